@@ -1,0 +1,50 @@
+# Every target sets up what it needs: the first one makes .venv, later ones find it ready.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# Two pytest workers share two cores: one thread each for the linear algebra.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench bench-gpu clean
+
+help: ## list the targets
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## the digits study on this machine; results in out/demo
+	$(BIN)/python -m mlpoly.studies.digits --out out/demo
+
+test: lint ## lint, then every test that is not slow
+	$(PYTEST) -q -m "not slow"
+
+test-slow: $(STAMP) ## the slow tests
+	$(PYTEST) -m slow
+
+lint: $(STAMP) ## ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(STAMP) ## benchmarks on the CPU
+	$(BIN)/python -m benchmarks
+
+bench-gpu: $(STAMP) ## benchmarks on a GPU
+	$(BIN)/python -m benchmarks --gpu
+
+clean: ## remove the environment, caches, builds and results
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name '*.egg-info' -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "mlpoly needs Python 3.11 or newer, and '$(PYTHON)' is not (or is missing);" \
+	       "name one that is: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "Setting up $(VENV): about 2 GB of packages, a minute or two, once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[all,dev]' -c constraints.txt
+	@touch $@

@@ -1,0 +1,35 @@
+"""mlpoly: closed-form least-squares polynomials of MLPs and gated linear units, of any degree.
+
+The public names follow the pipeline: what goes in, through what, what comes out, how good it is, what it says.
+"""
+
+from mlpoly import activations
+from mlpoly._version import __version__
+from mlpoly.activations import hermite_coefficients, register_activation
+from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
+from mlpoly.features import ablate, eigenfeatures, singular_directions
+from mlpoly.fitting import fit
+from mlpoly.inputs import Gaussian, MomentAccumulator
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials import RidgePolynomial, load
+
+__all__ = [
+    "GLU",
+    "MLP",
+    "FileFormatError",
+    "Gaussian",
+    "MomentAccumulator",
+    "QuadratureWarning",
+    "RidgePolynomial",
+    "TooLargeError",
+    "UnknownActivationError",
+    "__version__",
+    "ablate",
+    "activations",
+    "eigenfeatures",
+    "fit",
+    "hermite_coefficients",
+    "load",
+    "register_activation",
+    "singular_directions",
+]

@@ -1,0 +1,16 @@
+"""Scalar maths: one record per activation, with its function and its Hermite coefficients."""
+
+from mlpoly.activations.hermite import hermite_coefficients, project
+from mlpoly.activations.record import Activation
+from mlpoly.activations.registry import Family, families, get, names, register_activation
+
+__all__ = [
+    "Activation",
+    "Family",
+    "families",
+    "get",
+    "hermite_coefficients",
+    "names",
+    "project",
+    "register_activation",
+]

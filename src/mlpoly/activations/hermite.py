@@ -1,0 +1,89 @@
+"""Public Hermite coefficients of an activation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mlpoly.activations.record import Activation
+from mlpoly.activations.registry import get
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    astype,
+    check_finite,
+    constant,
+    namespace,
+    promote,
+    readable,
+    widen,
+)
+
+__all__ = ["hermite_coefficients", "project"]
+
+
+def project(activation: Activation, mean: Array, std: Array, degree: int) -> Array:
+    """Orthonormal coefficients c_k = E[act(mean + std t) he_k(t)], computed in the widest precision there is.
+
+    Returns
+    -------
+    array (degree + 1, *mean.shape), in that precision
+    """
+    return activation.project(widen(mean), widen(std), degree)
+
+
+def hermite_coefficients(
+    activation: str | Activation | Callable[[Array], Array], mean: Array, std: Array, degree: int
+) -> Array:
+    """Hermite coefficients a_k of an activation under N(mean, std^2).
+
+    ``act(mean + std t) = sum_k a_k He_k(t)`` with the probabilists' Hermite polynomials He_k and
+    ``a_k = E[act(mean + std t) He_k(t)] / k!`` (MATH 1).
+
+    Parameters
+    ----------
+    activation : str, Activation or callable
+    mean, std : array or float
+        They broadcast against each other; ``std >= 0``.
+    degree : int
+        Highest k.
+
+    Returns
+    -------
+    array (degree + 1, ...)
+        In the array library, dtype and device of `mean` and `std`.
+
+    Examples
+    --------
+    >>> import mlpoly as mp
+    >>> mp.hermite_coefficients("square", 0.0, 1.0, 2).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    act = get(activation)
+    degree = as_integer("degree", degree, 0)
+    mean, std = _pair(mean, std)
+    xp = namespace(mean=mean, std=std)
+    check_finite("mean", mean)
+    check_finite("std", std)
+    if readable(std) and bool(xp.any(std < 0)):
+        raise ValueError("std must not be negative; pass a standard deviation, not a variance or a covariance.")
+    mean, std = xp.broadcast_arrays(mean, std)
+    c = project(act, mean, std, degree)
+    # a_k = c_k / sqrt(k!); through the logarithm, so that no factorial overflows.
+    scale = constant([math.exp(-0.5 * math.lgamma(k + 1)) for k in range(degree + 1)], c)
+    return astype(c * xp.reshape(scale, (-1, *[1] * len(mean.shape))), mean.dtype)
+
+
+def _pair(mean: Array, std: Array) -> tuple[Array, Array]:
+    """Both as arrays of one library and dtype; a plain number follows the other argument."""
+    if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
+        std = as_float_array("std", std)
+        return constant(float(mean), std), std
+    if isinstance(std, (int, float)) and not isinstance(mean, (int, float, list, tuple)):
+        mean = as_float_array("mean", mean)
+        return mean, constant(float(std), mean)
+    mean, std = as_float_array("mean", mean), as_float_array("std", std)
+    namespace(mean=mean, std=std)
+    mean, std = promote(mean, std)
+    return mean, std

@@ -1,0 +1,122 @@
+"""Activations that have no elementary coefficients: their functions, and where each one bends.
+
+Every function keeps its relative accuracy in the tails and near zero, because errors are judged relative to the size
+of the activation where the Gaussian lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from mlpoly.activations.quadrature import fixed_projection
+from mlpoly.activations.record import Activation
+from mlpoly.arrays import Array, namespace
+
+__all__ = ["celu", "elu", "numeric_activations", "softplus"]
+
+# Ladders double away from the nearest pole: i pi for the logistic function, i pi/2 for tanh.
+_LOGISTIC = (2.0, 6.0, 14.0, 30.0, 80.0)
+_TANH = (1.0, 3.0, 7.0, 15.0, 40.0)
+_ALGEBRAIC = (3.0, 15.0, 63.0, 255.0, 1023.0, 4095.0, 16383.0)
+
+
+def _both(ladder: Sequence[float], scale: float = 1.0, *extra: float) -> list[float]:
+    return sorted({*extra, *(sign * c * scale for c in ladder for sign in (-1, 1))})
+
+
+def _sigmoid(y: Array) -> Array:
+    xp = namespace(y=y)
+    small = xp.exp(-xp.abs(y))  # never overflows; both tails keep their digits
+    return xp.where(y > 0, 1.0, small) / (1 + small)
+
+
+def _softplus(y: Array) -> Array:
+    xp = namespace(y=y)
+    return xp.where(y > 0, y, 0.0) + xp.log1p(xp.exp(-xp.abs(y)))
+
+
+def _tanh(y: Array) -> Array:
+    return namespace(y=y).tanh(y)
+
+
+def _tanhshrink(y: Array) -> Array:
+    """Y - tanh(y); near zero by the continued fraction of tanh, where the difference would cancel."""
+    xp = namespace(y=y)
+    near = xp.where(xp.abs(y) < 1, y, 0.0)
+    square = near * near
+    fraction = 19.0 + square * 0
+    for odd in range(17, 1, -2):
+        fraction = odd + square / fraction
+    quotient = square / fraction
+    return xp.where(xp.abs(y) < 1, near * quotient / (1 + quotient), y - xp.tanh(y))
+
+
+def _gelu_tanh(y: Array) -> Array:
+    return y * _sigmoid(2 * math.sqrt(2 / math.pi) * (y + 0.044715 * y * y * y))
+
+
+def _mish(y: Array) -> Array:
+    return y * _tanh(_softplus(y))
+
+
+def _softsign(y: Array) -> Array:
+    return y / (1 + namespace(y=y).abs(y))
+
+
+def _negative_exponential(y: Array) -> Array:
+    """expm1(y) for y < 0, else 0."""
+    xp = namespace(y=y)
+    return xp.expm1(xp.where(y < 0, y, 0.0))
+
+
+def _positive(y: Array) -> Array:
+    return namespace(y=y).where(y > 0, y, 0.0)
+
+
+_EXPONENTIAL = (-60.0, -28.0, -12.0, -4.0, 0.0)
+
+
+def _make(
+    name: str, formula: str, function: Callable[[Array], Array], edges: Sequence[float], kinks: tuple[float, ...] = ()
+) -> Activation:
+    return Activation(name, function, fixed_projection(function, edges), formula, "quadrature", kinks)
+
+
+def elu(name: str, formula: str, alpha: float, scale: float = 1.0) -> Activation:
+    """ELU and SELU: scale * (y_+ + alpha (exp(y_-) - 1))."""
+    return _make(
+        name,
+        formula,
+        lambda y: scale * (_positive(y) + alpha * _negative_exponential(y)),
+        _EXPONENTIAL,
+        (0.0,),
+    )
+
+
+def celu(name: str, formula: str, alpha: float) -> Activation:
+    """CELU: y_+ + alpha (exp(y_-/alpha) - 1)."""
+    edges = [alpha * c for c in _EXPONENTIAL]
+    return _make(name, formula, lambda y: _positive(y) + alpha * _negative_exponential(y / alpha), edges, (0.0,))
+
+
+def softplus(name: str, formula: str, beta: float) -> Activation:
+    """Softplus: log(1 + exp(beta y)) / beta."""
+    return _make(name, formula, lambda y: _softplus(beta * y) / beta, _both(_LOGISTIC, 1 / beta))
+
+
+def numeric_activations() -> list[Activation]:
+    """Records of all activations without parameters that need quadrature."""
+    return [
+        _make(
+            "gelu_tanh", "y σ(2 sqrt(2/π) (y + 0.044715 y³))", _gelu_tanh, _both((1.0, 2.5, 4.0, 6.0, 9.0), 1.0, 0.0)
+        ),
+        _make("quick_gelu", "y σ(1.702 y)", lambda y: y * _sigmoid(1.702 * y), _both(_LOGISTIC, 1 / 1.702)),
+        _make("silu", "y σ(y)", lambda y: y * _sigmoid(y), _both(_LOGISTIC)),
+        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _both(_LOGISTIC)),
+        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), _both(_LOGISTIC)),
+        _make("tanh", "tanh(y)", _tanh, _both(_TANH)),
+        _make("tanhshrink", "y - tanh(y)", _tanhshrink, _both(_TANH)),
+        _make("mish", "y tanh(softplus(y))", _mish, _both(_LOGISTIC, 1.0, 0.0)),
+        _make("softsign", "y / (1 + |y|)", _softsign, _both(_ALGEBRAIC, 1.0, 0.0), (0.0,)),
+    ]

@@ -1,0 +1,144 @@
+"""Piecewise polynomials (ReLU and its relatives): Hermite coefficients in closed form.
+
+Around the mean the function is one of its pieces, whose coefficients are exact; every other piece enters through the
+normal tail beyond its break. Tails are small and computed with full relative accuracy, so nothing cancels, however
+far the mean lies from the breaks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mlpoly.activations.record import Activation
+from mlpoly.arrays import Array, namespace
+from mlpoly.special import hermite, normal_pdf, powers_in_hermite, tail_integrals
+
+__all__ = ["piecewise"]
+
+Polynomial = Sequence[float]  # coefficients in powers of y, ascending
+
+
+def piecewise(
+    name: str, formula: str, function: Callable[[Array], Array], breaks: Sequence[float], pieces: Sequence[Polynomial]
+) -> Activation:
+    """Build the record of a piecewise polynomial.
+
+    Parameters
+    ----------
+    breaks : sequence of float
+        Ascending; piece j holds on breaks[j - 1] < y <= breaks[j].
+    pieces : sequence of polynomials
+        One more than there are breaks. Jumps between neighbours may have degree up to 2.
+    """
+    size = max(len(p) for p in pieces)
+    padded = [[*map(float, p), *[0.0] * (size - len(p))] for p in pieces]
+
+    def project(mean: Array, std: Array, degree: int) -> Array:
+        xp = namespace(mean=mean, std=std)
+        wide = xp.stack(_project(mean, std, padded, breaks, degree))
+        if len(breaks) < 2:
+            return wide
+        # Breaks that lie close together on the scale of the Gaussian: their tails would cancel.
+        outer = _project(mean, std, [padded[0], padded[-1]], breaks[:1], degree)
+        inner = _between_breaks(mean, std, padded, breaks, degree)
+        narrow = xp.stack([a + b for a, b in zip(outer, inner, strict=True)])
+        return xp.where(breaks[-1] - breaks[0] < 2 * std, narrow, wide)
+
+    return Activation(name, function, project, formula, "closed form", tuple(map(float, breaks)))
+
+
+def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> list[Array]:
+    """Coefficients as the piece at the mean plus one tail per break."""
+    xp = namespace(mean=mean, std=std)
+    moving = std > 0
+    safe = xp.where(moving, std, 1.0)
+    total = _piece_at_mean(mean, std, pieces, breaks, degree)
+    for at, left, right in zip(breaks, pieces, pieces[1:], strict=False):
+        jump = _recentre([b - a for a, b in zip(left, right, strict=True)], at)
+        tail = _tail(mean, safe, at, jump, degree)
+        # A neuron without variance sees its own piece only.
+        total = [a + xp.where(moving, b, 0.0) for a, b in zip(total, tail, strict=True)]
+    return total
+
+
+def _between_breaks(
+    mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int
+) -> list[Array]:
+    """What the inner pieces add to the last one, by Gauss-Legendre on intervals of at most two standard deviations."""
+    xp = namespace(mean=mean, std=std)
+    safe = xp.where(std > 0, std, 1.0)
+    x, w = np.polynomial.legendre.leggauss(16)
+    total = [mean * 0 for _ in range(degree + 1)]
+    for low, high, piece in zip(breaks, breaks[1:], pieces[1:], strict=False):
+        y = (low + high) / 2 + (high - low) / 2 * x
+        weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
+        for node, share in zip(y, weight, strict=True):
+            t = (float(node) - mean) / safe
+            values = hermite(t, degree, normal_pdf(t) * (float(share) / safe))
+            total = [a + b for a, b in zip(total, values, strict=True)]
+    return total
+
+
+def _recentre(coefficients: Polynomial, at: float) -> list[float]:
+    """Coefficients in powers of (y - at), by repeated synthetic division."""
+    out = list(coefficients)
+    for start in range(len(out)):
+        for j in range(len(out) - 2, start - 1, -1):
+            out[j] += at * out[j + 1]
+    return out
+
+
+def _piece_at_mean(
+    mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int
+) -> list[Array]:
+    """Hermite coefficients of the piece that holds at the mean, continued to the whole line."""
+    xp = namespace(mean=mean, std=std)
+    size = len(pieces[0])
+    chosen = [mean * 0 + c for c in pieces[0]]
+    for at, piece in zip(breaks, pieces[1:], strict=True):
+        chosen = [xp.where(mean > at, c, old) for c, old in zip(piece, chosen, strict=True)]
+    # Powers of (y - mean) = std t, then t^r in Hermite polynomials.
+    for start in range(size):
+        for j in range(size - 2, start - 1, -1):
+            chosen[j] = chosen[j] + mean * chosen[j + 1]
+    in_t, power = [], mean * 0 + 1
+    for c in chosen:
+        in_t.append(c * power)
+        power = power * std
+    table = powers_in_hermite(size - 1)
+    return [
+        sum((in_t[r] * table[r][k] for r in range(k, size, 2)), start=mean * 0) if k < size else mean * 0
+        for k in range(degree + 1)
+    ]
+
+
+def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) -> list[Array]:
+    """Coefficients of the jump polynomial beyond a break, on the side of the break where the mean is not.
+
+    For the mean on the left this is jump(y) 1[y > at]; on the right, -jump(y) 1[y < at]. With x the distance of the
+    break in standard deviations, E[(y - at)_+^r he_k] is std^r r! / sqrt(k!) times phi I_{r-k} for k <= r, and
+    times He_{k-r-1} phi above (MATH 3); the mirror image has the sign (-1)^(r + k).
+    """
+    xp = namespace(mean=mean, std=std)
+    right = mean > at
+    x = xp.where(right, mean - at, at - mean) / std
+    density = normal_pdf(x)
+    integrals = tail_integrals(x)
+    functions = list(hermite(x, max(degree - 1, 0), density))
+    total = [mean * 0 for _ in range(degree + 1)]
+    for r, q in enumerate(jump):
+        if q == 0:
+            continue
+        size = q * math.factorial(r) * std**r
+        for k in range(degree + 1):
+            if k <= r:
+                value = density * integrals[r - k] / math.sqrt(math.factorial(k))
+            else:
+                j = k - r - 1
+                value = functions[j] / math.sqrt(math.prod(range(j + 1, k + 1)))
+            mirrored = -1.0 if (r + k) % 2 == 0 else 1.0
+            total[k] = total[k] + xp.where(right, mirrored, 1.0) * size * value
+    return total

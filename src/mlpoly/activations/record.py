@@ -1,0 +1,50 @@
+"""What the library knows of an activation: its function and its Hermite coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mlpoly.arrays import Array
+
+__all__ = ["Activation"]
+
+Projection = Callable[[Array, Array, int], Array]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A scalar function and its expansion under any Gaussian (MATH 1, 3).
+
+    Two activations are equal if their name and parameters are.
+
+    Attributes
+    ----------
+    name : str
+        Canonical name, with its parameters where they are not the default: ``"leaky_relu(0.2)"``.
+    function : callable
+        Elementwise function of an array of any supported library.
+    project : callable
+        ``project(mean, std, degree)`` gives the orthonormal coefficients ``c_k = E[act(mean + std t) he_k(t)]`` of
+        shape ``(degree + 1, *mean.shape)``, for float arrays of one shape with ``std >= 0``.
+    formula : str
+        How the function is written in the table of activations.
+    route : str
+        ``"closed form"`` or ``"quadrature"``.
+    kinks : tuple of float
+        Where the function or a derivative jumps.
+    """
+
+    name: str
+    function: Callable[[Array], Array] = field(compare=False)
+    project: Projection = field(compare=False)
+    formula: str = field(compare=False, default="")
+    route: str = field(compare=False, default="closed form")
+    kinks: tuple[float, ...] = field(compare=False, default=())
+
+    def __call__(self, y: Array) -> Array:
+        """Apply the function elementwise."""
+        return self.function(y)
+
+    def __repr__(self) -> str:
+        return f"Activation({self.name!r}, {self.route})"

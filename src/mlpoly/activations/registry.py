@@ -1,0 +1,257 @@
+"""Activations by name: the built-in ones, PyTorch's and Hugging Face's aliases, and the user's own."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
+from mlpoly.activations.piecewise import piecewise
+from mlpoly.activations.quadrature import adaptive_projection
+from mlpoly.activations.record import Activation
+from mlpoly.activations.smooth import COS, ERF, GAUSSIAN, GELU, SIN
+from mlpoly.arrays import Array, namespace, relu
+from mlpoly.errors import UnknownActivationError
+
+__all__ = ["Family", "families", "get", "names", "register_activation"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A name in the registry: how to build its record, its parameters with defaults, its other names."""
+
+    name: str
+    build: Callable[..., Activation]
+    parameters: dict[str, float] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+
+
+def _clip(y: Array, low: float, high: float) -> Array:
+    return namespace(y=y).clip(y, low, high)
+
+
+def _above(y: Array, at: float, value: Array, otherwise: float) -> Array:
+    return namespace(y=y).where(y > at, value, otherwise)
+
+
+def _leaky_relu(name: str, slope: float) -> Activation:
+    def function(y: Array) -> Array:
+        return namespace(y=y).where(y > 0, y, slope * y)
+
+    return piecewise(name, "y if y > 0 else slope y", function, [0], [[0, slope], [0, 1]])
+
+
+def _hardtanh(name: str, low: float, high: float) -> Activation:
+    if not low < high:
+        raise ValueError(f"hardtanh needs low < high, got low={low}, high={high}.")
+    return piecewise(
+        name, "clip(y, low, high)", lambda y: _clip(y, low, high), [low, high], [[low, 0], [0, 1], [high, 0]]
+    )
+
+
+def _threshold(name: str, threshold: float, value: float) -> Activation:
+    return piecewise(
+        name,
+        "y if y > threshold else value",
+        lambda y: _above(y, threshold, y, value),
+        [threshold],
+        [[value, 0], [0, 1]],
+    )
+
+
+def _celu(name: str, alpha: float) -> Activation:
+    _check_positive("alpha", alpha)
+    return celu(name, "y if y > 0 else alpha (exp(y/alpha) - 1)", alpha)
+
+
+def _softplus(name: str, beta: float) -> Activation:
+    _check_positive("beta", beta)
+    return softplus(name, "log(1 + exp(beta y)) / beta", beta)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"activation parameter {name} must be positive, got {value}.")
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def _fixed(activation: Activation, *aliases: str) -> Family:
+    return Family(activation.name, lambda name: activation, {}, aliases)
+
+
+def _piecewise_families() -> list[Family]:
+    def sixth(y: Array) -> Array:
+        return _clip(y + 3, 0, 6) / 6
+
+    return [
+        _fixed(piecewise("identity", "y", lambda y: y, [], [[0, 1]]), "linear", "none"),
+        _fixed(piecewise("relu", "max(y, 0)", relu, [0], [[0], [0, 1]])),
+        Family("leaky_relu", _leaky_relu, {"slope": 0.01}, ("leakyrelu",)),
+        _fixed(piecewise("relu6", "min(max(y, 0), 6)", lambda y: _clip(y, 0, 6), [0, 6], [[0], [0, 1], [6]])),
+        _fixed(
+            piecewise("relu2", "max(y, 0)²", lambda y: relu(y) ** 2, [0], [[0], [0, 0, 1]]),
+            "relu_squared",
+            "relusquared",
+        ),
+        _fixed(piecewise("abs", "|y|", lambda y: namespace(y=y).abs(y), [0], [[0, -1], [0, 1]])),
+        _fixed(
+            piecewise("step", "1 if y > 0 else 0", lambda y: _above(y, 0, y * 0 + 1, 0.0), [0], [[0], [1]]), "heaviside"
+        ),
+        Family(
+            "jumprelu", lambda name, threshold: _threshold(name, threshold, 0.0), {"threshold": 1.0}, ("jump_relu",)
+        ),
+        Family("threshold", _threshold, {"threshold": 1.0, "value": 0.0}),
+        Family("hardtanh", _hardtanh, {"low": -1.0, "high": 1.0}, ("hard_tanh",)),
+        _fixed(piecewise("hardsigmoid", "relu6(y + 3) / 6", sixth, [-3, 3], [[0], [0.5, 1 / 6], [1]]), "hard_sigmoid"),
+        _fixed(
+            piecewise(
+                "hardswish", "y relu6(y + 3) / 6", lambda y: y * sixth(y), [-3, 3], [[0], [0, 0.5, 1 / 6], [0, 1]]
+            ),
+            "hard_swish",
+        ),
+        _fixed(piecewise("square", "y²", lambda y: y * y, [], [[0, 0, 1]])),
+        _fixed(piecewise("cube", "y³", lambda y: y * y * y, [], [[0, 0, 0, 1]])),
+    ]
+
+
+def _other_families() -> list[Family]:
+    aliases = {
+        "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"),
+        "quick_gelu": ("quickgelu",),
+        "silu": ("swish",),
+        "logsigmoid": ("log_sigmoid",),
+    }
+    return [
+        _fixed(GELU, "gelu_python"),
+        *[_fixed(a, *aliases.get(a.name, ())) for a in numeric_activations()],
+        Family("softplus", _softplus, {"beta": 1.0}),
+        Family("elu", lambda name, alpha: elu(name, "y if y > 0 else alpha (exp(y) - 1)", alpha), {"alpha": 1.0}),
+        _fixed(elu("selu", "scale elu(y) with PyTorch's constants", _SELU_ALPHA, _SELU_SCALE)),
+        Family("celu", _celu, {"alpha": 1.0}),
+        *[_fixed(a) for a in (ERF, SIN, COS, GAUSSIAN)],
+    ]
+
+
+_families: dict[str, Family] = {f.name: f for f in [*_piecewise_families(), *_other_families()]}
+_aliases: dict[str, str] = {a: f.name for f in _families.values() for a in f.aliases}
+
+
+def families() -> tuple[Family, ...]:
+    """All registered families, in the order of the table of activations."""
+    return tuple(_families.values())
+
+
+def names() -> list[str]:
+    """Canonical names of all registered activations, sorted."""
+    return sorted(_families)
+
+
+def get(activation: str | Activation | Callable[[Array], Array], **parameters: float) -> Activation:
+    """Look an activation up.
+
+    Parameters
+    ----------
+    activation : str, Activation or callable
+        A name or alias (case does not matter), with parameters in brackets if wanted: ``"leaky_relu(0.2)"``,
+        ``"threshold(threshold=-1, value=0.5)"``. A record is returned as it is. A plain callable is integrated as a
+        function without kinks; use `register_activation` to declare kinks.
+    **parameters : float
+        Parameters of the family, by name.
+
+    Examples
+    --------
+    >>> import mlpoly as mp
+    >>> mp.activations.get("swish").name
+    'silu'
+    >>> mp.activations.get("leaky_relu", slope=0.2).name
+    'leaky_relu(0.2)'
+    """
+    if isinstance(activation, Activation):
+        return activation
+    if callable(activation):
+        return _from_callable(getattr(activation, "__name__", "callable"), activation, ())
+    if not isinstance(activation, str):
+        raise TypeError(f"activation must be a name, an Activation or a callable, got {type(activation).__name__}.")
+    family, values = _parse(activation)
+    unknown = sorted(set(parameters) - set(family.parameters))
+    if unknown:
+        raise ValueError(
+            f"activation {family.name!r} has no parameter {unknown[0]!r}; it takes {list(family.parameters) or 'none'}."
+        )
+    values |= {k: float(v) for k, v in parameters.items()}
+    given = [values[k] for k in family.parameters]
+    default = all(v == d for v, d in zip(given, family.parameters.values(), strict=True))
+    name = (
+        family.name
+        if default
+        else f"{family.name}({', '.join(f'{v:g}' if float(f'{v:g}') == v else repr(v) for v in given)})"
+    )
+    return family.build(name, **values)
+
+
+def _parse(text: str) -> tuple[Family, dict[str, float]]:
+    match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
+    if not match:
+        raise _unknown(text)
+    name = match[1].lower().replace("-", "_")
+    family = _families.get(_aliases.get(name, name))
+    if family is None:
+        raise _unknown(text)
+    values = dict(family.parameters)
+    for position, part in enumerate(filter(None, (p.strip() for p in (match[2] or "").split(",")))):
+        key, _, number = part.rpartition("=")
+        key = key.strip() or (list(values)[position] if position < len(values) else "")
+        if key not in values:
+            raise ValueError(f"activation {text!r}: {family.name} takes the parameters {list(values) or 'none'}.")
+        try:
+            values[key] = float(number)
+        except ValueError:
+            raise ValueError(f"activation {text!r}: {number!r} is not a number.") from None
+    return family, values
+
+
+def _unknown(text: str) -> UnknownActivationError:
+    near = difflib.get_close_matches(text.lower(), [*_families, *_aliases], n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return UnknownActivationError(
+        f"unknown activation {text!r}.{hint} mlpoly.activations.names() lists all; "
+        f"mlpoly.register_activation(name, function, kinks=...) adds one."
+    )
+
+
+def register_activation(
+    name: str, function: Callable[[Array], Array], kinks: Sequence[float] = (), *, overwrite: bool = False
+) -> Activation:
+    """Add a scalar function to the registry.
+
+    Its coefficients come from adaptive quadrature; a `QuadratureWarning` says when that has not converged.
+
+    Parameters
+    ----------
+    name : str
+        How layers will refer to it.
+    function : callable
+        Elementwise function of an array; it is called with the array type of the network.
+    kinks : sequence of float
+        Where the function or one of its derivatives jumps. A declared kink costs no accuracy.
+    overwrite : bool
+        Allow an existing name to be replaced.
+    """
+    key = name.lower()
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {type(function).__name__}.")
+    if not overwrite and (key in _families or key in _aliases):
+        raise ValueError(f"activation {name!r} exists already; choose another name or pass overwrite=True.")
+    activation = _from_callable(key, function, tuple(float(k) for k in kinks))
+    _families[key] = _fixed(activation)
+    return activation
+
+
+def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, ...]) -> Activation:
+    project = adaptive_projection(function, kinks, name)
+    return Activation(name, function, project, "the user's function", "quadrature", kinks)

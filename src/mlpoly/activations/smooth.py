@@ -1,0 +1,80 @@
+"""Smooth activations whose Hermite coefficients are elementary: GELU, erf, Gaussian bump, sine, cosine (MATH 3)."""
+
+from __future__ import annotations
+
+import math
+
+from mlpoly.activations.record import Activation
+from mlpoly.arrays import Array, erf, namespace
+from mlpoly.special import hermite, normal_cdf, normal_pdf
+
+__all__ = ["COS", "ERF", "GAUSSIAN", "GELU", "SIN"]
+
+
+def _gelu(y: Array) -> Array:
+    return 0.5 * y * (1 + erf(y * math.sqrt(0.5)))
+
+
+def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
+    """c_k = (-s/v)^k (v he_{k-2}(u) / sqrt(k(k-1)) - he_k(u) / v) phi(u) for k >= 2, v^2 = 1 + s^2, u = m/v."""
+    xp = namespace(mean=mean, std=std)
+    v = xp.sqrt(1 + std * std)
+    u = mean / v
+    density, below = normal_pdf(u), normal_cdf(u)
+    functions = list(hermite(u, degree, density))
+    out = [mean * below + std * std / v * density]
+    if degree >= 1:
+        out.append(std * (below + u * density / (v * v)))
+    power = -std / v
+    for k in range(2, degree + 1):
+        power = power * (-std / v)
+        out.append(power * (v * functions[k - 2] / math.sqrt(k * (k - 1)) - functions[k] / v))
+    return xp.stack(out)
+
+
+def _project_erf(mean: Array, std: Array, degree: int) -> Array:
+    """erf(y) = 2 Phi(sqrt(2) y) - 1, so c_k = 2 (-1)^(k-1) (sqrt(2) s/v)^k he_{k-1}(u) phi(u) / sqrt(k), k >= 1."""
+    xp = namespace(mean=mean, std=std)
+    v = xp.sqrt(1 + 2 * std * std)
+    u = mean * math.sqrt(2) / v
+    out = [erf(mean / v)]
+    power = -2 * normal_pdf(u)
+    functions = hermite(u, max(degree - 1, 0))
+    for k, he in zip(range(1, degree + 1), functions, strict=False):
+        power = power * (-math.sqrt(2) * std / v)
+        out.append(power * he / math.sqrt(k))
+    return xp.stack(out)
+
+
+def _gaussian(y: Array) -> Array:
+    return namespace(y=y).exp(-0.5 * y * y)
+
+
+def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
+    """c_k = (-s/v)^k he_k(u) exp(-u^2/2) / v with v^2 = 1 + s^2, u = m/v."""
+    xp = namespace(mean=mean, std=std)
+    v = xp.sqrt(1 + std * std)
+    out, power = [], math.sqrt(2 * math.pi) * normal_pdf(mean / v) / v
+    for he in hermite(mean / v, degree):
+        out.append(power * he)
+        power = power * (-std / v)
+    return xp.stack(out)
+
+
+def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:
+    """c_k = exp(-s^2/2) s^k / sqrt(k!) sin(m + (k + quarter) pi/2)."""
+    xp = namespace(mean=mean, std=std)
+    sine, cosine = xp.sin(mean), xp.cos(mean)
+    cycle = (sine, cosine, -sine, -cosine)
+    out, power = [], xp.exp(-0.5 * std * std)
+    for k in range(degree + 1):
+        out.append(power * cycle[(k + quarter) % 4])
+        power = power * std / math.sqrt(k + 1)
+    return xp.stack(out)
+
+
+GELU = Activation("gelu", _gelu, _project_gelu, "y Φ(y)")
+ERF = Activation("erf", erf, _project_erf, "erf(y)")
+GAUSSIAN = Activation("gaussian", _gaussian, _project_gaussian, "exp(-y²/2)")
+SIN = Activation("sin", lambda y: namespace(y=y).sin(y), lambda m, s, n: _project_wave(m, s, n, 0), "sin(y)")
+COS = Activation("cos", lambda y: namespace(y=y).cos(y), lambda m, s, n: _project_wave(m, s, n, 1), "cos(y)")

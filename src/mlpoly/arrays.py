@@ -1,0 +1,336 @@
+"""The only module that knows which array library is in use (NumPy, PyTorch, JAX).
+
+Everything else asks :func:`namespace` for the array-API namespace of its arguments and writes one formula.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform
+
+import array_api_compat as compat
+import numpy as np
+
+Array = Any  # an array of any supported library; there is no common static type for them
+T = TypeVar("T")
+
+__all__ = [
+    "Array",
+    "as_float_array",
+    "as_integer",
+    "astype",
+    "blocks",
+    "cast_like",
+    "check_finite",
+    "check_shape",
+    "constant",
+    "device",
+    "erf",
+    "from_numpy",
+    "namespace",
+    "on",
+    "positive_semidefinite",
+    "promote",
+    "readable",
+    "record",
+    "relu",
+    "static",
+    "to_numpy",
+    "widen",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What came in
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def namespace(**arrays: Array) -> Any:
+    """Array-API namespace shared by all keyword arguments (None is passed over).
+
+    Raises
+    ------
+    TypeError
+        If the arguments come from different array libraries or live on different devices.
+    """
+    given = {name: a for name, a in arrays.items() if a is not None}
+    libraries = {name: compat.array_namespace(a) for name, a in given.items()}
+    if len(set(libraries.values())) > 1:
+        found = ", ".join(f"{name} is {_library(a)}" for name, a in given.items())
+        raise TypeError(f"arguments come from different array libraries ({found}); convert them to one of these.")
+    _check_devices(given)
+    xp = next(iter(libraries.values()))
+    if compat.is_jax_namespace(xp):
+        _register_pytrees()
+    return xp
+
+
+def _check_devices(given: dict[str, Array]) -> None:
+    places = {name: device(a) for name, a in given.items() if not _is_tracer(a)}
+    if len({str(p) for p in places.values()}) > 1:
+        found = ", ".join(f"{name} on {place}" for name, place in places.items())
+        raise TypeError(f"arguments live on different devices ({found}); move them to one device first.")
+
+
+def _library(a: Array) -> str:
+    return type(a).__module__.split(".")[0]
+
+
+def device(a: Array) -> Any:
+    """Device an array lives on."""
+    return compat.device(a)
+
+
+def as_float_array(name: str, value: Any) -> Array:
+    """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.
+
+    Raises
+    ------
+    TypeError
+        For torch modules, integer, boolean and complex arrays, and anything that is no array.
+    """
+    if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
+        value = _from_python(name, value)
+    if not compat.is_array_api_obj(value):
+        raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}.")
+    xp = compat.array_namespace(value)
+    if not xp.isdtype(value.dtype, "real floating") and not _is_low_precision(value.dtype):
+        raise TypeError(
+            f"{name} must hold real floating-point numbers, got dtype {value.dtype}; "
+            f"convert it first, for example with {name}.astype('float64') or {name}.double()."
+        )
+    return value
+
+
+def _from_python(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
+
+
+def as_integer(name: str, value: Any, minimum: int) -> int:
+    """Check that `value` is an integer of at least `minimum` and return it as int."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}.")
+    return int(value)
+
+
+def check_shape(name: str, a: Array, shape: tuple[int | None, ...], meaning: str) -> None:
+    """Compare a shape with what is expected (None matches any length)."""
+    given = tuple(a.shape)
+    fits = len(given) == len(shape) and all(want in (None, have) for want, have in zip(shape, given, strict=True))
+    if not fits:
+        wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+        raise ValueError(f"{name} has shape {given}, expected {wanted}: {meaning}.")
+
+
+def check_finite(name: str, a: Array) -> None:
+    """Raise if an array whose values can be read holds NaN or infinity."""
+    if a is None or not readable(a):
+        return
+    xp = compat.array_namespace(a)
+    # One finite sum proves all entries finite without a temporary; only a failed sum needs the full look.
+    if bool(xp.isfinite(xp.sum(a))):
+        return
+    bad = int(xp.sum(xp.astype(~xp.isfinite(a), xp.int64)))
+    if bad:
+        raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them before building the record.")
+
+
+def readable(*arrays: Array) -> bool:
+    """Whether values can be looked at now: False under jax.jit, torch.func transforms and torch.compile."""
+    return not any(_is_tracer(a) or _is_torch_traced(a) for a in arrays)
+
+
+def _is_tracer(a: Array) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(a, jax.core.Tracer)
+
+
+def _is_torch_traced(a: Array) -> bool:
+    if not compat.is_torch_array(a):
+        return False
+    torch = sys.modules["torch"]
+    return bool(torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Precision and place
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _is_low_precision(dtype: Any) -> bool:
+    return str(dtype).split(".")[-1] in ("float16", "bfloat16")
+
+
+def widen(a: Array) -> Array:
+    """The same numbers in float64 where the library and device have it, else in float32.
+
+    Scalar maths runs on a few numbers per neuron, so precision there costs nothing.
+    """
+    xp = compat.array_namespace(a)
+    if compat.is_jax_namespace(xp):
+        import jax
+
+        return xp.astype(a, xp.float64 if jax.config.read("jax_enable_x64") else xp.float32)
+    if compat.is_torch_namespace(xp) and a.device.type == "mps":
+        return xp.astype(a, xp.float32)
+    return xp.astype(a, xp.float64, copy=False)
+
+
+def astype(a: Array, dtype: Any) -> Array:
+    """Cast without a copy where none is needed."""
+    return compat.array_namespace(a).astype(a, dtype, copy=False)
+
+
+def cast_like(a: Array, like: Array) -> Array:
+    """Cast to the dtype of `like`."""
+    return astype(a, like.dtype)
+
+
+def promote(*arrays: Array) -> tuple[Array, ...]:
+    """Cast arrays of one library to their common dtype (16-bit floats count as float32)."""
+    xp = compat.array_namespace(*arrays)
+    dtypes = [xp.float32 if _is_low_precision(a.dtype) else a.dtype for a in arrays]
+    common = dtypes[0]
+    for d in dtypes[1:]:
+        common = xp.result_type(common, d)
+    return tuple(astype(a, common) for a in arrays)
+
+
+def constant(values: Any, like: Array) -> Array:
+    """Python or NumPy numbers as an array with the library, dtype and device of `like`."""
+    xp = compat.array_namespace(like)
+    if _is_tracer(like):
+        return xp.asarray(values, dtype=like.dtype)
+    if compat.is_torch_namespace(xp) and isinstance(values, np.ndarray):
+        values = values.copy()  # torch warns when it is handed a read-only buffer
+    return xp.asarray(values, dtype=like.dtype, device=device(like))
+
+
+def on(a: Array, like: Array) -> Array:
+    """Move an array to the library, dtype and device of `like`."""
+    return constant(to_numpy(a), like)
+
+
+def to_numpy(a: Array) -> np.ndarray:
+    """Copy to a NumPy array on the host (16-bit floats become float32)."""
+    if compat.is_torch_array(a):
+        a = a.detach().cpu()
+        a = a.float() if _is_low_precision(a.dtype) else a
+    elif _is_low_precision(a.dtype):
+        a = compat.array_namespace(a).astype(a, "float32")
+    return np.asarray(a)
+
+
+def from_numpy(a: np.ndarray, library: str) -> Array:
+    """Turn a NumPy array into one of `library`: 'numpy', 'torch' or 'jax'."""
+    if library == "numpy":
+        return a
+    if library == "torch":
+        import torch
+
+        return torch.from_numpy(a.copy())
+    if library == "jax":
+        import jax.numpy as jnp
+
+        return jnp.asarray(a)
+    raise ValueError(f"library must be 'numpy', 'torch' or 'jax', got {library!r}.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Operations that the array-API standard leaves out
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def erf(a: Array) -> Array:
+    """Error function, elementwise."""
+    if compat.is_torch_array(a):
+        return sys.modules["torch"].special.erf(a)
+    if compat.is_jax_array(a):
+        import jax.scipy.special
+
+        return jax.scipy.special.erf(a)
+    import scipy.special
+
+    return scipy.special.erf(a)
+
+
+def relu(a: Array) -> Array:
+    """Positive part, elementwise."""
+    xp = compat.array_namespace(a)
+    return xp.clip(a, 0, None) if not compat.is_torch_namespace(xp) else a.relu()
+
+
+def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
+    """Whether matrix + tolerance * I has a Cholesky factor."""
+    xp = compat.array_namespace(matrix)
+    shifted = matrix + tolerance * constant(np.eye(matrix.shape[0]), matrix)
+    if compat.is_torch_namespace(xp):
+        torch = sys.modules["torch"]
+        return int(torch.linalg.cholesky_ex(shifted.detach()).info) == 0
+    try:
+        factor = xp.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(xp.all(xp.isfinite(factor)))  # JAX answers with NaN where NumPy raises
+
+
+def blocks(length: int, size: int) -> list[slice]:
+    """Consecutive slices of at most `size` that cover range(length)."""
+    return [slice(i, min(i + size, length)) for i in range(0, length, size)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Records: frozen dataclasses that JAX can look into
+# ---------------------------------------------------------------------------------------------------------------------
+
+_records: list[type] = []
+_registered: set[type] = set()
+
+
+def static(**options: Any) -> Any:
+    """A record field that is no array (a name, a flag): JAX treats it as part of the structure."""
+    return field(metadata={"static": True}, **options)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, field))
+def record(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
+    made = dataclass(frozen=True, eq=False, repr=False)(cls)
+    _records.append(made)
+    return made
+
+
+def _register_pytrees() -> None:
+    """Tell JAX about every record; called once JAX arrays are seen, so that the core never imports JAX."""
+    import jax
+
+    for cls in _records:
+        if cls not in _registered:
+            _registered.add(cls)
+            jax.tree_util.register_pytree_node(cls, _flatten, _unflattener(cls))
+
+
+def _flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    data = tuple(getattr(value, f.name) for f in fields(value) if not f.metadata.get("static"))
+    meta = tuple(getattr(value, f.name) for f in fields(value) if f.metadata.get("static"))
+    return data, meta
+
+
+def _unflattener(cls: type) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    def unflatten(meta: Sequence[Any], data: Sequence[Any]) -> Any:
+        # JAX rebuilds records around placeholders, so the checks of __post_init__ must not run here.
+        value: Any = object.__new__(cls)
+        names = [f.name for f in fields(cls) if not f.metadata.get("static")]
+        static_names = [f.name for f in fields(cls) if f.metadata.get("static")]
+        for name, item in zip([*names, *static_names], [*data, *meta], strict=True):
+            object.__setattr__(value, name, item)
+        return value
+
+    return unflatten

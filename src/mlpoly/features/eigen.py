@@ -1,0 +1,192 @@
+"""Eigenfeatures: the directions that the quadratic part of a polynomial reads (MATH 6)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    cast_like,
+    check_finite,
+    check_shape,
+    constant,
+    namespace,
+    record,
+    static,
+)
+from mlpoly.features.krylov import dense_eigenpairs, largest_eigenpairs, random_block
+from mlpoly.polynomials import RidgePolynomial
+
+__all__ = ["EigenFeatures", "eigenfeatures"]
+
+_DENSE = 1024  # up to this many inputs a d x d eigenproblem is faster than products
+_METRICS = ("input", "whitened")
+
+
+@record
+class EigenFeatures:
+    """Eigenpairs of the quadratic form of one output direction, by descending magnitude.
+
+    The quadratic part of the polynomial along that output direction is ``sum_j values_j (vectors_j . x)^2`` in the
+    metric "input"; in "whitened", x is replaced by z with x = mean + S^(1/2) z.
+
+    Attributes
+    ----------
+    values : array (k,)
+    vectors : array (k, d)
+        Orthonormal rows, in the coordinates of the metric; the entry of largest magnitude is positive.
+    directions : array (k, d)
+        The same features as directions in input space: ``vectors``, or ``vectors S^(1/2)`` if whitened.
+    metric : str
+    residual : float
+        Largest eigenpair residual relative to the largest eigenvalue (0 for the dense solver).
+    """
+
+    values: Array
+    vectors: Array
+    directions: Array
+    metric: str = static(default="input")
+    residual: float = static(default=0.0)
+
+    def __repr__(self) -> str:
+        return f"EigenFeatures(k={self.values.shape[0]}, d={self.vectors.shape[1]}, metric={self.metric!r})"
+
+
+def eigenfeatures(
+    poly: RidgePolynomial,
+    output: int | None = None,
+    direction: Array | None = None,
+    k: int = 5,
+    metric: str = "input",
+    inputs: Any = None,
+) -> EigenFeatures:
+    """Top eigenpairs of the quadratic coefficients of one output, or of a direction in output space.
+
+    The form is that of ``poly.coefficients().quadratic``, used through its factors: with more than 1024 inputs no
+    d x d matrix is made.
+
+    Parameters
+    ----------
+    poly : RidgePolynomial
+        Degree 2 or more. For a polynomial of higher degree the coefficients are those at x = 0; use
+        ``poly.truncate(2)`` for the best quadratic.
+    output : int, optional
+        Which output; give this or `direction`.
+    direction : array (o,), optional
+        Weights of the outputs, for example a difference of two logits.
+    k : int
+        How many pairs.
+    metric : {"input", "whitened"}
+        "whitened" ranks directions by the variance they carry under the inputs: S^(1/2) Q S^(1/2).
+    inputs : Gaussian, optional
+        Needed for "whitened" if the polynomial does not know what it was fitted under (one read from a file).
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.diag([1.0, 2.0]), None, np.ones((1, 2)), None, "square")
+    >>> mp.eigenfeatures(mp.fit(net, mp.Gaussian.standard(2), 2), output=0, k=2).values.round(12).tolist()
+    [4.0, 1.0]
+    """
+    _check_polynomial(poly)
+    k = as_integer("k", k, 1)
+    if k > poly.dim_in:
+        raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
+    if metric not in _METRICS:
+        raise ValueError(f"metric must be one of {_METRICS}, got {metric!r}.")
+    form = _quadratic_form(poly, _output_direction(poly, output, direction))
+    root = _root(poly, inputs) if metric == "whitened" else None
+    if root is not None:
+        inner = form
+
+        def form(block: Array) -> Array:
+            return _times_root(root, inner(_times_root(root, block)))
+
+    values, vectors, residual = _solve(form, poly, k)
+    vectors = _fix_signs(vectors.T)
+    directions = vectors if root is None else _times_root(root, vectors.T).T
+    return EigenFeatures(values, vectors, directions, metric, residual)
+
+
+def _check_polynomial(poly: Any) -> None:
+    if not isinstance(poly, RidgePolynomial):
+        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
+    if poly.degree < 2:
+        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
+
+
+def _output_direction(poly: RidgePolynomial, output: int | None, direction: Array | None) -> Array:
+    """The direction u in output space, (o,)."""
+    if (output is None) == (direction is None):
+        raise ValueError("give either output (an index) or direction (a vector over the outputs).")
+    if direction is not None:
+        direction = as_float_array("direction", direction)
+        namespace(direction=direction, polynomial=poly.directions)
+        check_shape("direction", direction, (poly.dim_out,), "one weight per output")
+        check_finite("direction", direction)
+        return cast_like(direction, poly.directions)
+    index = as_integer("output", output, -poly.dim_out)
+    if index >= poly.dim_out:
+        raise ValueError(f"output is {index}, but the polynomial has {poly.dim_out} outputs (0 to {poly.dim_out - 1}).")
+    unit = np.zeros(poly.dim_out)
+    unit[index] = 1.0
+    return constant(unit, poly.directions)
+
+
+def _quadratic_form(poly: RidgePolynomial, u: Array) -> Callable[[Array], Array]:
+    """Product of Q_u = W' diag(.) W, plus the symmetrised W' diag(.) V of a gated unit, with a block (d, m)."""
+    a, b = poly.powers()
+    neurons = u if poly.readout is None else u @ poly.readout
+    W = poly.directions
+    square = (neurons * a[2])[:, None]
+    if poly.gate is None:
+        return lambda block: W.T @ (square * (W @ block))
+    V = poly.gate.directions
+    mixed = (0.5 * neurons * b[1])[:, None]
+
+    def apply(block: Array) -> Array:
+        y, z = W @ block, V @ block
+        return W.T @ (square * y + mixed * z) + V.T @ (mixed * y)
+
+    return apply
+
+
+def _solve(form: Callable[[Array], Array], poly: RidgePolynomial, k: int) -> tuple[Array, Array, float]:
+    d = poly.dim_in
+    if d <= _DENSE or 4 * k > d:
+        values, vectors = dense_eigenpairs(form(constant(np.eye(d), poly.directions)), k)
+        return values, vectors, 0.0
+    values, vectors, residual = largest_eigenpairs(form, random_block(d, k + 8, poly.directions), k)
+    if residual > 1e-3:
+        warnings.warn(
+            f"eigenfeatures have not converged (relative residual {residual:.1e}); ask for fewer with k=.", stacklevel=3
+        )
+    return values, vectors, residual
+
+
+def _root(poly: RidgePolynomial, inputs: Any) -> Array:
+    inputs = poly.inputs if inputs is None else inputs
+    if inputs is None:
+        raise ValueError("metric='whitened' needs the input distribution; pass inputs=Gaussian(...).")
+    if inputs.dim != poly.dim_in:
+        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
+    inputs = inputs.like(poly.directions)
+    namespace(inputs=inputs.mean, polynomial=poly.directions)
+    return cast_like(inputs.root, poly.directions)
+
+
+def _times_root(root: Array, block: Array) -> Array:
+    return root[:, None] * block if len(root.shape) == 1 else root @ block
+
+
+def _fix_signs(rows: Array) -> Array:
+    """Make the entry of largest magnitude of every row positive, so that results are reproducible."""
+    xp = namespace(rows=rows)
+    high, low = xp.max(rows, axis=1), xp.min(rows, axis=1)
+    return rows * xp.where(high >= -low, 1.0, -1.0)[:, None]

@@ -1,0 +1,88 @@
+"""Largest eigenpairs of a symmetric operator that is known only through its products with vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mlpoly.arrays import Array, constant, namespace, to_numpy
+
+__all__ = ["dense_eigenpairs", "largest_eigenpairs"]
+
+_STEPS = 12  # blocks in the basis before a restart
+_RESTARTS = 60
+
+
+def dense_eigenpairs(matrix: Array, k: int) -> tuple[Array, Array]:
+    """The k eigenpairs of largest magnitude of a symmetric matrix: values (k,), vectors (d, k)."""
+    xp = namespace(matrix=matrix)
+    values, vectors = xp.linalg.eigh(0.5 * (matrix + matrix.T))
+    order = xp.argsort(-xp.abs(values))[:k]
+    return xp.take(values, order), xp.take(vectors, order, axis=1)
+
+
+def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) -> tuple[Array, Array, float]:
+    """The k eigenpairs of largest magnitude by block Lanczos with full reorthogonalisation and thick restarts.
+
+    Parameters
+    ----------
+    apply : callable
+        Product of the operator with a block (d, m).
+    start : array (d, b)
+        First block, b > k.
+    k : int
+
+    Returns
+    -------
+    values : array (k,), of descending magnitude
+    vectors : array (d, k)
+    residual : float
+        Largest |A v - value v| over the pairs, relative to the largest |value|.
+    """
+    xp = namespace(start=start)
+    tolerance = 1000 * float(xp.finfo(start.dtype).eps)
+    width = start.shape[1]
+    basis = xp.linalg.qr(start)[0]
+    image = apply(basis)
+    values, vectors, images = _ritz(basis, image)
+    for _ in range(_RESTARTS):
+        for _ in range(_STEPS):
+            residual = _residual(values[:k], vectors[:, :k], images[:, :k])
+            if residual <= tolerance or basis.shape[1] + width > basis.shape[0]:
+                return values[:k], vectors[:, :k], residual
+            # The residuals of the leading pairs span the next Krylov block.
+            fresh = _orthogonal(images[:, :width] - vectors[:, :width] * values[:width], basis)
+            basis, image = xp.concat([basis, fresh], axis=1), xp.concat([image, apply(fresh)], axis=1)
+            values, vectors, images = _ritz(basis, image)
+        keep = min(k + width, vectors.shape[1])
+        basis, image = vectors[:, :keep], images[:, :keep]
+    return values[:k], vectors[:, :k], _residual(values[:k], vectors[:, :k], images[:, :k])
+
+
+def _ritz(basis: Array, image: Array) -> tuple[Array, Array, Array]:
+    """Ritz values by magnitude, their vectors, and the operator's products with those."""
+    values, small = dense_eigenpairs(basis.T @ image, basis.shape[1])
+    return values, basis @ small, image @ small
+
+
+def _residual(values: Array, vectors: Array, images: Array) -> float:
+    gap = np.linalg.norm(to_numpy(images - vectors * values), axis=0)
+    return float(np.max(gap, initial=0.0) / max(float(np.max(np.abs(to_numpy(values)))), 1e-300))
+
+
+def _orthogonal(block: Array, basis: Array) -> Array:
+    """Orthonormal basis of a block beside `basis`; projecting twice is enough for full orthogonality."""
+    xp = namespace(block=block)
+    # A converged column is noise after projection: scale it up, so that QR still finds a direction beside the basis.
+    for _ in range(3):
+        block = block - basis @ (basis.T @ block)
+        size = xp.sqrt(xp.sum(block * block, axis=0))
+        block = block / xp.where(size > 0, size, 1.0)
+        block = xp.linalg.qr(block)[0]
+    return block - basis @ (basis.T @ block)
+
+
+def random_block(d: int, columns: int, like: Array) -> Array:
+    """A fixed random start, the same on every array library."""
+    return constant(np.random.default_rng(0).standard_normal((d, columns)), like)

@@ -1,0 +1,75 @@
+"""Singular directions of the linear part, and what is left of inputs when they are removed (MATH 7)."""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, as_float_array, check_shape, namespace, promote, record
+from mlpoly.polynomials import RidgePolynomial
+
+__all__ = ["SingularDirections", "ablate", "singular_directions"]
+
+
+@record
+class SingularDirections:
+    """Singular value decomposition of the linear coefficients: linear = outputs' diag(values) vectors.
+
+    Attributes
+    ----------
+    values : array (r,), descending
+    vectors : array (r, d)
+        Orthonormal directions in input space.
+    outputs : array (r, o)
+        The output each one writes to.
+    """
+
+    values: Array
+    vectors: Array
+    outputs: Array
+
+    def __repr__(self) -> str:
+        return f"SingularDirections(r={self.values.shape[0]}, d={self.vectors.shape[1]})"
+
+
+def singular_directions(poly: RidgePolynomial) -> SingularDirections:
+    """Singular directions of ``poly.coefficients().linear``.
+
+    For a polynomial of degree above 1 these are the coefficients at x = 0; ``poly.truncate(1)`` gives the best linear
+    map, as in the paper's attack.
+    """
+    if not isinstance(poly, RidgePolynomial):
+        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
+    if poly.degree < 1:
+        raise ValueError("poly has degree 0 and no linear part; fit it with degree=1 or more.")
+    linear = poly.coefficients().linear
+    left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)
+    return SingularDirections(values, right, left.T)
+
+
+def ablate(x: Array, directions: Array) -> Array:
+    """Remove the span of `directions` from inputs: P x with P = I - sum_i u_i u_i'.
+
+    Parameters
+    ----------
+    x : array (..., d)
+    directions : array (k, d)
+        Need not be orthonormal: their span is removed.
+
+    Returns
+    -------
+    array (..., d)
+    """
+    x, directions = as_float_array("x", x), as_float_array("directions", directions)
+    namespace(x=x, directions=directions)
+    check_shape("directions", directions, (None, x.shape[-1]), "directions in rows, over the inputs of x")
+    x, directions = promote(x, directions)
+    if directions.shape[0] == 0:
+        return x + 0
+    basis = _row_space(directions)
+    return x - (x @ basis.T) @ basis
+
+
+def _row_space(rows: Array) -> Array:
+    """Orthonormal basis of the row space; directions that repeat others drop out."""
+    xp = namespace(rows=rows)
+    _, values, right = xp.linalg.svd(rows, full_matrices=False)
+    keep = values > values[0] * max(rows.shape) * float(xp.finfo(rows.dtype).eps)
+    return right * xp.where(keep, 1.0, 0.0)[:, None]

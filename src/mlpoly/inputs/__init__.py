@@ -1,0 +1,6 @@
+"""What goes in: the distribution of the inputs."""
+
+from mlpoly.inputs.gaussian import Gaussian
+from mlpoly.inputs.moments import MomentAccumulator
+
+__all__ = ["Gaussian", "MomentAccumulator"]

@@ -1,0 +1,187 @@
+"""The Gaussian that a polynomial is fitted under."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    astype,
+    check_finite,
+    check_shape,
+    constant,
+    namespace,
+    on,
+    positive_semidefinite,
+    promote,
+    readable,
+    record,
+    static,
+    to_numpy,
+)
+from mlpoly.inputs.moments import MomentAccumulator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Gaussian"]
+
+
+@record
+class Gaussian:
+    """A normal distribution N(mean, cov); the covariance may be singular.
+
+    Parameters
+    ----------
+    mean : array (d,)
+    cov : None, array (d,) or array (d, d)
+        None is the identity, (d,) a diagonal of variances, (d, d) a symmetric positive semidefinite matrix.
+
+    Attributes
+    ----------
+    dim : int
+        Number of inputs d.
+    neutral : bool
+        True for `Gaussian.standard(d)`, which belongs to no array library: `fit` moves it to the network's.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> mp.Gaussian(np.zeros(2), np.array([[2.0, 1.0], [1.0, 1.0]])).dim
+    2
+    """
+
+    mean: Array
+    cov: Array | None = None
+    neutral: bool = static(default=False)
+
+    def __post_init__(self) -> None:
+        mean = as_float_array("mean", self.mean)
+        check_shape("mean", mean, (None,), "a vector with one entry per input")
+        check_finite("mean", mean)
+        cov = self.cov
+        if cov is not None:
+            cov = _checked_covariance(as_float_array("cov", cov), mean)
+            mean, cov = promote(mean, cov)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "cov", cov)
+
+    @classmethod
+    def standard(cls, dim: int, like: Array | None = None) -> Gaussian:
+        """N(0, I) in `dim` dimensions; with `like`, in the array library, dtype and device of that array."""
+        dim = as_integer("dim", dim, 1)
+        if like is None:
+            return cls(np.zeros(dim), None, neutral=True)
+        return cls(constant(np.zeros(dim), as_float_array("like", like)))
+
+    @classmethod
+    def from_samples(cls, samples: Array, shrinkage: float | str = 0.0) -> Gaussian:
+        """The Gaussian with the mean and (population) covariance of the samples.
+
+        Parameters
+        ----------
+        samples : array (n, d)
+            One sample is enough: its covariance is zero.
+        shrinkage : float in [0, 1] or "oas"
+            Share of the covariance replaced by its mean variance times the identity; "oas" chooses the share by the
+            oracle approximating shrinkage formula.
+        """
+        samples = as_float_array("samples", samples)
+        check_shape("samples", samples, (None, None), "n samples of d inputs")
+        return MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage)
+
+    @classmethod
+    def _trusted(cls, mean: Array, cov: Array | None) -> Gaussian:
+        """Build without the checks, for a covariance that is positive semidefinite by construction."""
+        made = object.__new__(cls)
+        for name, value in (("mean", mean), ("cov", cov), ("neutral", False)):
+            object.__setattr__(made, name, value)
+        return made
+
+    @property
+    def dim(self) -> int:
+        """Number of inputs d."""
+        return int(self.mean.shape[0])
+
+    def __repr__(self) -> str:
+        kind = "identity" if self.cov is None else "diagonal" if len(self.cov.shape) == 1 else "full"
+        return f"Gaussian(dim={self.dim}, {kind} covariance)"
+
+    def like(self, array: Array) -> Gaussian:
+        """A neutral Gaussian in the library of `array`; any other is returned as it is."""
+        if not self.neutral:
+            return self
+        return Gaussian._trusted(constant(np.zeros(self.dim), array), None)
+
+    def times_covariance(self, rows: Array) -> Array:
+        """Product rows @ cov for rows (m, d), in the wider dtype of the two."""
+        if self.cov is None:
+            return rows
+        rows, cov = promote(rows, self.cov)
+        return rows * cov if len(cov.shape) == 1 else rows @ cov
+
+    @cached_property
+    def root(self) -> Array:
+        """Symmetric square root of the covariance: (d, d), or (d,) if that is diagonal or the identity."""
+        xp = namespace(mean=self.mean)
+        if self.cov is None:
+            return self.mean * 0 + 1
+        if len(self.cov.shape) == 1:
+            return xp.sqrt(self.cov)
+        values, vectors = xp.linalg.eigh(self.cov)
+        return (vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T
+
+    def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
+        """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
+        n = as_integer("n", n, 1)
+        noise = constant(np.random.default_rng(seed).standard_normal((n, self.dim)), self.mean)
+        return self.mean + (noise * self.root if len(self.root.shape) == 1 else noise @ self.root)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of mean and covariance, to recognise the inputs a saved polynomial was fitted under."""
+        digest = hashlib.sha256()
+        for part in (self.mean, self.cov):
+            a = np.zeros(0) if part is None else np.ascontiguousarray(to_numpy(part))
+            digest.update(f"{a.dtype.str}{a.shape}".encode())
+            digest.update(a.tobytes())
+        return digest.hexdigest()
+
+    def to(self, like: Array) -> Gaussian:
+        """Move mean and covariance to the array library, dtype and device of `like`."""
+        return Gaussian._trusted(on(self.mean, like), None if self.cov is None else on(self.cov, like))
+
+
+def _checked_covariance(cov: Array, mean: Array) -> Array:
+    d = mean.shape[0]
+    xp = namespace(mean=mean, cov=cov)
+    if len(cov.shape) == 1:
+        check_shape("cov", cov, (d,), "a diagonal with one variance per entry of mean")
+    else:
+        check_shape("cov", cov, (d, d), "a square matrix over the entries of mean")
+    check_finite("cov", cov)
+    if not readable(cov):
+        return cov
+    if len(cov.shape) == 1:
+        if bool(xp.any(cov < 0)):
+            raise ValueError("cov has a negative variance; a diagonal covariance must be >= 0.")
+        return cov
+    size = float(xp.max(xp.abs(xp.linalg.diagonal(cov)))) if d else 0.0
+    eps = float(xp.finfo(cov.dtype).eps)
+    skew = float(xp.max(xp.abs(cov - cov.T)))
+    if skew > 100 * eps * max(size, skew / 2):
+        raise ValueError(f"cov is not symmetric (entries differ by {skew:.2e}); use (cov + cov.T) / 2.")
+    # Rounding leaves eigenvalues of a true covariance negative by about eps times its norm, which is at most d * size.
+    if not positive_semidefinite(astype(cov, cov.dtype), 4 * eps * d * size + float(xp.finfo(cov.dtype).tiny)):
+        lowest = float(xp.min(xp.linalg.eigvalsh(cov)))
+        raise ValueError(
+            f"cov is not positive semidefinite (lowest eigenvalue {lowest:.2e}); "
+            f"estimate it with Gaussian.from_samples, or clip its negative eigenvalues."
+        )
+    return cov

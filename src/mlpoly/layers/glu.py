@@ -1,0 +1,79 @@
+"""A gated feedforward block."""
+
+from __future__ import annotations
+
+from mlpoly.activations import Activation, get
+from mlpoly.arrays import Array, record, static
+from mlpoly.layers.checks import check_bias, check_library, check_samples, check_weight
+from mlpoly.layers.mlp import affine
+
+__all__ = ["GLU"]
+
+
+@record
+class GLU:
+    """f(x) = W_down [act(W_gate x + b_gate) * (W_up x + b_up)] + b_down, with weights in PyTorch's layout.
+
+    Parameters
+    ----------
+    W_gate : array (h, d)
+    b_gate : array (h,) or None
+    W_up : array (h, d)
+    b_up : array (h,) or None
+    W_down : array (o, h) or None
+        None leaves the gated hidden units as outputs.
+    b_down : array (o,) or None
+    activation : str, Activation or callable
+        See `mlpoly.activations.get`; "identity" makes a bilinear layer.
+    """
+
+    W_gate: Array
+    b_gate: Array | None
+    W_up: Array
+    b_up: Array | None = None
+    W_down: Array | None = None
+    b_down: Array | None = None
+    activation: Activation = static(default="silu")
+
+    def __post_init__(self) -> None:
+        W_gate = check_weight("W_gate", self.W_gate, (None, None), "hidden units in rows, inputs in columns")
+        h = W_gate.shape[0]
+        W_up = check_weight("W_up", self.W_up, tuple(W_gate.shape), "the same shape as W_gate")
+        W_down = self.W_down
+        if W_down is not None:
+            W_down = check_weight("W_down", W_down, (None, h), "outputs in rows, as many columns as W_gate has rows")
+        made = {
+            "W_gate": W_gate,
+            "b_gate": check_bias("b_gate", self.b_gate, h),
+            "W_up": W_up,
+            "b_up": check_bias("b_up", self.b_up, h),
+            "W_down": W_down,
+            "b_down": check_bias("b_down", self.b_down, h if W_down is None else W_down.shape[0]),
+        }
+        check_library(made)
+        for name, value in (*made.items(), ("activation", get(self.activation))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return int(self.W_gate.shape[1])
+
+    @property
+    def dim_hidden(self) -> int:
+        """Number of hidden units h."""
+        return int(self.W_gate.shape[0])
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return self.dim_hidden if self.W_down is None else int(self.W_down.shape[0])
+
+    def __repr__(self) -> str:
+        return f"GLU({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
+
+    def __call__(self, x: Array) -> Array:
+        """Outputs (..., o) of inputs x (..., d)."""
+        x = check_samples(x, self.W_gate, self.dim_in)
+        gate = self.activation(affine(x, self.W_gate, self.b_gate))
+        return affine(gate * affine(x, self.W_up, self.b_up), self.W_down, self.b_down)

@@ -1,0 +1,79 @@
+"""A feedforward block with one hidden layer."""
+
+from __future__ import annotations
+
+from mlpoly.activations import Activation, get
+from mlpoly.arrays import Array, promote, record, static
+from mlpoly.layers.checks import check_bias, check_library, check_samples, check_weight
+
+__all__ = ["MLP"]
+
+
+@record
+class MLP:
+    """f(x) = W2 act(W1 x + b1) + b2, with weights in PyTorch's layout.
+
+    Parameters
+    ----------
+    W1 : array (h, d)
+    b1 : array (h,) or None
+    W2 : array (o, h) or None
+        None leaves the hidden units as outputs.
+    b2 : array (o,) or None
+    activation : str, Activation or callable
+        See `mlpoly.activations.get`.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "relu")(np.array([[1.0, -1.0]])).tolist()
+    [[1.0]]
+    """
+
+    W1: Array
+    b1: Array | None = None
+    W2: Array | None = None
+    b2: Array | None = None
+    activation: Activation = static(default="relu")
+
+    def __post_init__(self) -> None:
+        W1 = check_weight("W1", self.W1, (None, None), "hidden units in rows, inputs in columns")
+        h = W1.shape[0]
+        W2 = self.W2
+        if W2 is not None:
+            W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows")
+        b1, b2 = check_bias("b1", self.b1, h), check_bias("b2", self.b2, h if W2 is None else W2.shape[0])
+        check_library({"W1": W1, "b1": b1, "W2": W2, "b2": b2})
+        for name, value in (("W1", W1), ("b1", b1), ("W2", W2), ("b2", b2), ("activation", get(self.activation))):
+            object.__setattr__(self, name, value)
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return int(self.W1.shape[1])
+
+    @property
+    def dim_hidden(self) -> int:
+        """Number of hidden units h."""
+        return int(self.W1.shape[0])
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return self.dim_hidden if self.W2 is None else int(self.W2.shape[0])
+
+    def __repr__(self) -> str:
+        return f"MLP({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
+
+    def __call__(self, x: Array) -> Array:
+        """Outputs (..., o) of inputs x (..., d)."""
+        x = check_samples(x, self.W1, self.dim_in)
+        return affine(self.activation(affine(x, self.W1, self.b1)), self.W2, self.b2)
+
+
+def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
+    """X weight' + bias, either of which may be missing."""
+    if weight is not None:
+        x, weight = promote(x, weight)
+        x = x @ weight.T
+    return x if bias is None else x + bias

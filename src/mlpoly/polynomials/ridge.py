@@ -1,0 +1,266 @@
+"""The native result: a sum of univariate polynomials of linear forms, never a d^n tensor (MATH 1, 2)."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_float_array, as_integer, constant, namespace, promote, record, static
+from mlpoly.polynomials.calculus import gradient, hessian
+from mlpoly.polynomials.coefficients import Coefficients, neuron_powers
+from mlpoly.polynomials.files import save_polynomial
+from mlpoly.polynomials.source import Source
+from mlpoly.special import clenshaw
+
+__all__ = ["Gate", "RidgePolynomial"]
+
+
+@record
+class Gate:
+    """The second factor of a gated unit: e_i sum_k series[k, i] he_k(t_i), with e_i uncorrelated with t_i (MATH 2).
+
+    Attributes
+    ----------
+    directions : array (h, d)
+        The linear forms v_i.
+    shifts : array (h,)
+        Their values at the centre: e_i = v_i.x - shifts_i - slopes_i t_i.
+    slopes : array (h,)
+        Regression of v_i.x on t_i.
+    series : array (n, h)
+        Orthonormal Hermite coefficients, ascending.
+    """
+
+    directions: Array
+    shifts: Array
+    slopes: Array
+    series: Array
+
+
+@record
+class RidgePolynomial:
+    """p(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias, with t_i = (w_i.x - shift_i) / scale_i.
+
+    P_i and Q_i are series in orthonormal Hermite polynomials, so `truncate` of an optimal polynomial is optimal.
+    Everything is of the size of the network's own weights, at any degree.
+
+    Attributes
+    ----------
+    directions : array (h, d)
+        The linear forms w_i.
+    shifts, scales : array (h,)
+        Centre and spread of w_i.x; a scale of zero marks a neuron that is constant (t_i = 0).
+    series : array (degree + 1, h)
+        Orthonormal Hermite coefficients of P_i, ascending.
+    readout : array (o, h) or None
+        None leaves the neurons as outputs.
+    bias : array (o,) or None
+    gate : Gate or None
+        Second factor, for gated units.
+    inputs : Gaussian or None
+        What the polynomial was fitted under, if known.
+    source : Source
+        Where it comes from: activation, method, fingerprint of the inputs.
+    """
+
+    directions: Array
+    shifts: Array
+    scales: Array
+    series: Array
+    readout: Array | None = None
+    bias: Array | None = None
+    gate: Gate | None = None
+    inputs: Any = None
+    source: Source = static(default=Source())
+
+    @property
+    def degree(self) -> int:
+        """Total degree n."""
+        return int(self.series.shape[0]) - 1
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return int(self.directions.shape[1])
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return int(self.directions.shape[0] if self.readout is None else self.readout.shape[0])
+
+    def __repr__(self) -> str:
+        gated = "" if self.gate is None else ", gated"
+        return f"RidgePolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {self.source}{gated})"
+
+    def __call__(self, x: Array) -> Array:
+        """Values (..., o) at points x (..., d), by Clenshaw's recurrence in the preactivations."""
+        x = self.check_points(x)
+        t = self.standardise(x)
+        hidden = clenshaw(self.series, t)
+        if self.gate is not None:
+            hidden = hidden + self.gate_residual(x, t) * clenshaw(self.gate.series, t)
+        return self.read_out(hidden)
+
+    # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
+
+    def check_points(self, x: Any) -> Array:
+        """Points (..., d) in the library and on the device of the polynomial."""
+        x = as_float_array("x", x)
+        namespace(x=x, polynomial=self.directions)
+        if len(x.shape) < 1 or x.shape[-1] != self.dim_in:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self.dim_in}): inputs on the last axis.")
+        return x
+
+    @property
+    def inverse_scales(self) -> Array:
+        """1 / scales, and 0 for constant neurons."""
+        xp = namespace(scales=self.scales)
+        moving = self.scales > 0
+        return xp.where(moving, 1 / xp.where(moving, self.scales, 1.0), 0.0)
+
+    def standardise(self, x: Array) -> Array:
+        """Standardised preactivations t (..., h)."""
+        x, directions = promote(x, self.directions)
+        return (x @ directions.T - self.shifts) * self.inverse_scales
+
+    def gate_residual(self, x: Array, t: Array) -> Array:
+        """The part e (..., h) of the second factor that t does not explain."""
+        gate = self.gate
+        if gate is None:
+            return t * 0
+        x, directions = promote(x, gate.directions)
+        return x @ directions.T - gate.shifts - gate.slopes * t
+
+    def read_out(self, hidden: Array) -> Array:
+        """Readout (..., o) of hidden values (..., h), bias included."""
+        if self.readout is not None:
+            hidden, readout = promote(hidden, self.readout)
+            hidden = hidden @ readout.T
+        return hidden if self.bias is None else hidden + self.bias
+
+    # -- other forms --------------------------------------------------------------------------------------------------
+
+    def truncate(self, degree: int) -> RidgePolynomial:
+        """Drop everything above `degree`; the truncation of an optimal polynomial is the optimum of that degree."""
+        degree = as_integer("degree", degree, 0)
+        if degree >= self.degree:
+            return self
+        gate = self.gate
+        if gate is not None:
+            gate = None if degree == 0 else _replace(gate, series=gate.series[:degree, ...])
+        return _replace(self, series=self.series[: degree + 1, ...], gate=gate)
+
+    def coefficients(self, max_bytes: int = 4 * 2**30) -> Coefficients:
+        """Dense coefficients in the monomials of x; a tensor is made when it is asked for.
+
+        Parameters
+        ----------
+        max_bytes : int
+            Largest tensor that may be made; beyond it a `TooLargeError` names the size.
+        """
+        return Coefficients(self, max_bytes)
+
+    def gradient(self, x: Array) -> Array:
+        """Jacobian (..., o, d) at points x (..., d)."""
+        return gradient(self, self.check_points(x))
+
+    def hessian(self, x: Array) -> Array:
+        """Second derivatives (o, d, d) at one point x (d,)."""
+        return hessian(self, self.check_points(x))
+
+    def powers(self) -> tuple[list[Array], list[Array]]:
+        """Each neuron's polynomial as A_i(w_i.x) + (v_i.x) B_i(w_i.x): ascending coefficients, (h,) each."""
+        return neuron_powers(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
+        save_polynomial(self, path)
+
+    def to_torch(self) -> Any:
+        """The polynomial as a torch.nn.Module."""
+        from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
+
+        return PolynomialModule(self)
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def __mul__(self, factor: float) -> RidgePolynomial:
+        if not isinstance(factor, (int, float)) and getattr(factor, "shape", None) != ():
+            return NotImplemented
+        readout = None if self.readout is None else self.readout * factor
+        bias = None if self.bias is None else self.bias * factor
+        if readout is not None:
+            return _replace(self, readout=readout, bias=bias, source=Source())
+        gate = None if self.gate is None else _replace(self.gate, series=self.gate.series * factor)
+        return _replace(self, series=self.series * factor, bias=bias, gate=gate, source=Source())
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> RidgePolynomial:
+        return self * -1.0
+
+    def __sub__(self, other: RidgePolynomial) -> RidgePolynomial:
+        return self + (-other) if isinstance(other, RidgePolynomial) else NotImplemented
+
+    def __add__(self, other: RidgePolynomial) -> RidgePolynomial:
+        """Sum of two polynomials: their neurons side by side."""
+        if not isinstance(other, RidgePolynomial):
+            return NotImplemented
+        if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
+            raise ValueError(
+                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
+                f"a sum needs the same inputs and outputs."
+            )
+        xp = namespace(left=self.directions, right=other.directions)
+        degree = max(self.degree, other.degree)
+        parts = (self, other)
+        gated = any(p.gate is not None for p in parts)
+        biases = [p.bias for p in parts if p.bias is not None]
+        return RidgePolynomial(
+            directions=xp.concat([p.directions for p in parts]),
+            shifts=xp.concat([p.shifts for p in parts]),
+            scales=xp.concat([p.scales for p in parts]),
+            series=xp.concat([_padded(p.series, degree + 1) for p in parts], axis=1),
+            readout=xp.concat([_explicit_readout(p) for p in parts], axis=1),
+            bias=sum(biases[1:], start=biases[0]) if biases else None,
+            gate=_joined_gate(parts, degree) if gated else None,
+        )
+
+
+def _replace(value: Any, **changes: Any) -> Any:
+    """dataclasses.replace without running checks again, so that it also works on traced arrays."""
+    made = object.__new__(type(value))
+    for name in value.__dataclass_fields__:
+        object.__setattr__(made, name, changes.get(name, getattr(value, name)))
+    return made
+
+
+def _padded(series: Array, rows: int) -> Array:
+    """Add rows of zeros up to `rows`."""
+    missing = rows - series.shape[0]
+    return series if missing == 0 else namespace(series=series).concat([series, *[series[:1, ...] * 0] * missing])
+
+
+def _explicit_readout(p: RidgePolynomial) -> Array:
+    if p.readout is not None:
+        return p.readout
+    return constant(np.eye(p.dim_out), p.directions)
+
+
+def _joined_gate(parts: tuple[RidgePolynomial, RidgePolynomial], degree: int) -> Gate:
+    """Gates side by side; a polynomial without one gets a gate of zeros."""
+    xp = namespace(left=parts[0].directions)
+    gates = [
+        p.gate
+        if p.gate is not None
+        else Gate(p.directions * 0, p.shifts * 0, p.shifts * 0, _padded(p.series[:1, ...] * 0, max(degree, 1)))
+        for p in parts
+    ]
+    return Gate(
+        directions=xp.concat([g.directions for g in gates]),
+        shifts=xp.concat([g.shifts for g in gates]),
+        slopes=xp.concat([g.slopes for g in gates]),
+        series=xp.concat([_padded(g.series, max(degree, 1)) for g in gates], axis=1),
+    )

@@ -1,0 +1,167 @@
+"""Special functions with one formula for every array library: normal tails and Hermite polynomials.
+
+Hermite polynomials are orthonormal throughout the library: he_k = He_k / sqrt(k!). Their coefficients are then of the
+size of the function, at every degree and in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from mlpoly.arrays import Array, namespace
+
+__all__ = [
+    "clenshaw",
+    "hermite",
+    "hermite_in_powers",
+    "normal_cdf",
+    "normal_pdf",
+    "powers_in_hermite",
+    "tail_integrals",
+]
+
+_FAR = 1.0e4  # beyond this many standard deviations every tail is zero, and squares must not overflow
+
+
+def normal_pdf(u: Array) -> Array:
+    """Standard normal density."""
+    xp = namespace(u=u)
+    u = xp.clip(u, -_FAR, _FAR)
+    return xp.exp(-0.5 * u * u) * (1 / math.sqrt(2 * math.pi))
+
+
+def normal_cdf(u: Array) -> Array:
+    """Standard normal distribution function, with full relative accuracy in the lower tail."""
+    xp = namespace(u=u)
+    tail = normal_pdf(u) * tail_integrals(xp.abs(u))[0]
+    return xp.where(u > 0, 1 - tail, tail)
+
+
+def tail_integrals(x: Array) -> tuple[Array, Array, Array]:
+    """Scaled tail integrals I_0, I_1, I_2 of the standard normal for x >= 0.
+
+    ``I_r(x) = E[(t - x)_+^r] / (r! phi(x))``; I_0 is Mills' ratio. All three keep full relative accuracy for any
+    x >= 0, where phi(u) + u Phi(u) would lose every digit (MATH 3). I_1 and I_2 come from Chebyshev series in
+    w = (x - K) / (x + K), made by tools/make_tail_table.py; I_0 = x I_1 + 2 I_2 is the stable direction of the
+    recurrence, a sum of positive terms.
+    """
+    scale = 1 / (x + _TAIL_SCALE)
+    w = (x - _TAIL_SCALE) * scale
+    one = _chebyshev(_TAIL_1, w) * scale * scale
+    two = _chebyshev(_TAIL_2, w) * scale * scale * scale
+    return x * one + 2 * two, one, two
+
+
+def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
+    """Clenshaw's recurrence for a Chebyshev series."""
+    ahead = later = w * 0
+    for c in reversed(series[1:]):
+        ahead, later = 2 * w * ahead - later + c, ahead
+    return w * ahead - later + series[0]
+
+
+def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array]:
+    """Yield start * he_k(t) for k = 0, ..., degree (orthonormal probabilists' Hermite polynomials)."""
+    now, before = t * 0 + start, t * 0
+    for k in range(degree + 1):
+        yield now
+        now, before = (t * now - math.sqrt(k) * before) / math.sqrt(k + 1), now
+
+
+def clenshaw(coefficients: Array, t: Array) -> Array:
+    """Sum_k coefficients[k] he_k(t), by Clenshaw's recurrence.
+
+    Parameters
+    ----------
+    coefficients : array (degree + 1, ...)
+        Ascending; trailing axes broadcast against `t`.
+    t : array (..., h)
+    """
+    ahead = later = t * 0
+    for k in range(coefficients.shape[0] - 1, -1, -1):
+        step = coefficients[k, ...] + t * ahead * (1 / math.sqrt(k + 1))
+        ahead, later = step - math.sqrt((k + 1) / (k + 2)) * later, ahead
+    return ahead
+
+
+def hermite_in_powers(degree: int) -> list[list[float]]:
+    """Row k holds the coefficients of he_k in powers of t, ascending."""
+    rows = [[1.0] + [0.0] * degree]
+    for k in range(degree):
+        shifted = [0.0, *rows[k][:-1]]
+        previous = rows[k - 1] if k else [0.0] * (degree + 1)
+        rows.append([(a - math.sqrt(k) * b) / math.sqrt(k + 1) for a, b in zip(shifted, previous, strict=True)])
+    return rows
+
+
+def powers_in_hermite(degree: int) -> list[list[float]]:
+    """Row r holds the coefficients of t^r in the he_k, ascending; t he_k = sqrt(k+1) he_{k+1} + sqrt(k) he_{k-1}."""
+    rows = [[1.0] + [0.0] * degree]
+    for _ in range(degree):
+        last = [*rows[-1], 0.0]
+        raised = [math.sqrt(k) * last[k - 1] if k else 0.0 for k in range(degree + 1)]
+        lowered = [math.sqrt(k + 1) * last[k + 1] for k in range(degree + 1)]
+        rows.append([a + b for a, b in zip(raised, lowered, strict=True)])
+    return rows
+
+
+_TAIL_SCALE = 5.0
+_TAIL_1 = (
+    7.8597380034808975,
+    -10.280105529426146,
+    4.690862672933098,
+    -1.6321977169554296,
+    0.43846751693311253,
+    -0.08748852861635262,
+    0.011162389695205745,
+    -0.0002484003688461305,
+    -0.00023179221148506316,
+    4.149688759768298e-05,
+    1.1217487339251781e-06,
+    -1.3576670065970656e-06,
+    9.272504767275665e-08,
+    3.7154486381916865e-08,
+    -5.538035992550984e-09,
+    -1.04042888325423e-09,
+    2.430750999842619e-10,
+    3.338052563193299e-11,
+    -1.0043787356494317e-11,
+    -1.3141007795784934e-12,
+    4.1052976797493524e-13,
+    6.278312717264468e-14,
+    -1.6460752582861707e-14,
+    -3.3815586977054583e-15,
+    6.152147619177619e-16,
+    1.9009609166204326e-16,
+    -1.853964800239124e-17,
+)
+_TAIL_2 = (
+    21.267862398885327,
+    -31.956301555521936,
+    16.536143261382716,
+    -6.338319057038805,
+    1.8193572477171187,
+    -0.37272190399325217,
+    0.04418727444560652,
+    0.001083285257331783,
+    -0.001505710282684181,
+    0.00020151011866697464,
+    2.2235768184581033e-05,
+    -9.395774251343168e-06,
+    1.073134700984578e-07,
+    3.3741218851029606e-07,
+    -2.5525324690613675e-08,
+    -1.2016175508641706e-08,
+    1.4710043010909186e-09,
+    4.66317656527941e-10,
+    -6.885236417262309e-11,
+    -2.0415652765902888e-11,
+    2.922826668554289e-12,
+    9.965610710298741e-13,
+    -1.0994758271584323e-13,
+    -5.2075081952589945e-14,
+    3.038235850176333e-15,
+    2.7734510006410745e-15,
+    1.5322012825204343e-17,
+)

@@ -1,0 +1,502 @@
+"""Reference Hermite coefficients of activation functions, by high-precision quadrature.
+
+For ``y = m + s t`` with ``t ~ N(0, 1)`` and the probabilists' Hermite polynomials ``He_k``, this computes
+
+    a_k(m, s) = E[act(m + s t) He_k(t)] / k!,   k = 0..8,        N(m, s) = sqrt(E[act(m + s t)^2])
+
+with mpmath, by composite Gauss-Legendre quadrature and without closed forms (except for ``sin`` and ``cos``).
+
+Run ``python make_reference.py`` to write ``hermite.npz`` next to this file (5 minutes on one core), or
+``python make_reference.py --check`` to verify the method and the existing file (1 minute). Install gmpy2
+along with mpmath, which is slower without it. The stored file was made with Python 3.11.7,
+mpmath 1.3.0, gmpy2 2.3.2 and NumPy 2.4.6.
+
+Arrays in ``hermite.npz``, for A activations and P points:
+
+``names`` (A,)
+    Keys of the activations, such as ``"relu"`` or ``"elu(0.5)"``.
+``points`` (P, 2)
+    The pairs ``(m, s)``, taken as exact doubles.
+``regimes`` (P,)
+    Label of the group a point belongs to: ordinary, tiny, huge, far, random or tail.
+``coefficients`` (A, P, 9)
+    ``a_k(m, s)``, rounded to double. The check asserts a quadrature error below 1e-25 of ``N(m, s)``, and
+    finds one below 1e-45. A coefficient smaller than that (such as ``a_8`` at ``s = 1e-8``) may be noise, so
+    differences are to be judged relative to the norm. Values below the range of doubles are 0.
+``log_norm`` (A, P)
+    Natural logarithm of ``N(m, s)``, finite even where ``N(m, s)`` is below the range of doubles.
+"""
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from mpmath import mp, mpf
+from mpmath.calculus.quadrature import GaussLegendre
+
+OUTPUT = Path(__file__).with_name("hermite.npz")
+DIGITS = 60  # Working precision: 50 digits, and 10 for the cancellations and the large |t| of far kinks.
+SCAN_DIGITS = 30  # Precision for the decision which panels to drop.
+DROP_BITS = 250  # A panel is dropped if it is smaller than the largest one by this many bits (1e-75).
+ORDER = 48  # Gauss-Legendre nodes per panel.
+DEGREE = 8
+SEED = 20240229
+REACH = 45  # Half width of the unit grid in t, around 0 and around the image of y = 0.
+GRID_LIMIT = 2500  # The unit grid extends to the image of y = 0 if that is not farther than this.
+
+mp.dps = DIGITS
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Activation functions. Each is called as f(y, e) with e = exp(-|y|), which many of them share.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def clip(y, low, high):
+    """Restrict `y` to the interval from `low` to `high`."""
+    return min(max(y, mpf(low)), mpf(high))
+
+
+def leaky_relu(slope):
+    """Return the leaky ReLU with the given slope on the negative side."""
+    slope = mpf(slope)
+    return lambda y, e: y if y > 0 else slope * y
+
+
+def elu(alpha, scale=1.0):
+    """Return the (scaled) ELU."""
+    alpha, scale = mpf(alpha), mpf(scale)
+    return lambda y, e: scale * y if y > 0 else scale * alpha * (e - 1)
+
+
+def sigmoid(y, e):
+    """Logistic function."""
+    return (1 if y > 0 else e) / (1 + e)
+
+
+def softplus(y, e):
+    """Return ``log(1 + exp(y))``."""
+    return max(y, mpf(0)) + mp.log1p(e)
+
+
+def tanh(y, e):
+    """Hyperbolic tangent."""
+    square = e * e
+    return mp.sign(y) * (1 - square) / (1 + square)
+
+
+def tanhshrink(y, e):
+    """Return ``y - tanh(y)``, near 0 as ``(y cosh y - sinh y) / cosh y`` by a series of equal signs."""
+    if abs(y) >= 1:
+        return y - tanh(y, e)
+    if y == 0:
+        return mpf(0)
+    square = y * y
+    power = y  # y^(2 n + 1) / (2 n + 1)!
+    total = mpf(0)
+    n = 0
+    while n == 0 or mp.mag(power) > mp.mag(total) - mp.prec - 10:
+        n += 1
+        power = power * square / (2 * n * (2 * n + 1))
+        total += 2 * n * power
+    return total * 2 * e / (1 + e * e)
+
+
+def normal_cdf(y):
+    """Cumulative distribution function of N(0, 1)."""
+    return mpf(1) if y > 20 else mp.erfc(-y / mp.sqrt(2)) / 2  # 1 - Phi(20) < 1e-88
+
+
+def erf(y, e):
+    """Error function."""
+    return mp.sign(y) if abs(y) > 14 else mp.erf(y)  # 1 - erf(14) < 1e-86
+
+
+def gelu_tanh(y, e):
+    """GELU by the tanh approximation, as ``y sigmoid(2 z)``."""
+    z2 = 2 * mp.sqrt(2 / mp.pi) * (y + mpf(0.044715) * y**3)
+    return y * sigmoid(z2, mp.exp(-abs(z2)))
+
+
+def quick_gelu(y, e):
+    """Return ``y sigmoid(1.702 y)``."""
+    z = mpf(1.702) * y
+    return y * sigmoid(z, mp.exp(-abs(z)))
+
+
+def mish(y, e):
+    """Return ``y tanh(softplus(y))``, with the tanh as a rational function of the exponential."""
+    if y > 0:
+        return y * (1 + 2 * e) / (1 + 2 * e + 2 * e * e)
+    return y * e * (e + 2) / (e * (e + 2) + 2)
+
+
+# Points where some activation is not analytic.
+KINKS = (-3.0, -1.0, 0.0, 1.0, 1.5, 3.0, 6.0)
+
+ACTIVATIONS = {
+    "identity": lambda y, e: y,
+    "relu": lambda y, e: max(y, mpf(0)),
+    "leaky_relu": leaky_relu(0.01),
+    "leaky_relu(0.2)": leaky_relu(0.2),
+    "relu6": lambda y, e: clip(y, 0, 6),
+    "relu2": lambda y, e: max(y, mpf(0)) ** 2,
+    "abs": lambda y, e: abs(y),
+    "step": lambda y, e: mpf(y > 0),
+    "jumprelu(1.5)": lambda y, e: y if y > 1.5 else mpf(0),
+    "threshold(-1.0,0.5)": lambda y, e: y if y > -1 else mpf(0.5),
+    "hardtanh": lambda y, e: clip(y, -1, 1),
+    "hardsigmoid": lambda y, e: clip(y + 3, 0, 6) / 6,
+    "hardswish": lambda y, e: y * clip(y + 3, 0, 6) / 6,
+    "gelu": lambda y, e: y * normal_cdf(y),
+    "gelu_tanh": gelu_tanh,
+    "quick_gelu": quick_gelu,
+    "silu": lambda y, e: y * sigmoid(y, e),
+    "sigmoid": sigmoid,
+    "logsigmoid": lambda y, e: -softplus(-y, e),
+    "tanh": tanh,
+    "tanhshrink": tanhshrink,
+    "softplus": softplus,
+    "softplus(2.0)": lambda y, e: softplus(2 * y, e * e) / 2,
+    "softsign": lambda y, e: y / (1 + abs(y)),
+    "elu": elu(1.0),
+    "elu(0.5)": elu(0.5),
+    "selu": elu(1.6732632423543772848170429916717, 1.0507009873554804934193349852946),
+    "celu": elu(1.0),
+    "celu(2.0)": lambda y, e: y if y > 0 else 2 * (mp.sqrt(e) - 1),
+    "mish": mish,
+    "erf": erf,
+    "sin": lambda y, e: mp.sin(y),
+    "cos": lambda y, e: mp.cos(y),
+    "gaussian": lambda y, e: mp.exp(-y * y / 2),
+    "square": lambda y, e: y * y,
+    "cube": lambda y, e: y**3,
+}
+
+# The waves oscillate too fast for the panels once s is large, so the file holds their closed forms. The check
+# compares these with the quadrature for s <= 3.
+WAVES = ("sin", "cos")
+
+
+def closed_form_wave(name, m, s):
+    """Coefficients and second moment of ``sin`` or ``cos``, from ``E[exp(i (m + s t)) He_k(t)]``."""
+    m, s = mpf(m), mpf(s)
+    phase = m if name == "sin" else m + mp.pi / 2
+    scale = mp.exp(-s * s / 2)
+    coefficients = [scale * s**k / mp.factorial(k) * mp.sin(phase + k * mp.pi / 2) for k in range(DEGREE + 1)]
+    return coefficients, (1 - mp.exp(-2 * s * s) * mp.cos(2 * phase)) / 2
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Quadrature.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def y_ladder():
+    """Return the y at which panels end: the kinks, powers of two, and integers where activations bend."""
+    powers = [2.0**j for j in range(-4, 16)]
+    integers = [float(n) for n in range(1, 25)]
+    positive = powers + integers
+    return sorted({*KINKS, *positive, *(-y for y in positive)})
+
+
+def breakpoints(m, s):
+    """Return the sorted ends of the panels in t.
+
+    They are a unit grid on [-45, 45], extended to the image of ``y = 0`` where most decaying activations have
+    their mass if ``m`` is far from 0, and the images of `y_ladder`. The density falls like ``exp(-|c| x)`` at
+    distance x from the image c of a kink; panels around a distant c are graded accordingly.
+
+    Parameters
+    ----------
+    m, s : mpf
+        Mean and standard deviation of y.
+
+    Returns
+    -------
+    list of mpf
+        Increasing. Panels wider than 1 are gaps which have to be negligible.
+    """
+    zero = -m / s
+    near = [mpf(0)] + ([zero] if abs(zero) <= GRID_LIMIT else [])
+    low, high = int(mp.floor(min(near))) - REACH, int(mp.ceil(max(near))) + REACH
+    ends = [mpf(t) for t in range(low, high + 1)]
+    for kink in KINKS:
+        c = (kink - m) / s
+        if abs(c) > 20:
+            offsets = [x for x in (mpf(2) ** j / abs(c) for j in range(10)) if x < 1]
+            ends += [c + sign * x for x in (*offsets, 1, 2, 3, 4, 5) for sign in (-1, 1)]
+        ends.append(c)
+    low, high = min(ends), max(ends)
+    ends += [t for t in ((y - m) / s for y in y_ladder()) if low < t < high]
+    return merge(sorted(ends))
+
+
+def merge(ends):
+    """Drop the ends that differ from the previous one by rounding errors only."""
+    kept = ends[:1]
+    for t in ends[1:]:
+        if t - kept[-1] > mp.ldexp(1 + abs(t), -160):
+            kept.append(t)
+    return kept
+
+
+def scan_points(a, b):
+    """Return a few interior points of a panel, with both ends among them up to a millionth."""
+    width = b - a
+    margin = mp.ldexp(min(width, mpf(1)), -20)
+    count = 2 if width <= 1 else 32
+    return [a + margin, *(a + width * j / count for j in range(1, count)), b - margin]
+
+
+def panel_sizes(m, s, a, b, names):
+    """Estimate the contribution of a panel to the coefficients and to the second moment, for each activation.
+
+    Returns
+    -------
+    dict
+        For each name of an activation that does not vanish on the panel, two binary logarithms.
+    """
+    sizes = {}
+    for t in scan_points(a, b):
+        y = m + s * t
+        e = mp.exp(-abs(y))
+        weight = mp.mag(b - a) - int(t * t / 2 * mp.log(mp.e, 2))
+        hermite = DEGREE * max(mp.mag(t), 0)
+        for name in names:
+            value = ACTIVATIONS[name](y, e)
+            if value:
+                mag = mp.mag(value)
+                old = sizes.get(name, (-mp.inf, -mp.inf))
+                sizes[name] = (max(old[0], mag + hermite + weight), max(old[1], 2 * mag + weight))
+    return sizes
+
+
+def select_panels(m, s, names):
+    """Return the panels in t that matter.
+
+    Returns
+    -------
+    list of tuple
+        For each panel its two ends and the names of the activations that are to be integrated over it.
+    """
+    ends = breakpoints(m, s)
+    panels = list(zip(ends[:-1], ends[1:]))
+    with mp.workdps(SCAN_DIGITS):
+        sizes = [panel_sizes(m, s, a, b, names) for a, b in panels]
+    best = {name: [max(size[name][i] for size in sizes if name in size) for i in (0, 1)] for name in names}
+    selected = []
+    for (a, b), size in zip(panels, sizes):
+        wanted = [name for name in size if any(size[name][i] > best[name][i] - DROP_BITS for i in (0, 1))]
+        if wanted and b - a > 1 + mpf(2) ** -100:
+            raise RuntimeError(f"the gap from t = {float(a)} to {float(b)} matters for {wanted}")
+        if wanted:
+            selected.append((a, b, wanted))
+    return selected
+
+
+def legendre_rule(order, cache={}):  # noqa: B006
+    """Return the nodes and weights of mpmath's Gauss-Legendre rule on [-1, 1], for 48 or 96 nodes."""
+    if order not in cache:
+        degree = {48: 5, 96: 6}[order]
+        cache[order] = GaussLegendre(mp).calc_nodes(degree, mp.prec + 20)
+        if len(cache[order]) != order:
+            raise RuntimeError("mpmath counts the degree of the rule differently")
+    return cache[order]
+
+
+def panel_rule(a, b, order):
+    """Return the nodes in a panel, and the weights times ``phi(t) He_k(t) / k!`` for each k."""
+    half, centre = (b - a) / 2, (a + b) / 2
+    scale = half / mp.sqrt(2 * mp.pi)
+    nodes, rows = [], []
+    for x, weight in legendre_rule(order):
+        t = centre + half * x
+        row = [scale * weight * mp.exp(-t * t / 2)]
+        row.append(row[0] * t)
+        for k in range(1, DEGREE):
+            row.append((t * row[k] - row[k - 1]) / (k + 1))
+        nodes.append(t)
+        rows.append(row)
+    return nodes, list(zip(*rows))
+
+
+def integrate(m, s, names, order=ORDER):
+    """Compute coefficients and second moments at one point by quadrature.
+
+    Parameters
+    ----------
+    m, s : float
+        Mean and standard deviation of y, exact.
+    names : iterable of str
+        Keys of `ACTIVATIONS`.
+    order : int
+        Nodes per panel, 48 or 96.
+
+    Returns
+    -------
+    dict
+        For each name the list of ``a_0 .. a_8`` and ``E[act^2]``.
+    """
+    m, s = mpf(m), mpf(s)
+    names = list(names)
+    coefficients = {name: [mpf(0)] * (DEGREE + 1) for name in names}
+    second = {name: mpf(0) for name in names}
+    for a, b, wanted in select_panels(m, s, names):
+        nodes, weights = panel_rule(a, b, order)
+        ys = [m + s * t for t in nodes]
+        pairs = [(y, mp.exp(-abs(y))) for y in ys]
+        for name in wanted:
+            act = ACTIVATIONS[name]
+            values = [act(y, e) for y, e in pairs]
+            coefficients[name] = [c + mp.fdot(values, w) for c, w in zip(coefficients[name], weights)]
+            second[name] += mp.fdot([v * v for v in values], weights[0])
+    return {name: (coefficients[name], second[name]) for name in names}
+
+
+def reference(m, s):
+    """Return the coefficients and second moments of all activations at one point, as `integrate` does."""
+    results = integrate(m, s, [name for name in ACTIVATIONS if name not in WAVES])
+    results.update((name, closed_form_wave(name, m, s)) for name in WAVES)
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Points, output and check.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def make_points():
+    """Return the list of ``(regime, m, s)``."""
+    grids = {
+        "ordinary": ((-3.0, -1.0, -0.3, 0.0, 0.5, 2.0, 5.0), (0.1, 0.5, 1.0, 2.0, 5.0)),
+        "tiny": ((-20.0, -1.0, -0.001, 0.0, 0.7, 3.0, 1000.0), (1e-8, 1e-4, 1e-2)),
+        "huge": ((-1000.0, -50.0, 0.0, 3.0, 200.0), (10.0, 30.0, 100.0, 1000.0)),
+        "far": (
+            (-1000.0, -600.0, -100.0, -30.0, -10.0, 10.0, 30.0, 100.0, 600.0, 1000.0),
+            (0.5, 1.0, 3.0, 8.0),
+        ),
+    }
+    points = [(regime, m, s) for regime, (ms, ss) in grids.items() for m in ms for s in ss]
+    rng = random.Random(SEED)
+    for _ in range(24):
+        m = rng.choice((-1.0, 1.0)) * 10.0 ** rng.uniform(-3.0, 3.0)
+        points.append(("random", m, 10.0 ** rng.uniform(-8.0, 3.0)))
+    for u in (6.5, 9.0, 15.0, 22.0, 30.0, 36.0):
+        points += [("tail", -u * s, s) for s in (0.3, 1.0, 7.0)]
+    return points
+
+
+def report(text):
+    """Show progress on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def log_norm(second):
+    """Natural logarithm of the norm as a float, from the second moment."""
+    return float(mp.log(second) / 2) if second else float("-inf")
+
+
+def write():
+    """Compute everything and write the file."""
+    points = make_points()
+    coefficients = np.zeros((len(ACTIVATIONS), len(points), DEGREE + 1))
+    norms = np.zeros((len(ACTIVATIONS), len(points)))
+    start = time.monotonic()
+    for p, (regime, m, s) in enumerate(points):
+        results = reference(m, s)
+        for i, name in enumerate(ACTIVATIONS):
+            coefficients[i, p] = [float(c) for c in results[name][0]]
+            norms[i, p] = log_norm(results[name][1])
+        report(f"{p + 1}/{len(points)} {regime} m={m:g} s={s:g}, {time.monotonic() - start:.0f} s")
+    np.savez_compressed(
+        OUTPUT,
+        names=np.array(list(ACTIVATIONS)),
+        points=np.array([point[1:] for point in points]),
+        regimes=np.array([point[0] for point in points], dtype="<U16"),
+        coefficients=coefficients,
+        log_norm=norms,
+    )
+
+
+def compare(result, other):
+    """Return the largest difference of two results, relative to the norm and to the largest coefficient."""
+    (a, second), (b, other_second) = result, other
+    norm = mp.sqrt(other_second)
+    largest = max(abs(x) for x in b)
+    difference = max(abs(x - y) for x, y in zip(a, b))
+    norm_error = abs(mp.sqrt(second) - norm) / norm
+    return max(difference / norm, norm_error), max(difference / largest, norm_error)
+
+
+def check_stored(data, i, p, result):
+    """Assert that the file holds `result` for activation `i` at point `p`, up to rounding."""
+    coefficients, second = result
+    norm = mp.sqrt(second)
+    log = mp.log(norm)
+    for stored, exact in zip(data["coefficients"][i, p], coefficients):
+        tolerance = max(abs(exact) * mpf(1e-15), norm * mpf(1e-40), mpf(5e-324))
+        assert abs(mpf(float(stored)) - exact) <= tolerance, (i, p)
+    assert abs(mpf(float(data["log_norm"][i, p])) - log) <= mpf(1e-15) * (1 + abs(log)), (i, p)
+
+
+def check_choice(regimes, names, rng, points_each=5, names_each=7):
+    """Draw points from each regime, and activations for each point so that all of them have their turn."""
+    queue = []
+    for regime in sorted(set(regimes)):
+        for p in rng.sample([p for p, other in enumerate(regimes) if other == regime], points_each):
+            while len(queue) < names_each:
+                queue += rng.sample(names, len(names))
+            chosen, queue = queue[:names_each], queue[names_each:]
+            yield p, sorted(set(chosen))
+
+
+def check():
+    """Recompute a random subset with 96 nodes per panel, and sin and cos by quadrature."""
+    with np.load(OUTPUT) as file:
+        data = dict(file)
+    names, points, regimes = data["names"].tolist(), data["points"].tolist(), data["regimes"].tolist()
+    assert names == list(ACTIVATIONS)
+    assert [tuple(point) for point in points] == [point[1:] for point in make_points()]
+    rng = random.Random(SEED + 1)
+    count, worst, worst_strict = 0, mpf(0), mpf(0)
+    for p, chosen in check_choice(regimes, [name for name in names if name not in WAVES], rng):
+        m, s = points[p]
+        coarse, fine = (integrate(m, s, chosen, order) for order in (ORDER, 2 * ORDER))
+        for name in chosen:
+            error, strict = compare(coarse[name], fine[name])
+            assert error < mpf(10) ** -25, (name, m, s, error)
+            check_stored(data, names.index(name), p, coarse[name])
+            count, worst, worst_strict = count + 1, max(worst, error), max(worst_strict, strict)
+        report(f"{regimes[p]} m={m:g} s={s:g}: {count} entries, largest error {mp.nstr(worst, 3)}")
+    waves = rng.sample([p for p, (m, s) in enumerate(points) if s <= 3], 12)
+    worst_wave = mpf(0)
+    for p in waves:
+        m, s = points[p]
+        for name, result in integrate(m, s, WAVES).items():
+            exact = closed_form_wave(name, m, s)
+            error, _ = compare(result, exact)
+            assert error < mpf(10) ** -25, (name, m, s, error)
+            check_stored(data, names.index(name), p, exact)
+            worst_wave = max(worst_wave, error)
+    print(f"{count} entries agree with 96 nodes per panel; the largest difference is {mp.nstr(worst, 3)}")
+    print(f"relative to the norm, {mp.nstr(worst_strict, 3)} relative to the largest coefficient.")
+    print(f"{2 * len(waves)} closed forms of sin and cos agree with the quadrature; the largest")
+    print(f"difference is {mp.nstr(worst_wave, 3)} relative to the norm.")
+
+
+def main():
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description="Write the reference Hermite coefficients, or check them.")
+    parser.add_argument("--check", action="store_true", help="verify the existing file instead of writing it")
+    if parser.parse_args().check:
+        check()
+    else:
+        write()
+
+
+if __name__ == "__main__":
+    main()
