@@ -9,15 +9,21 @@ from mlpoly.activations import hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, eigenfeatures, singular_directions
 from mlpoly.fitting import fit
-from mlpoly.inputs import Gaussian, MomentAccumulator
+from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
+from mlpoly.integrations import from_torch
 from mlpoly.layers import GLU, MLP
-from mlpoly.polynomials import RidgePolynomial, load
+from mlpoly.measures import fvu
+from mlpoly.paper import isserlis, master_theorem, raw_moments
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, RidgePolynomial, load
 
 __all__ = [
     "GLU",
     "MLP",
+    "ChaosPolynomial",
+    "DensePolynomial",
     "FileFormatError",
     "Gaussian",
+    "GaussianMixture",
     "MomentAccumulator",
     "QuadratureWarning",
     "RidgePolynomial",
@@ -28,8 +34,13 @@ __all__ = [
     "activations",
     "eigenfeatures",
     "fit",
+    "from_torch",
+    "fvu",
     "hermite_coefficients",
+    "isserlis",
     "load",
+    "master_theorem",
+    "raw_moments",
     "register_activation",
     "singular_directions",
 ]

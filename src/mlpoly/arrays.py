@@ -5,6 +5,7 @@ Everything else asks :func:`namespace` for the array-API namespace of its argume
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -26,17 +27,23 @@ __all__ = [
     "check_finite",
     "check_shape",
     "constant",
+    "constant_index",
     "device",
     "erf",
+    "eye",
     "from_numpy",
+    "library",
     "namespace",
     "on",
+    "on_cpu",
     "positive_semidefinite",
     "promote",
     "readable",
     "record",
     "relu",
+    "scalar",
     "static",
+    "take_rows",
     "to_numpy",
     "widen",
 ]
@@ -56,7 +63,7 @@ def namespace(**arrays: Array) -> Any:
         If the arguments come from different array libraries or live on different devices.
     """
     given = {name: a for name, a in arrays.items() if a is not None}
-    libraries = {name: compat.array_namespace(a) for name, a in given.items()}
+    libraries = {name: _namespace_of(a) for name, a in given.items()}
     if len(set(libraries.values())) > 1:
         found = ", ".join(f"{name} is {_library(a)}" for name, a in given.items())
         raise TypeError(f"arguments come from different array libraries ({found}); convert them to one of these.")
@@ -65,6 +72,21 @@ def namespace(**arrays: Array) -> Any:
     if compat.is_jax_namespace(xp):
         _register_pytrees()
     return xp
+
+
+_namespaces: dict[type, Any] = {}  # torch.compile follows a dictionary, but warns of the caches of array-api-compat
+
+
+def _namespace_of(a: Array) -> Any:
+    """Array-API namespace of one array, remembered by its type."""
+    kind = type(a)
+    if kind not in _namespaces:
+        _namespaces[kind] = compat.array_namespace(a)
+    return _namespaces[kind]
+
+
+def _is_torch(a: Array) -> bool:
+    return bool(_namespace_of(a).__name__ == "array_api_compat.torch")
 
 
 def _check_devices(given: dict[str, Array]) -> None:
@@ -80,7 +102,12 @@ def _library(a: Array) -> str:
 
 def device(a: Array) -> Any:
     """Device an array lives on."""
-    return compat.device(a)
+    return a.device if _is_torch(a) else compat.device(a)
+
+
+def on_cpu(a: Array) -> bool:
+    """Whether an array lives in the memory of the host, where float32 products run twice as fast as float64."""
+    return str(device(a)).split(":")[0].lower() in ("cpu", "tfrt_cpu_0")
 
 
 def as_float_array(name: str, value: Any) -> Array:
@@ -93,9 +120,9 @@ def as_float_array(name: str, value: Any) -> Array:
     """
     if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
         value = _from_python(name, value)
-    if not compat.is_array_api_obj(value):
+    if type(value) not in _namespaces and not compat.is_array_api_obj(value):
         raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}.")
-    xp = compat.array_namespace(value)
+    xp = _namespace_of(value)
     if not xp.isdtype(value.dtype, "real floating") and not _is_low_precision(value.dtype):
         raise TypeError(
             f"{name} must hold real floating-point numbers, got dtype {value.dtype}; "
@@ -133,17 +160,23 @@ def check_finite(name: str, a: Array) -> None:
     """Raise if an array whose values can be read holds NaN or infinity."""
     if a is None or not readable(a):
         return
-    xp = compat.array_namespace(a)
+    xp = _namespace_of(a)
     # One finite sum proves all entries finite without a temporary; only a failed sum needs the full look.
-    if bool(xp.isfinite(xp.sum(a))):
-        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if bool(xp.isfinite(xp.sum(a))):
+            return
     bad = int(xp.sum(xp.astype(~xp.isfinite(a), xp.int64)))
     if bad:
         raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them before building the record.")
 
 
+def scalar(a: Array) -> float:
+    """The value of a one-element array, without a word from autograd."""
+    return float(to_numpy(a))
+
+
 def readable(*arrays: Array) -> bool:
-    """Whether values can be looked at now: False under jax.jit, torch.func transforms and torch.compile."""
+    """Whether values can be looked at now: False under jax.jit, torch.func, torch.compile and on the meta device."""
     return not any(_is_tracer(a) or _is_torch_traced(a) for a in arrays)
 
 
@@ -153,10 +186,10 @@ def _is_tracer(a: Array) -> bool:
 
 
 def _is_torch_traced(a: Array) -> bool:
-    if not compat.is_torch_array(a):
+    if not _is_torch(a):
         return False
     torch = sys.modules["torch"]
-    return bool(torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a))
+    return bool(a.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -173,7 +206,7 @@ def widen(a: Array) -> Array:
 
     Scalar maths runs on a few numbers per neuron, so precision there costs nothing.
     """
-    xp = compat.array_namespace(a)
+    xp = _namespace_of(a)
     if compat.is_jax_namespace(xp):
         import jax
 
@@ -185,7 +218,7 @@ def widen(a: Array) -> Array:
 
 def astype(a: Array, dtype: Any) -> Array:
     """Cast without a copy where none is needed."""
-    return compat.array_namespace(a).astype(a, dtype, copy=False)
+    return _namespace_of(a).astype(a, dtype, copy=False)
 
 
 def cast_like(a: Array, like: Array) -> Array:
@@ -195,7 +228,7 @@ def cast_like(a: Array, like: Array) -> Array:
 
 def promote(*arrays: Array) -> tuple[Array, ...]:
     """Cast arrays of one library to their common dtype (16-bit floats count as float32)."""
-    xp = compat.array_namespace(*arrays)
+    xp = _namespace_of(arrays[0])
     dtypes = [xp.float32 if _is_low_precision(a.dtype) else a.dtype for a in arrays]
     common = dtypes[0]
     for d in dtypes[1:]:
@@ -205,12 +238,18 @@ def promote(*arrays: Array) -> tuple[Array, ...]:
 
 def constant(values: Any, like: Array) -> Array:
     """Python or NumPy numbers as an array with the library, dtype and device of `like`."""
-    xp = compat.array_namespace(like)
+    xp = _namespace_of(like)
     if _is_tracer(like):
         return xp.asarray(values, dtype=like.dtype)
     if compat.is_torch_namespace(xp) and isinstance(values, np.ndarray):
         values = values.copy()  # torch warns when it is handed a read-only buffer
     return xp.asarray(values, dtype=like.dtype, device=device(like))
+
+
+def eye(n: int, like: Array) -> Array:
+    """Identity matrix with the library, dtype and device of `like`."""
+    xp = _namespace_of(like)
+    return xp.eye(n, dtype=like.dtype) if _is_tracer(like) else xp.eye(n, dtype=like.dtype, device=device(like))
 
 
 def on(a: Array, like: Array) -> Array:
@@ -224,7 +263,7 @@ def to_numpy(a: Array) -> np.ndarray:
         a = a.detach().cpu()
         a = a.float() if _is_low_precision(a.dtype) else a
     elif _is_low_precision(a.dtype):
-        a = compat.array_namespace(a).astype(a, "float32")
+        a = _namespace_of(a).astype(a, "float32")
     return np.asarray(a)
 
 
@@ -241,6 +280,28 @@ def from_numpy(a: np.ndarray, library: str) -> Array:
 
         return jnp.asarray(a)
     raise ValueError(f"library must be 'numpy', 'torch' or 'jax', got {library!r}.")
+
+
+def take_rows(a: Array, index: np.ndarray) -> Array:
+    """Rows of `a` at integer positions."""
+    return _namespace_of(a).take(a, constant_index(index, a), axis=0)
+
+
+def constant_index(index: np.ndarray, like: Array) -> Array:
+    """Integer positions in the library and on the device of `like`."""
+    xp = _namespace_of(like)
+    if compat.is_numpy_namespace(xp) or _is_tracer(like):
+        return index
+    positions = index if compat.is_jax_namespace(xp) else index.astype(np.int64)
+    return xp.asarray(positions, device=device(like))
+
+
+def library(module: str, package: str, purpose: str) -> Any:
+    """Import an optional library, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs {package}; install it with: pip install {package}") from error
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -263,14 +324,14 @@ def erf(a: Array) -> Array:
 
 def relu(a: Array) -> Array:
     """Positive part, elementwise."""
-    xp = compat.array_namespace(a)
+    xp = _namespace_of(a)
     return xp.clip(a, 0, None) if not compat.is_torch_namespace(xp) else a.relu()
 
 
 def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
     """Whether matrix + tolerance * I has a Cholesky factor."""
-    xp = compat.array_namespace(matrix)
-    shifted = matrix + tolerance * constant(np.eye(matrix.shape[0]), matrix)
+    xp = _namespace_of(matrix)
+    shifted = matrix + tolerance * eye(matrix.shape[0], matrix)
     if compat.is_torch_namespace(xp):
         torch = sys.modules["torch"]
         return int(torch.linalg.cholesky_ex(shifted.detach()).info) == 0
@@ -282,8 +343,8 @@ def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
 
 
 def blocks(length: int, size: int) -> list[slice]:
-    """Consecutive slices of at most `size` that cover range(length)."""
-    return [slice(i, min(i + size, length)) for i in range(0, length, size)]
+    """Consecutive slices of at most `size` that cover range(length); one empty slice if that is empty."""
+    return [slice(i, min(i + size, length)) for i in range(0, max(length, 1), size)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

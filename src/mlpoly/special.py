@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mlpoly.arrays import Array, namespace
+from mlpoly.arrays import Array, constant, namespace
 
 __all__ = [
     "clenshaw",
@@ -83,6 +83,31 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
         step = coefficients[k, ...] + t * ahead * (1 / math.sqrt(k + 1))
         ahead, later = step - math.sqrt((k + 1) / (k + 2)) * later, ahead
     return ahead
+
+
+def times_line(series: Array, offset: Array, slope: Array) -> Array:
+    """Hermite series of (offset + slope t) p(t), cut one degree below that of p.
+
+    From t he_k = sqrt(k+1) he_{k+1} + sqrt(k) he_{k-1}. The top coefficient of the product would need one more of p,
+    so a polynomial that is known in full is padded with a row of zeros first.
+
+    Parameters
+    ----------
+    series : array (n + 1, ...), ascending
+    offset, slope : array
+        They broadcast against the trailing axes.
+
+    Returns
+    -------
+    array (n, ...)
+    """
+    xp = namespace(series=series)
+    n = series.shape[0] - 1
+    shape = (-1, *[1] * (len(series.shape) - 1))
+    roots = xp.reshape(constant([math.sqrt(k + 1) for k in range(n)], series), shape)
+    from_above = roots * series[1:, ...]
+    from_below = xp.concat([series[:1, ...] * 0, roots[: n - 1, ...] * series[: n - 1, ...]]) if n > 1 else 0
+    return offset * series[:n, ...] + slope * (from_above + from_below)
 
 
 def hermite_in_powers(degree: int) -> list[list[float]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from mlpoly.activations.record import Activation
 from mlpoly.activations.registry import get
 from mlpoly.arrays import (
@@ -68,11 +70,20 @@ def hermite_coefficients(
     check_finite("std", std)
     if readable(std) and bool(xp.any(std < 0)):
         raise ValueError("std must not be negative; pass a standard deviation, not a variance or a covariance.")
+    _check_broadcast(mean, std)
     mean, std = xp.broadcast_arrays(mean, std)
     c = project(act, mean, std, degree)
     # a_k = c_k / sqrt(k!); through the logarithm, so that no factorial overflows.
     scale = constant([math.exp(-0.5 * math.lgamma(k + 1)) for k in range(degree + 1)], c)
     return astype(c * xp.reshape(scale, (-1, *[1] * len(mean.shape))), mean.dtype)
+
+
+def _check_broadcast(mean: Array, std: Array) -> None:
+    try:
+        np.broadcast_shapes(tuple(mean.shape), tuple(std.shape))
+    except ValueError:
+        shapes = f"mean has shape {tuple(mean.shape)} and std {tuple(std.shape)}"
+        raise ValueError(f"{shapes}: they must broadcast; give them one shape, or one of them as a number.") from None
 
 
 def _pair(mean: Array, std: Array) -> tuple[Array, Array]:

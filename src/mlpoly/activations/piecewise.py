@@ -47,7 +47,8 @@ def piecewise(
         narrow = xp.stack([a + b for a, b in zip(outer, inner, strict=True)])
         return xp.where(breaks[-1] - breaks[0] < 2 * std, narrow, wide)
 
-    return Activation(name, function, project, formula, "closed form", tuple(map(float, breaks)))
+    kinks = tuple(map(float, breaks))
+    return Activation(name, function, project, formula, "closed form", kinks, tuple(map(tuple, padded)))
 
 
 def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> list[Array]:

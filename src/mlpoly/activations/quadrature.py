@@ -21,7 +21,7 @@ from mlpoly.special import hermite, normal_pdf
 __all__ = ["adaptive_projection", "fixed_projection"]
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
-_BLOCK = 4096  # neurons at a time, so that the nodes of a wide layer do not fill the memory
+_BLOCK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory
 _LEVELS = 7  # panels of a user's function are halved at most this often
 _TOLERANCE = 1e-12
 _GENERIC_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))
@@ -82,8 +82,6 @@ def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Arr
     xp = namespace(mean=mean, std=std)
     flat_mean, flat_std = xp.reshape(mean, (-1,)), xp.reshape(std, (-1,))
     parts = [integrate(flat_mean[b], flat_std[b]) for b in blocks(flat_mean.shape[0], _BLOCK)]
-    if not parts:
-        parts = [integrate(flat_mean, flat_std)]
     whole = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
     return xp.reshape(whole, (whole.shape[0], *mean.shape))
 
@@ -129,4 +127,5 @@ def _nodes(mean: Array, std: Array, grid: np.ndarray, edges: Sequence[float], sp
     share = constant(np.tile(w / 2, splits), mean)[None, :, None]
     t = left[:, None, :] + width[:, None, :] * position
     weight = width[:, None, :] * share
-    return xp.reshape(t, (-1, mean.shape[0])), xp.reshape(weight, (-1, mean.shape[0]))
+    shape = (t.shape[0] * t.shape[1], mean.shape[0])
+    return xp.reshape(t, shape), xp.reshape(weight, shape)

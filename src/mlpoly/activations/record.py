@@ -16,7 +16,7 @@ Projection = Callable[[Array, Array, int], Array]
 class Activation:
     """A scalar function and its expansion under any Gaussian (MATH 1, 3).
 
-    Two activations are equal if their name and parameters are.
+    Two activations are equal if their name and parameters are; a user's function also equals only itself.
 
     Attributes
     ----------
@@ -33,6 +33,10 @@ class Activation:
         ``"closed form"`` or ``"quadrature"``.
     kinks : tuple of float
         Where the function or a derivative jumps.
+    pieces : tuple of polynomials or None
+        For a piecewise polynomial, one more than there are kinks: coefficients in powers of y, ascending, between them.
+    own : callable or None
+        The user's function, so that JAX does not take two functions of one name for the same.
     """
 
     name: str
@@ -41,6 +45,9 @@ class Activation:
     formula: str = field(compare=False, default="")
     route: str = field(compare=False, default="closed form")
     kinks: tuple[float, ...] = field(compare=False, default=())
+    pieces: tuple[tuple[float, ...], ...] | None = field(compare=False, default=None)
+
+    own: Callable[[Array], Array] | None = None
 
     def __call__(self, y: Array) -> Array:
         """Apply the function elementwise."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
@@ -171,9 +173,11 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
     >>> mp.activations.get("leaky_relu", slope=0.2).name
     'leaky_relu(0.2)'
     """
+    if parameters and not isinstance(activation, str):
+        raise ValueError(f"parameters {list(parameters)} need an activation given by name, not a record or callable.")
     if isinstance(activation, Activation):
         return activation
-    if callable(activation):
+    if callable(activation) and not isinstance(activation, type):
         return _from_callable(getattr(activation, "__name__", "callable"), activation, ())
     if not isinstance(activation, str):
         raise TypeError(f"activation must be a name, an Activation or a callable, got {type(activation).__name__}.")
@@ -183,7 +187,11 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
         raise ValueError(
             f"activation {family.name!r} has no parameter {unknown[0]!r}; it takes {list(family.parameters) or 'none'}."
         )
-    values |= {k: float(v) for k, v in parameters.items()}
+    values |= parameters
+    for key, value in values.items():
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(f"activation parameter {key} of {family.name!r} must be a finite number, got {value!r}.")
+        values[key] = float(value)
     given = [values[k] for k in family.parameters]
     default = all(v == d for v, d in zip(given, family.parameters.values(), strict=True))
     name = (
@@ -242,16 +250,25 @@ def register_activation(
     overwrite : bool
         Allow an existing name to be replaced.
     """
-    key = name.lower()
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(f"name must be a word of letters, digits and '_', '-', '.', got {name!r}.")
+    key = name.lower().replace("-", "_")  # as `get` reads names
     if not callable(function):
         raise TypeError(f"function must be callable, got {type(function).__name__}.")
     if not overwrite and (key in _families or key in _aliases):
         raise ValueError(f"activation {name!r} exists already; choose another name or pass overwrite=True.")
-    activation = _from_callable(key, function, tuple(float(k) for k in kinks))
+    try:
+        at = tuple(float(k) for k in kinks)
+    except (TypeError, ValueError):
+        at = (math.nan,)
+    if not all(map(math.isfinite, at)):
+        raise ValueError(f"kinks must be a sequence of finite numbers, such as (0.0,), got {kinks!r}.")
+    activation = _from_callable(key, function, at)
+    _aliases.pop(key, None)
     _families[key] = _fixed(activation)
     return activation
 
 
 def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, ...]) -> Activation:
     project = adaptive_projection(function, kinks, name)
-    return Activation(name, function, project, "the user's function", "quadrature", kinks)
+    return Activation(name, function, project, "the user's function", "quadrature", kinks, own=function)

@@ -16,12 +16,13 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     constant,
+    eye,
     namespace,
     record,
     static,
 )
 from mlpoly.features.krylov import dense_eigenpairs, largest_eigenpairs, random_block
-from mlpoly.polynomials import RidgePolynomial
+from mlpoly.polynomials import Polynomial
 
 __all__ = ["EigenFeatures", "eigenfeatures"]
 
@@ -59,7 +60,7 @@ class EigenFeatures:
 
 
 def eigenfeatures(
-    poly: RidgePolynomial,
+    poly: Polynomial,
     output: int | None = None,
     direction: Array | None = None,
     k: int = 5,
@@ -73,7 +74,7 @@ def eigenfeatures(
 
     Parameters
     ----------
-    poly : RidgePolynomial
+    poly : polynomial
         Degree 2 or more. For a polynomial of higher degree the coefficients are those at x = 0; use
         ``poly.truncate(2)`` for the best quadratic.
     output : int, optional
@@ -100,7 +101,7 @@ def eigenfeatures(
         raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {_METRICS}, got {metric!r}.")
-    form = _quadratic_form(poly, _output_direction(poly, output, direction))
+    form = poly.quadratic_form(_output_direction(poly, output, direction))
     root = _root(poly, inputs) if metric == "whitened" else None
     if root is not None:
         inner = form
@@ -115,54 +116,36 @@ def eigenfeatures(
 
 
 def _check_polynomial(poly: Any) -> None:
-    if not isinstance(poly, RidgePolynomial):
+    if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
     if poly.degree < 2:
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
 
 
-def _output_direction(poly: RidgePolynomial, output: int | None, direction: Array | None) -> Array:
+def _output_direction(poly: Polynomial, output: int | None, direction: Array | None) -> Array:
     """The direction u in output space, (o,)."""
     if (output is None) == (direction is None):
         raise ValueError("give either output (an index) or direction (a vector over the outputs).")
     if direction is not None:
         direction = as_float_array("direction", direction)
-        namespace(direction=direction, polynomial=poly.directions)
+        namespace(direction=direction, polynomial=poly.sample_array)
         check_shape("direction", direction, (poly.dim_out,), "one weight per output")
         check_finite("direction", direction)
-        return cast_like(direction, poly.directions)
+        return cast_like(direction, poly.sample_array)
     index = as_integer("output", output, -poly.dim_out)
     if index >= poly.dim_out:
         raise ValueError(f"output is {index}, but the polynomial has {poly.dim_out} outputs (0 to {poly.dim_out - 1}).")
     unit = np.zeros(poly.dim_out)
     unit[index] = 1.0
-    return constant(unit, poly.directions)
+    return constant(unit, poly.sample_array)
 
 
-def _quadratic_form(poly: RidgePolynomial, u: Array) -> Callable[[Array], Array]:
-    """Product of Q_u = W' diag(.) W, plus the symmetrised W' diag(.) V of a gated unit, with a block (d, m)."""
-    a, b = poly.powers()
-    neurons = u if poly.readout is None else u @ poly.readout
-    W = poly.directions
-    square = (neurons * a[2])[:, None]
-    if poly.gate is None:
-        return lambda block: W.T @ (square * (W @ block))
-    V = poly.gate.directions
-    mixed = (0.5 * neurons * b[1])[:, None]
-
-    def apply(block: Array) -> Array:
-        y, z = W @ block, V @ block
-        return W.T @ (square * y + mixed * z) + V.T @ (mixed * y)
-
-    return apply
-
-
-def _solve(form: Callable[[Array], Array], poly: RidgePolynomial, k: int) -> tuple[Array, Array, float]:
+def _solve(form: Callable[[Array], Array], poly: Polynomial, k: int) -> tuple[Array, Array, float]:
     d = poly.dim_in
     if d <= _DENSE or 4 * k > d:
-        values, vectors = dense_eigenpairs(form(constant(np.eye(d), poly.directions)), k)
+        values, vectors = dense_eigenpairs(form(eye(d, poly.sample_array)), k)
         return values, vectors, 0.0
-    values, vectors, residual = largest_eigenpairs(form, random_block(d, k + 8, poly.directions), k)
+    values, vectors, residual = largest_eigenpairs(form, random_block(d, k + 8, poly.sample_array), k)
     if residual > 1e-3:
         warnings.warn(
             f"eigenfeatures have not converged (relative residual {residual:.1e}); ask for fewer with k=.", stacklevel=3
@@ -170,15 +153,15 @@ def _solve(form: Callable[[Array], Array], poly: RidgePolynomial, k: int) -> tup
     return values, vectors, residual
 
 
-def _root(poly: RidgePolynomial, inputs: Any) -> Array:
+def _root(poly: Polynomial, inputs: Any) -> Array:
     inputs = poly.inputs if inputs is None else inputs
     if inputs is None:
         raise ValueError("metric='whitened' needs the input distribution; pass inputs=Gaussian(...).")
     if inputs.dim != poly.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
-    inputs = inputs.like(poly.directions)
-    namespace(inputs=inputs.mean, polynomial=poly.directions)
-    return cast_like(inputs.root, poly.directions)
+    inputs = inputs.like(poly.sample_array)
+    namespace(inputs=inputs.mean, polynomial=poly.sample_array)
+    return cast_like(inputs.root, poly.sample_array)
 
 
 def _times_root(root: Array, block: Array) -> Array:

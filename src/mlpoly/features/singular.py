@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlpoly.arrays import Array, as_float_array, check_shape, namespace, promote, record
-from mlpoly.polynomials import RidgePolynomial
+from mlpoly.polynomials import Polynomial
 
 __all__ = ["SingularDirections", "ablate", "singular_directions"]
 
@@ -29,13 +29,13 @@ class SingularDirections:
         return f"SingularDirections(r={self.values.shape[0]}, d={self.vectors.shape[1]})"
 
 
-def singular_directions(poly: RidgePolynomial) -> SingularDirections:
+def singular_directions(poly: Polynomial) -> SingularDirections:
     """Singular directions of ``poly.coefficients().linear``.
 
     For a polynomial of degree above 1 these are the coefficients at x = 0; ``poly.truncate(1)`` gives the best linear
     map, as in the paper's attack.
     """
-    if not isinstance(poly, RidgePolynomial):
+    if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
     if poly.degree < 1:
         raise ValueError("poly has degree 0 and no linear part; fit it with degree=1 or more.")

@@ -5,32 +5,60 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import as_integer, namespace
-from mlpoly.fitting.gaussian import fit_glu, fit_mlp
-from mlpoly.inputs import Gaussian
+from mlpoly.fitting.chaos import fit_mixture_chaos
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture import fit_mixture_linear, fit_mixture_quadratic
+from mlpoly.fitting.neuronwise import fit_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.polynomials import RidgePolynomial
+from mlpoly.polynomials import Polynomial
 
 __all__ = ["fit"]
 
 
-def fit(net: MLP | GLU, inputs: Gaussian, degree: int = 2) -> RidgePolynomial:
+def fit(
+    net: MLP | GLU,
+    inputs: Gaussian | GaussianMixture,
+    degree: int = 2,
+    *,
+    method: str = "exact",
+    start: Polynomial | None = None,
+    tolerance: float = 1e-3,
+    max_iterations: int = 500,
+    show_progress: bool = True,
+) -> Any:
     """The polynomial of given degree that is closest to a network in mean square under `inputs`.
 
-    Exact least squares from the weights alone: no samples, no iteration. Differentiable in the weights, the mean and
-    the covariance.
+    Exact least squares from the weights alone, without samples. Under one Gaussian it is closed form for any degree,
+    and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1 are closed form,
+    degree 2 is solved iteratively with matrix products, and higher degrees directly while they have at most about
+    10^4 monomials.
 
     Parameters
     ----------
     net : MLP or GLU
-    inputs : Gaussian
+    inputs : Gaussian or GaussianMixture
         Its library and device must be the network's; `Gaussian.standard(d)` fits any.
     degree : int
         Any degree >= 0.
+    method : {"exact", "neuronwise"}
+        "neuronwise" gives every neuron the best polynomial of its own preactivation under a mixture, in closed form
+        for any degree and size. For one Gaussian it is the same optimum; for a mixture it is not quite.
+    start : polynomial, optional
+        Where the iterative solver begins (degree 2, mixtures): the answer for similar weights saves iterations.
+    tolerance : float
+        The iterative solver stops when further iterations would reduce the misfit by less than this share of it.
+    max_iterations : int
+        Limit of the iterative solver.
+    show_progress : bool
+        Whether a long solve on a terminal draws a progress bar.
 
     Returns
     -------
-    RidgePolynomial
-        In the network's array library, dtype and device.
+    RidgePolynomial, DensePolynomial or ChaosPolynomial
+        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above.
+        In the network's array library, dtype and device. ``.source.method`` says which optimum it is, ``.report``
+        how a mixture fit went.
 
     Examples
     --------
@@ -41,9 +69,24 @@ def fit(net: MLP | GLU, inputs: Gaussian, degree: int = 2) -> RidgePolynomial:
     """
     _check_net(net)
     degree = as_integer("degree", degree, 0)
-    if not isinstance(inputs, Gaussian):
+    inputs = _checked_inputs(net, inputs)
+    if method not in ("exact", "neuronwise"):
+        raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
+    if isinstance(inputs, Gaussian):
+        return fit_gaussian(net, inputs, degree)
+    if method == "neuronwise":
+        return fit_neuronwise(net, inputs, degree)
+    if degree <= 1:
+        return fit_mixture_linear(net, inputs, degree)
+    if degree == 2:
+        return fit_mixture_quadratic(net, inputs, start, tolerance, max_iterations, show_progress)
+    return fit_mixture_chaos(net, inputs, degree)
+
+
+def _checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
+    if not isinstance(inputs, (Gaussian, GaussianMixture)):
         raise TypeError(
-            f"inputs must be a Gaussian, got {type(inputs).__name__}; "
+            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "
             f"for data use mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
         )
     if inputs.dim != net.dim_in:
@@ -51,7 +94,7 @@ def fit(net: MLP | GLU, inputs: Gaussian, degree: int = 2) -> RidgePolynomial:
     weight = net.W1 if isinstance(net, MLP) else net.W_gate
     inputs = inputs.like(weight)
     namespace(net=weight, inputs=inputs.mean)
-    return fit_mlp(net, inputs, degree) if isinstance(net, MLP) else fit_glu(net, inputs, degree)
+    return inputs
 
 
 def _check_net(net: Any) -> None:

@@ -7,18 +7,22 @@ covariance, no d^n tensor.
 
 from __future__ import annotations
 
-import math
-
 from mlpoly.activations import project
-from mlpoly.arrays import Array, cast_like, constant, namespace
+from mlpoly.arrays import cast_like
 from mlpoly.fitting.preactivations import preactivations, regression
 from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import Gate, RidgePolynomial, Source
+from mlpoly.special import times_line
 
-__all__ = ["fit_glu", "fit_mlp"]
+__all__ = ["fit_gaussian"]
 
 METHOD = "least squares under a Gaussian"
+
+
+def fit_gaussian(net: MLP | GLU, inputs: Gaussian, degree: int) -> RidgePolynomial:
+    """Optimal polynomial of a network under one Gaussian."""
+    return fit_mlp(net, inputs, degree) if isinstance(net, MLP) else fit_glu(net, inputs, degree)
 
 
 def fit_mlp(net: MLP, inputs: Gaussian, degree: int) -> RidgePolynomial:
@@ -55,22 +59,10 @@ def fit_glu(net: GLU, inputs: Gaussian, degree: int) -> RidgePolynomial:
         directions=net.W_gate,
         shifts=cast_like(y.centres, net.W_gate),
         scales=cast_like(y.stds, net.W_gate),
-        series=cast_like(_times_line(c, up_mean, slopes), net.W_gate),
+        series=cast_like(times_line(c, up_mean, slopes), net.W_gate),
         readout=net.W_down,
         bias=net.b_down,
         gate=gate if degree else None,
         inputs=inputs,
         source=Source(net.activation.name, METHOD),
     )
-
-
-def _times_line(c: Array, offset: Array, slope: Array) -> Array:
-    """Series of (offset + slope t) sum_k c_k he_k(t), one degree shorter than c: C_k of MATH 2 in orthonormal form."""
-    xp = namespace(c=c)
-    n = c.shape[0] - 1
-    up = constant([[math.sqrt(k + 1)] for k in range(n)], c) * c[1:, ...]  # t he_{k+1} contains sqrt(k+1) he_k
-    if n == 1:
-        return offset * c[:1, ...] + slope * up
-    down = constant([[math.sqrt(k)] for k in range(1, n)], c) * c[: n - 1, ...]  # t he_{k-1} contains sqrt(k) he_k
-    down = xp.concat([down[:1, ...] * 0, down])
-    return offset * c[:n, ...] + slope * (up + down)

@@ -16,12 +16,14 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     constant,
+    eye,
     namespace,
     on,
     positive_semidefinite,
     promote,
     readable,
     record,
+    scalar,
     static,
     to_numpy,
 )
@@ -94,6 +96,8 @@ class Gaussian:
         """
         samples = as_float_array("samples", samples)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
+        if samples.shape[0] == 0:
+            raise ValueError("samples has no rows; pass at least one sample.")
         return MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage)
 
     @classmethod
@@ -140,8 +144,19 @@ class Gaussian:
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
         n = as_integer("n", n, 1)
-        noise = constant(np.random.default_rng(seed).standard_normal((n, self.dim)), self.mean)
+        return self.colour(constant(np.random.default_rng(seed).standard_normal((n, self.dim)), self.mean))
+
+    def colour(self, noise: Array) -> Array:
+        """Turn standard normal noise (n, d) into samples of this Gaussian."""
         return self.mean + (noise * self.root if len(self.root.shape) == 1 else noise @ self.root)
+
+    @property
+    def matrix(self) -> Array:
+        """The covariance as a (d, d) matrix, whatever its stored form."""
+        if self.cov is not None and len(self.cov.shape) == 2:
+            return self.cov
+        diagonal = self.mean * 0 + 1 if self.cov is None else self.cov
+        return diagonal[:, None] * eye(self.dim, self.mean)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -172,14 +187,14 @@ def _checked_covariance(cov: Array, mean: Array) -> Array:
         if bool(xp.any(cov < 0)):
             raise ValueError("cov has a negative variance; a diagonal covariance must be >= 0.")
         return cov
-    size = float(xp.max(xp.abs(xp.linalg.diagonal(cov)))) if d else 0.0
+    size = scalar(xp.max(xp.abs(xp.linalg.diagonal(cov)))) if d else 0.0
     eps = float(xp.finfo(cov.dtype).eps)
-    skew = float(xp.max(xp.abs(cov - cov.T)))
+    skew = scalar(xp.max(xp.abs(cov - cov.T)))
     if skew > 100 * eps * max(size, skew / 2):
         raise ValueError(f"cov is not symmetric (entries differ by {skew:.2e}); use (cov + cov.T) / 2.")
     # Rounding leaves eigenvalues of a true covariance negative by about eps times its norm, which is at most d * size.
     if not positive_semidefinite(astype(cov, cov.dtype), 4 * eps * d * size + float(xp.finfo(cov.dtype).tiny)):
-        lowest = float(xp.min(xp.linalg.eigvalsh(cov)))
+        lowest = scalar(xp.min(xp.linalg.eigvalsh(cov)))
         raise ValueError(
             f"cov is not positive semidefinite (lowest eigenvalue {lowest:.2e}); "
             f"estimate it with Gaussian.from_samples, or clip its negative eigenvalues."

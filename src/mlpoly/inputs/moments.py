@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mlpoly.arrays import (
     Array,
@@ -13,7 +12,7 @@ from mlpoly.arrays import (
     astype,
     check_finite,
     check_shape,
-    constant,
+    eye,
     namespace,
     widen,
 )
@@ -85,6 +84,8 @@ class MomentAccumulator:
         if other.dim != self.dim:
             raise ValueError(f"other has dim {other.dim}, expected {self.dim}: both must see the same inputs.")
         if other.count:
+            if self.count:
+                namespace(other=other._mean, accumulated=self._mean)
             if self._dtype is None:
                 self._dtype = other._dtype
             self._join(other.count, other._mean, other._scatter)
@@ -119,7 +120,7 @@ class MomentAccumulator:
 def _shrink(cov: Array, count: int, shrinkage: float | str) -> Array:
     if shrinkage == "oas":
         share: Array = _oas_share(cov, count)
-    elif isinstance(shrinkage, (int, float)) and 0 <= shrinkage <= 1:
+    elif isinstance(shrinkage, Real) and 0 <= shrinkage <= 1:
         share = float(shrinkage)
         if share == 0:
             return cov
@@ -128,7 +129,7 @@ def _shrink(cov: Array, count: int, shrinkage: float | str) -> Array:
     xp = namespace(cov=cov)
     d = cov.shape[0]
     variance = xp.sum(xp.linalg.diagonal(cov)) / d
-    return (1 - share) * cov + share * variance * constant(np.eye(d), cov)
+    return (1 - share) * cov + share * variance * eye(d, cov)
 
 
 def _oas_share(cov: Array, count: int) -> Array:

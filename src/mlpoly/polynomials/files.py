@@ -17,17 +17,30 @@ from mlpoly.errors import FileFormatError
 from mlpoly.polynomials.source import Source
 
 if TYPE_CHECKING:
-    from mlpoly.polynomials.ridge import RidgePolynomial
+    from mlpoly.polynomials.base import Polynomial
 
 __all__ = ["load", "save_polynomial"]
 
-_FORMAT = "mlpoly.ridge"
 _LAYOUT = 1
-_PLAIN = ("directions", "shifts", "scales", "series", "readout", "bias")
-_GATE = ("directions", "shifts", "slopes", "series")
+
+# What a file of each kind holds: name of the tensor -> its shape in terms of the header; "?" marks an optional one.
+_GATE = {"gate.directions": "h d", "gate.shifts": "h", "gate.slopes": "h", "gate.series": "n h"}
+_KINDS: dict[str, dict[str, str]] = {
+    "RidgePolynomial": {
+        "directions": "h d",
+        "shifts": "h",
+        "scales": "h",
+        "series": "m h",
+        "readout?": "o h",
+        "bias?": "o",
+        **{f"{name}?": shape for name, shape in _GATE.items()},
+    },
+    "DensePolynomial": {"center": "d", "constant": "o", "linear?": "o d", "quadratic?": "o d d"},
+    "ChaosPolynomial": {"center": "d", "whitener": "r d", "exponents": "t r", "values": "o t"},
+}
 
 
-def save_polynomial(p: RidgePolynomial, path: str | PathLike[str]) -> None:
+def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
     """Write to a temporary file beside `path`, then rename, so that a crash leaves no half file."""
     from safetensors.numpy import save_file
 
@@ -35,7 +48,8 @@ def save_polynomial(p: RidgePolynomial, path: str | PathLike[str]) -> None:
     if not source.inputs and p.inputs is not None:
         source = replace(source, inputs=p.inputs.fingerprint)
     header = {
-        "format": _FORMAT,
+        "format": "mlpoly",
+        "kind": type(p).__name__,
         "layout": _LAYOUT,
         "version": __version__,
         "degree": p.degree,
@@ -43,11 +57,11 @@ def save_polynomial(p: RidgePolynomial, path: str | PathLike[str]) -> None:
         "dim_out": p.dim_out,
         **asdict(source),
     }
-    tensors = {name: getattr(p, name) for name in _PLAIN}
-    if p.gate is not None:
-        tensors |= {f"gate.{name}": getattr(p.gate, name) for name in _GATE}
+    tensors = {name.rstrip("?"): _attribute(p, name.rstrip("?")) for name in _KINDS[type(p).__name__]}
     arrays = {name: np.ascontiguousarray(to_numpy(a)) for name, a in tensors.items() if a is not None}
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"no folder {target.parent}; create it before saving.")
     scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         save_file(arrays, scratch, metadata={"mlpoly": json.dumps(header)})
@@ -56,7 +70,13 @@ def save_polynomial(p: RidgePolynomial, path: str | PathLike[str]) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def load(path: str | PathLike[str], library: str = "numpy", like: Array | None = None) -> RidgePolynomial:
+def _attribute(p: Any, dotted: str) -> Array | None:
+    for part in dotted.split("."):
+        p = None if p is None else getattr(p, part)
+    return p
+
+
+def load(path: str | PathLike[str], library: str = "numpy", like: Array | None = None) -> Polynomial:
     """Read a polynomial written by `save`.
 
     Parameters
@@ -73,17 +93,22 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
     FileFormatError
         If the file is corrupt, truncated or not one of ours.
     """
-    from mlpoly.polynomials.ridge import Gate, RidgePolynomial
+    from mlpoly import polynomials
 
     header, arrays = _read(Path(path))
 
     def convert(a: np.ndarray) -> Array:
+        if a.dtype.kind == "i":
+            return a  # exponents are structure, not numbers to compute with
         return from_numpy(a, library) if like is None else constant(a, like)
 
     made = {name: convert(a) for name, a in arrays.items()}
-    gate_parts = {name: made.pop(f"gate.{name}") for name in _GATE if f"gate.{name}" in made}
+    gate = {name.removeprefix("gate."): made.pop(name) for name in _GATE if name in made}
+    if gate:
+        made["gate"] = polynomials.Gate(**gate)
     source = Source(**{k: str(header.get(k, "")) for k in ("activation", "method", "inputs")})
-    return RidgePolynomial(**made, gate=Gate(**gate_parts) if gate_parts else None, source=source)
+    built: Polynomial = getattr(polynomials, header["kind"])(**made, source=source)
+    return built
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -97,9 +122,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, ValueError, OSError) as error:
         raise FileFormatError(f"{path} is no readable safetensors file ({error}); it may be truncated.") from error
+    header = _header(path, metadata)
+    _check_arrays(path, header, arrays)
+    return header, arrays
+
+
+def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     try:
-        header = json.loads(metadata["mlpoly"])
-        known = header["format"] == _FORMAT
+        header: dict[str, Any] = json.loads(metadata["mlpoly"])
+        known = header["format"] == "mlpoly" and header["kind"] in _KINDS and isinstance(header["layout"], int)
     except (KeyError, TypeError, json.JSONDecodeError):
         known = False
     if not known:
@@ -108,24 +139,23 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise FileFormatError(
             f"{path} has file layout {header['layout']}, mlpoly {__version__} knows layout {_LAYOUT}; upgrade it."
         )
-    _check_arrays(path, header, arrays)
-    return header, arrays
+    return header
 
 
 def _check_arrays(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Names and shapes must agree with the header before anything is built from them."""
-    needed = {"directions", "shifts", "scales", "series"}
-    allowed = {*_PLAIN, *(f"gate.{name}" for name in _GATE)}
-    gate = {name for name in arrays if name.startswith("gate.")}
-    complete = needed <= set(arrays) <= allowed and len(gate) in (0, len(_GATE))
-    if complete:
-        h, d = arrays["directions"].shape if arrays["directions"].ndim == 2 else (-1, -1)
-        n = header.get("degree", -1)
-        expected = {"shifts": (h,), "scales": (h,), "series": (n + 1, h), "readout": (header.get("dim_out"), h)}
-        expected |= {"bias": (header.get("dim_out"),), "directions": (h, header.get("dim_in"))}
-        expected |= {"gate.directions": (h, d), "gate.shifts": (h,), "gate.slopes": (h,), "gate.series": (n, h)}
-        complete = all(arrays[name].shape == expected[name] for name in arrays)
-    if not complete:
-        raise FileFormatError(
-            f"{path} has missing or misshapen tensors; the file is damaged, save the polynomial again."
+    """Names and shapes must agree with the header, and with each other, before anything is built from them."""
+    kind = _KINDS[header["kind"]]
+    shapes = {name.rstrip("?"): shape for name, shape in kind.items()}
+    needed = {name for name in kind if not name.endswith("?")}
+    gates = sum(name in arrays for name in _GATE)
+    sizes = {"d": header.get("dim_in"), "o": header.get("dim_out")}
+    if header["kind"] == "RidgePolynomial":
+        sizes |= {"n": header.get("degree", -1), "m": header.get("degree", -1) + 1}
+    fits = needed <= set(arrays) <= set(shapes) and gates in (0, len(_GATE))
+    for name, a in arrays.items() if fits else ():
+        letters = shapes[name].split()
+        fits &= a.ndim == len(letters) and all(
+            sizes.setdefault(s, n) == n for s, n in zip(letters, a.shape, strict=False)
         )
+    if not fits:
+        raise FileFormatError(f"{path} has missing or misshapen tensors; the file is damaged, save it again.")

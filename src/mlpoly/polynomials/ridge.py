@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
-from mlpoly.arrays import Array, as_float_array, as_integer, constant, namespace, promote, record, static
+from mlpoly.arrays import Array, as_integer, eye, namespace, promote, record, static
+from mlpoly.polynomials.base import Polynomial, check_points, replace_fields
 from mlpoly.polynomials.calculus import gradient, hessian
-from mlpoly.polynomials.coefficients import Coefficients, neuron_powers
 from mlpoly.polynomials.files import save_polynomial
+from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.special import clenshaw
 
@@ -40,7 +40,7 @@ class Gate:
 
 
 @record
-class RidgePolynomial:
+class RidgePolynomial(Polynomial):
     """p(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias, with t_i = (w_i.x - shift_i) / scale_i.
 
     P_i and Q_i are series in orthonormal Hermite polynomials, so `truncate` of an optimal polynomial is optimal.
@@ -96,7 +96,7 @@ class RidgePolynomial:
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d), by Clenshaw's recurrence in the preactivations."""
-        x = self.check_points(x)
+        x = check_points(x, self.directions, self.dim_in)
         t = self.standardise(x)
         hidden = clenshaw(self.series, t)
         if self.gate is not None:
@@ -104,14 +104,6 @@ class RidgePolynomial:
         return self.read_out(hidden)
 
     # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
-
-    def check_points(self, x: Any) -> Array:
-        """Points (..., d) in the library and on the device of the polynomial."""
-        x = as_float_array("x", x)
-        namespace(x=x, polynomial=self.directions)
-        if len(x.shape) < 1 or x.shape[-1] != self.dim_in:
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {self.dim_in}): inputs on the last axis.")
-        return x
 
     @property
     def inverse_scales(self) -> Array:
@@ -149,30 +141,50 @@ class RidgePolynomial:
             return self
         gate = self.gate
         if gate is not None:
-            gate = None if degree == 0 else _replace(gate, series=gate.series[:degree, ...])
-        return _replace(self, series=self.series[: degree + 1, ...], gate=gate)
-
-    def coefficients(self, max_bytes: int = 4 * 2**30) -> Coefficients:
-        """Dense coefficients in the monomials of x; a tensor is made when it is asked for.
-
-        Parameters
-        ----------
-        max_bytes : int
-            Largest tensor that may be made; beyond it a `TooLargeError` names the size.
-        """
-        return Coefficients(self, max_bytes)
+            gate = None if degree == 0 else replace_fields(gate, series=gate.series[:degree, ...])
+        return replace_fields(self, series=self.series[: degree + 1, ...], gate=gate)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        return gradient(self, self.check_points(x))
+        return gradient(self, check_points(x, self.directions, self.dim_in))
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (o, d, d) at one point x (d,)."""
-        return hessian(self, self.check_points(x))
+        return hessian(self, check_points(x, self.directions, self.dim_in))
 
     def powers(self) -> tuple[list[Array], list[Array]]:
         """Each neuron's polynomial as A_i(w_i.x) + (v_i.x) B_i(w_i.x): ascending coefficients, (h,) each."""
         return neuron_powers(self)
+
+    def tensor(self, k: int) -> Array:
+        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k."""
+        return ridge_tensor(self, k)
+
+    def tensor_numbers(self, k: int) -> int:
+        """The result, and the h rank-one terms of one order less that it is made from."""
+        return self.dim_out * self.dim_in**k + int(self.directions.shape[0]) * self.dim_in ** max(k - 1, 0)
+
+    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
+        """Product of Q_u = W' diag(.) W, plus the symmetrised W' diag(.) V of a gate, with a block (d, m) (MATH 6)."""
+        a, b = self.powers()
+        neurons = direction if self.readout is None else direction @ self.readout
+        W = self.directions
+        square = (neurons * a[2])[:, None]
+        if self.gate is None:
+            return lambda block: W.T @ (square * (W @ block))
+        V = self.gate.directions
+        mixed = (0.5 * neurons * b[1])[:, None]
+
+        def apply(block: Array) -> Array:
+            y, z = W @ block, V @ block
+            return W.T @ (square * y + mixed * z) + V.T @ (mixed * y)
+
+        return apply
+
+    @property
+    def sample_array(self) -> Array:
+        """The directions, to tell library, dtype and device."""
+        return self.directions
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
@@ -184,6 +196,8 @@ class RidgePolynomial:
 
         return PolynomialModule(self)
 
+    __array_ufunc__ = None  # NumPy must not take a polynomial for an object to spread over an array
+
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def __mul__(self, factor: float) -> RidgePolynomial:
@@ -192,9 +206,9 @@ class RidgePolynomial:
         readout = None if self.readout is None else self.readout * factor
         bias = None if self.bias is None else self.bias * factor
         if readout is not None:
-            return _replace(self, readout=readout, bias=bias, source=Source())
-        gate = None if self.gate is None else _replace(self.gate, series=self.gate.series * factor)
-        return _replace(self, series=self.series * factor, bias=bias, gate=gate, source=Source())
+            return replace_fields(self, readout=readout, bias=bias, source=Source())
+        gate = None if self.gate is None else replace_fields(self.gate, series=self.gate.series * factor)
+        return replace_fields(self, series=self.series * factor, bias=bias, gate=gate, source=Source())
 
     __rmul__ = __mul__
 
@@ -229,14 +243,6 @@ class RidgePolynomial:
         )
 
 
-def _replace(value: Any, **changes: Any) -> Any:
-    """dataclasses.replace without running checks again, so that it also works on traced arrays."""
-    made = object.__new__(type(value))
-    for name in value.__dataclass_fields__:
-        object.__setattr__(made, name, changes.get(name, getattr(value, name)))
-    return made
-
-
 def _padded(series: Array, rows: int) -> Array:
     """Add rows of zeros up to `rows`."""
     missing = rows - series.shape[0]
@@ -246,7 +252,7 @@ def _padded(series: Array, rows: int) -> Array:
 def _explicit_readout(p: RidgePolynomial) -> Array:
     if p.readout is not None:
         return p.readout
-    return constant(np.eye(p.dim_out), p.directions)
+    return eye(p.dim_out, p.directions)
 
 
 def _joined_gate(parts: tuple[RidgePolynomial, RidgePolynomial], degree: int) -> Gate:

@@ -1,0 +1,1 @@
+"""Benchmarks: each answers one question with ratios measured in one run, and writes JSON."""

@@ -1,0 +1,207 @@
+"""Mixtures at any degree in few inputs: dense normal equations in a basis of polynomial chaos (MATH 4).
+
+A component's Gram matrix is B'B, where B re-expands the products of Hermite polynomials of the mixture's coordinates in
+the component's own, by recurrence: no moment is ever enumerated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mlpoly.arrays import Array, astype, constant, eye, namespace, scalar, take_rows, to_numpy, widen
+from mlpoly.errors import TooLargeError
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.report import SolveReport
+from mlpoly.fitting.whitening import Whitening, whiten
+from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
+from mlpoly.polynomials.chaos import multi_indices
+
+__all__ = ["fit_mixture_chaos"]
+
+METHOD = "least squares under a Gaussian mixture"
+MOST_MONOMIALS = 10_000
+_DIRECT = 2000  # up to this size an eigendecomposition gives the minimum-norm solution
+
+
+def fit_mixture_chaos(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
+    """Optimal polynomial of any degree, while it has at most about 10^4 monomials."""
+    whitening = whiten(inputs)
+    terms = math.comb(whitening.kept + degree, degree)
+    if terms > MOST_MONOMIALS:
+        raise TooLargeError(
+            f"degree {degree} in {whitening.kept} directions has {terms} monomials, more than {MOST_MONOMIALS}; use "
+            f"method='neuronwise' (any degree and size), degree=2, or one Gaussian instead of the mixture."
+        )
+    xp = namespace(means=inputs.means)
+    weights = widen(inputs.weights)
+    basis = _ladder(whitening.kept, degree)
+    gram, right, misfit = None, None, 0.0
+    for c, g in enumerate(inputs.components):
+        place, factor = _coordinates(g, whitening)
+        own = basis if factor.shape[1] == whitening.kept else _ladder(int(factor.shape[1]), degree)
+        B = _change_of_basis(place, factor, basis, own)
+        f = _project_ridge(fit_gaussian(net, g, degree), whitening.back @ factor, own)
+        part, image = weights[c] * (B.T @ B), weights[c] * (B.T @ f)
+        gram, right = (part, image) if gram is None else (gram + part, right + image)
+        misfit = misfit + weights[c] * xp.sum(f * f)
+    values = _solve(gram, right)
+    residual = right - gram @ values
+    report = SolveReport(
+        "dense normal equations",
+        0,
+        True,
+        scalar(xp.linalg.vector_norm(residual)) / max(scalar(xp.linalg.vector_norm(right)), 1e-300),
+        scalar(misfit - xp.sum(values * (right + residual))),
+        0.0,
+        whitening.kept,
+        whitening.dropped,
+    )
+    dtype = inputs.means.dtype
+    return ChaosPolynomial(
+        astype(whitening.center, dtype),
+        astype(whitening.forward, dtype),
+        basis.exponents,
+        astype(values.T, dtype),
+        inputs=inputs,
+        report=report,
+        source=Source(net.activation.name, METHOD),
+    )
+
+
+class _Ladder(NamedTuple):
+    """All multi-indices up to a degree, and for each variable the rows one step down and up (t where there is none)."""
+
+    exponents: np.ndarray  # (t, r)
+    down: np.ndarray  # (r, t)
+    up: np.ndarray  # (r, t)
+
+    @property
+    def degrees(self) -> np.ndarray:
+        return self.exponents.sum(axis=1)
+
+
+def _ladder(variables: int, degree: int) -> _Ladder:
+    exponents = multi_indices(variables, degree)
+    t = len(exponents)
+    where = {row.tobytes(): i for i, row in enumerate(exponents)}
+    steps = np.eye(variables, dtype=np.int64)
+    down = np.array([[where.get((row - s).tobytes(), t) for row in exponents] for s in steps]).reshape(variables, t)
+    up = np.array([[where.get((row + s).tobytes(), t) for row in exponents] for s in steps]).reshape(variables, t)
+    return _Ladder(exponents, down, up)
+
+
+def _coordinates(g: Gaussian, whitening: Whitening) -> tuple[Array, Array]:
+    """Mean (r,) and factor L (r, q) of a component in whitened coordinates, z = mean + L w with w standard normal."""
+    xp = namespace(mean=g.mean)
+    place, cov = whitening.gaussian(g.mean, g.matrix)
+    values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T))
+    spectrum = to_numpy(values)
+    floor = 1e-14 * len(spectrum) * float(spectrum.max(initial=0.0))
+    keep = np.flatnonzero(spectrum > floor)
+    return place, take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep))
+
+
+def _raise(rows: Array, ladder: _Ladder, j: int) -> Array:
+    """The part of w_j p that goes one degree up: coefficients (t, m) in the orthonormal products."""
+    xp = namespace(rows=rows)
+    padded = xp.concat([rows, rows[:1, ...] * 0])
+    root = constant(np.sqrt(ladder.exponents[:, j])[:, None], rows)
+    return root * take_rows(padded, ladder.down[j])
+
+
+def _lower(rows: Array, ladder: _Ladder, j: int) -> Array:
+    """The part of w_j p that goes one degree down."""
+    xp = namespace(rows=rows)
+    padded = xp.concat([rows, rows[:1, ...] * 0])
+    root = constant(np.sqrt(ladder.exponents[:, j] + 1.0)[:, None], rows)
+    return root * take_rows(padded, ladder.up[j])
+
+
+def _change_of_basis(place: Array, factor: Array, basis: _Ladder, own: _Ladder) -> Array:
+    """B (own terms, terms): column a holds prod he_{a_i}(z_i), z = place + factor w, in the products he_b(w).
+
+    Column by column from sqrt(a_i) he_{a_i} = z_i he_{a_i - 1} - sqrt(a_i - 1) he_{a_i - 2}, one degree at a time.
+    """
+    xp = namespace(place=place)
+    first = np.zeros((len(own.exponents), 1))
+    first[0] = 1.0
+    columns = constant(first, place)
+    zero = columns * 0
+    for k in range(1, int(basis.degrees.max(initial=0)) + 1):
+        new = np.flatnonzero(basis.degrees == k)
+        variable = np.argmax(basis.exponents[new] > 0, axis=1)
+        count = basis.exponents[new, variable]
+        parent = basis.down[variable, new]
+        grand = basis.down[variable, parent]
+        parents = take_rows(columns.T, parent).T
+        slopes = take_rows(factor, variable)  # (m, q)
+        total = parents * take_rows(place, variable)
+        for j in range(own.exponents.shape[1]):
+            total = total + slopes[:, j] * (_raise(parents, own, j) + _lower(parents, own, j))
+        # Where there is no grandparent its weight is zero; any column will do.
+        earlier = take_rows(columns.T, np.where(grand < columns.shape[1], grand, 0)).T
+        total = total - earlier * constant(np.sqrt(count - 1.0), place)
+        columns = xp.concat([columns, total / constant(np.sqrt(count), place)], axis=1)
+    return columns if columns.shape[1] else zero
+
+
+def _project_ridge(p: RidgePolynomial, back: Array, own: _Ladder) -> Array:
+    """Coefficients (t, o) of a component's own optimum in the products he_b(w), x = mean + back w.
+
+    For a unit vector a, he_k(a.w) = sum over |b| = k of sqrt(k!/b!) a^b he_b(w); e = q.w with q orthogonal to a
+    multiplies it by the raising part alone.
+    """
+    xp = namespace(back=back)
+    readout = eye(p.dim_out, back) if p.readout is None else widen(p.readout)
+    t = (widen(p.directions) @ back) * widen(p.inverse_scales)[:, None]
+    powers = _powers(t, own)  # (t, h)
+    degrees = own.degrees
+    series = take_rows(widen(p.series), degrees)
+    hidden = powers * series
+    if p.gate is not None:
+        q = widen(p.gate.directions) @ back - widen(p.gate.slopes)[:, None] * t
+        gated = widen(p.gate.series)
+        mixed = powers * 0
+        for j in range(own.exponents.shape[1]):
+            mixed = mixed + q[:, j] * _raise(powers, own, j)
+        shifted = take_rows(xp.concat([gated[:1, ...] * 0, gated]), degrees)
+        hidden = hidden + mixed * shifted
+    out = hidden @ readout.T
+    if p.bias is None:
+        return out
+    corner = np.zeros((len(degrees), 1))
+    corner[0] = 1.0
+    return out + constant(corner, back) * widen(p.bias)
+
+
+def _powers(t: Array, own: _Ladder) -> Array:
+    """Rows sqrt(k!/b!) a^b for every multi-index b and every neuron, (t, h), degree by degree."""
+    xp = namespace(t=t)
+    rows = t[:, 0][None, :] * 0 + 1 if t.shape[1] else xp.ones_like(t.T)[:0, ...]
+    if not t.shape[1]:
+        return constant(np.ones((1, t.shape[0])), t)
+    for k in range(1, int(own.degrees.max(initial=0)) + 1):
+        new = np.flatnonzero(own.degrees == k)
+        variable = np.argmax(own.exponents[new] > 0, axis=1)
+        parents = take_rows(rows, own.down[variable, new])
+        scale = np.sqrt(k / own.exponents[new, variable])[:, None]
+        rows = xp.concat([rows, parents * take_rows(t.T, variable) * constant(scale, t)])
+    return rows
+
+
+def _solve(gram: Array, right: Array) -> Array:
+    """Minimum-norm solution where affordable, else a direct solve."""
+    xp = namespace(gram=gram)
+    if gram.shape[0] > _DIRECT:
+        solved = xp.linalg.solve(gram, right)
+        if bool(xp.all(xp.isfinite(solved))):
+            return solved
+    values, vectors = xp.linalg.eigh(0.5 * (gram + gram.T))
+    good = values > 1e-13 * xp.max(values)
+    inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
+    return vectors @ (inverse[:, None] * (vectors.T @ right))

@@ -1,0 +1,195 @@
+"""The Gram operator of quadratics under a mixture, by matrix products alone (MATH 4).
+
+In homogeneous coordinates zh = (1, z) a quadratic is one symmetric matrix H: q(z) = zh' H zh. With v = E_c[zh] and
+M = E_c[zh zh'], a Gaussian component gives
+
+    E_c[q zh zh'] = 2 M H M + <H, M> M - 2 (v' H v) v v'
+
+which is MATH 4's operator with constant, linear and quadratic parts in one formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from mlpoly.arrays import Array, astype, blocks, constant, eye, namespace, widen
+from mlpoly.fitting.whitening import Whitening
+from mlpoly.inputs import GaussianMixture
+from mlpoly.polynomials import DensePolynomial, RidgePolynomial
+
+__all__ = [
+    "GramOperator",
+    "dense_from_matrices",
+    "gram_operator",
+    "matrices_of_dense",
+    "matrices_of_ridge",
+    "standard_inverse",
+]
+
+
+_NUMBERS = 2**26  # largest intermediate of one product; components are taken in chunks that stay below it
+
+
+class GramOperator(NamedTuple):
+    """Moments of the components in whitened homogeneous coordinates."""
+
+    weights: Array  # (c,)
+    means: Array  # (c, n): v
+    seconds: Array  # (c, n, n): M
+    products: Array  # (c, n, n): M once more, in the precision of the large products
+
+    def component(self, index: int, matrices: Array) -> Array:
+        """Gram operator of one component on quadratics (o, n, n)."""
+        v, M = self.means[index, ...], self.seconds[index, ...]
+        xp = namespace(matrices=matrices)
+        inner = xp.sum(matrices * M, axis=(-1, -2))[:, None, None]
+        at_mean = ((matrices @ v) @ v)[:, None, None]
+        return 2 * (M @ matrices @ M) + inner * M - 2 * at_mean * (v[:, None] * v[None, :])
+
+    def apply(self, matrices: Array) -> Array:
+        """Gram operator of the mixture on quadratics (o, n, n)."""
+        xp = namespace(matrices=matrices)
+        o, n, _ = matrices.shape
+        c = self.weights.shape[0]
+        # sum_c pi_c (<H, M_c> M_c - 2 (v_c' H v_c) v_c v_c'), a term of low rank
+        flat = xp.reshape(self.seconds, (c, n * n))
+        inner = xp.reshape(matrices, (o, n * n)) @ flat.T
+        total = xp.reshape((inner * self.weights) @ flat, (o, n, n))
+        at_means = xp.vecdot(matrices @ self.means.T, self.means.T[None, ...], axis=-2)
+        total = total - 2 * ((at_means * self.weights)[:, None, :] * self.means.T) @ self.means
+        low = astype(xp.reshape(matrices, (o * n, n)), self.products.dtype)
+        for part in blocks(c, max(1, _NUMBERS // (o * n * n))):
+            total = total + 2 * astype(self._sandwich(low, part, o), total.dtype)
+        return total
+
+    def _sandwich(self, rows: Array, part: slice, o: int) -> Array:
+        """sum_c pi_c M_c H M_c over a chunk of components, in two large products.
+
+        H M_c for all outputs and components at once, then each block transposed (M_c H), then the sum over components
+        happens inside the second product, along its inner dimension.
+        """
+        xp = namespace(rows=rows)
+        n = rows.shape[1]
+        M = self.products[part, ...]
+        stacked = xp.reshape(M, (-1, n))
+        once = xp.reshape(rows @ stacked.T, (o, n, M.shape[0], n))
+        turned = xp.reshape(xp.permute_dims(once, (0, 3, 2, 1)), (o * n, -1))
+        weighted = xp.reshape(M * astype(self.weights[part], M.dtype)[:, None, None], (-1, n))
+        return xp.reshape(turned @ weighted, (o, n, n))
+
+
+def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = False) -> GramOperator:
+    """Operator of a mixture in the given coordinates; `single` runs its large products in float32."""
+    xp = namespace(means=inputs.means)
+    means, seconds = [], []
+    for g in inputs.components:
+        mean, cov = whitening.gaussian(g.mean, g.matrix)
+        v = xp.concat([mean[:1] * 0 + 1 if mean.shape[0] else xp.ones_like(widen(inputs.weights)[:1]), mean])
+        means.append(v)
+        seconds.append(_bordered(cov) + v[:, None] * v[None, :])
+    second = xp.stack(seconds)
+    products = astype(second, xp.float32) if single else second
+    return GramOperator(widen(inputs.weights), xp.stack(means), second, products)
+
+
+def _bordered(cov: Array) -> Array:
+    """Matrix with a zero row and column in front."""
+    n = cov.shape[0] + 1
+    frame = constant(np.eye(n)[:, 1:], cov)
+    return frame @ cov @ frame.T
+
+
+def standard_inverse(matrices: Array) -> Array:
+    """Inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e': the preconditioner.
+
+    In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture.
+    """
+    xp = namespace(matrices=matrices)
+    n = matrices.shape[-1]
+    one = eye(n, matrices)
+    corner = matrices[:, :1, :1]
+    first = constant(np.eye(n)[:1], matrices)  # (1, n)
+    half = 0.5 * (matrices - corner * (one - first.T @ first))
+    rest = xp.sum(xp.sum(half * one, axis=-1), axis=-1)[:, None, None] - half[:, :1, :1]
+    return half + (corner - rest - half[:, :1, :1]) * (first.T @ first)
+
+
+def matrices_of_ridge(p: RidgePolynomial, whitening: Whitening) -> Array:
+    """A ridge polynomial of degree 2 as matrices (o, n, n) in homogeneous whitened coordinates."""
+    inverse = widen(p.inverse_scales)
+    t = _homogeneous(p.directions, p.shifts, whitening) * inverse[:, None]
+    series = _three_rows(widen(p.series))
+    root = 2**-0.5  # he_2 = (t^2 - 1) / sqrt(2)
+    linear = series[1, :]
+    left, right = [t], [(series[2, :] * root)[:, None] * t]
+    if p.gate is not None:
+        g = p.gate
+        e = _homogeneous(g.directions, g.shifts, whitening) - widen(g.slopes)[:, None] * t
+        d = _three_rows(widen(g.series))
+        left.append(e)
+        right.append(d[1, :][:, None] * t)
+        linear_gate = d[0, :][:, None] * e
+    else:
+        linear_gate = t * 0
+    edge = linear[:, None] * t + linear_gate  # the terms that meet the constant 1, (h, n)
+    return _assemble(p, left, right, edge, series[0, :] - root * series[2, :])
+
+
+def _three_rows(series: Array) -> Array:
+    xp = namespace(series=series)
+    missing = max(0, 3 - series.shape[0])
+    return xp.concat([series, *[series[:1, ...] * 0] * missing]) if missing else series
+
+
+def _homogeneous(directions: Array, shifts: Array, whitening: Whitening) -> Array:
+    """Linear forms w.x - shift as vectors over (1, z): (h, n)."""
+    xp = namespace(directions=directions)
+    w = widen(directions)
+    return xp.concat([(w @ whitening.center - widen(shifts))[:, None], w @ whitening.back], axis=1)
+
+
+def _assemble(p: RidgePolynomial, left: list[Array], right: list[Array], edge: Array, corner: Array) -> Array:
+    """Sum over neurons of readout times symmetrised outer products, one output at a time."""
+    xp = namespace(edge=edge)
+    readout = eye(p.dim_out, edge) if p.readout is None else widen(p.readout)
+    n = edge.shape[1]
+    first = constant(np.eye(n)[0], edge)
+    out = []
+    for i in range(p.dim_out):
+        weight = readout[i, :]
+        total = sum(((a * weight[:, None]).T @ b for a, b in zip(left, right, strict=True)), start=0.0)
+        total = total + (weight @ edge)[:, None] * first
+        total = 0.5 * (total + total.T)
+        bias = 0.0 if p.bias is None else widen(p.bias)[i]
+        out.append(total + (weight @ corner + bias) * (first[:, None] * first))
+    return xp.stack(out)
+
+
+def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:
+    """A dense polynomial as matrices (o, n, n), restricted to the range of the mixture."""
+    xp = namespace(center=p.center)
+    center = whitening.center
+    value = widen(p(constant_like(center, p.center)))
+    linear = widen(p.gradient(constant_like(center, p.center))) @ whitening.back
+    rows = xp.concat([value[:, None], 0.5 * linear], axis=1)[:, None, :]
+    if p.quadratic is None:
+        lower = xp.matmul(linear[:, :, None] * 0, linear[:, None, :])
+    else:
+        lower = whitening.back.T @ widen(p.quadratic) @ whitening.back
+    return xp.concat([rows, xp.concat([0.5 * linear[:, :, None], lower], axis=2)], axis=1)
+
+
+def constant_like(a: Array, like: Array) -> Array:
+    """`a` in the dtype of `like`."""
+    return namespace(a=a).astype(a, like.dtype, copy=False)
+
+
+def dense_from_matrices(matrices: Array, whitening: Whitening, cast: Callable[[Array], Array]) -> DensePolynomial:
+    """Back to coefficients in x: (o, n, n) to a dense polynomial around the mixture's mean."""
+    forward = whitening.forward
+    quadratic = forward.T @ matrices[:, 1:, 1:] @ forward
+    linear = 2 * matrices[:, 0, 1:] @ forward
+    return DensePolynomial(cast(whitening.center), cast(matrices[:, 0, 0]), cast(linear), cast(quadratic))

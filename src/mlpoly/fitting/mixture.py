@@ -1,0 +1,191 @@
+"""The optimal polynomial under a Gaussian mixture: the Gram-weighted average of the components' optima (MATH 4).
+
+    ( sum_c pi_c G_c ) g = sum_c pi_c G_c g_c
+
+Degree 0 and 1 are closed form, degree 2 is solved with matrix products alone, higher degrees by dense normal
+equations where they fit.
+"""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, astype, blocks, namespace, on_cpu, scalar, widen
+from mlpoly.fitting.blockcg import block_cg
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.gram import (
+    GramOperator,
+    dense_from_matrices,
+    gram_operator,
+    matrices_of_dense,
+    matrices_of_ridge,
+    standard_inverse,
+)
+from mlpoly.fitting.report import SolveReport
+from mlpoly.fitting.whitening import Whitening, whiten
+from mlpoly.inputs import GaussianMixture
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
+from mlpoly.polynomials.base import replace_fields
+from mlpoly.progress import progress
+
+__all__ = ["METHOD", "fit_mixture_linear", "fit_mixture_quadratic"]
+
+METHOD = "least squares under a Gaussian mixture"
+_OUTPUTS = 32  # outputs solved together: more share a larger Krylov space, but need more memory
+
+
+def fit_mixture_linear(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> DensePolynomial:
+    """Degree 0 or 1, by the law of total covariance; minimum norm where the inputs do not vary."""
+    whitening = whiten(inputs)
+    like = inputs.means
+    means, cross = _output_moments(net, inputs, whitening)
+    linear = (cross.T @ whitening.forward) if degree else None
+
+    def cast(a: Array) -> Array:
+        return astype(a, like.dtype)
+
+    report = SolveReport("closed form", 0, True, 0.0, 0.0, 0.0, whitening.kept, whitening.dropped)
+    return DensePolynomial(
+        cast(whitening.center),
+        cast(means),
+        None if linear is None else cast(linear),
+        inputs=inputs,
+        report=report,
+        source=Source(net.activation.name, METHOD),
+    )
+
+
+def _output_moments(net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening) -> tuple[Array, Array]:
+    """E[f] (o,) and Cov[z, f] (r, o) over the mixture, in whitened coordinates."""
+    weights = widen(inputs.weights)
+    firsts, crosses, places = [], [], []
+    for g in inputs.components:
+        best = fit_gaussian(net, g, 1)
+        place, cov = whitening.gaussian(g.mean, g.matrix)
+        slopes = widen(best.gradient(g.mean)) @ whitening.back  # optimal linear map of the component, (o, r)
+        firsts.append(widen(best(g.mean)))
+        crosses.append(cov @ slopes.T)
+        places.append(place)
+    mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
+    cross = crosses[0] * 0
+    for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
+        cross = cross + weights[c] * (k + z[:, None] * (f - mean))
+    return mean, cross
+
+
+def fit_mixture_quadratic(
+    net: MLP | GLU,
+    inputs: GaussianMixture,
+    start: Polynomial | None,
+    tolerance: float,
+    max_iterations: int,
+    show_progress: bool,
+) -> DensePolynomial:
+    """Degree 2, by block conjugate gradients with the matrix-free Gram operator."""
+    whitening = whiten(inputs)
+    operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, tolerance))
+    b, misfits = _normal_equations(net, inputs, whitening, operator)
+    first = None if start is None else matrices_of_dense(to_dense(start, start_center(start, whitening)), whitening)
+    answer, reports = [], []
+    for part in blocks(b.shape[0], _OUTPUTS):
+        matrices, report = _solve_outputs(
+            operator,
+            b[part, ...],
+            scalar(namespace(m=misfits).sum(misfits[part])),
+            None if first is None else first[part, ...],
+            (tolerance, max_iterations, show_progress),
+            whitening,
+        )
+        answer.append(matrices)
+        reports.append(report)
+    matrices = namespace(b=b).concat(answer)
+    made = dense_from_matrices(matrices, whitening, lambda a: astype(a, inputs.means.dtype))
+    source = Source(net.activation.name, METHOD)
+    return replace_fields(made, inputs=inputs, report=_joined(reports), source=source)
+
+
+def _single_suffices(inputs: GaussianMixture, tolerance: float) -> bool:
+    """Whether products in float32 are faster and cannot be seen at this tolerance.
+
+    Their relative error is 1e-7 of a residual that the stopping rule lets stand at about the root of the tolerance;
+    the vectors, the right-hand side and the certificate stay in float64.
+    """
+    return tolerance >= 1e-4 and inputs.dim >= 64 and on_cpu(inputs.means)
+
+
+def start_center(start: Polynomial, whitening: Whitening) -> Array:
+    """The mixture's mean in the dtype of the starting polynomial."""
+    return astype(whitening.center, start.sample_array.dtype)
+
+
+def _normal_equations(
+    net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening, operator: GramOperator
+) -> tuple[Array, Array]:
+    """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
+    xp = namespace(means=inputs.means)
+    total, misfit = None, None
+    for c, g in enumerate(inputs.components):
+        best = matrices_of_ridge(fit_gaussian(net, g, 2), whitening)
+        image = operator.weights[c] * operator.component(c, best)
+        square = xp.sum(image * best, axis=(-1, -2))
+        total = image if total is None else total + image
+        misfit = square if misfit is None else misfit + square
+    return total, misfit
+
+
+def _solve_outputs(
+    operator: GramOperator,
+    b: Array,
+    misfit: float,
+    start: Array | None,
+    limits: tuple[float, int, bool],
+    whitening: Whitening,
+) -> tuple[Array, SolveReport]:
+    tolerance, max_iterations, show = limits
+    with progress("mixture fit", max_iterations, show) as update:
+        found = block_cg(
+            operator.apply,
+            standard_inverse,
+            b,
+            start,
+            misfit,
+            tolerance,
+            max_iterations,
+            lambda k, value: update(k, f"misfit {value:.4g}"),
+        )
+    x = 0.5 * (found.x + namespace(x=found.x).matrix_transpose(found.x))
+    exact = operator._replace(products=operator.seconds)  # the certificate is never computed in float32
+    report = SolveReport(
+        "block conjugate gradients",
+        len(found.history),
+        found.converged,
+        _norm(b - exact.apply(x)) / max(_norm(b), 1e-300),
+        found.history[-1] if found.history else misfit,
+        found.gain_left,
+        whitening.kept,
+        whitening.dropped,
+        tuple(found.history),
+    )
+    return x, report
+
+
+def _norm(residual: Array) -> float:
+    """Size of a gradient in the metric of N(0, I), in which the problem is well scaled."""
+    xp = namespace(residual=residual)
+    return max(scalar(xp.sum(residual * standard_inverse(residual))), 0.0) ** 0.5
+
+
+def _joined(reports: list[SolveReport]) -> SolveReport:
+    """One report for all blocks of outputs: the worst of each figure."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    return SolveReport(
+        first.method,
+        max(r.iterations for r in reports),
+        all(r.converged for r in reports),
+        max(r.gradient for r in reports),
+        sum(r.misfit for r in reports),
+        max(r.gain_left for r in reports),
+        first.kept,
+        first.dropped,
+    )

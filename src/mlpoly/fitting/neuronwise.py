@@ -1,0 +1,175 @@
+"""Each neuron's own best polynomial under a mixture: a ridge form, in closed form, for any degree and size (MATH 4b).
+
+The one-dimensional problem has the same normal equations as the whole one, with a Gram matrix as small as the degree.
+A component's Gram matrix is B'B, where B re-expands the pooled Hermite basis in the component's own.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlpoly.activations import project
+from mlpoly.arrays import Array, cast_like, namespace, widen
+from mlpoly.fitting.preactivations import preactivations, regression
+from mlpoly.inputs import GaussianMixture
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials import Gate, RidgePolynomial, Source
+from mlpoly.special import times_line
+
+__all__ = ["fit_neuronwise"]
+
+METHOD = "least squares neuron by neuron under a Gaussian mixture"
+
+
+def fit_neuronwise(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
+    """Ridge polynomial whose neurons are each optimal under their own marginal of the mixture."""
+    return _fit_mlp(net, inputs, degree) if isinstance(net, MLP) else _fit_glu(net, inputs, degree)
+
+
+def _fit_mlp(net: MLP, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
+    xp = namespace(weights=net.W1)
+    parts = [preactivations(g, net.W1) for g in inputs.components]
+    centre, scale = _pooled(inputs.weights, [p.centres for p in parts], [p.stds for p in parts])
+    bias = 0 if net.b1 is None else widen(net.b1)
+    systems = []
+    for p in parts:
+        basis = _basis(p.centres - centre, p.stds, scale, degree)
+        systems.append((basis, project(net.activation, p.centres + bias, p.stds, degree)))
+    series = _solve(inputs.weights, systems)
+    like = net.W1
+    return RidgePolynomial(
+        directions=net.W1,
+        shifts=cast_like(centre, like),
+        scales=cast_like(scale, like),
+        series=cast_like(xp.matrix_transpose(series), like),
+        readout=net.W2,
+        bias=net.b2,
+        inputs=inputs,
+        source=Source(net.activation.name, METHOD),
+    )
+
+
+def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
+    xp = namespace(weights=net.W_gate)
+    weights = widen(inputs.weights)
+    parts = [preactivations(g, net.W_gate, net.W_up) for g in inputs.components]
+    ups = [preactivations(g, net.W_up) for g in inputs.components]
+    centre, scale = _pooled(weights, [p.centres for p in parts], [p.stds for p in parts])
+    up_centre, up_scale = _pooled(weights, [u.centres for u in ups], [u.stds for u in ups])
+    cross = sum(
+        (
+            weights[c] * (p.cross + (p.centres - centre) * (u.centres - up_centre))
+            for c, (p, u) in enumerate(zip(parts, ups, strict=True))
+        ),
+        start=0.0,
+    )
+    slope = regression(cross, scale)
+    spread = _root(up_scale**2 - slope**2)  # of the part of z that t does not explain
+    systems = [
+        _glu_system(net, p, u, (centre, scale, up_centre, slope, spread), degree)
+        for p, u in zip(parts, ups, strict=True)
+    ]
+    solved = xp.matrix_transpose(_solve(weights, systems))
+    like = net.W_gate
+    gate = Gate(
+        directions=net.W_up,
+        shifts=cast_like(up_centre, like),
+        slopes=cast_like(slope, like),
+        series=cast_like(solved[degree + 1 :, ...] * _inverse(spread), like),
+    )
+    return RidgePolynomial(
+        directions=net.W_gate,
+        shifts=cast_like(centre, like),
+        scales=cast_like(scale, like),
+        series=cast_like(solved[: degree + 1, ...], like),
+        readout=net.W_down,
+        bias=net.b_down,
+        gate=gate if degree else None,
+        inputs=inputs,
+        source=Source(net.activation.name, METHOD),
+    )
+
+
+def _glu_system(
+    net: GLU, p: object, u: object, pooled: tuple[Array, Array, Array, Array, Array], degree: int
+) -> tuple[Array, Array]:
+    """Pooled basis he_k(t), he_k(t) e / spread, and the gated unit, both in a component's own he_j(w1), he_j(w1) w2."""
+    centre, scale, up_centre, slope, spread = pooled
+    xp = namespace(centre=centre)
+    own_slope = regression(p.cross, p.stds)  # type: ignore[attr-defined]
+    own_spread = _root(u.stds**2 - own_slope**2)  # type: ignore[attr-defined]
+    basis = _basis(p.centres - centre, p.stds, scale, degree)  # type: ignore[attr-defined]
+    bias = 0 if net.b_gate is None else widen(net.b_gate)
+    up_bias = 0 if net.b_up is None else widen(net.b_up)
+    c = project(net.activation, p.centres + bias, p.stds, degree + 1)  # type: ignore[attr-defined]
+    target = times_line(c, u.centres + up_bias, own_slope)  # type: ignore[attr-defined]
+    if degree == 0:
+        return basis, target
+    # e = e0 + e1 w1 + own_spread w2 in the component's coordinates
+    inverse, narrow = _inverse(scale), _inverse(spread)
+    e0 = u.centres - up_centre - slope * (p.centres - centre) * inverse  # type: ignore[attr-defined]
+    e1 = own_slope - slope * p.stds * inverse  # type: ignore[attr-defined]
+    lower = basis[: degree + 1, :degree, ...]
+    padded = xp.concat([lower, lower[:1, ...] * 0])
+    gated = times_line(padded, e0, e1) * narrow
+    across = basis[:degree, :degree, ...] * (own_spread * narrow)
+    top = xp.concat([basis, gated], axis=1)
+    bottom = xp.concat([basis[:degree, ...] * 0, across], axis=1)
+    return xp.concat([top, bottom]), xp.concat([target, c[:degree, ...] * own_spread])
+
+
+def _pooled(weights: Array, centres: list[Array], stds: list[Array]) -> tuple[Array, Array]:
+    """Mean and standard deviation of each neuron over the mixture, (h,) each."""
+    weights = widen(weights)
+    mean = sum((weights[c] * m for c, m in enumerate(centres)), start=0.0)
+    variance = sum(
+        (weights[c] * (s * s + (m - mean) ** 2) for c, (m, s) in enumerate(zip(centres, stds, strict=True))), start=0.0
+    )
+    return mean, _root(variance)
+
+
+def _root(variance: Array) -> Array:
+    """Square root that is zero, with a zero gradient, where rounding left nothing."""
+    xp = namespace(variance=variance)
+    positive = variance > 0
+    return xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
+
+
+def _inverse(scale: Array) -> Array:
+    xp = namespace(scale=scale)
+    positive = scale > 0
+    return xp.where(positive, 1 / xp.where(positive, scale, 1.0), 0.0)
+
+
+def _basis(gap: Array, std: Array, scale: Array, degree: int) -> Array:
+    """B (degree + 1, degree + 1, h): column k is he_k(t) in the component's he_j(w), for t = (gap + std w) / scale."""
+    xp = namespace(gap=gap)
+    offset, slope = gap * _inverse(scale), std * _inverse(scale)
+    zero = gap * 0
+    columns = [xp.stack([zero + 1] + [zero] * degree)]
+    before = columns[0] * 0
+    for k in range(degree):
+        raised = times_line(xp.concat([columns[-1], columns[-1][:1, ...] * 0]), offset, slope)
+        columns.append((raised - math.sqrt(k) * before) / math.sqrt(k + 1))
+        before = columns[-2]
+    # A neuron that is constant under the whole mixture has a constant as its only basis function.
+    moving = xp.where(scale > 0, 1.0, 0.0)
+    return xp.stack([columns[0], *[c * moving for c in columns[1:]]], axis=1)
+
+
+def _solve(weights: Array, systems: list[tuple[Array, Array]]) -> Array:
+    """Minimum-norm solutions (h, basis) of (sum pi B'B) x = sum pi B'f, neuron by neuron."""
+    xp = namespace(weights=weights)
+    weights = widen(weights)
+    gram: Array = None
+    right: Array = None
+    for c, (basis, target) in enumerate(systems):
+        b = xp.permute_dims(basis, (2, 1, 0))  # (h, basis, rows)
+        g = weights[c] * (b @ xp.matrix_transpose(b))
+        r = weights[c] * (b @ target.T[:, :, None])[..., 0]
+        gram, right = (g, r) if gram is None else (gram + g, right + r)
+    values, vectors = xp.linalg.eigh(gram)
+    good = values > 1e-13 * xp.max(values, axis=-1, keepdims=True)
+    inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
+    inner = xp.matrix_transpose(vectors) @ right[..., None]
+    return (vectors @ (inverse[..., None] * inner))[..., 0]

@@ -1,0 +1,53 @@
+"""What a solver did, and how well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SolveReport"]
+
+
+@dataclass(frozen=True)
+class SolveReport:
+    """Record of a mixture fit.
+
+    The expected squared error splits into what no polynomial of this degree can reach inside the components, and the
+    misfit ``sum_c pi_c E_c |g_c - g|^2`` between the answer g and the components' own optima g_c (MATH 5). The solver
+    minimises the misfit.
+
+    Attributes
+    ----------
+    method : str
+    iterations : int
+        Products with the Gram operator; 0 for a direct solve.
+    converged : bool
+        False if stopped by the iteration limit or by an interrupt: the polynomial is the best found so far.
+    gradient : float
+        Certificate of optimality: norm of the gradient of the expected loss at the answer, recomputed from scratch,
+        relative to that at zero.
+    misfit : float
+        Summed over outputs, at the answer.
+    gain_left : float
+        Estimate of how much of the misfit more iterations could still remove, relative to the misfit.
+    kept, dropped : int
+        Input directions with and without variance under the mixture.
+    history : tuple of float
+        Misfit after each iteration.
+    """
+
+    method: str
+    iterations: int
+    converged: bool
+    gradient: float
+    misfit: float
+    gain_left: float
+    kept: int
+    dropped: int
+    history: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        state = "converged" if self.converged else "stopped early"
+        return (
+            f"{self.method}: {state} after {self.iterations} iterations, gradient {self.gradient:.1e}, "
+            f"gain left {self.gain_left:.1e} of the misfit, {self.kept} directions kept, {self.dropped} dropped"
+        )

@@ -1,0 +1,261 @@
+"""A mixture of Gaussians."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    astype,
+    check_finite,
+    check_shape,
+    constant,
+    library,
+    namespace,
+    promote,
+    readable,
+    record,
+    static,
+    take_rows,
+    to_numpy,
+)
+from mlpoly.inputs.gaussian import Gaussian
+from mlpoly.inputs.moments import MomentAccumulator
+
+__all__ = ["GaussianMixture"]
+
+
+@record
+class GaussianMixture:
+    """x ~ sum_c weights_c N(means_c, covs_c); covariances may be singular.
+
+    Parameters
+    ----------
+    weights : array (c,)
+        Not negative, summing to one.
+    means : array (c, d)
+    covs : None or array
+        None is the identity; (c, d, d) full; (c, d) diagonal; (d, d) or (d,) shared by all components. Where c = d
+        makes (d, d) ambiguous, say which with `shared`.
+    shared : bool, optional
+        Whether `covs` is one covariance for all components.
+
+    Attributes
+    ----------
+    components : tuple of Gaussian
+    dim : int
+        Number of inputs d.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> mix = mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[-1.0], [1.0]]), np.array([[1.0], [2.0]]))
+    >>> mix.covariance.tolist()
+    [[2.5]]
+    """
+
+    weights: Array
+    means: Array
+    covs: Any = None
+    shared: bool | None = static(default=None)
+
+    def __post_init__(self) -> None:
+        weights, means = as_float_array("weights", self.weights), as_float_array("means", self.means)
+        check_shape("weights", weights, (None,), "one weight per component")
+        check_shape("means", means, (weights.shape[0], None), "one row per weight")
+        check_finite("weights", weights)
+        check_finite("means", means)
+        _check_weights(weights)
+        covs = self.covs
+        if covs is not None:
+            covs = as_float_array("covs", covs)
+            namespace(weights=weights, means=means, covs=covs)
+            weights, means, covs = promote(weights, means, covs)
+        else:
+            namespace(weights=weights, means=means)
+            weights, means = promote(weights, means)
+        shared = _is_shared(covs, tuple(means.shape), self.shared)
+        _check_components(means, covs, shared)
+        for name, value in (("weights", weights), ("means", means), ("covs", covs), ("shared", shared)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, weights: Array, components: Sequence[Gaussian]) -> GaussianMixture:
+        """Mixture of Gaussians that exist already; nothing is checked twice."""
+        xp = namespace(weights=weights, first=components[0].mean)
+        made = object.__new__(cls)
+        means = xp.stack([g.mean for g in components])
+        covs = tuple(g.cov for g in components)  # components may differ in form
+        fields = {"weights": astype(weights, means.dtype), "means": means, "covs": covs, "shared": False}
+        for name, value in fields.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    @classmethod
+    def from_labels(cls, samples: Array, labels: Array, shrinkage: float | str = 0.0) -> GaussianMixture:
+        """One Gaussian per class: weights from counts, population means and covariances.
+
+        Parameters
+        ----------
+        samples : array (n, d)
+        labels : integer array (n,)
+            Any integers; gaps are allowed, and a class of one sample gets covariance zero.
+        shrinkage : float or "oas"
+            See `Gaussian.from_samples`, applied to each class.
+        """
+        samples = as_float_array("samples", samples)
+        check_shape("samples", samples, (None, None), "n samples of d inputs")
+        classes = as_labels(labels, samples.shape[0])
+        groups = {
+            label: MomentAccumulator(samples.shape[1]).update(take_rows(samples, np.flatnonzero(classes == label)))
+            for label in np.unique(classes).tolist()
+        }
+        return cls.from_accumulators(groups, shrinkage)
+
+    @classmethod
+    def from_accumulators(
+        cls, accumulators: dict[Any, MomentAccumulator], shrinkage: float | str = 0.0
+    ) -> GaussianMixture:
+        """Mixture from streamed moments, one accumulator per component; empty ones drop out."""
+        used = [a for a in accumulators.values() if a.count]
+        if not used:
+            raise ValueError("accumulators hold no samples yet: call update(batch) on them first.")
+        components = [a.gaussian(shrinkage=shrinkage) for a in used]
+        total = sum(a.count for a in used)
+        return cls.of(constant([a.count / total for a in used], components[0].mean), components)
+
+    @classmethod
+    def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> GaussianMixture:
+        """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which takes `options`)."""
+        sklearn = library("sklearn.mixture", "scikit-learn", "GaussianMixture.from_samples")
+        samples = as_float_array("samples", samples)
+        check_shape("samples", samples, (None, None), "n samples of d inputs")
+        components = as_integer("components", components, 1)
+        if components > samples.shape[0]:
+            raise ValueError(f"components is {components}, but there are only {samples.shape[0]} samples.")
+        options = {"covariance_type": "full", "random_state": seed, **options}
+        model = sklearn.GaussianMixture(components, **options).fit(to_numpy(samples))
+        covs = {"full": model.covariances_, "diag": model.covariances_, "tied": model.covariances_}
+        kind = options["covariance_type"]
+        if kind not in covs:
+            raise ValueError(f"covariance_type must be one of {sorted(covs)}, got {kind!r}.")
+        parts = (constant(a, samples) for a in (model.weights_ / model.weights_.sum(), model.means_, covs[kind]))
+        return cls(next(parts), next(parts), next(parts), kind == "tied")
+
+    @property
+    def dim(self) -> int:
+        """Number of inputs d."""
+        return int(self.means.shape[1])
+
+    @cached_property
+    def components(self) -> tuple[Gaussian, ...]:
+        """The components as Gaussians."""
+        count = self.means.shape[0]
+        one = self.covs is None or self.shared
+        covs = [self.covs] * count if one else [self.covs[c] for c in range(count)]
+        return tuple(Gaussian._trusted(self.means[c, ...], cov) for c, cov in enumerate(covs))
+
+    def __repr__(self) -> str:
+        return f"GaussianMixture(components={self.weights.shape[0]}, dim={self.dim})"
+
+    @cached_property
+    def mean(self) -> Array:
+        """Mean of the whole mixture, (d,)."""
+        return self.weights @ self.means
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance of the whole mixture, (d, d): within the components plus between their means."""
+        gaps = self.means - self.mean
+        total = (gaps * self.weights[:, None]).T @ gaps
+        for i, g in enumerate(self.components):
+            total = total + self.weights[i] * g.matrix
+        return total
+
+    def like(self, array: Array) -> GaussianMixture:
+        """The mixture as it is: it belongs to the array library it was made in."""
+        return self
+
+    def sample(self, n: int, seed: int = 0, return_labels: bool = False) -> Any:
+        """Draw n samples (n, d), and on request the component of each (n,), as NumPy integers."""
+        n = as_integer("n", n, 1)
+        rng = np.random.default_rng(seed)
+        shares = to_numpy(self.weights).astype(float)
+        labels = rng.choice(len(shares), size=n, p=shares / shares.sum())
+        noise = constant(rng.standard_normal((n, self.dim)), self.means)
+        order = np.argsort(labels, kind="stable")
+        parts = [
+            g.colour(take_rows(noise, np.flatnonzero(labels == c)))
+            for c, g in enumerate(self.components)
+            if (labels == c).any()
+        ]
+        drawn = take_rows(namespace(noise=noise).concat(parts), np.argsort(order, kind="stable"))
+        return (drawn, labels) if return_labels else drawn
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of weights and components."""
+        parts = [to_numpy(self.weights).tobytes(), *(g.fingerprint.encode() for g in self.components)]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def as_labels(labels: Any, length: int) -> np.ndarray:
+    """Integer labels as a NumPy vector of given length."""
+    found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
+    if found.dtype.kind not in "iub":
+        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
+    if found.shape != (length,):
+        raise ValueError(f"labels have shape {found.shape}, expected ({length},): one label per sample.")
+    return found
+
+
+def _check_weights(weights: Array) -> None:
+    if not readable(weights):
+        return
+    values = to_numpy(weights).astype(float)
+    if (values < 0).any():
+        raise ValueError(f"weights must not be negative, lowest is {values.min():.3g}.")
+    total = float(values.sum())
+    # Weights stored in float32 sum to one only within their own rounding.
+    if abs(total - 1) > 1e-5:
+        raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
+
+
+def _is_shared(covs: Array | None, shape: tuple[int, int], shared: bool | None) -> bool:
+    if shared is not None or covs is None:
+        return bool(shared)
+    c, d = shape
+    if len(covs.shape) == 2 and c == d:
+        raise ValueError(
+            f"covs of shape {tuple(covs.shape)} with {c} components of dimension {d} may be one shared matrix or {c} "
+            f"diagonals; pass shared=True or shared=False."
+        )
+    return tuple(covs.shape) in ((d, d), (d,))
+
+
+def _check_components(means: Array, covs: Array | None, shared: bool) -> None:
+    """Shapes, symmetry and definiteness of every covariance, by building the Gaussians once."""
+    c, d = means.shape
+    if covs is None:
+        return
+    if shared:
+        _component(0, means[0, ...], covs)
+        return
+    shape = (c, d) if len(covs.shape) == 2 else (c, d, d)
+    check_shape("covs", covs, shape, "one covariance per component, (c, d, d) or diagonals (c, d)")
+    for i in range(c):
+        _component(i, means[i, ...], covs[i, ...])
+
+
+def _component(index: int, mean: Array, cov: Array) -> None:
+    try:
+        Gaussian(mean, cov)
+    except ValueError as error:
+        raise ValueError(f"covs, component {index}: {error}") from None

@@ -1,0 +1,225 @@
+"""Fraction of variance unexplained: how much of the network the polynomial misses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    blocks,
+    cast_like,
+    check_finite,
+    check_shape,
+    namespace,
+    readable,
+    record,
+    scalar,
+    to_numpy,
+    widen,
+)
+from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.layers import GLU, MLP
+from mlpoly.measures.components import components, weights_of
+from mlpoly.measures.error import Error, gaussian_error
+from mlpoly.polynomials import Polynomial
+
+__all__ = ["FVU", "fvu"]
+
+_ROWS = 8192  # samples at a time, so that the hidden units of many samples do not fill the memory
+
+
+@record
+class FVU:
+    """Fraction of variance unexplained; 0 is a perfect polynomial, 1 is as good as the mean.
+
+    Two conventions for all outputs together are in use, and they differ:
+
+    Attributes
+    ----------
+    total : array ()
+        Summed over outputs: sum_o E(f_o - p_o)^2 / sum_o Var f_o.
+    per_output : array (o,)
+        The same for each output: E(f_o - p_o)^2 / Var f_o.
+    flattened : array ()
+        Over flattened outputs, as in the code of the paper: var(f - p) / var(f) with all outputs of all inputs in one
+        list. The variance then includes that between the means of the outputs, and an error that is the same for all
+        outputs does not count.
+    explained : array ()
+        1 - total.
+    standard_error : array () or None
+        Of `total`, on data: it is a ratio of two means over the samples.
+    bound : array () or None
+        Of `total`, in closed form: how much series that were cut may have changed it; 0 for exact kernels.
+    """
+
+    total: Array
+    per_output: Array
+    flattened: Array
+    standard_error: Array | None = None
+    bound: Array | None = None
+
+    @property
+    def explained(self) -> Array:
+        """Fraction of variance explained, 1 - total."""
+        return 1 - self.total
+
+    def __repr__(self) -> str:
+        if not readable(self.total):
+            return "FVU(traced)"
+        error = "" if self.standard_error is None else f" +- {scalar(self.standard_error):.1g}"
+        return f"FVU(total={scalar(self.total):.3g}{error}, outputs={self.per_output.shape[0]})"
+
+
+def fvu(
+    net: MLP | GLU,
+    poly: Polynomial,
+    inputs: Gaussian | GaussianMixture | None = None,
+    *,
+    samples: Array | None = None,
+) -> FVU:
+    """Fraction of the variance of a network that a polynomial leaves unexplained.
+
+    ``E|f - p|^2 / E|f - E f|^2``, for each output and for all together. The residual is not centred: a constant error
+    counts as an error, so the fraction may exceed 1.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+    poly : Polynomial
+        On data any polynomial. In closed form a `RidgePolynomial` or a `DensePolynomial`, of any origin: it need not
+        be optimal, nor fitted under these inputs.
+    inputs : Gaussian or GaussianMixture, optional
+        Closed form under a distribution, without a sample (MATH 5).
+    samples : array (n, d), optional
+        The same on data, with the population variance and a standard error. Give this or `inputs`.
+
+    Returns
+    -------
+    FVU
+        In the array library, dtype and device of the network.
+
+    Raises
+    ------
+    ValueError
+        Also if an output of the network is constant: it has no variance to explain.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "relu")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
+    >>> round(float(mp.fvu(net, poly, mp.Gaussian.standard(2)).total), 4)
+    0.033
+    >>> x = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> bool(mp.fvu(net, poly, samples=x).total < 0.1)
+    True
+    """
+    _check_functions(net, poly)
+    if (inputs is None) == (samples is None):
+        raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
+    if samples is not None:
+        return _sampled(net, poly, samples)
+    return _closed_form(net, poly, inputs)
+
+
+def _check_functions(net: Any, poly: Any) -> None:
+    for name, value in (("net", net), ("poly", poly)):
+        if not all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__")):
+            hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
+            raise TypeError(
+                f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}."
+            )
+    if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
+        raise ValueError(
+            f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
+            f"was the polynomial fitted to another network?"
+        )
+
+
+def _check_varying(variance: Array) -> None:
+    """Raise if an output has no variance, (o,)."""
+    if not readable(variance):
+        return
+    flat = [i for i, v in enumerate(to_numpy(variance)) if not v > 0]
+    if flat:
+        raise ValueError(
+            f"FVU is undefined: {_listed(flat)} of the network has no variance, so there is nothing to explain. "
+            f"Leave it out of the network (rows of the last weight and bias), or use inputs on which it varies."
+        )
+
+
+def _ratios(error: Error) -> tuple[Array, Array, Array]:
+    """Total, per output and flattened, from the moments of network and residual."""
+    xp = namespace(miss=error.miss)
+    _check_varying(error.variance)
+    total = xp.sum(error.miss) / xp.sum(error.variance)
+    # One list of all outputs: what the outputs' means differ by is variance, what the residuals' means share is none.
+    spread = xp.mean(error.variance) + xp.mean((error.mean - xp.mean(error.mean)) ** 2)
+    flattened = (xp.mean(error.miss) - xp.mean(error.miss_mean) ** 2) / spread
+    return total, error.miss / error.variance, flattened
+
+
+def _listed(indices: list[int]) -> str:
+    shown = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
+    return f"output {shown}" if len(indices) == 1 else f"each of the outputs {shown}"
+
+
+# -- on data -----------------------------------------------------------------------------------------------------------
+
+
+def _sampled(net: MLP | GLU, poly: Polynomial, samples: Array) -> FVU:
+    samples = as_float_array("samples", samples)
+    check_shape("samples", samples, (None, net.dim_in), "n samples in rows, as many columns as the network has inputs")
+    if samples.shape[0] < 2:
+        raise ValueError(f"samples holds {samples.shape[0]} rows; a variance needs at least 2.")
+    check_finite("samples", samples)
+    xp = namespace(samples=samples)
+    rows = [samples[block, ...] for block in blocks(samples.shape[0], _ROWS)]
+    f = xp.concat([net(x) for x in rows])
+    p = xp.concat([poly(x) for x in rows])
+    residual, mean = widen(f) - widen(p), xp.mean(widen(f), axis=0)
+    squares = residual**2
+    variance = _variance(f)
+    zero = variance * 0
+    error = Error(mean, variance, xp.mean(residual, axis=0), xp.mean(squares, axis=0), zero, zero)
+    total, per_output, flattened = _ratios(error)
+    # A ratio of means: to first order its error is that of the mean of (residual - total * deviation) (delta method).
+    each = xp.sum(squares, axis=1) - total * xp.sum((widen(f) - mean) ** 2, axis=1)
+    standard_error = xp.std(each) / (xp.sum(variance) * math.sqrt(f.shape[0] - 1))
+    return FVU(*[cast_like(a, f) for a in (total, per_output, flattened, standard_error)])
+
+
+def _variance(f: Array) -> Array:
+    """Population variance over the samples (n, o), and exactly zero where it is of the size of rounding errors."""
+    xp = namespace(f=f)
+    wide = widen(f)
+    # Deviations from the first sample: a large mean costs no digits.
+    variance = xp.var(wide - wide[:1, ...], axis=0)
+    rounding = 2 * float(xp.finfo(f.dtype).eps) * xp.max(xp.abs(wide), axis=0)
+    return xp.where(variance > rounding**2, variance, 0.0)
+
+
+# -- in closed form ----------------------------------------------------------------------------------------------------
+
+
+def _closed_form(net: MLP | GLU, poly: Polynomial, inputs: Any) -> FVU:
+    parts = [(weight, gaussian_error(net, poly, g)) for weight, g in components(net, inputs)]
+    mean = sum(w * e.mean for w, e in parts)
+    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)
+    size = sum(w * e.size for w, e in parts)
+    xp = namespace(variance=variance)
+    rounding = 100 * float(xp.finfo(variance.dtype).eps) * size
+    error = Error(
+        mean,
+        xp.where(variance > rounding, variance, 0.0),
+        sum(w * e.miss_mean for w, e in parts),
+        sum(w * e.miss for w, e in parts),
+        sum(w * e.bound for w, e in parts),
+        size,
+    )
+    total, per_output, flattened = _ratios(error)
+    bound = xp.sum(error.bound) / xp.sum(error.variance)
+    made = [cast_like(a, weights_of(net)) for a in (total, per_output, flattened, bound)]
+    return FVU(made[0], made[1], made[2], bound=made[3])

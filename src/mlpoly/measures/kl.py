@@ -1,0 +1,132 @@
+"""How alike two classifiers are on data: Kullback-Leibler divergence, accuracy, agreement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    blocks,
+    cast_like,
+    check_finite,
+    check_shape,
+    constant,
+    namespace,
+    readable,
+    record,
+    scalar,
+    to_numpy,
+    widen,
+)
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials import Polynomial
+
+__all__ = ["Estimate", "accuracy", "agreement", "kl"]
+
+_ROWS = 8192  # samples at a time
+
+
+@record
+class Estimate:
+    """A mean over samples.
+
+    Attributes
+    ----------
+    mean : array ()
+    standard_error : array ()
+        Standard deviation of the samples over the root of their number; zero for a single one.
+    """
+
+    mean: Array
+    standard_error: Array
+
+    def __float__(self) -> float:
+        return scalar(self.mean)
+
+    def __repr__(self) -> str:
+        if not readable(self.mean):
+            return "Estimate(traced)"
+        return f"Estimate({scalar(self.mean):.4g} +- {scalar(self.standard_error):.1g})"
+
+
+def kl(net: MLP | GLU, poly: Polynomial, *, samples: Array) -> Estimate:
+    """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+        Its outputs f are logits.
+    poly : Polynomial
+    samples : array (n, d)
+    """
+    _check_outputs(net, poly)
+
+    def divergence(x: Array) -> Array:
+        log_p, log_q = _log_softmax(net(x)), _log_softmax(poly(x))
+        xp = namespace(log_p=log_p)
+        return xp.sum(xp.exp(log_p) * (log_p - log_q), axis=1)
+
+    return _estimate(divergence, samples, net.dim_in)
+
+
+def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Estimate:
+    """Share of samples whose largest output is that of their label.
+
+    Parameters
+    ----------
+    model : MLP, GLU, Polynomial, or any callable from (n, d) to (n, o)
+    samples : array (n, d)
+    labels : integers (n,)
+    """
+    samples = as_float_array("samples", samples)
+    found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
+    if found.shape != tuple(samples.shape[:1]):
+        raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
+    targets = constant(found, widen(samples))
+    place = iter(blocks(samples.shape[0], _ROWS))
+    return _estimate(lambda x: _chosen(model(x)) == targets[next(place)], samples, None)
+
+
+def agreement(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Array) -> Estimate:
+    """Share of samples on which the largest outputs of two models are the same one."""
+    return _estimate(lambda x: _chosen(net(x)) == _chosen(poly(x)), samples, None)
+
+
+def _chosen(outputs: Array) -> Array:
+    xp = namespace(outputs=outputs)
+    return widen(xp.astype(xp.argmax(outputs, axis=-1), outputs.dtype))
+
+
+def _log_softmax(outputs: Array) -> Array:
+    xp = namespace(outputs=outputs)
+    shifted = widen(outputs) - xp.max(widen(outputs), axis=-1, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+
+
+def _estimate(each: Callable[[Array], Array], samples: Array, dim: int | None) -> Estimate:
+    """Mean and standard error of a function of samples, evaluated in blocks of rows."""
+    samples = as_float_array("samples", samples)
+    check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
+    if samples.shape[0] == 0:
+        raise ValueError("samples is empty; a mean needs at least one sample.")
+    check_finite("samples", samples)
+    xp = namespace(samples=samples)
+    kind = widen(samples).dtype
+    values = xp.concat([xp.astype(each(samples[b, ...]), kind) for b in blocks(samples.shape[0], _ROWS)])
+    error = xp.std(values) / math.sqrt(max(samples.shape[0] - 1, 1))
+    return Estimate(cast_like(xp.mean(values), samples), cast_like(error, samples))
+
+
+def _check_outputs(net: Any, poly: Any) -> None:
+    if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
+        raise ValueError(
+            f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
+            f"was the polynomial fitted to another network?"
+        )

@@ -1,0 +1,141 @@
+"""Covariances of hidden units beyond a degree, block by block: the route for every activation (MATH 5).
+
+Piecewise-linear activations have an exact kernel. Every other one is summed degree by degree, with a rigorous bound on
+what is cut; the diagonal is a one-dimensional integral, and pairs whose bound is not small enough are done by
+conditioning, which is exact at any correlation. So identical units cost no accuracy, and no array is larger than a
+block of pairs or K numbers per unit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, namespace
+from mlpoly.measures.affine import beyond_linear, breaks_of, cancellation, is_affine
+from mlpoly.measures.conditional import filled, pair_moments, unit_moments
+from mlpoly.measures.series import decay, energies, expand, terms_between
+from mlpoly.measures.units import Angles, Units
+
+__all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "kernel_of"]
+
+_DEGREES = (32, 256)  # series are this long; the second length only where the first leaves anything
+_CUTS = (16, 32, 64, 128, 256)  # a block of pairs stops at the first of these that suffices
+_TOLERANCE = 1e-12  # cut of one pair, relative to sqrt(E[F_i^2] E[F_j^2])
+_CANCELLATION = 100.0  # terms may be this much larger than the unit they add up to
+
+
+class Tail(NamedTuple):
+    """Covariance of a block of units beyond a degree.
+
+    `matrix` (a, b) needs `extra` added at the pairs (i, j), positions in the whole layer; `bound` (a, b) is what the
+    series cut at most, None if nothing was.
+    """
+
+    matrix: Array
+    bound: Array | None = None
+    i: Array | None = None
+    j: Array | None = None
+    extra: Array | None = None
+
+
+class AffineKernel:
+    """Piecewise-linear activations: closed form up to degree 1, one integral beyond it; nothing is cut."""
+
+    def __init__(self, activation: Activation, units: Units, moments: Array, degree: int) -> None:
+        self.units = units
+        self.moments = moments
+        self.series = expand(activation, units, max(degree, 1))
+        self.breaks = breaks_of(activation, units)
+
+    def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+        """Covariance of two blocks of units at all degrees above `degree`."""
+        left, right = self.series.rows(rows), self.series.columns(columns)
+        beyond = beyond_linear(self.breaks, rows, columns, angles.rho)
+        if degree == 0:
+            return Tail(beyond + terms_between(left, right, angles, 0, 1))
+        return Tail(beyond - terms_between(left, right, angles, 1, degree))
+
+
+class SeriesKernel:
+    """Any activation, plain or gated: a series up to some degree, and conditioning where that does not suffice."""
+
+    def __init__(self, activation: Activation, units: Units, moments: Array, degree: int) -> None:
+        self.activation = activation
+        self.units = units
+        self.moments = moments
+        xp = namespace(moments=moments)
+        eps = float(xp.finfo(moments.dtype).eps)
+        self.tolerance = max(_TOLERANCE, 64 * eps)
+        for length in _DEGREES:
+            self.series = expand(activation, units, max(length, degree))
+            self.energy = energies(self.series, units)
+            left = moments - xp.sum(self.energy, axis=0)
+            self.left = xp.maximum(left, 8 * eps * moments)  # energy beyond the series; its rounding counts as energy
+            if bool(xp.all(self.left <= self.tolerance * moments)):
+                break
+
+    def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+        """Covariance of two blocks of units at all degrees above `degree`."""
+        xp = namespace(rho=angles.rho)
+        size = xp.sqrt(self.moments)
+        limit = self.tolerance * size[rows][:, None] * size[columns][None, :]
+        open_pairs = self._bound(rows, columns, angles, self.series.degree) > limit
+        cut, bound = self._cut(rows, columns, angles, limit, open_pairs, degree)
+        left, right = self.series.rows(rows), self.series.columns(columns)
+        matrix = terms_between(left, right, angles, degree, cut)
+        bound = xp.where(open_pairs, 0.0, bound)
+        if not bool(xp.any(open_pairs)):
+            return Tail(matrix, bound)
+        a, b = xp.nonzero(open_pairs)
+        if rows == columns:  # each pair once
+            keep = a <= b
+            a, b = a[keep], b[keep]
+        flat = a * matrix.shape[1] + b
+        i, j = a + rows.start, b + columns.start
+        exact = self._exact(i, j, angles.at(flat), degree)
+        return Tail(matrix, bound, i, j, exact - xp.take(xp.reshape(matrix, (-1,)), flat))
+
+    def _bound(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Array:
+        """What the series of two blocks of units leaves beyond a degree at most, (a, b)."""
+        xp = namespace(rho=angles.rho)
+        rest = xp.sqrt(self.left + xp.sum(self.energy[degree + 1 :, ...], axis=0))
+        return decay(angles.rho, degree, self.series.gated is not None) * rest[rows][:, None] * rest[columns][None, :]
+
+    def _cut(
+        self, rows: slice, columns: slice, angles: Angles, limit: Array, open_pairs: Array, degree: int
+    ) -> tuple[int, Array]:
+        """The shortest series that suffices for every pair that a series suffices for, and its bound."""
+        xp = namespace(rho=angles.rho)
+        for cut in _CUTS:
+            if degree <= cut < self.series.degree:
+                bound = self._bound(rows, columns, angles, cut)
+                if bool(xp.all(open_pairs | (bound <= limit))):
+                    return cut, bound
+        return self.series.degree, self._bound(rows, columns, angles, self.series.degree)
+
+    def _exact(self, i: Array, j: Array, angles: Angles, degree: int) -> Array:
+        """Covariance of listed pairs at all degrees above `degree`, (p,)."""
+        xp = namespace(rho=angles.rho)
+        moment = xp.take(self.moments, i)  # right for a unit with itself
+        other = i != j
+        if bool(xp.any(other)):
+            some = Angles(*[None if a is None else a[other] for a in angles])
+            found = pair_moments(self.activation, self.units, i[other], j[other], some)
+            moment = filled(moment, other, found)
+        left, right = self.series.listed(i), self.series.listed(j)
+        return moment - left.plain[0, ...] * right.plain[0, ...] - terms_between(left, right, angles, 0, degree)
+
+
+Kernel = AffineKernel | SeriesKernel
+
+
+def kernel_of(activation: Activation, units: Units, degree: int) -> Kernel:
+    """The kernel for a layer's activation, with series up to `degree` at least."""
+    xp = namespace(means=units.means)
+    moments = unit_moments(activation, units)
+    if units.gates is None and is_affine(activation):
+        excess = cancellation(breaks_of(activation, units), moments)
+        if len(activation.kinks) < 2 or bool(xp.all(excess <= _CANCELLATION)):
+            return AffineKernel(activation, units, moments, degree)
+    return SeriesKernel(activation, units, moments, degree)

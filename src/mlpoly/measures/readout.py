@@ -1,0 +1,60 @@
+"""From hidden units to outputs: W M W' summed over blocks of M, as a matrix or its diagonal alone."""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, blocks, namespace
+from mlpoly.measures.pairs import Tail
+
+__all__ = ["OutputSum"]
+
+_PAIRS = 4096  # listed pairs at a time
+
+
+class OutputSum:
+    """W M W' for symmetric M given as blocks on and above its diagonal.
+
+    Parameters
+    ----------
+    readout : array (o, h)
+    full : bool
+        Sum the (o, o) matrix; otherwise its diagonal (o,) alone, which costs no o x o array.
+    """
+
+    def __init__(self, readout: Array, full: bool) -> None:
+        self.readout = readout
+        self.full = full
+        self._half: Array = None
+
+    def add(self, rows: slice, columns: slice, block: Array) -> None:
+        """Add a block M[rows, columns]."""
+        left = self.readout[:, rows] @ block
+        self._add(left, self.readout[:, columns], 0.5 if rows == columns else 1.0)
+
+    def add_listed(self, i: Array, j: Array, values: Array) -> None:
+        """Add values at the positions (i, j), i <= j, each listed once."""
+        xp = namespace(values=values)
+        for part in blocks(values.shape[0], _PAIRS):
+            share = values[part] * xp.where(i[part] == j[part], 0.5, 1.0)
+            left = xp.take(self.readout, i[part], axis=1) * share
+            self._add(left, xp.take(self.readout, j[part], axis=1), 1.0)
+
+    def add_tail(self, rows: slice, columns: slice, tail: Tail) -> None:
+        """Add the covariance of two blocks of units."""
+        self.add(rows, columns, tail.matrix)
+        if tail.extra is not None:
+            self.add_listed(tail.i, tail.j, tail.extra)
+
+    def _add(self, left: Array, right: Array, share: float) -> None:
+        xp = namespace(left=left)
+        half = share * (left @ right.T if self.full else xp.sum(left * right, axis=1))
+        self._half = half if self._half is None else self._half + half
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was added."""
+        return self._half is not None
+
+    @property
+    def value(self) -> Array:
+        """(o, o) or (o,)."""
+        return self._half + self._half.T if self.full else 2 * self._half

@@ -1,0 +1,103 @@
+"""The degree spectrum of a network: how much of its variance lives at each polynomial degree (MATH 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlpoly.arrays import Array, as_integer, cast_like, namespace, readable, record, scalar
+from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.layers import GLU, MLP
+from mlpoly.measures.components import components, weights_of
+from mlpoly.measures.moments import hidden_of, variance_by_degree
+
+__all__ = ["DegreeSpectrum", "degree_spectrum"]
+
+
+@record
+class DegreeSpectrum:
+    """Variance of a network by polynomial degree; ``sum(variance) + remainder + between = total``.
+
+    Attributes
+    ----------
+    variance : array (n, o)
+        Variance of each output at degree exactly 1, ..., n: what the best polynomial of degree k explains beyond the
+        best one of degree k - 1.
+    total : array (o,)
+        Variance of each output.
+    remainder : array (o,)
+        Variance above degree n.
+    between : array (o,)
+        Variance of the component means of a mixture; zero under one Gaussian.
+    bound : array (o,)
+        What cut series may have left out of `remainder` and `total` at most; zero for exact kernels.
+    """
+
+    variance: Array
+    total: Array
+    remainder: Array
+    between: Array
+    bound: Array
+
+    @property
+    def max_degree(self) -> int:
+        """Highest degree n that is told apart."""
+        return int(self.variance.shape[0])
+
+    @property
+    def overall(self) -> Array:
+        """Share of each degree 1, ..., n in the variance of all outputs together, (n,)."""
+        xp = namespace(variance=self.variance)
+        return xp.sum(self.variance, axis=1) / xp.sum(self.total)
+
+    @property
+    def unexplained(self) -> Array:
+        """Share of all degrees above k = 1, ..., n, (n,): under one Gaussian, the FVU of the best polynomials."""
+        xp = namespace(variance=self.variance)
+        rest = xp.concat([xp.sum(self.variance, axis=1)[1:], xp.sum(self.remainder)[None]])
+        return xp.flip(xp.cumulative_sum(xp.flip(rest))) / xp.sum(self.total)
+
+    def __repr__(self) -> str:
+        if not readable(self.total):
+            return "DegreeSpectrum(traced)"
+        shares = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
+        return f"DegreeSpectrum(outputs={self.total.shape[0]}, shares of degree 1 to {self.max_degree}: {shares})"
+
+    def plot(self, **options: Any) -> Any:
+        """Bar chart of the shares; options are those of `mlpoly.plots.spectrum.plot_spectrum`."""
+        from mlpoly.plots.spectrum import plot_spectrum  # a leaf: imported on request only
+
+        return plot_spectrum(self, **options)
+
+
+def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degree: int = 8) -> DegreeSpectrum:
+    """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above; nothing is sampled.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+    inputs : Gaussian or GaussianMixture
+    max_degree : int
+        At least 1.
+
+    Returns
+    -------
+    DegreeSpectrum
+        In the network's array library, dtype and device.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(1), None, None, None, "relu")
+    >>> [round(float(s), 4) for s in degree_spectrum(net, mp.Gaussian.standard(1), max_degree=2).overall]
+    [0.7335, 0.2335]
+    """
+    n = as_integer("max_degree", max_degree, 1)
+    parts = [(w, variance_by_degree(hidden_of(net, part, n), n)) for w, part in components(net, inputs)]
+    mean = sum(w * v.mean for w, v in parts)
+    between = sum(w * (v.mean - mean) ** 2 for w, v in parts)
+    head = sum(w * v.head for w, v in parts)
+    tail = sum(w * v.tail for w, v in parts)
+    total = namespace(head=head).sum(head, axis=0) + tail + between
+    like = weights_of(net)
+    bound = sum(w * v.bound for w, v in parts)
+    return DegreeSpectrum(*[cast_like(a, like) for a in (head, total, tail, between, bound)])

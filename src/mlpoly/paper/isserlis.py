@@ -1,0 +1,75 @@
+"""Moments of Gaussian vectors with any mean: Isserlis' theorem in its noncentral form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, astype, constant, widen
+from mlpoly.paper.checks import batch_shape, symmetric, together
+from mlpoly.paper.recurrence import expected_product
+
+__all__ = ["isserlis"]
+
+
+def isserlis(mean: Array, cov: Array, index: Iterable[int]) -> Array:
+    """E[X_i X_j ...] for a Gaussian vector X ~ N(mean, cov).
+
+    The paper sums over partitions of the factors into singletons and pairs; here a recurrence over multi-indices gives
+    the same number in far fewer steps.
+
+    Parameters
+    ----------
+    mean : array (..., d)
+    cov : array (..., d, d)
+        Symmetric; may be singular. Leading axes broadcast against those of `mean`.
+    index : iterable of int
+        Variables from 0 to d - 1, repeated as often as they occur: ``(0, 0, 2, 3)`` is E[X_0^2 X_2 X_3]. The empty
+        product is 1.
+
+    Returns
+    -------
+    array (...)
+        In the array library and device of `mean` and `cov` and the wider of their dtypes (16-bit floats give float32).
+
+    Raises
+    ------
+    ValueError
+        If an index is out of range, shapes do not fit, or `cov` is not symmetric.
+
+    Examples
+    --------
+    >>> from mlpoly.paper import isserlis
+    >>> isserlis([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], (0, 0, 1, 1)).item()
+    1.5
+    """
+    mean, cov = together(mean=mean, cov=cov)
+    shape = _checked_batch(mean, cov)
+    factors = _checked_index(index, mean.shape[-1])
+    dtype, mean, cov = mean.dtype, widen(mean), widen(symmetric("cov", cov))
+    result = expected_product(
+        factors,
+        constant(np.ones(shape), mean),
+        lambda i, value: mean[..., i] * value,
+        lambda i, j: cov[..., i, j],
+    )
+    return astype(result, dtype)
+
+
+def _checked_batch(mean: Array, cov: Array) -> tuple[int, ...]:
+    if len(mean.shape) < 1:
+        raise ValueError("mean is a single number, expected shape (..., d): one entry per variable on the last axis.")
+    d = mean.shape[-1]
+    if tuple(cov.shape[-2:]) != (d, d):
+        raise ValueError(f"cov has shape {tuple(cov.shape)}, expected (..., {d}, {d}): mean has {d} variables.")
+    return batch_shape(mean=tuple(mean.shape[:-1]), cov=tuple(cov.shape[:-2]))
+
+
+def _checked_index(index: Iterable[int], d: int) -> tuple[int, ...]:
+    if not isinstance(index, Iterable) or isinstance(index, str):
+        raise TypeError(f"index must be a tuple of variables such as (0, 0, 2), got {index!r}.")
+    factors = tuple(as_integer("index", i, 0) for i in index)
+    if factors and max(factors) >= d:
+        raise ValueError(f"index holds variable {max(factors)}, but mean has {d} variables: 0 to {d - 1}.")
+    return factors

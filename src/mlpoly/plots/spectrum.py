@@ -1,0 +1,100 @@
+"""The degree spectrum as bars: the share of a network's variance at each polynomial degree."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mlpoly.arrays import Array, to_numpy
+
+__all__ = ["plot_spectrum"]
+
+_INK = "#222222"
+_BAR, _REST = "#2166ac", "#bdbdbd"
+_SMALL, _NORMAL, _LARGE = 9.0, 11.0, 14.0  # font sizes
+_ROOM = 4.0  # the axis goes this factor beyond the highest bar, for its label
+
+
+class Spectrum(Protocol):
+    """What is drawn: for example `mlpoly.degree_spectrum(net, inputs)`."""
+
+    @property
+    def variance(self) -> Array:
+        """Variance at degree 1, ..., n, (n, o)."""
+
+    @property
+    def total(self) -> Array:
+        """Variance (o,)."""
+
+    @property
+    def remainder(self) -> Array:
+        """Variance above degree n, (o,)."""
+
+    @property
+    def between(self) -> Array:
+        """Variance between the components of a mixture, (o,)."""
+
+
+def plot_spectrum(
+    spectrum: Spectrum, output: int | None = None, title: str = "", log: bool = True, axes: Axes | None = None
+) -> Figure:
+    """Draw the share of the variance at each degree, above the last one and, for a mixture, between its components.
+
+    Parameters
+    ----------
+    spectrum : DegreeSpectrum
+    output : int, optional
+        One output; otherwise all together.
+    title : str
+    log : bool
+        Logarithmic shares, so that small degrees and large ones can be read from one picture.
+    axes : matplotlib.axes.Axes, optional
+        Where to draw; otherwise a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``figure.savefig(path, dpi=120)`` writes it. No display is needed.
+    """
+    labels, shares = _bars(spectrum, output)
+    if axes is None:
+        axes = Figure(figsize=(7.0, 4.0), layout="constrained").subplots()
+    colours = [_BAR if label.isdigit() else _REST for label in labels]
+    lowest = max(min(shares[shares > 0], default=1.0), 1e-16)
+    bars = axes.bar(labels, shares, color=colours, width=0.7)
+    if log:
+        axes.set_yscale("log")
+        axes.set_ylim(lowest / _ROOM, _ROOM * max(shares.max(), lowest))
+    else:
+        axes.set_ylim(0, 1.12 * max(shares.max(), lowest))
+    names = ["0" if s <= 0 else f"{100 * s:.2g} %" if s >= 1e-4 else f"{100 * s:.0e} %" for s in shares]
+    axes.bar_label(bars, labels=names, fontsize=_SMALL, color=_INK, padding=2)
+    axes.set_xlabel("polynomial degree", fontsize=_NORMAL, color=_INK)
+    axes.set_ylabel("share of the variance", fontsize=_NORMAL, color=_INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=_INK, labelsize=_SMALL)
+    axes.set_title(title or _title(output), fontsize=_LARGE, color=_INK)
+    return axes.figure  # type: ignore[return-value]
+
+
+def _title(output: int | None) -> str:
+    return "Degree spectrum" if output is None else f"Degree spectrum of output {output}"
+
+
+def _bars(spectrum: Spectrum, output: int | None) -> tuple[list[str], np.ndarray]:
+    """Labels and shares of the bars."""
+    parts = [to_numpy(a) for a in (spectrum.variance, spectrum.remainder, spectrum.between, spectrum.total)]
+    outputs = parts[-1].shape[0]
+    if output is not None and not -outputs <= output < outputs:
+        raise ValueError(f"output is {output}, but the spectrum has {outputs} outputs.")
+    variance, remainder, between, total = (a.sum(-1) if output is None else a[..., output] for a in parts)
+    if not total > 0:
+        raise ValueError("the spectrum has no variance to share out: the outputs are constant.")
+    labels = [str(k) for k in range(1, len(variance) + 1)] + [f"> {len(variance)}"]
+    shares = [*variance, remainder]
+    if between > 0:
+        labels, shares = [*labels, "between\ncomponents"], [*shares, between]
+    return labels, np.asarray(shares) / total

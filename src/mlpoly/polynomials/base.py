@@ -1,0 +1,86 @@
+"""What every polynomial offers, whatever its form."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+from mlpoly.arrays import Array, as_float_array, namespace
+from mlpoly.polynomials.coefficients import Coefficients
+
+__all__ = ["Polynomial", "check_points", "replace_fields"]
+
+
+class Polynomial(ABC):
+    """A polynomial map from d inputs to o outputs; subclasses differ in how they store it."""
+
+    inputs: Any
+
+    @property
+    @abstractmethod
+    def degree(self) -> int:
+        """Total degree."""
+
+    @property
+    @abstractmethod
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+
+    @property
+    @abstractmethod
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+
+    @abstractmethod
+    def __call__(self, x: Array) -> Array:
+        """Values (..., o) at points x (..., d)."""
+
+    @property
+    @abstractmethod
+    def sample_array(self) -> Array:
+        """One of the stored arrays, to tell library, dtype and device."""
+
+    @abstractmethod
+    def tensor(self, k: int) -> Array:
+        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0."""
+
+    @abstractmethod
+    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
+        """Product of the quadratic coefficients along an output direction (o,) with a block (d, m)."""
+
+    def tensor_numbers(self, k: int) -> int:
+        """How many numbers `tensor(k)` holds, together with what it is made from."""
+        return self.dim_out * self.dim_in**k
+
+    def coefficients(self, max_bytes: int = 4 * 2**30) -> Coefficients:
+        """Dense coefficients in the monomials of x; a tensor is made when it is asked for.
+
+        Parameters
+        ----------
+        max_bytes : int
+            Largest tensor that may be made; beyond it a `TooLargeError` names the size.
+        """
+        return Coefficients(self, max_bytes)
+
+    @abstractmethod
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
+
+
+def check_points(x: Any, like: Array, dim: int) -> Array:
+    """Points (..., d) in the library and on the device of a polynomial."""
+    x = as_float_array("x", x)
+    namespace(x=x, polynomial=like)
+    if len(x.shape) < 1 or x.shape[-1] != dim:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")
+    return x
+
+
+def replace_fields(value: Any, **changes: Any) -> Any:
+    """dataclasses.replace without running checks again, so that it also works on traced arrays."""
+    made = object.__new__(type(value))
+    for name in value.__dataclass_fields__:
+        object.__setattr__(made, name, changes.get(name, getattr(value, name)))
+    return made

@@ -1,0 +1,85 @@
+"""A ridge polynomial in monomials: per neuron, and as dense tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlpoly.arrays import Array, constant, namespace, promote
+from mlpoly.special import hermite_in_powers
+
+if TYPE_CHECKING:
+    from mlpoly.polynomials.ridge import RidgePolynomial
+
+__all__ = ["neuron_powers", "ridge_tensor"]
+
+
+def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
+    """Each neuron as A_i(w_i.x) + (v_i.x) B_i(w_i.x): coefficients of A and B, ascending; B is empty without a gate."""
+    a = _powers_of_t(p.series)
+    b: list[Array] = []
+    if p.gate is not None:
+        g = p.gate
+        q = _powers_of_t(g.series)
+        # (v.x - shift - slope t) q(t): the part without v.x joins the first polynomial.
+        a = [a[k] - (g.shifts * q[k] if k < len(q) else 0) - (g.slopes * q[k - 1] if k else 0) for k in range(len(a))]
+        b = _substitute(q, p.inverse_scales, -p.shifts * p.inverse_scales)
+    return _substitute(a, p.inverse_scales, -p.shifts * p.inverse_scales), b
+
+
+def _powers_of_t(series: Array) -> list[Array]:
+    """Hermite series (n + 1, h) as a list of coefficients of 1, t, t^2, ..."""
+    table = hermite_in_powers(series.shape[0] - 1)
+    n = series.shape[0]
+    return [sum((series[k, ...] * table[k][j] for k in range(j, n, 2)), start=series[0, ...] * 0) for j in range(n)]
+
+
+def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]:
+    """Coefficients in y of a polynomial in t = slope y + offset, by Horner's rule."""
+    out = [powers[-1]]
+    for c in reversed(powers[:-1]):
+        raised = [out[0] * offset] + [
+            (out[j] * offset if j < len(out) else 0) + out[j - 1] * slope for j in range(1, len(out) + 1)
+        ]
+        raised[0] = raised[0] + c
+        out = raised
+    return out
+
+
+def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
+    """Symmetric tensor (o, d, ..., d) of the monomials of degree k."""
+    a, b = neuron_powers(p)
+    xp = namespace(directions=p.directions)
+    o, d = p.dim_out, p.dim_in
+    if k == 0:
+        return p.read_out(a[0])
+    if k > p.degree or p.directions.shape[0] == 0:
+        return constant(np.zeros((o, *[d] * k)), p.directions)
+    total = _contract(p, a[k], [p.directions] * k)
+    if p.gate is not None and k - 1 < len(b):
+        forms = [p.gate.directions] + [p.directions] * (k - 1)
+        once = _contract(p, b[k - 1], forms)
+        # Symmetrise: v stands in each of the k places with the same weight.
+        for place in range(k):
+            axes = list(range(2, k + 1))
+            axes.insert(place, 1)
+            total = total + xp.permute_dims(once, (0, *axes)) / k
+    return total
+
+
+def _contract(p: RidgePolynomial, weights: Array, forms: list[Array]) -> Array:
+    """Sum over neurons of readout[o, i] weights[i] forms_1[i] x ... x forms_k[i], as one matrix product."""
+    xp = namespace(directions=p.directions)
+    h, d = p.directions.shape
+    tail = None
+    for form in forms[1:]:
+        tail = form if tail is None else xp.reshape(tail[:, :, None] * form[:, None, :], (h, -1))
+    columns = (weights[:, None] if tail is None else weights[:, None] * tail, forms[0])
+    tail, first = promote(*columns)
+    if p.readout is None:
+        flat = first[:, :, None] * tail[:, None, :]
+    else:
+        (readout,) = promote(p.readout)[:1]
+        flat = xp.stack([(first * readout[i, :][:, None]).T @ tail for i in range(p.dim_out)])
+    return xp.reshape(flat, (p.dim_out, *[d] * len(forms)))

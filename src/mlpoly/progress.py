@@ -1,0 +1,66 @@
+"""A progress bar for long work: on a terminal, after a moment, and only if rich is installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["progress"]
+
+_PATIENCE = 2.0  # seconds before a bar appears
+
+
+@contextmanager
+def progress(title: str, total: int | None, show: bool = True) -> Iterator[Callable[[int, str], None]]:
+    """Give a function `update(done, note)` that draws a bar on stderr once the work has taken two seconds.
+
+    Quiet when stderr is no terminal, so that logs and notebooks under test stay clean.
+    """
+    bar = _Bar(title, total) if show and sys.stderr.isatty() else None
+    try:
+        yield bar.update if bar is not None else _ignore
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _ignore(done: int, note: str) -> None:
+    """No bar."""
+
+
+class _Bar:
+    def __init__(self, title: str, total: int | None) -> None:
+        self.title, self.total = title, total
+        self.began = time.monotonic()
+        self.bar: object = None
+        self.task: object = None
+
+    def update(self, done: int, note: str) -> None:
+        if self.bar is None and time.monotonic() - self.began > _PATIENCE:
+            self._open()
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, note=note)  # type: ignore[attr-defined]
+
+    def _open(self) -> None:
+        try:
+            rich = importlib.import_module("rich.progress")
+            console = importlib.import_module("rich.console").Console(stderr=True)
+        except ImportError:
+            return
+        columns = (
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
+            rich.TextColumn("{task.fields[note]}"),
+        )
+        self.bar = rich.Progress(*columns, console=console, transient=True)
+        self.bar.start()  # type: ignore[attr-defined]
+        self.task = self.bar.add_task(self.title, total=self.total, note="")  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()  # type: ignore[attr-defined]

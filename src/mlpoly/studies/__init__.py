@@ -1,0 +1,1 @@
+"""Experiments, each a module that runs with ``python -m mlpoly.studies.NAME``."""

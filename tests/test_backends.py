@@ -1,0 +1,341 @@
+"""One code path on NumPy, PyTorch and JAX: same numbers, same kind of array, gradients, jit, vmap."""
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from conftest import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+
+D, H, OUT = 4, 6, 3
+NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.fromkeys(
+    ("relu glu", "silu glu"), "GLU"
+)
+nets = pytest.mark.parametrize("name", NETS)
+
+
+def numbers(name):
+    """Weights by argument name, then mean and covariance root, as NumPy float64."""
+    rng = np.random.default_rng(list(name.encode()))
+    shapes = {"W1": (H, D), "b1": (H,), "W2": (OUT, H), "b2": (OUT,)}
+    if NETS[name] == "GLU":
+        shapes = {"W_gate": (H, D), "b_gate": (H,), "W_up": (H, D), "b_up": (H,), "W_down": (OUT, H), "b_down": (OUT,)}
+    shapes |= {"mean": (D,), "root": (D, D)}
+    return {key: 0.7 * rng.standard_normal(shape) for key, shape in shapes.items()}
+
+
+def build(name, values):
+    """Network and Gaussian from arrays of one library."""
+    values = dict(values)
+    mean, root = values.pop("mean"), values.pop("root")
+    layer = mp.GLU if NETS[name] == "GLU" else mp.MLP
+    return layer(**values, activation=name.split()[0]), mp.Gaussian(mean, root @ root.T)
+
+
+def points(seed=0, n=5):
+    return np.random.default_rng(seed).standard_normal((n, D))
+
+
+def arrays_of(poly):
+    """Every array a polynomial holds."""
+    parts = [*vars(poly).values(), *(vars(poly.gate).values() if poly.gate is not None else ())]
+    return [a for a in parts if hasattr(a, "dtype")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values and kinds
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@nets
+@pytest.mark.parametrize("degree", [0, 3])
+def test_fit_equals_numpy_in_double_precision(name, degree, backend):
+    values = {key: make(v, backend) for key, v in numbers(name).items()}
+    x = make(points(), backend)
+    net, gaussian = build(name, values)
+    poly = mp.fit(net, gaussian, degree)
+    twin_net, twin_gaussian = build(name, {key: to_numpy(v) for key, v in values.items()})
+    twin = mp.fit(twin_net, twin_gaussian, degree)
+    for got, want in [
+        (net(x), twin_net(to_numpy(x))),
+        (poly(x), twin(to_numpy(x))),
+        (poly(x[0]), twin(to_numpy(x[0]))),
+        (poly.gradient(x), twin.gradient(to_numpy(x))),
+        (poly.hessian(x[0]), twin.hessian(to_numpy(x[0]))),
+        (poly.coefficients().constant, twin.coefficients().constant),
+        (poly.coefficients().linear, twin.coefficients().linear),
+        (poly.coefficients().tensor(3), twin.coefficients().tensor(3)),
+        ((2.0 * poly - poly.truncate(1))(x), (2.0 * twin - twin.truncate(1))(to_numpy(x))),
+    ]:
+        assert_same_kind(got, x)
+        assert_close(got, want, 3 * backend.tolerance)  # sums of H D products and three powers of t
+    for array in arrays_of(poly):
+        assert_same_kind(array, x)
+
+
+@nets
+def test_standard_gaussian_fits_any_backend(name, backend):
+    values = {key: make(v, backend) for key, v in numbers(name).items()}
+    net, _ = build(name, values)
+    poly = mp.fit(net, mp.Gaussian.standard(D), degree=2)
+    same = mp.fit(net, mp.Gaussian(values["mean"] * 0), degree=2)
+    x = make(points(), backend)
+    assert_same_kind(poly(x), x)
+    assert_same_kind(poly.inputs.mean, x)
+    np.testing.assert_array_equal(to_numpy(poly(x)), to_numpy(same(x)))
+    assert_same_kind(mp.Gaussian.standard(D, like=x).mean, x)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_the_network_decides_the_dtype(library):
+    """A Gaussian in double precision, as statistics usually are, does not widen the result."""
+    narrow, wide = Backend(library, "float32"), Backend(library, "float64")
+    with wide.active():
+        values = {key: make(v, narrow) for key, v in numbers("relu").items()}
+        net, _ = build("relu", values)
+        poly = mp.fit(net, mp.Gaussian(make(np.ones(D), wide), make(np.eye(D), wide)), degree=2)
+        for array in arrays_of(poly):
+            assert_same_kind(array, net.W1)
+
+
+@nets
+def test_inputs_are_not_mutated(name, backend):
+    """NumPy arrays are read-only here, JAX arrays always are, torch counts writes."""
+    values = {key: make(v, backend) for key, v in numbers(name).items()}
+    x = make(points(), backend)
+    before = {key: to_numpy(v) for key, v in values.items()}
+    versions = {key: v._version for key, v in values.items() if isinstance(v, torch.Tensor)}
+    net, gaussian = build(name, values)
+    poly = mp.fit(net, gaussian, degree=3)
+    kept = [copy.deepcopy(to_numpy(a)) for a in arrays_of(poly)]
+    poly(x), poly.gradient(x), poly.hessian(x[0]), poly.coefficients().quadratic, poly.powers()
+    poly + poly, 2.0 * poly, poly.truncate(1), gaussian.sample(3), gaussian.fingerprint
+    mp.Gaussian.from_samples(x, shrinkage="oas")
+    for key, array in before.items():
+        np.testing.assert_array_equal(to_numpy(values[key]), array)
+    assert versions == {key: v._version for key, v in values.items() if isinstance(v, torch.Tensor)}
+    for old, new in zip(kept, arrays_of(poly), strict=True):
+        np.testing.assert_array_equal(old, to_numpy(new))
+
+
+@nets
+def test_files_cross_libraries(name, backend, tmp_path):
+    net, gaussian = build(name, {key: make(v, backend) for key, v in numbers(name).items()})
+    poly = mp.fit(net, gaussian, degree=2)
+    poly.save(tmp_path / "poly")
+    x = make(points(), backend)
+    for back in (mp.load(tmp_path / "poly", library=backend.library), mp.load(tmp_path / "poly", like=x)):
+        assert_same_kind(back(x), x)
+        np.testing.assert_array_equal(to_numpy(back(x)), to_numpy(poly(x)))
+        assert back.source.inputs == gaussian.fingerprint
+    in_numpy = mp.load(tmp_path / "poly")
+    assert_close(in_numpy(to_numpy(x).astype(backend.dtype)), poly(x), backend.tolerance)
+
+
+def test_scalars_of_the_library_multiply(backend):
+    net, gaussian = build("gelu", {key: make(v, backend) for key, v in numbers("gelu").items()})
+    poly, x, two = mp.fit(net, gaussian, degree=2), make(points(), backend), make(2.0, backend)
+    for double in (two * poly, poly * two, 2 * poly, poly + poly):
+        assert_same_kind(double(x), x)
+        assert_close(double(x), 2 * poly(x), backend.tolerance)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# JAX transformations
+# ---------------------------------------------------------------------------------------------------------------------
+
+jaxes = pytest.mark.parametrize("precision", [JAX64, JAX32], ids=lambda b: b.name)
+# Every network in double precision; single precision adds nothing but its own rounding, so two networks show it.
+cases = pytest.mark.parametrize(
+    ("name", "precision"),
+    [*((name, JAX64) for name in NETS), ("gelu", JAX32), ("silu glu", JAX32)],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+
+
+@cases
+def test_jit_returns_the_polynomial_itself(name, precision):
+    with precision.active():
+        values = {key: make(v, precision) for key, v in numbers(name).items()}
+        x = make(points(), precision)
+
+        @jax.jit
+        def fitted(values):
+            return mp.fit(*build(name, values), degree=3)
+
+        poly, plain = fitted(values), mp.fit(*build(name, values), degree=3)
+        assert isinstance(poly, mp.RidgePolynomial)
+        assert (poly.degree, poly.source) == (3, plain.source)
+        assert_same_kind(poly(x), x)
+        assert_close(poly(x), plain(x), precision.tolerance)
+        assert_close(poly.gradient(x), plain.gradient(x), precision.tolerance)
+        assert poly.inputs.dim == D
+
+
+@jaxes
+def test_records_pass_through_jit_as_arguments(precision):
+    with precision.active():
+        net, gaussian = build("silu glu", {key: make(v, precision) for key, v in numbers("silu glu").items()})
+        x = make(points(), precision)
+        got = jax.jit(lambda net, gaussian, x: (mp.fit(net, gaussian, 2)(x), net(x)))(net, gaussian, x)
+        assert_close(got[0], mp.fit(net, gaussian, 2)(x), precision.tolerance)
+        assert_close(got[1], net(x), precision.tolerance)
+        poly = mp.fit(net, gaussian, 2)
+        for make_it in (lambda p: p.gradient(x), lambda p: p.coefficients().quadratic, lambda p: (p + 2 * p)(x)):
+            assert_close(jax.jit(make_it)(poly), make_it(poly), precision.tolerance)
+
+
+def test_jit_tells_two_functions_of_one_name_apart():
+    with JAX64.active():
+        x, W = make(points(), JAX64), make(numbers("relu")["W1"], JAX64)
+        fitted = jax.jit(lambda net, x: mp.fit(net, mp.Gaussian.standard(D), degree=3)(x))
+        for power in (2, 3):
+            net = mp.MLP(W, activation=lambda y, power=power: y**power)
+            assert_close(fitted(net, x), net(x), 1e-11)  # what one refinement of a callable's panels reaches
+
+
+@cases
+def test_vmap_over_networks_and_their_inputs(name, precision):
+    with precision.active():
+        stacked = {key: jnp.stack([make(v, precision), 0.5 * make(v, precision)]) for key, v in numbers(name).items()}
+        x = make(points(), precision)
+
+        def value(values):
+            return mp.fit(*build(name, values), degree=2)(x)
+
+        together = jax.jit(jax.vmap(value))(stacked)
+        apart = [value({key: v[i] for key, v in stacked.items()}) for i in range(2)]
+        assert_close(together, jnp.stack(apart), precision.tolerance)
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu glu"])
+@jaxes
+def test_polynomials_can_be_mapped_and_differentiated(name, precision):
+    with precision.active():
+        x = make(points(), precision)
+        poly = mp.fit(*build(name, {key: make(v, precision) for key, v in numbers(name).items()}), degree=3)
+        assert_close(jax.jit(jax.vmap(poly))(x), poly(x), precision.tolerance)
+        assert_close(jax.jit(jax.vmap(jax.jacfwd(poly)))(x), poly.gradient(x), precision.tolerance)
+        assert_close(jax.jit(jax.hessian(poly))(x[0]), poly.hessian(x[0]), precision.tolerance)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Gradients
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def loss(name, values, x, degree=2):
+    """Some scalar that depends on every number."""
+    poly = mp.fit(*build(name, values), degree)
+    return (poly(x) ** 2).sum() + poly.coefficients().linear.sum()
+
+
+def torch_gradients(name, numbers_, x, degree=2):
+    leaves = {key: make(v, TORCH64).requires_grad_() for key, v in numbers_.items()}
+    loss(name, leaves, make(x, TORCH64), degree).backward()
+    return {key: leaf.grad for key, leaf in leaves.items()}
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "relu glu", "silu glu"])
+@pytest.mark.parametrize("degree", [0, 3])
+def test_torch_gradcheck_from_values_to_weights_mean_and_covariance(name, degree):
+    keys, x = list(numbers(name)), make(points(n=2), TORCH64)
+    leaves = [make(v, TORCH64).requires_grad_() for v in numbers(name).values()]
+
+    def values(*arrays):
+        return mp.fit(*build(name, dict(zip(keys, arrays, strict=True))), degree)(x)
+
+    assert torch.autograd.gradcheck(values, leaves, fast_mode=True)
+
+
+@cases
+def test_jax_and_torch_gradients_agree(name, precision):
+    values, x = numbers(name), points()
+    want = torch_gradients(name, values, x)
+    with precision.active():
+        arrays = {key: make(v, precision) for key, v in values.items()}
+        got = jax.jit(jax.grad(lambda a: loss(name, a, make(x, precision))))(arrays)
+        for key in values:
+            # A gradient sums 15 squared outputs, with cancellation: coarser than one value.
+            assert_close(got[key], want[key], 30 * precision.tolerance)
+
+
+def without_a_neuron(name):
+    values = numbers(name)
+    values[next(iter(values))][0] = 0  # the first neuron sees nothing
+    return values
+
+
+@nets
+@pytest.mark.parametrize("degree", [0, 1, 3])
+def test_torch_gradients_with_a_neuron_without_variance_are_finite(name, degree):
+    for key, gradient in torch_gradients(name, without_a_neuron(name), points(), degree).items():
+        assert torch.all(torch.isfinite(gradient)), key
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu glu"])
+def test_jax_gradients_with_a_neuron_without_variance_are_finite(name):
+    with JAX64.active():
+        arrays = {key: make(v, JAX64) for key, v in without_a_neuron(name).items()}
+        gradients = jax.jit(jax.grad(lambda a: loss(name, a, make(points(), JAX64))))(arrays)
+        for key, gradient in gradients.items():
+            assert np.all(np.isfinite(to_numpy(gradient))), key
+
+
+@nets
+def test_gradients_without_any_variance_are_finite(name):
+    values = numbers(name)
+    values["root"] = np.zeros((D, D))
+    for key, gradient in torch_gradients(name, values, points()).items():
+        assert torch.all(torch.isfinite(gradient)), key
+
+
+ALL = mp.activations.names()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_derivatives_of_coefficients(name):
+    """d a_k/dm = (k+1) a_{k+1} / s and s d a_k/ds = k a_k + (k+1)(k+2) a_{k+2}, from MATH 1 and the heat equation."""
+    n = 4
+    mean = torch.tensor([-2.0, -0.3, 0.4, 1.7], dtype=torch.float64)
+    std = torch.tensor([0.5, 1.0, 2.0, 6.0], dtype=torch.float64)
+    a = mp.hermite_coefficients(name, mean, std, n + 2)
+    by_mean, by_std = torch.autograd.functional.jacobian(
+        lambda m, s: mp.hermite_coefficients(name, m, s, n), (mean, std)
+    )
+    k = torch.arange(n + 1, dtype=torch.float64)[:, None]
+    size = (a.abs() + 1).amax(0)  # of the size of the function; derivatives of quadrature lose a digit or two
+    along = torch.diagonal(by_mean, dim1=1, dim2=2)
+    assert torch.all((along * std - (k + 1) * a[1 : n + 2]).abs() <= 1e-10 * size)
+    spread = torch.diagonal(by_std, dim1=1, dim2=2)
+    assert torch.all((spread * std - k * a[: n + 1] - (k + 1) * (k + 2) * a[2:]).abs() <= 1e-10 * size)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_derivatives_are_finite_where_branches_meet_and_far_out(name):
+    mean = torch.tensor([0.0, 0.0, 1.0, -1.0, 3.0, -3.0, 1e3, -1e3, 1e3, -1e3, 6.0], dtype=torch.float64)
+    std = torch.tensor([0.0, 1.0, 0.0, 1e-8, 1.0, 0.0, 0.0, 1e-8, 1e3, 1.0, 1e-4], dtype=torch.float64)
+    mean.requires_grad_(), std.requires_grad_()
+    mp.hermite_coefficients(name, mean, std, 4).sum().backward()
+    assert torch.all(torch.isfinite(mean.grad)) and torch.all(torch.isfinite(std.grad))
+
+
+def test_autograd_is_not_detached():
+    """Every tensor of the polynomial that depends on a leaf still knows it."""
+    leaves = {key: make(v, TORCH64).requires_grad_() for key, v in numbers("silu glu").items()}
+    poly = mp.fit(*build("silu glu", leaves), degree=2)
+    assert all(a.requires_grad for a in arrays_of(poly))
+    assert poly.coefficients().quadratic.requires_grad
+    assert poly.inputs.sample(2).requires_grad
+    assert mp.Gaussian.from_samples(leaves["W_up"]).cov.requires_grad
+
+
+def test_torch_func_grad_and_jacrev():
+    values = {key: make(v, TORCH64) for key, v in numbers("gelu").items()}
+    got = torch.func.grad(lambda v: loss("gelu", v, make(points(), TORCH64)))(values)
+    for key, want in torch_gradients("gelu", numbers("gelu"), points()).items():
+        assert_close(got[key], want)

@@ -1,0 +1,167 @@
+"""Fraction of variance unexplained on data: against plain NumPy, known values, and its errors."""
+
+import numpy as np
+import pytest
+
+import mlpoly as mp
+from mlpoly.measures import FVU, fvu
+
+rng = np.random.default_rng(0)
+W1, B1 = rng.standard_normal((6, 4)), rng.standard_normal(6)
+W2, B2 = rng.standard_normal((3, 6)), rng.standard_normal(3)
+X = rng.standard_normal((500, 4))
+for a in (W1, B1, W2, B2, X):
+    a.flags.writeable = False
+
+
+def network(**changes):
+    return mp.MLP(**({"W1": W1, "b1": B1, "W2": W2, "b2": B2, "activation": "relu"} | changes))
+
+
+def fitted(net, degree=2):
+    return mp.fit(net, mp.Gaussian.standard(4), degree=degree)
+
+
+def test_against_plain_numpy():
+    net = network()
+    poly = fitted(net)
+    f, p = net(X), poly(X)
+    got = fvu(net, poly, samples=X)
+    np.testing.assert_allclose(got.per_output, np.mean((f - p) ** 2, axis=0) / f.var(axis=0), rtol=1e-12)
+    total = np.sum((f - p) ** 2) / np.sum((f - f.mean(axis=0)) ** 2)
+    np.testing.assert_allclose(got.total, total, rtol=1e-12)
+    np.testing.assert_allclose(got.explained, 1 - total, rtol=1e-12)
+    assert np.shape(got.total) == ()
+    assert got.per_output.shape == (3,)
+
+
+def test_known_values():
+    net = network(activation="square")
+    assert fvu(net, fitted(net, 2), samples=X).total < 1e-24
+    # The least-squares constant on the data is the mean: nothing is explained.
+    mean = mp.Gaussian.from_samples(X)
+    line = network(activation="identity")
+    assert fvu(line, mp.fit(line, mean, degree=0), samples=X).total == pytest.approx(1, abs=1e-12)
+    # A constant error counts.
+    shifted = network(activation="identity", b2=B2 + 10)
+    assert fvu(line, mp.fit(shifted, mean, degree=1), samples=X).total > 1
+
+
+def test_falls_with_degree():
+    net = network()
+    totals = [float(fvu(net, fitted(net, n), samples=X).total) for n in range(5)]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[-1] < 0.1
+
+
+def test_blocks_do_not_change_the_result(monkeypatch):
+    net = network()
+    whole = fvu(net, fitted(net), samples=X)
+    monkeypatch.setitem(fvu.__globals__, "_ROWS", 7)
+    np.testing.assert_allclose(fvu(net, fitted(net), samples=X).per_output, whole.per_output, rtol=1e-12)
+
+
+def test_large_mean_costs_no_digits():
+    exact = fvu(network(), fitted(network()), samples=X)
+    far = network(b2=B2 + 1e6)
+    np.testing.assert_allclose(fvu(far, fitted(far), samples=X).per_output, exact.per_output, rtol=1e-6)
+
+
+def test_glu():
+    net = mp.GLU(W1, B1, W1[::-1].copy(), None, W2, None, activation="identity")
+    assert fvu(net, mp.fit(net, mp.Gaussian.standard(4), degree=2), samples=X).total < 1e-20
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_torch(dtype):
+    torch = pytest.importorskip("torch")
+    weights = [torch.tensor(a, dtype=getattr(torch, dtype)) for a in (W1, B1, W2, B2)]
+    net = mp.MLP(*weights)
+    x = torch.tensor(X, dtype=getattr(torch, dtype))
+    got = fvu(net, fitted(net), samples=x)
+    expected = fvu(network(), fitted(network()), samples=X)
+    assert got.total.dtype == got.per_output.dtype == x.dtype
+    assert got.total.shape == ()
+    np.testing.assert_allclose(got.per_output.numpy(), expected.per_output, rtol=1e-4 if dtype == "float32" else 1e-10)
+
+
+def test_torch_gradient():
+    torch = pytest.importorskip("torch")
+    W = torch.tensor(W1, requires_grad=True)
+    net = mp.MLP(W, None, torch.tensor(W2), None, activation="gelu")
+    fvu(net, fitted(net), samples=torch.tensor(X)).total.backward()
+    assert bool(torch.isfinite(W.grad).all())
+    assert bool((W.grad != 0).any())
+
+
+def test_jax_jit():
+    jax = pytest.importorskip("jax")
+    arrays = [jax.numpy.asarray(a) for a in (W1, B1, W2, B2)]
+    net = mp.MLP(*arrays)
+    poly = fitted(net)
+    x = jax.numpy.asarray(X)
+    got = jax.jit(lambda net, poly, x: fvu(net, poly, samples=x))(net, poly, x)
+    assert isinstance(got, FVU)
+    expected = fvu(network(), fitted(network()), samples=X).total
+    np.testing.assert_allclose(np.asarray(got.total), expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dead", [[1], [0, 2], [0, 1, 2]])
+def test_constant_output_is_an_error(dead):
+    weight = W2.copy()
+    weight[dead] = 0
+    net = network(W2=weight)
+    with pytest.raises(ValueError, match=f"FVU is undefined.*{', '.join(map(str, dead))}"):
+        fvu(net, fitted(net), samples=X)
+
+
+def test_samples_without_spread():
+    net = network()
+    with pytest.raises(ValueError, match="FVU is undefined"):
+        fvu(net, fitted(net), samples=np.ones((10, 4)))
+    # Rounding alone is no variance.
+    x = 0.1 * np.ones((101, 4)) * (1 + 1e-16 * X[:101])
+    with pytest.raises(ValueError, match="FVU is undefined"):
+        fvu(net, fitted(net), samples=x)
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "message"),
+    [
+        (X[:, :3], ValueError, r"samples has shape \(500, 3\), expected \(any, 4\)"),
+        (X[0], ValueError, "samples has shape"),
+        (X[None], ValueError, "samples has shape"),
+        (X[:1], ValueError, "at least 2"),
+        (X[:0], ValueError, "at least 2"),
+        (np.where(X > 2, np.nan, X), ValueError, "samples holds"),
+        (np.ones((5, 4), dtype=int), TypeError, "floating"),
+        ("digits", TypeError, "samples must be an array"),
+    ],
+    ids=["columns", "vector", "three axes", "one row", "no row", "nan", "integers", "string"],
+)
+def test_sample_errors(samples, error, message):
+    net = network()
+    with pytest.raises(error, match=message):
+        fvu(net, fitted(net), samples=samples)
+
+
+def test_other_errors():
+    net, poly = network(), fitted(network())
+    with pytest.raises(ValueError, match="either inputs"):
+        fvu(net, poly)
+    with pytest.raises(ValueError, match="not both"):
+        fvu(net, poly, mp.Gaussian.standard(4), samples=X)
+    with pytest.raises(ValueError, match="4 -> 6"):
+        fvu(network(W2=None, b2=None), poly, samples=X)
+    with pytest.raises(TypeError, match="poly must be"):
+        fvu(net, "poly", samples=X)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="from_torch"):
+        fvu(torch.nn.Linear(4, 3), poly, samples=X)
+    with pytest.raises(TypeError, match="different array libraries"):
+        fvu(net, poly, samples=torch.tensor(X))
+
+
+def test_repr():
+    got = fvu(network(), fitted(network()), samples=X)
+    assert repr(got).startswith("FVU(total=0.")

@@ -1,0 +1,300 @@
+"""Gaussians and the streaming accumulator that estimates them."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import JAX32, JAX64, NUMPY32, TORCH32, assert_close, assert_same_kind, make, to_numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.covariance import OAS
+
+import mlpoly as mp
+
+
+def covariance(rng, d):
+    a = rng.standard_normal((d, d))
+    return a @ a.T / d
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forms
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_forms_of_the_covariance(rng):
+    mean = np.zeros(3)
+    full = covariance(rng, 3)
+    rows = rng.standard_normal((4, 3))
+    for gaussian, matrix, text in [
+        (mp.Gaussian(mean), np.eye(3), "identity"),
+        (mp.Gaussian(mean, np.array([1.0, 0.0, 2.0])), np.diag([1.0, 0.0, 2.0]), "diagonal"),
+        (mp.Gaussian(mean, full), full, "full"),
+    ]:
+        assert repr(gaussian) == f"Gaussian(dim=3, {text} covariance)"
+        assert gaussian.dim == 3
+        assert_close(gaussian.times_covariance(rows), rows @ matrix, 1e-15)
+        root = gaussian.root if gaussian.root.ndim == 2 else np.diag(gaussian.root)
+        assert_close(root @ root, matrix)
+        assert_close(root, root.T, 1e-15)
+
+
+def test_singular_covariances_are_welcome(rng):
+    for rank in range(4):
+        a = rng.standard_normal((4, rank))
+        assert_close(mp.Gaussian(np.zeros(4), a @ a.T).root, mp.Gaussian(np.zeros(4), a @ a.T).root.T)
+    x = rng.standard_normal((3, 40)).astype(np.float32)  # rank 2 in 40 dimensions, rounded to float32
+    centred = x - x.mean(axis=0)
+    assert mp.Gaussian(x.mean(axis=0), centred.T @ centred / 3).dim == 40
+
+
+def test_mean_and_covariance_share_a_dtype():
+    gaussian = mp.Gaussian(np.zeros(2, dtype=np.float32), np.eye(2))
+    assert gaussian.mean.dtype == gaussian.cov.dtype == np.float64
+
+
+def test_standard_belongs_to_no_library(backend):
+    like = make(np.ones(2), backend)
+    assert mp.Gaussian.standard(2).neutral
+    assert_same_kind(mp.Gaussian.standard(2).like(like).mean, like)
+    bound = mp.Gaussian.standard(2, like=like)
+    assert not bound.neutral and bound.like(like) is bound
+
+
+def test_moving_to_another_library(backend, rng):
+    like = make(np.ones(1), backend)
+    for cov in (None, np.ones(3), covariance(rng, 3)):
+        moved = mp.Gaussian(np.arange(3.0), cov).to(like)
+        assert_same_kind(moved.mean, like)
+        if cov is not None:
+            assert_same_kind(moved.cov, like)
+            assert_close(moved.cov, cov, backend.tolerance)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Samples in
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_from_samples_is_the_population_covariance(backend, rng):
+    x = make(rng.standard_normal((50, 4)) @ rng.standard_normal((4, 4)) + 3, backend)
+    gaussian = mp.Gaussian.from_samples(x)
+    assert_same_kind(gaussian.mean, x)
+    assert_same_kind(gaussian.cov, x)
+    assert_close(gaussian.mean, to_numpy(x).mean(axis=0), backend.tolerance)
+    assert_close(gaussian.cov, np.cov(to_numpy(x), rowvar=False, bias=True), backend.tolerance)
+    assert_close(gaussian.cov, to_numpy(gaussian.cov).T, 1e-15 if backend.dtype == "float64" else 1e-6)
+
+
+def test_shrinkage_by_a_number(rng):
+    x = rng.standard_normal((20, 3)) @ np.diag([1.0, 2.0, 3.0])
+    cov = np.cov(x, rowvar=False, bias=True)
+    for share in (0, 0.25, 1, np.float32(0.5)):
+        want = (1 - share) * cov + share * np.trace(cov) / 3 * np.eye(3)
+        assert_close(mp.Gaussian.from_samples(x, shrinkage=share).cov, want, 1e-15)
+
+
+def oas_share(x):
+    """Equation 23 of Chen, Wiesel, Eldar and Hero (2010), written out."""
+    n, p = x.shape
+    s = np.cov(x, rowvar=False, bias=True)
+    up = (1 - 2 / p) * np.trace(s @ s) + np.trace(s) ** 2
+    down = (n + 1 - 2 / p) * (np.trace(s @ s) - np.trace(s) ** 2 / p)
+    return min(up / down, 1.0)
+
+
+@pytest.mark.parametrize(("n", "d"), [(5, 8), (30, 4), (200, 20), (40, 2)])
+def test_oas_is_the_published_formula(n, d, rng, backend):
+    x = make(rng.standard_normal((n, d)) * np.arange(1, d + 1), backend)
+    share, cov = oas_share(to_numpy(x)), np.cov(to_numpy(x), rowvar=False, bias=True)
+    want = (1 - share) * cov + share * np.trace(cov) / d * np.eye(d)
+    got = mp.Gaussian.from_samples(x, shrinkage="oas").cov
+    assert_same_kind(got, x)
+    assert_close(got, want, 3 * backend.tolerance)
+
+
+@pytest.mark.parametrize(("n", "d"), [(50, 100), (400, 50)])
+def test_oas_agrees_with_scikit_learn(n, d, rng):
+    """scikit-learn leaves out the terms 2/d of equation 23, so the shares differ by a relative 2/d at most."""
+    x = rng.standard_normal((n, d)) * np.linspace(1, 3, d)
+    theirs = OAS().fit(x)
+    assert oas_share(x) == pytest.approx(theirs.shrinkage_, rel=2 / d)
+    difference = np.abs(mp.Gaussian.from_samples(x, shrinkage="oas").cov - theirs.covariance_)
+    assert np.max(difference) <= 2 / d * theirs.shrinkage_ * np.max(np.abs(theirs.covariance_))
+
+
+def test_oas_of_one_sample_and_of_a_sphere_is_finite():
+    assert not np.any(mp.Gaussian.from_samples(np.ones((1, 3)), shrinkage="oas").cov)
+    sphere = np.concatenate([np.eye(3), -np.eye(3)])
+    assert_close(mp.Gaussian.from_samples(sphere, shrinkage="oas").cov, np.eye(3) / 3)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Samples out
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["identity", "diagonal", "full", "singular"])
+def test_samples_have_the_moments(form, rng):
+    mean = np.array([1.0, -2.0, 0.5])
+    root = rng.standard_normal((3, 1))
+    cov = {
+        "identity": None,
+        "diagonal": np.array([4.0, 0.0, 0.25]),
+        "full": covariance(rng, 3),
+        "singular": root @ root.T,
+    }
+    gaussian = mp.Gaussian(mean, cov[form])
+    n = 100_000
+    x = gaussian.sample(n, seed=7)
+    matrix = gaussian.times_covariance(np.eye(3))
+    variances = np.diag(matrix)
+    # Five standard errors: of a mean sqrt(S_ii / n), of a covariance sqrt((S_ii S_jj + S_ij^2) / n).
+    assert np.all(np.abs(x.mean(axis=0) - mean) <= 5 * np.sqrt(variances / n) + 1e-15)
+    errors = np.sqrt((np.outer(variances, variances) + matrix**2) / n)
+    assert np.all(np.abs(np.cov(x, rowvar=False, bias=True) - matrix) <= 5 * errors + 1e-15)
+
+
+def test_samples_are_the_same_on_every_library(backend, rng):
+    mean, cov = rng.standard_normal(3), covariance(rng, 3)
+    gaussian = mp.Gaussian(make(mean, backend), make(cov, backend))
+    x = gaussian.sample(6, seed=[1, 2])
+    assert_same_kind(x, gaussian.mean)
+    # The symmetric root is unique, but eigenvalues of 1e-2 lose half their digits under the square root.
+    assert_close(x, mp.Gaussian(mean, cov).sample(6, seed=[1, 2]), 10 * backend.tolerance)
+    assert not np.array_equal(to_numpy(x), to_numpy(gaussian.sample(6, seed=[1, 3])))
+
+
+def test_fingerprint_knows_the_numbers(rng):
+    mean, cov = rng.standard_normal(3), covariance(rng, 3)
+    known = mp.Gaussian(mean, cov).fingerprint
+    assert len(known) == 64
+    assert mp.Gaussian(mean.copy(), cov.copy()).fingerprint == known
+    assert mp.Gaussian(mean, np.asfortranarray(cov)).fingerprint == known
+    assert mp.Gaussian(torch.tensor(mean), torch.tensor(cov)).fingerprint == known
+    others = [
+        mp.Gaussian(mean, cov + 1e-15 * np.eye(3)),
+        mp.Gaussian(mean + 1e-15, cov),
+        mp.Gaussian(mean),
+        mp.Gaussian(mean, np.ones(3)),
+        mp.Gaussian(mean, np.eye(3)),
+        mp.Gaussian(mean.astype(np.float32)),
+    ]
+    assert len({known, *(g.fingerprint for g in others)}) == 7
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Streaming
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    n=st.integers(1, 60),
+    d=st.integers(1, 5),
+    cuts=st.lists(st.integers(0, 60)),
+    offset=st.sampled_from([0.0, 1.0, 1e6]),
+)
+def test_any_batching_equals_one_shot(n, d, cuts, offset):
+    x = np.random.default_rng([n, d]).standard_normal((n, d)) + offset
+    acc = mp.MomentAccumulator(d)
+    for batch in np.split(x, sorted(min(c, n) for c in cuts)):
+        assert acc.update(batch) is acc
+    assert acc.count == n
+    got = acc.gaussian()
+    assert_close(got.mean, x.mean(axis=0), 1e-14)
+    exact = x - offset  # subtracting the offset is exact enough that this is the covariance to all digits
+    want = np.cov(exact, rowvar=False, bias=True).reshape(d, d)
+    # A mean of 1e6 is known to 1e-10; the covariance feels its square, and the rounding of x itself once.
+    assert_close(got.cov, want, 1e-12 if offset < 1e6 else 1e-9)
+
+
+@given(sizes=st.lists(st.integers(0, 20), min_size=1, max_size=6), order=st.randoms(use_true_random=False))
+def test_any_merging_equals_one_shot(sizes, order):
+    batches = [np.random.default_rng(i).standard_normal((n, 3)) + i for i, n in enumerate(sizes)]
+    parts = [mp.MomentAccumulator(3).update(b) for b in batches]
+    order.shuffle(parts)
+    total = mp.MomentAccumulator(3)
+    for part in parts:
+        count = part.count
+        assert total.merge(part) is total
+        assert part.count == count
+    x = np.concatenate(batches)
+    assert total.count == len(x)
+    if len(x):
+        assert_close(total.gaussian().mean, x.mean(axis=0))
+        assert_close(total.gaussian().cov, np.cov(x, rowvar=False, bias=True))
+
+
+def test_merging_leaves_the_other_usable(rng):
+    x, y = rng.standard_normal((2, 10, 3))
+    first, second = mp.MomentAccumulator(3).update(x), mp.MomentAccumulator(3).update(y)
+    empty = mp.MomentAccumulator(3).merge(second)
+    empty.update(x)
+    first.merge(second).update(y)
+    assert_close(second.gaussian().cov, np.cov(y, rowvar=False, bias=True))
+    assert_close(empty.gaussian().cov, np.cov(np.concatenate([x, y]), rowvar=False, bias=True))
+
+
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH32, JAX64, JAX32], ids=lambda b: b.name)
+def test_a_large_mean_costs_no_digits(backend, rng):
+    """Batches of float32 with mean 1e4 and unit variance: squares of 1e8 would leave one digit of the variance."""
+    with backend.active():
+        x = make(rng.standard_normal((4000, 3)) @ np.array([[1, 0.5, 0], [0, 1, -0.5], [0, 0, 1]]) + 1e4, backend)
+        exact = to_numpy(x)
+        acc = mp.MomentAccumulator(3)
+        for start in range(0, 4000, 250):
+            acc.update(x[start : start + 250])
+        got = acc.gaussian()
+        assert_same_kind(got.cov, x)
+        assert_close(got.mean, exact.mean(axis=0), 1e-6)
+        # Where sums are kept in float64 only the final rounding is left. JAX without x64 has none: a mean of 1e4 is
+        # then known to 1e-3, and the square of that is what the covariance feels.
+        assert_close(got.cov, np.cov(exact, rowvar=False, bias=True), 1e-4 if backend is JAX32 else 1e-6)
+
+
+def test_leading_axes_are_flattened(backend, rng):
+    x = make(rng.standard_normal((2, 5, 7, 3)), backend)
+    flat = mp.MomentAccumulator(3).update(x.reshape(70, 3)).gaussian()
+    acc = mp.MomentAccumulator(3).update(x)
+    assert acc.count == 70
+    assert_close(acc.gaussian().cov, flat.cov, 1e-15)
+    assert repr(acc) == "MomentAccumulator(dim=3, count=70)"
+
+
+def test_the_first_batch_decides_the_dtype(rng):
+    acc = mp.MomentAccumulator(2).update(rng.standard_normal((4, 2)).astype(np.float32))
+    assert acc.update(rng.standard_normal((4, 2))).gaussian().cov.dtype == np.float32
+    merged = mp.MomentAccumulator(2).merge(acc)
+    assert merged.gaussian().mean.dtype == np.float32
+
+
+def test_an_empty_batch_changes_nothing(rng):
+    x = rng.standard_normal((4, 2))
+    acc = mp.MomentAccumulator(2).update(np.zeros((0, 2))).update(x).update(np.zeros((0, 2)))
+    assert acc.count == 4
+    assert_close(acc.gaussian().mean, x.mean(axis=0))
+
+
+def test_the_answer_is_a_snapshot(rng):
+    acc = mp.MomentAccumulator(2).update(rng.standard_normal((4, 2)))
+    before = acc.gaussian()
+    kept = before.mean.copy(), before.cov.copy()
+    acc.update(rng.standard_normal((4, 2)))
+    np.testing.assert_array_equal(before.mean, kept[0])
+    np.testing.assert_array_equal(before.cov, kept[1])
+
+
+def test_shrinkage_through_the_accumulator(rng):
+    x = rng.standard_normal((12, 4))
+    acc = mp.MomentAccumulator(4).update(x[:5]).update(x[5:])
+    for shrinkage in (0.3, "oas"):
+        assert_close(acc.gaussian(shrinkage=shrinkage).cov, mp.Gaussian.from_samples(x, shrinkage=shrinkage).cov)
+
+
+def test_gradients_flow_through_the_accumulator():
+    x = torch.randn(10, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def moments(x):
+        gaussian = mp.MomentAccumulator(3).update(x[:4]).update(x[4:]).gaussian(shrinkage="oas")
+        return gaussian.mean, gaussian.cov
+
+    assert torch.autograd.gradcheck(moments, x, fast_mode=True)

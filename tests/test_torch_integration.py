@@ -1,0 +1,415 @@
+"""Torch modules in and out: same numbers, same parameters, dtypes, files, compilation."""
+
+import copy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mlpoly as mp
+from mlpoly.integrations import from_torch
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402 - after importorskip
+
+from mlpoly.integrations.torch import (  # noqa: E402
+    PolynomialModule,
+    _adapters,
+    activation_from_torch,
+    register_adapter,
+)
+
+ACTIVATIONS = [
+    nn.Identity(),
+    nn.ReLU(),
+    nn.LeakyReLU(),
+    nn.LeakyReLU(0.3),
+    nn.ReLU6(),
+    nn.RReLU(0.1, 0.4),
+    nn.Threshold(0.2, -0.5),
+    nn.Hardtanh(),
+    nn.Hardtanh(-0.4, 0.9),
+    nn.Hardsigmoid(),
+    nn.Hardswish(),
+    nn.GELU(),
+    nn.GELU(approximate="tanh"),
+    nn.SiLU(),
+    nn.Sigmoid(),
+    nn.LogSigmoid(),
+    nn.Tanh(),
+    nn.Tanhshrink(),
+    nn.Mish(),
+    nn.Softsign(),
+    nn.Softplus(),
+    nn.Softplus(beta=3.0),
+    nn.ELU(),
+    nn.ELU(alpha=0.4),
+    nn.SELU(),
+    nn.CELU(alpha=0.7),
+]
+
+
+@pytest.fixture
+def adapters():
+    """Restore the adapter registry after the test."""
+    before = list(_adapters)
+    yield
+    _adapters[:] = before
+
+
+def tensor(*shape, seed=0, dtype=torch.float64):
+    return torch.tensor(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
+
+
+def sequential(activation=None, d=4, h=6, o=3):
+    torch.manual_seed(0)
+    activation = nn.ReLU() if activation is None else activation
+    return nn.Sequential(nn.Linear(d, h), activation, nn.Linear(h, o)).double()
+
+
+def polynomial(gated=False, degree=3, d=4, h=6, o=3):
+    if gated:
+        weights = [tensor(*s, seed=i) for i, s in enumerate([(h, d), (h,), (h, d), (h,), (o, h), (o,)])]
+        net = mp.GLU(*weights, activation="silu")
+    else:
+        net = from_torch(sequential(nn.GELU(), d, h, o))
+    return mp.fit(net, mp.Gaussian.from_samples(tensor(50, d, seed=9)), degree=degree)
+
+
+# -- modules in ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+def test_record_equals_module(activation):
+    module = sequential(activation).eval()
+    x = 2 * tensor(3, 5, 4)
+    torch.testing.assert_close(from_torch(module)(x), module(x), rtol=1e-12, atol=1e-8)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+def test_activation_function_equals_module(activation):
+    y = torch.linspace(-9, 9, 1801, dtype=torch.float64)
+    # Softplus is replaced by the identity above 20 / beta in PyTorch, an error of 2e-9.
+    tolerance = 1e-8 if isinstance(activation, nn.Softplus) else 1e-13
+    torch.testing.assert_close(activation_from_torch(activation)(y), activation.eval()(y), rtol=1e-12, atol=tolerance)
+
+
+def test_every_activation_of_torch_is_covered_or_refused_by_choice():
+    """A new activation module in PyTorch should be noticed here."""
+    refused = {
+        "GLU",
+        "Hardshrink",
+        "MultiheadAttention",
+        "PReLU",
+        "Softmax",
+        "Softmax2d",
+        "Softmin",
+        "LogSoftmax",
+    }
+    refused |= {"Softshrink"}
+    known = {type(a).__name__ for a in ACTIVATIONS} - {"Identity"}
+    assert set(nn.modules.activation.__all__) == known | refused
+
+
+def test_parameters_are_shared():
+    module = sequential()
+    net = from_torch(module)
+    assert net.W1 is module[0].weight
+    assert net.b1 is module[0].bias
+    assert net.W2 is module[2].weight
+    assert net.b2 is module[2].bias
+    x = tensor(2, 4)
+    with torch.no_grad():
+        module[0].weight += 1
+    torch.testing.assert_close(net(x), module(x))
+
+
+def test_gradient_reaches_the_module():
+    module = sequential(nn.GELU())
+    x = tensor(5, 4)
+    poly = mp.fit(from_torch(module), mp.Gaussian.standard(4), degree=2)
+    poly(x).square().sum().backward()
+    got = module[0].weight.grad[1, 2].item()
+    assert all(p.grad is not None and bool((p.grad != 0).any()) for p in module.parameters())
+
+    def loss(step):
+        moved = copy.deepcopy(module)
+        with torch.no_grad():
+            moved[0].weight[1, 2] += step
+            return mp.fit(from_torch(moved), mp.Gaussian.standard(4), degree=2)(x).square().sum().item()
+
+    assert got == pytest.approx((loss(1e-5) - loss(-1e-5)) / 2e-5, rel=1e-6)
+
+
+def test_dropout_and_nesting_are_passed_over():
+    inner = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.2), nn.Tanh(), nn.Dropout(0.5), nn.AlphaDropout(0.1))
+    module = nn.Sequential(inner, nn.Identity(), nn.Linear(6, 3), nn.Dropout(0.1)).double().eval()
+    x = tensor(7, 4)
+    torch.testing.assert_close(from_torch(module)(x), module(x))
+    assert from_torch(module).activation.name == "tanh"
+
+
+def test_without_second_linear_or_activation_or_bias():
+    x = tensor(7, 4)
+    for parts in (
+        [nn.Linear(4, 6), nn.ReLU()],
+        [nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Dropout()],
+        [nn.Linear(4, 6), nn.Linear(6, 3, bias=False)],
+        [nn.Linear(4, 6)],
+    ):
+        module = nn.Sequential(*parts).double().eval()
+        torch.testing.assert_close(from_torch(module)(x), module(x))
+    assert from_torch(nn.Sequential(nn.Linear(4, 6), nn.ReLU())).W2 is None
+
+
+def test_parametrised_weights_keep_their_graph():
+    module = sequential()
+    nn.utils.parametrizations.weight_norm(module[0])
+    x = tensor(5, 4)
+    net = from_torch(module)
+    torch.testing.assert_close(net(x), module(x))
+    net(x).sum().backward()
+    assert module[0].parametrizations.weight.original0.grad is not None
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.down(torch.sin(self.up(x)))
+
+
+def adapt(block):
+    return mp.MLP(block.up.weight, block.up.bias, block.down.weight, block.down.bias, activation="sin")
+
+
+@pytest.mark.parametrize("matches", [Block, lambda m: type(m).__name__ == "Block"], ids=["type", "predicate"])
+def test_adapter(adapters, matches):
+    block = Block().double()
+    with pytest.raises(TypeError, match="does not know Block"):
+        from_torch(block)
+    register_adapter(matches, adapt)
+    torch.testing.assert_close(from_torch(block)(tensor(5, 4)), block(tensor(5, 4)))
+
+
+def test_latest_adapter_wins_and_is_named_in_the_advice(adapters):
+    register_adapter(Block, lambda m: 1 / 0)
+    register_adapter(Block, adapt)
+    assert from_torch(Block()).activation.name == "sin"
+    with pytest.raises(TypeError, match="registered adapters Block"):
+        from_torch(nn.Bilinear(2, 2, 2))
+
+
+def test_adapter_errors(adapters):
+    register_adapter(Block, lambda m: m.up.weight)
+    with pytest.raises(TypeError, match="must return an MLP or a GLU"):
+        from_torch(Block())
+    with pytest.raises(TypeError, match="register_adapter takes"):
+        register_adapter("Block", adapt)
+
+
+class LowRank(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Conv2d(1, 1, 1), r"does not know Conv2d[\s\S]*register_adapter\(Conv2d, adapt\)"),
+        (Residual(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), "does not know Residual"),
+        (nn.Sequential(), "got no modules"),
+        (nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), "got ReLU, Linear"),
+        (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.ReLU()), "got Linear, ReLU, ReLU"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)), "layer by layer"),
+        (nn.Sequential(*[nn.Linear(2, 2), nn.ReLU()] * 2), r"module\[:3\]"),  # the same two modules, twice
+        (nn.Sequential(LowRank(2, 2), nn.ReLU()), "got LowRank, ReLU"),
+        (nn.Sequential(nn.Linear(2, 2), nn.PReLU(), nn.Linear(2, 2)), "activation PReLU"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)), "activation Softmax"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Softplus(threshold=1.0)), "threshold"),
+        (np.ones(3), "must be a torch.nn.Module"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else type(v).__name__,
+)
+def test_errors(module, message):
+    with pytest.raises(TypeError, match=message):
+        from_torch(module)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+def test_lazy_linear():
+    module = nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.LazyLinear(3))
+    with pytest.raises(TypeError, match="run one batch"):
+        from_torch(module)
+    x = tensor(5, 4, dtype=torch.float32)
+    torch.testing.assert_close(module(x), from_torch(module)(x))
+
+
+def test_import_needs_no_torch():
+    code = "import sys, mlpoly, mlpoly.integrations; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_torch_the_error_names_the_remedy():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from mlpoly.integrations import from_torch\n"
+        "try: from_torch(None)\n"
+        "except ImportError as e: sys.exit('mlpoly[torch]' not in str(e))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- polynomials out -------------------------------------------------------------------------------
+
+both = pytest.mark.parametrize("gated", [False, True], ids=["mlp", "glu"])
+
+
+@both
+@pytest.mark.parametrize("degree", [0, 1, 3])
+def test_values_at_any_leading_axes(gated, degree):
+    poly = polynomial(gated, degree)
+    module = poly.to_torch()
+    assert isinstance(module, PolynomialModule)
+    for shape in [(4,), (5, 4), (2, 3, 4), (0, 4)]:
+        x = tensor(*shape)
+        torch.testing.assert_close(module(x), poly(x), rtol=0, atol=0)
+
+
+@both
+def test_from_numpy(gated):
+    poly = polynomial(gated)
+    fields = {k: v.detach().numpy() for k, v in poly.to_torch().named_buffers()}
+    gate = {k.removeprefix("gate_"): fields.pop(k) for k in list(fields) if k.startswith("gate_")}
+    for a in fields.values():
+        a.flags.writeable = False
+    as_numpy = mp.RidgePolynomial(**fields, gate=mp.polynomials.Gate(**gate) if gated else None)
+    x = tensor(5, 4)
+    torch.testing.assert_close(as_numpy.to_torch()(x), poly(x))
+    np.testing.assert_allclose(as_numpy(x.numpy()), poly(x).detach().numpy(), rtol=1e-12)
+
+
+def test_hidden_units_as_outputs():
+    poly = mp.fit(mp.MLP(tensor(6, 4)), mp.Gaussian.standard(4), degree=2)
+    module = poly.to_torch()
+    assert module.readout is None
+    assert "readout" not in module.state_dict()
+    torch.testing.assert_close(module(tensor(5, 4)), poly(tensor(5, 4)))
+
+
+def test_module_owns_its_numbers():
+    net = sequential()
+    poly = mp.fit(from_torch(net), mp.Gaussian.standard(4), degree=2)
+    module, x = poly.to_torch(), tensor(5, 4)
+    before = module(x).clone()
+    with torch.no_grad():
+        net[0].weight += 1
+    torch.testing.assert_close(module(x), before)
+    assert not list(module.parameters())
+    assert not any(b.requires_grad for b in module.buffers())
+    torch.testing.assert_close(copy.deepcopy(module)(x), before)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bit_inputs_are_computed_in_float32(gated, dtype):
+    module = polynomial(gated).to_torch().float()
+    x = tensor(50, 4, dtype=dtype)
+    out = module(x)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, module(x.float()).to(dtype), rtol=0, atol=0)
+
+
+def test_sixteen_bit_module_computes_in_float32():
+    module = polynomial().to_torch().to(torch.bfloat16)
+    x = tensor(50, 4, dtype=torch.bfloat16)
+    exact = copy.deepcopy(module).double()(x.double())
+    assert module.series.dtype == torch.bfloat16
+    torch.testing.assert_close(module(x), exact.to(torch.bfloat16), rtol=1e-2, atol=1e-3)
+    assert module(x.float()).sub(exact).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float64])
+@pytest.mark.parametrize("own", [torch.float32, torch.float64])
+def test_output_has_the_dtype_of_the_input(given, own):
+    module = polynomial().to_torch().to(own)
+    assert module(tensor(5, 4, dtype=given)).dtype == given
+
+
+def test_integer_input_is_refused():
+    with pytest.raises(TypeError, match="floating"):
+        polynomial().to_torch()(torch.ones(5, 4, dtype=torch.int64))
+
+
+@both
+def test_state_dict_round_trip(gated, tmp_path):
+    module = polynomial(gated).to_torch()
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    other = copy.deepcopy(module)
+    for buffer in other.buffers():
+        buffer.zero_()
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    torch.testing.assert_close(other(tensor(5, 4)), module(tensor(5, 4)), rtol=0, atol=0)
+    names = {"directions", "shifts", "scales", "series", "readout", "bias"}
+    gate = {"gate_directions", "gate_shifts", "gate_slopes", "gate_series"}
+    assert set(module.state_dict()) == (names | gate if gated else names)
+
+
+@both
+def test_polynomial_of_a_module(gated):
+    poly = polynomial(gated)
+    back = poly.to_torch().polynomial
+    assert back.source == poly.source
+    torch.testing.assert_close(back(tensor(5, 4)), poly(tensor(5, 4)))
+    torch.testing.assert_close(back.truncate(1)(tensor(5, 4)), poly.truncate(1)(tensor(5, 4)))
+
+
+def test_repr_and_errors():
+    assert "degree=3, 4 -> 3" in repr(polynomial().to_torch())
+    with pytest.raises(TypeError, match="RidgePolynomial"):
+        PolynomialModule(nn.Linear(2, 2))
+
+
+def test_moves_between_devices():
+    module = polynomial().to_torch().to("meta")
+    assert module(torch.empty(5, 4, dtype=torch.float64, device="meta")).shape == (5, 3)
+
+
+def test_gradient_with_respect_to_the_input():
+    poly = polynomial()
+    x = tensor(4).requires_grad_()
+    poly.to_torch()(x)[1].backward()
+    torch.testing.assert_close(x.grad, poly.gradient(x.detach())[1])
+
+
+@both
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_compiles_without_graph_breaks(gated, dtype):
+    torch._dynamo.reset()
+    module = polynomial(gated).to_torch().float()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    x = tensor(5, 4, dtype=dtype)
+    torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@both
+@pytest.mark.filterwarnings("ignore")
+def test_compiles_with_inductor(gated):
+    torch._dynamo.reset()
+    module = polynomial(gated).to_torch()
+    x = tensor(5, 4)
+    try:
+        out = torch.compile(module, fullgraph=True)(x)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        pytest.skip(f"no compiler for inductor: {str(error)[:80]}")
+    torch.testing.assert_close(out, module(x))
