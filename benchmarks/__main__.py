@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-CPU = ("gaussian_fit",)
+CPU = ("gaussian_fit", "mixture")
 GPU = ("gpu",)
 
 

@@ -13,6 +13,7 @@ from mlpoly.arrays import Array, constant_index, namespace, scalar, to_numpy
 __all__ = ["BlockSolution", "block_cg"]
 
 _WINDOW = 5  # iterations over which the speed of convergence is judged
+_NOISE = 20  # roundings that add up in one product
 
 
 class BlockSolution(NamedTuple):
@@ -33,6 +34,7 @@ def block_cg(
     tolerance: float,
     max_iterations: int,
     report: Callable[[int, float], None],
+    rounding: float | None = None,
 ) -> BlockSolution:
     """Minimise misfit - 2 <b, x> + <x, A x> over blocks x of o vectors (MATH 4).
 
@@ -45,19 +47,28 @@ def block_cg(
         Symmetric positive (semi)definite operators on blocks of the shape of `b`, (o, ...).
     misfit : float
         Value at x = 0.
+    rounding : float, optional
+        Relative rounding error of `apply`, by default that of the dtype: residuals and curvatures below it are noise.
     """
+    rounding = float(namespace(b=b).finfo(b.dtype).eps) if rounding is None else rounding
     rows = _Rows(tuple(b.shape))
     flat_apply = rows.on(apply)
     flat_precondition = rows.on(precondition)
     r, x = rows.flat(b), rows.flat(b) * 0
     history: list[float] = []
+    decreases: list[float] = []
+    fresh = flat_precondition(r)
+    level = rounding**2 * _dot(r, fresh)
+    value, floor = misfit, rounding * misfit
     if start is not None:
         x = rows.flat(start)
         image = flat_apply(x)
-        misfit = misfit - 2 * _dot(r, x) + _dot(image, x)
+        value = misfit - 2 * _dot(r, x) + _dot(image, x)
         r = r - image
-    value, gain, converged = misfit, 1.0, misfit <= 0
-    direction = flat_precondition(r)
+        fresh = flat_precondition(r)
+    residuals, scale = [_dot(r, fresh)], 0.0
+    converged = _exhausted(residuals, level)
+    gain, direction = 0.0 if converged else 1.0, fresh
     try:
         for k in range(max_iterations):
             if converged:
@@ -68,17 +79,19 @@ def block_cg(
                 break
             image = flat_apply(direction)
             curvature = direction @ image.T
+            scale = max(scale, scalar(namespace(c=curvature).max(curvature)))
             slope = direction @ r.T
-            step = _solve(curvature, slope)
-            decrease = scalar(namespace(a=step).sum(step * slope))
+            step = _solve(curvature, slope, _NOISE * rounding * scale)
+            decreases.append(_dot(step, slope))
+            value -= decreases[-1]
             x, r = x + step.T @ direction, r - step.T @ image
-            value -= decrease
             history.append(value)
-            gain = _gain_left(history, misfit)
-            converged = gain <= tolerance or decrease <= 1e-15 * abs(misfit)
             report(k + 1, value)
             fresh = flat_precondition(r)
-            direction = fresh - _solve(curvature, image @ fresh.T).T @ direction
+            residuals.append(_dot(r, fresh))
+            gain = _gain_left(decreases, max(value, floor, 1e-300))
+            converged = gain <= tolerance or _exhausted(residuals, level)
+            direction = fresh - _solve(curvature, image @ fresh.T, _NOISE * rounding * scale).T @ direction
     except KeyboardInterrupt:
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)
     return BlockSolution(rows.shaped(x), history, gain, converged)
@@ -111,31 +124,40 @@ def _orthonormal(rows: Array) -> Array:
     if scalar(xp.max(size)) == 0:
         return rows[:0, ...]
     rows = rows / xp.where(size > 0, size, 1.0)[:, None]
+    floor = max(1e-12, 100 * float(xp.finfo(rows.dtype).eps))
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
         values, vectors = xp.linalg.eigh(rows @ rows.T)
         spectrum = to_numpy(values)
-        keep = np.flatnonzero(spectrum > 1e-12 * spectrum.max())
+        keep = np.flatnonzero(spectrum > floor * spectrum.max())
         index = constant_index(keep, rows)
         rows = (xp.take(vectors, index, axis=1) / xp.sqrt(xp.take(values, index))).T @ rows
     return rows
 
 
-def _solve(matrix: Array, right: Array) -> Array:
-    """Solution of a small symmetric positive semidefinite system; null directions get nothing."""
+def _solve(matrix: Array, right: Array, floor: float) -> Array:
+    """Solution of a small symmetric positive semidefinite system; directions of curvature below `floor` get nothing."""
     xp = namespace(matrix=matrix)
     values, vectors = xp.linalg.eigh(0.5 * (matrix + matrix.T))
-    good = values > 1e-14 * xp.max(values)
+    good = values > floor
     inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
     return vectors @ (inverse[:, None] * (vectors.T @ right))
 
 
-def _gain_left(history: list[float], misfit: float) -> float:
-    """Decrease still to be expected relative to the misfit, by geometric extrapolation of the last two windows."""
-    if len(history) < 2 * _WINDOW:
+def _exhausted(residuals: list[float], level: float) -> bool:
+    """Whether squared residuals are rounding errors, `level`, or so near to these that they have begun to grow again."""
+    best = min(residuals)
+    return residuals[-1] <= 400 * level or (best <= 1e6 * level and residuals[-1] > 10 * best)
+
+
+def _gain_left(decreases: list[float], misfit: float) -> float:
+    """Decrease still to be expected relative to the misfit, by geometric extrapolation of the last two windows.
+
+    From the decreases themselves: differences of misfits are lost in rounding long before the answer has settled.
+    """
+    if len(decreases) < 2 * _WINDOW:
         return 1.0
-    before = history[-2 * _WINDOW - 1] if len(history) > 2 * _WINDOW else misfit
-    older, newer = before - history[-_WINDOW - 1], history[-_WINDOW - 1] - history[-1]
+    older, newer = sum(decreases[-2 * _WINDOW : -_WINDOW]), sum(decreases[-_WINDOW:])
     if newer <= 0:
         return 0.0
     rate = min(newer / older, 0.9) if older > 0 else 0.9
-    return newer * rate / (1 - rate) / max(history[-1], 1e-300)
+    return newer * rate / (1 - rate) / misfit

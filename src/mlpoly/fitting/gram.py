@@ -63,7 +63,13 @@ class GramOperator(NamedTuple):
         low = astype(xp.reshape(matrices, (o * n, n)), self.products.dtype)
         for part in blocks(c, max(1, _NUMBERS // (o * n * n))):
             total = total + 2 * astype(self._sandwich(low, part, o), total.dtype)
-        return total
+        # The products above flip the sign of antisymmetric parts: left in by rounding, those would grow without bound.
+        return 0.5 * (total + xp.matrix_transpose(total))
+
+    def leading(self, n: int) -> GramOperator:
+        """The operator on quadratics of the first n - 1 whitened coordinates alone."""
+        cut = (self.means[:, :n], self.seconds[:, :n, :n], self.products[:, :n, :n])
+        return GramOperator(self.weights, *(a + 0 for a in cut))  # contiguous, for the sake of the products
 
     def _sandwich(self, rows: Array, part: slice, o: int) -> Array:
         """sum_c pi_c M_c H M_c over a chunk of components, in two large products.

@@ -8,8 +8,10 @@ equations where they fit.
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, astype, blocks, namespace, on_cpu, scalar, widen
-from mlpoly.fitting.blockcg import block_cg
+from collections.abc import Callable
+
+from mlpoly.arrays import Array, astype, blocks, eye, namespace, on_cpu, scalar, widen
+from mlpoly.fitting.blockcg import BlockSolution, block_cg
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.gram import (
     GramOperator,
@@ -30,6 +32,8 @@ from mlpoly.progress import progress
 __all__ = ["METHOD", "fit_mixture_linear", "fit_mixture_quadratic"]
 
 METHOD = "least squares under a Gaussian mixture"
+_COARSEST = 96  # whitened coordinates of the smallest problem worth solving first
+_COARSE_TOLERANCE = 2e-3
 _OUTPUTS = 32  # outputs solved together: more share a larger Krylov space, but need more memory
 
 
@@ -142,30 +146,66 @@ def _solve_outputs(
 ) -> tuple[Array, SolveReport]:
     tolerance, max_iterations, show = limits
     with progress("mixture fit", max_iterations, show) as update:
-        found = block_cg(
-            operator.apply,
-            standard_inverse,
-            b,
-            start,
-            misfit,
-            tolerance,
-            max_iterations,
-            lambda k, value: update(k, f"misfit {value:.4g}"),
-        )
-    x = 0.5 * (found.x + namespace(x=found.x).matrix_transpose(found.x))
+
+        def solve(op: GramOperator, right: Array, first: Array | None, share: float) -> BlockSolution:
+            return block_cg(
+                op.apply,
+                standard_inverse,
+                right,
+                first,
+                misfit,
+                share,
+                max_iterations,
+                lambda k, value: update(k, f"{right.shape[-1] - 1} directions, misfit {value:.4g}"),
+                float(namespace(m=op.products).finfo(op.products.dtype).eps),
+            )
+
+        if start is None:
+            start = _cascade(operator, b, solve)
+        found = solve(operator, b, start, tolerance)
+    x = _symmetric(found.x)
     exact = operator._replace(products=operator.seconds)  # the certificate is never computed in float32
+    image = exact.apply(x)
     report = SolveReport(
         "block conjugate gradients",
         len(found.history),
         found.converged,
-        _norm(b - exact.apply(x)) / max(_norm(b), 1e-300),
-        found.history[-1] if found.history else misfit,
+        _norm(b - image) / max(_norm(b), 1e-300),
+        misfit + scalar(namespace(x=x).sum(x * (image - 2 * b))),
         found.gain_left,
         whitening.kept,
         whitening.dropped,
         tuple(found.history),
     )
     return x, report
+
+
+def _cascade(
+    operator: GramOperator, b: Array, solve: Callable[[GramOperator, Array, Array | None, float], BlockSolution]
+) -> Array | None:
+    """A start for large problems: solve in the directions of largest variance, then in more and more of them.
+
+    The network's variance lies in few directions, so that this does most of the work at a fraction of the cost: on
+    MNIST it replaces 40 of 60 iterations. The start lies in the span of the leading directions, so where several
+    quadratics agree on the whole mixture the answer may differ from the one of minimum norm.
+    """
+    n = b.shape[-1]
+    sizes = [m for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
+    x: Array | None = None
+    for m in sizes:
+        first = None if x is None else _padded(x, m)
+        x = _symmetric(solve(operator.leading(m), b[:, :m, :m] + 0, first, _COARSE_TOLERANCE).x)
+    return None if x is None else _padded(x, n)
+
+
+def _padded(matrices: Array, n: int) -> Array:
+    """Rows and columns of zeros for the directions that are new."""
+    frame = eye(n, matrices)[:, : matrices.shape[-1]]
+    return frame @ matrices @ frame.T
+
+
+def _symmetric(matrices: Array) -> Array:
+    return 0.5 * (matrices + namespace(m=matrices).matrix_transpose(matrices))
 
 
 def _norm(residual: Array) -> float:

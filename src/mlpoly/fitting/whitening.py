@@ -13,7 +13,7 @@ __all__ = ["Whitening", "whiten"]
 
 
 class Whitening(NamedTuple):
-    """z = forward (x - center) and x = center + back z, for x in the affine range of the mixture."""
+    """z = forward (x - center) and x = center + back z, on the range of the mixture; largest variance first."""
 
     center: Array  # (d,)
     forward: Array  # (r, d)
@@ -43,7 +43,7 @@ def whiten(inputs: GaussianMixture) -> Whitening:
     floor = float(xp.finfo(inputs.means.dtype).eps) * cov.shape[0]
     spectrum = to_numpy(values)
     keep = np.flatnonzero(spectrum > floor * max(float(spectrum.max(initial=0.0)), 0.0))
-    index = constant_index(keep, cov)
+    index = constant_index(keep[::-1].copy(), cov)  # largest variance first
     values, vectors = xp.take(values, index), xp.take(vectors, index, axis=1)
     scale = xp.sqrt(values)
     return Whitening(widen(inputs.mean), (vectors / scale).T, vectors * scale)

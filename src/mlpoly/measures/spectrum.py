@@ -46,19 +46,25 @@ class DegreeSpectrum:
     @property
     def overall(self) -> Array:
         """Share of each degree 1, ..., n in the variance of all outputs together, (n,)."""
-        xp = namespace(variance=self.variance)
-        return xp.sum(self.variance, axis=1) / xp.sum(self.total)
+        return namespace(variance=self.variance).sum(self.variance, axis=1) / self._all()
 
     @property
     def unexplained(self) -> Array:
         """Share of all degrees above k = 1, ..., n, (n,): under one Gaussian, the FVU of the best polynomials."""
         xp = namespace(variance=self.variance)
         rest = xp.concat([xp.sum(self.variance, axis=1)[1:], xp.sum(self.remainder)[None]])
-        return xp.flip(xp.cumulative_sum(xp.flip(rest))) / xp.sum(self.total)
+        return xp.flip(xp.cumulative_sum(xp.flip(rest))) / self._all()
+
+    def _all(self) -> Array:
+        """Variance of all outputs together."""
+        total = namespace(total=self.total).sum(self.total)
+        if readable(total) and not bool(total > 0):
+            raise ValueError("the outputs have no variance, so there are no shares; use inputs on which they vary.")
+        return total
 
     def __repr__(self) -> str:
-        if not readable(self.total):
-            return "DegreeSpectrum(traced)"
+        if not readable(self.total) or not bool((self.total > 0).any()):
+            return f"DegreeSpectrum(outputs={self.total.shape[0]})"
         shares = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
         return f"DegreeSpectrum(outputs={self.total.shape[0]}, shares of degree 1 to {self.max_degree}: {shares})"
 

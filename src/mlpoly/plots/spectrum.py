@@ -39,7 +39,7 @@ class Spectrum(Protocol):
 
 
 def plot_spectrum(
-    spectrum: Spectrum, output: int | None = None, title: str = "", log: bool = True, axes: Axes | None = None
+    spectrum: Spectrum, output: int | None = None, title: str = "", log: bool = False, axes: Axes | None = None
 ) -> Figure:
     """Draw the share of the variance at each degree, above the last one and, for a mixture, between its components.
 
@@ -50,7 +50,7 @@ def plot_spectrum(
         One output; otherwise all together.
     title : str
     log : bool
-        Logarithmic shares, so that small degrees and large ones can be read from one picture.
+        Logarithmic shares, for a spectrum that falls by orders of magnitude.
     axes : matplotlib.axes.Axes, optional
         Where to draw; otherwise a new figure.
 

@@ -28,7 +28,7 @@ def multi_indices(variables: int, degree: int) -> np.ndarray:
             for i in chosen:
                 row[i] += 1
             rows.append(row)
-    return np.asarray(rows, dtype=np.int64).reshape(-1, variables)
+    return np.asarray(rows, dtype=np.int64).reshape(len(rows), variables)
 
 
 @record
@@ -145,7 +145,9 @@ def _features(z: Array, exponents: np.ndarray) -> Array:
     xp = namespace(z=z)
     tables = list(hermite(z, int(exponents.max(initial=0))))
     table = xp.stack(tables)  # (n + 1, ..., r)
-    out = take_rows(table[..., 0], exponents[:, 0]) if exponents.shape[1] else xp.ones_like(table[..., 0])
+    if not exponents.shape[1]:
+        return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
+    out = take_rows(table[..., 0], exponents[:, 0])
     for i in range(1, exponents.shape[1]):
         out = out * take_rows(table[..., i], exponents[:, i])
     return out

@@ -1,0 +1,252 @@
+"""Second moments of pairs of hidden units: against closed forms, mpmath and independent quadrature."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+import mlpoly as mp
+from mlpoly import activations
+from mlpoly.measures import pairs, second_moment, units
+from mlpoly.measures.affine import cancellation, is_affine
+from mlpoly.measures.conditional import pair_moments, unit_moments
+from mlpoly.measures.pairs import AffineKernel, SeriesKernel, kernel_of
+from mlpoly.measures.units import Angles, Units
+
+RHO = np.array([-1, -0.999999, -0.9, -0.5, 0, 0.3, 0.9, 0.99, 0.999999, 1])
+PIECEWISE_LINEAR = ["relu", "leaky_relu", "abs", "step", "jumprelu", "threshold(0.5, -1)", "hardtanh", "relu6"]
+
+
+def plain_units(means, stds):
+    means, stds = np.asarray(means, dtype=float), np.asarray(stds, dtype=float)
+    return Units(mp.Gaussian.standard(1), np.zeros((len(means), 1)), means, stds)
+
+
+def moments(activation, means, stds, rho, route=kernel_of):
+    """E[act_i act_j] (h, h) of all pairs at one correlation, and their natural sizes sqrt(E[act_i^2] E[act_j^2]).
+
+    The units are listed twice, so that even a unit and its own copy count as a pair of different units.
+    """
+    act = activations.get(activation)
+    h = len(means)
+    both = plain_units([*means, *means], [*stds, *stds])
+    kernel = route(act, both, 0)
+    block = slice(0, h), slice(h, 2 * h)
+    tail = kernel.tail(*block, Angles(np.full((h, h), float(rho))), 0)
+    total = tail.matrix + np.outer(kernel.series.plain[0, :h], kernel.series.plain[0, h:])
+    if tail.extra is not None:
+        total[tail.i, tail.j - h] += tail.extra
+    size = np.sqrt(kernel.moments[:h])
+    return total, np.outer(size, size)
+
+
+# -- known closed forms ------------------------------------------------------------------------------------------------
+
+
+def test_arc_cosine_kernels():
+    """Centred units: Cho and Saul's kernels of order 0 and 1, and |y|."""
+    for rho in np.linspace(-1, 1, 41):
+        angle, side = math.acos(rho), math.sqrt(1 - rho * rho)
+        step = (math.pi - angle) / (2 * math.pi)
+        ramp = (side + rho * (math.pi - angle)) / (2 * math.pi)
+        assert moments("step", [0.0], [3.0], rho)[0][0, 0] == pytest.approx(step, abs=1e-13)
+        assert moments("relu", [0.0], [3.0], rho)[0][0, 0] == pytest.approx(9 * ramp, abs=1e-12)
+        absolute = 2 / math.pi * (side + rho * math.asin(rho))
+        assert moments("abs", [0.0], [1.0], rho)[0][0, 0] == pytest.approx(absolute, abs=1e-13)
+
+
+@pytest.mark.parametrize("rho", RHO)
+def test_polynomials_are_exact(rho):
+    m, s = np.array([0.3, -2.0]), np.array([1.5, 0.2])
+    cov = rho * np.outer(s, s)
+    np.testing.assert_allclose(moments("identity", m, s, rho)[0], cov + np.outer(m, m), rtol=1e-13)
+    square = np.outer(m**2 + s**2, m**2 + s**2) + 2 * cov**2 + 4 * np.outer(m, m) * cov
+    np.testing.assert_allclose(moments("square", m, s, rho)[0], square, rtol=1e-12)
+
+
+# -- mpmath ------------------------------------------------------------------------------------------------------------
+
+
+def conditional_mean(act, mean, std):
+    """E[act(mean + std w)] of a piecewise-linear activation, gelu or erf, in mpmath."""
+    if act.name == "erf":
+        return mpmath.erf(mean / mpmath.sqrt(1 + 2 * std**2))
+    if act.name == "gelu":
+        v = mpmath.sqrt(1 + std**2)
+        return mean * mpmath.ncdf(mean / v) + std**2 / v * mpmath.npdf(mean / v)
+    if std == 0:
+        piece = act.pieces[sum(mean > b for b in act.kinks)]
+        return sum(mpmath.mpf(c) * mean**k for k, c in enumerate(piece))
+    edges = [-mpmath.inf, *[(mpmath.mpf(b) - mean) / std for b in act.kinks], mpmath.inf]
+    total = mpmath.mpf(0)
+    for low, high, piece in zip(edges[:-1], edges[1:], act.pieces, strict=True):
+        # Tails are differenced on the side where they are small.
+        share = mpmath.ncdf(high) - mpmath.ncdf(low) if low < 0 else mpmath.ncdf(-low) - mpmath.ncdf(-high)
+        line = [mpmath.mpf(c) for c in (*piece, 0)[:2]]
+        total += (line[0] + line[1] * mean) * share + line[1] * std * (mpmath.npdf(low) - mpmath.npdf(high))
+    return total
+
+
+def by_mpmath(act, mi, si, mj, sj, rho):
+    """E[act_i act_j] by conditioning on t_i, 40 digits."""
+    with mpmath.workdps(40):
+        mi, si, mj, sj, rho = (mpmath.mpf(float(a)) for a in (mi, si, mj, sj, rho))
+        side = mpmath.sqrt((1 - rho) * (1 + rho))
+        bends = [mpmath.mpf(b) for b in act.kinks or (0.0, -3.0, 3.0, -9.0, 9.0)]
+        cuts = [mpmath.mpf(t) for t in range(-24, 25, 3)] + [(b - mi) / si for b in bends]
+        if rho != 0:
+            width = side / abs(rho)
+            cuts += [(b - mj) / (sj * rho) + k * width for b in bends for k in (-8, -3, 0, 3, 8)]
+        cuts = sorted({c for c in cuts if abs(c) <= 24})
+
+        def value(t):
+            return (
+                mpmath.npdf(t)
+                * conditional_mean(act, mi + si * t, 0)
+                * conditional_mean(act, mj + sj * rho * t, sj * side)
+            )
+
+        return float(mpmath.quad(value, cuts, maxdegree=5))
+
+
+def check_against_mpmath(name, cases, tolerance=1e-10):
+    act = activations.get(name)
+    for mi, si, mj, sj, rho in cases:
+        got, size = moments(name, [mi, mj], [si, sj], rho)
+        error = abs(got[0, 1] - by_mpmath(act, mi, si, mj, sj, rho)) / max(size[0, 1], 1e-290)
+        assert error <= tolerance, f"{name} {(mi, si, mj, sj, rho)}: {error:.1e}"
+
+
+# Means in standard deviations up to 10, scales up to 1e4 apart, correlations up to both ends.
+CASES = [
+    (0.3, 1.0, -0.7, 2.0, 0.5),
+    (0.3, 1.0, 0.32, 1.0, 0.999999),
+    (-10.0, 1.0, -10.02, 1.0, 0.9999),
+    (-10.0, 1.0, 1e-3, 1e-4, -0.9),
+    (1e3, 1e2, -0.1, 1e-2, -0.999999),
+    (-5.0, 1.0, -20.0, 2.0, 1.0),
+]
+
+
+@pytest.mark.parametrize("name", ["relu", "step", "jumprelu", "hardtanh", "gelu"])
+def test_against_mpmath(name):
+    check_against_mpmath(name, CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*PIECEWISE_LINEAR, "hardsigmoid", "gelu", "erf"])
+def test_against_mpmath_everywhere(name):
+    scales = [(1.0, 1.0), (1e-2, 1e2), (30.0, 3e-3)]
+    means = [(0.0, 0.0), (-10.0, -9.9), (10.0, -10.0), (0.5, 0.5), (-1.0, 3.0), (-6.0, 0.01)]
+    cases = [(a * s, s, b * r, r, rho) for s, r in scales for a, b in means for rho in RHO]
+    check_against_mpmath(name, cases)
+
+
+def test_narrow_breaks_do_not_cancel():
+    """At s = 1e4 hard-tanh is a step, while its two ramps are 1e4 times larger than it."""
+    means, stds = [1e3, -2e3], [1e4, 5e3]
+    act = activations.get("hardtanh")
+    assert isinstance(kernel_of(act, plain_units(means, stds), 0), SeriesKernel)
+    check_against_mpmath("hardtanh", [(1e3, 1e4, -2e3, 5e3, rho) for rho in (0.2, 0.97, -1.0)], 1e-11)
+
+
+# -- other routes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*PIECEWISE_LINEAR, "hardsigmoid"])
+def test_exact_kernel_against_conditioning_and_series(name):
+    act = activations.get(name)
+    assert is_affine(act)
+    means = np.array([-30.0, -9.9, -2.0, -0.5, 0.0, 0.4, 1.0, 5.0])
+    stds = np.array([3.0, 1.0, 0.5, 1.0, 2.0, 1.0, 0.4, 0.5])
+    i, j = (a.reshape(-1) for a in np.meshgrid(range(8), range(8), indexing="ij"))
+    for rho in RHO:
+        got, size = moments(name, means, stds, rho, lambda a, u, n: AffineKernel(a, u, unit_moments(a, u), n))
+        want = pair_moments(act, plain_units(means, stds), i, j, Angles(np.full(64, rho))).reshape(8, 8)
+        assert np.max(np.abs(got - want) / size) < 1e-11
+        series, _ = moments(name, means, stds, rho, lambda a, u, n: SeriesKernel(a, u, unit_moments(a, u), n))
+        assert np.max(np.abs(series - want) / size) < 1e-11
+
+
+def trapezoid(function, mi, si, mj, sj, rho, step=0.04, reach=9.5):
+    """E[act_i act_j] by the trapezoidal rule in two dimensions, which converges geometrically for smooth functions."""
+    t = np.arange(-reach, reach + step / 2, step)
+    weight = np.exp(-t * t / 2) * step / math.sqrt(2 * math.pi)
+    second = function(mj + sj * (rho * t[:, None] + math.sqrt(1 - rho * rho) * t[None, :])) @ weight
+    return float(np.sum(weight * function(mi + si * t) * second))
+
+
+@pytest.mark.parametrize("name", ["silu", "tanh", "softplus", "mish", "sin", "gelu_tanh", "gaussian"])
+def test_smooth_activations_against_trapezoid(name):
+    function = activations.get(name).function
+    means, stds = [0.5, -1.0, -3.0], [1.0, 2.0, 0.3]
+    for rho in (-1.0, -0.97, -0.4, 0.0, 0.8, 0.99, 1.0):
+        got, size = moments(name, means, stds, rho)
+        both = list(zip(means, stds, strict=True))
+        want = [[trapezoid(function, *one, *two, rho) for two in both] for one in both]
+        assert np.max(np.abs(got - want) / size) < 1e-11
+
+
+@pytest.mark.parametrize("name", ["elu", "softsign", "relu2", "hardswish", "selu"])
+def test_kinked_activations_are_symmetric_under_conditioning(name):
+    """Conditioning on either unit integrates different functions; the two must agree."""
+    act = activations.get(name)
+    u = plain_units([0.2, -1.0, 4.0], [1.0, 3.0, 0.5])
+    i, j = (a.reshape(-1) for a in np.meshgrid(range(3), range(3), indexing="ij"))
+    size = np.sqrt(np.outer(unit_moments(act, u), unit_moments(act, u)))
+    for rho in (-1.0, -0.9, 0.5, 0.999):
+        got = pair_moments(act, u, i, j, Angles(np.full(9, rho))).reshape(3, 3)
+        assert np.max(np.abs(got - got.T) / size) < 1e-12
+        series, _ = moments(name, u.means, u.stds, rho)
+        assert np.max(np.abs(series - got) / size) < 2e-12
+
+
+def test_unit_moments_against_mpmath():
+    act = activations.get("relu")
+    for m, s in [(0.0, 1.0), (-10.0, 1.0), (-35.0, 1.0), (1e4, 1.0), (1e-3, 1e4)]:
+        with mpmath.workdps(40):
+            u = mpmath.mpf(m) / mpmath.mpf(s)
+            want = float(mpmath.mpf(s) ** 2 * ((1 + u * u) * mpmath.ncdf(u) + u * mpmath.npdf(u)))
+        assert unit_moments(act, plain_units([m], [s]))[0] == pytest.approx(want, rel=1e-11)
+
+
+# -- the series and its bound ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_bound_covers_what_was_cut(gated, monkeypatch):
+    """Cut the series far too early on purpose: the error appears, and the stated bound covers it."""
+    rng = np.random.default_rng(5)
+    W, b, V = rng.standard_normal((12, 4)), rng.standard_normal(12), rng.standard_normal((12, 4))
+    net = mp.GLU(W, b, V, b, None, None, "relu") if gated else mp.MLP(W, b, None, None, "relu2")
+    inputs = mp.Gaussian.standard(4)
+    exact = second_moment(net, inputs)
+    monkeypatch.setattr(pairs, "_DEGREES", (3,))
+    monkeypatch.setattr(pairs, "_TOLERANCE", 1.0)
+    cut = second_moment(net, inputs)
+    error = np.abs(cut.cov - exact.cov)
+    off = ~np.eye(12, dtype=bool)
+    assert np.max(error[off] / np.sqrt(np.outer(np.diag(exact.raw), np.diag(exact.raw)))[off]) > 1e-3
+    assert np.all(error <= cut.bound + 1e-12)
+    assert np.max(exact.bound) < 1e-11 * np.max(exact.raw)
+
+
+def test_blocks_do_not_change_the_result(monkeypatch, rng):
+    W, b, V = rng.standard_normal((11, 3)), rng.standard_normal(11), rng.standard_normal((11, 3))
+    W[7] = W[2]  # a strongly correlated pair across blocks
+    nets = [mp.MLP(W, b, rng.standard_normal((2, 11)), None, a) for a in ("relu", "silu")]
+    nets.append(mp.GLU(W, b, V, None, rng.standard_normal((2, 11)), None, "relu"))
+    whole = [second_moment(net, mp.Gaussian.standard(3)) for net in nets]
+    monkeypatch.setattr(units, "_SMALL", 4)
+    for net, want in zip(nets, whole, strict=True):
+        np.testing.assert_allclose(second_moment(net, mp.Gaussian.standard(3)).raw, want.raw, rtol=1e-11)
+
+
+def test_cancellation_measure():
+    u = plain_units([0.0, 0.0, -8.0], [0.1, 100.0, 1.0])
+    act = activations.get("hardtanh")
+    kernel = AffineKernel(act, u, unit_moments(act, u), 0)
+    small, large, far = cancellation(kernel.breaks, kernel.moments)
+    assert small < 1 < 100 < large < 200
+    assert far < 1
