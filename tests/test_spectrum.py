@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import assert_close, assert_same_kind, make, to_numpy
+from conftest import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
@@ -205,20 +205,36 @@ def test_mixture_is_within_plus_between(rng):
 # -- backends, pictures, errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [mlp, glu])
-def test_backends(kind, backend, rng):
-    """One code path for all libraries; a float32 network is measured in float64 and rounded at the end."""
+def check_backend(kind, backend, rng):
     net = kind(rng, "relu", d=2, h=3, o=2)
     names = ("W1", "b1", "W2", "b2") if kind is mlp else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
-    weights = [make(getattr(net, name), backend) for name in names]
-    moved = type(net)(*weights, activation="relu")
+    with backend.active():
+        weights = [make(getattr(net, name), backend) for name in names]
+        moved = type(net)(*weights, activation="relu")
+        got = degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=2)
+        assert_same_kind(got.variance, weights[0])
     rounded = type(net)(*[to_numpy(w) for w in weights], activation="relu")
-    inputs = mp.Gaussian.standard(2)
-    got, want = degree_spectrum(moved, inputs, max_degree=2), degree_spectrum(rounded, inputs, max_degree=2)
-    assert_same_kind(got.variance, weights[0])
+    want = degree_spectrum(rounded, mp.Gaussian.standard(2), max_degree=2)
     tolerance = 1e-4 if backend.name == "jax-float32" else max(backend.tolerance, 1e-11)
     assert_close(got.variance, want.variance, tolerance)
     assert_close(got.remainder, want.remainder, tolerance * 10)
+
+
+@pytest.mark.parametrize("kind", [mlp, glu])
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
+def test_backends(kind, backend, rng):
+    """One code path for all libraries; a float32 network is measured in float64 and rounded at the end."""
+    check_backend(kind, backend, rng)
+
+
+def test_jax(rng):
+    check_backend(mlp, JAX64, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "backend"), [(mlp, JAX32), (glu, JAX32), (glu, JAX64)])
+def test_jax_compiles_many_small_steps(kind, backend, rng):
+    check_backend(kind, backend, rng)
 
 
 def test_plot(rng):

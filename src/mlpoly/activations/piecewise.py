@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, namespace
+from mlpoly.arrays import Array, constant, namespace
 from mlpoly.special import hermite, normal_pdf, powers_in_hermite, tail_integrals
 
 __all__ = ["piecewise"]
@@ -76,10 +76,10 @@ def _between_breaks(
     for low, high, piece in zip(breaks, breaks[1:], pieces[1:], strict=False):
         y = (low + high) / 2 + (high - low) / 2 * x
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
-        for node, share in zip(y, weight, strict=True):
-            t = (float(node) - mean) / safe
-            values = hermite(t, degree, normal_pdf(t) * (float(share) / safe))
-            total = [a + b for a, b in zip(total, values, strict=True)]
+        shape = (-1, *[1] * len(mean.shape))  # nodes on a leading axis
+        t = (constant(y.reshape(shape), mean) - mean) / safe
+        values = hermite(t, degree, normal_pdf(t) * constant(weight.reshape(shape), mean) / safe)
+        total = [a + xp.sum(b, axis=0) for a, b in zip(total, values, strict=True)]
     return total
 
 

@@ -159,5 +159,6 @@ def _gain_left(decreases: list[float], misfit: float) -> float:
     older, newer = sum(decreases[-2 * _WINDOW : -_WINDOW]), sum(decreases[-_WINDOW:])
     if newer <= 0:
         return 0.0
-    rate = min(newer / older, 0.9) if older > 0 else 0.9
+    # Early windows fall faster than later ones, so a rate below one half is not believed.
+    rate = min(max(newer / older, 0.5), 0.9) if older > 0 else 0.9
     return newer * rate / (1 - rate) / misfit

@@ -17,6 +17,7 @@ class Polynomial(ABC):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it."""
 
     inputs: Any
+    __array_ufunc__ = None  # so that NumPy leaves array * polynomial to the polynomial, which refuses it
 
     @property
     @abstractmethod

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace, promote, record, static, take_rows
+from mlpoly.arrays import Array, as_integer, constant, namespace, promote, record, static, take_rows
 from mlpoly.polynomials.base import Polynomial, check_points
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
@@ -39,8 +40,8 @@ class ChaosPolynomial(Polynomial):
     ----------
     center : array (d,)
     whitener : array (r, d)
-    exponents : NumPy integer array (t, r)
-        The multi-indices a.
+    exponents : tuple of tuples of int, t by r
+        The multi-indices a; an integer array is taken as well.
     values : array (o, t)
     inputs : GaussianMixture or None
         What the polynomial was fitted under, if known.
@@ -50,16 +51,26 @@ class ChaosPolynomial(Polynomial):
 
     center: Array
     whitener: Array
-    exponents: np.ndarray
+    exponents: Any = static()
     values: Array
     inputs: Any = None
     report: Any = static(default=None)
     source: Source = static(default=Source())
 
+    def __post_init__(self) -> None:
+        # They are structure, and hashable: JAX must not trace them.
+        rows = np.asarray(self.exponents, dtype=np.int64).tolist()
+        object.__setattr__(self, "exponents", tuple(map(tuple, rows)))
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """The exponents as an integer array (t, r)."""
+        return np.asarray(self.exponents, dtype=np.int64).reshape(len(self.exponents), self.whitener.shape[0])
+
     @property
     def degree(self) -> int:
         """Total degree."""
-        return int(self.exponents.sum(axis=1).max(initial=0))
+        return max(map(sum, self.exponents))
 
     @property
     def dim_in(self) -> int:
@@ -77,28 +88,64 @@ class ChaosPolynomial(Polynomial):
         return self.center
 
     def __repr__(self) -> str:
-        terms = self.exponents.shape[0]
-        return f"ChaosPolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {terms} terms, {self.source})"
+        shape = f"{self.dim_in} -> {self.dim_out}, {len(self.exponents)} terms"
+        return f"ChaosPolynomial(degree={self.degree}, {shape}, {self.source})"
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
         x = check_points(x, self.center, self.dim_in)
-        z, whitener = promote(x - self.center, self.whitener)
-        features = _features(z @ whitener.T, self.exponents)
-        features, values = promote(features, self.values)
+        return self._sum(self._coordinates(x), self._table, self.values)
+
+    def _coordinates(self, x: Array) -> Array:
+        u, whitener = promote(x - self.center, self.whitener)
+        return u @ whitener.T
+
+    def _sum(self, z: Array, exponents: np.ndarray, values: Array) -> Array:
+        """Values (..., o) of the series with the given exponents (t, r) and coefficients (o, t)."""
+        features, values = promote(_features(z, exponents), values)
         xp = namespace(values=values)
         return xp.moveaxis(xp.tensordot(values, features, axes=1), 0, -1)
 
+    def truncate(self, degree: int) -> ChaosPolynomial:
+        """Drop the products above `degree`. Under a mixture this is NOT the optimum of that degree."""
+        degree = as_integer("degree", degree, 0)
+        if degree >= self.degree:
+            return self
+        rows = np.flatnonzero(self._table.sum(axis=1) <= degree)
+        values = take_rows(self.values.T, rows).T
+        source = Source(self.source.activation)
+        return ChaosPolynomial(self.center, self.whitener, self._table[rows], values, self.inputs, None, source)
+
+    def gradient(self, x: Array) -> Array:
+        """Jacobian (..., o, d) at points x (..., d)."""
+        z = self._coordinates(check_points(x, self.center, self.dim_in))
+        if not self.exponents[0]:
+            return (z @ self.whitener)[..., None, :] + self.values[:, :1] * 0
+        xp = namespace(values=self.values)
+        parts = [self._sum(z, *self._differentiated((i,))) for i in range(len(self.exponents[0]))]
+        slopes, whitener = promote(xp.stack(parts, axis=-1), self.whitener)
+        return slopes @ whitener
+
+    def hessian(self, x: Array) -> Array:
+        """Second derivatives (o, d, d) at one point x (d,)."""
+        x = check_points(x, self.center, self.dim_in)
+        if len(x.shape) != 1:
+            expected = f"expected ({self.dim_in},): the Hessian is taken at one point."
+            raise ValueError(f"x has shape {tuple(x.shape)}, {expected}")
+        return 2 * self._tensor_at(self._coordinates(x), 2)
+
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
+        return self._tensor_at(-(self.whitener @ self.center), k)
+
+    def _tensor_at(self, at: Array, k: int) -> Array:
         xp = namespace(values=self.values)
         r, d, o = self.whitener.shape[0], self.dim_in, self.dim_out
-        at = -(self.whitener @ self.center)
-        total = self.values @ _features(at, self.exponents) if k == 0 else self._derivatives(at, k)
-        total = xp.reshape(total, (o, *[r] * k))
+        total = self._sum(at, self._table, self.values) if k == 0 else self._derivatives(at, k)
+        total, whitener = promote(xp.reshape(total, (o, *[r] * k)), self.whitener)
         for _ in range(k):
             # Contract the first input axis; the result moves to the end, so that after k turns the order is restored.
-            total = xp.tensordot(total, self.whitener, axes=([1], [0]))
+            total = xp.tensordot(total, whitener, axes=([1], [0]))
         return xp.reshape(total, (o, *[d] * k))
 
     def _derivatives(self, at: Array, k: int) -> Array:
@@ -109,22 +156,22 @@ class ChaosPolynomial(Polynomial):
         for chosen in itertools.product(range(self.whitener.shape[0]), repeat=k):
             key = tuple(sorted(chosen))
             if key not in columns:
-                columns[key] = self._derivative(at, key) / math.factorial(k)
+                columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
             out.append(columns[key])
-        return xp.stack(out, axis=-1)
+        return xp.stack(out, axis=-1) if out else self.values[:, :0]
 
-    def _derivative(self, at: Array, chosen: tuple[int, ...]) -> Array:
-        taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self.exponents.shape[1])
-        left = self.exponents - taken
+    def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:
+        """Exponents and coefficients of the derivative with respect to the chosen coordinates of z."""
+        taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self._table.shape[1])
+        left = self._table - taken
         rows = np.flatnonzero((left >= 0).all(axis=1))
         if rows.size == 0:
-            return self.values[:, 0] * 0
+            return self._table[:1] * 0, self.values[:, :1] * 0
         factors = [
-            math.sqrt(math.prod(math.perm(int(a), int(b)) for a, b in zip(self.exponents[i], taken, strict=True)))
+            math.sqrt(math.prod(math.perm(a, int(b)) for a, b in zip(self.exponents[i], taken, strict=True)))
             for i in rows
         ]
-        weights = take_rows(self.values.T, rows).T
-        return weights @ (_features(at, left[rows]) * constant(factors, self.values))
+        return left[rows], take_rows(self.values.T, rows).T * constant(factors, self.values)
 
     def tensor_numbers(self, k: int) -> int:
         """The result, in input and in whitened coordinates."""

@@ -58,7 +58,7 @@ def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
         **asdict(source),
     }
     tensors = {name.rstrip("?"): _attribute(p, name.rstrip("?")) for name in _KINDS[type(p).__name__]}
-    arrays = {name: np.ascontiguousarray(to_numpy(a)) for name, a in tensors.items() if a is not None}
+    arrays = {name: np.ascontiguousarray(_numbers(a)) for name, a in tensors.items() if a is not None}
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {target.parent}; create it before saving.")
@@ -68,6 +68,10 @@ def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
         scratch.replace(target)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _numbers(a: Any) -> np.ndarray:
+    return np.asarray(a, dtype=np.int64) if isinstance(a, tuple) else to_numpy(a)
 
 
 def _attribute(p: Any, dotted: str) -> Array | None:

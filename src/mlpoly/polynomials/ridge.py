@@ -196,8 +196,6 @@ class RidgePolynomial(Polynomial):
 
         return PolynomialModule(self)
 
-    __array_ufunc__ = None  # NumPy must not take a polynomial for an object to spread over an array
-
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def __mul__(self, factor: float) -> RidgePolynomial:
