@@ -90,7 +90,9 @@ def block_cg(
             fresh = flat_precondition(r)
             residuals.append(_dot(r, fresh))
             gain = _gain_left(decreases, max(value, floor, 1e-300))
-            converged = gain <= tolerance or _exhausted(residuals, level)
+            if _exhausted(residuals, level):
+                gain = 0.0
+            converged = gain <= tolerance
             direction = fresh - _solve(curvature, image @ fresh.T, _NOISE * rounding * scale).T @ direction
     except KeyboardInterrupt:
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)

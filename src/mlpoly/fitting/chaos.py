@@ -11,9 +11,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, astype, constant, eye, namespace, scalar, take_rows, to_numpy, widen
+from mlpoly.arrays import (
+    Array,
+    astype,
+    constant,
+    eye,
+    namespace,
+    positive_semidefinite,
+    scalar,
+    take_rows,
+    to_numpy,
+    widen,
+)
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.fitting.report import SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import Gaussian, GaussianMixture
@@ -61,7 +73,7 @@ def fit_mixture_chaos(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> C
         whitening.kept,
         whitening.dropped,
     )
-    dtype = inputs.means.dtype
+    dtype = first_weight(net).dtype
     return ChaosPolynomial(
         astype(whitening.center, dtype),
         astype(whitening.forward, dtype),
@@ -197,11 +209,11 @@ def _powers(t: Array, own: _Ladder) -> Array:
 def _solve(gram: Array, right: Array) -> Array:
     """Minimum-norm solution where affordable, else a direct solve."""
     xp = namespace(gram=gram)
-    if gram.shape[0] > _DIRECT:
-        solved = xp.linalg.solve(gram, right)
-        if bool(xp.all(xp.isfinite(solved))):
-            return solved
+    floor = max(1e-13, 10 * float(xp.finfo(gram.dtype).eps))
+    # Singular components make singular Gram matrices: a product of linear forms may vanish on all of them.
+    if gram.shape[0] > _DIRECT and positive_semidefinite(gram, -floor * scalar(xp.max(xp.linalg.diagonal(gram)))):
+        return xp.linalg.solve(gram, right)
     values, vectors = xp.linalg.eigh(0.5 * (gram + gram.T))
-    good = values > 1e-13 * xp.max(values)
+    good = values > floor * xp.max(values)
     inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
     return vectors @ (inverse[:, None] * (vectors.T @ right))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 from mlpoly.arrays import as_integer, namespace
@@ -9,6 +10,7 @@ from mlpoly.fitting.chaos import fit_mixture_chaos
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture import fit_mixture_linear, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import Polynomial
@@ -72,6 +74,8 @@ def fit(
     inputs = _checked_inputs(net, inputs)
     if method not in ("exact", "neuronwise"):
         raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
+    _check_solver(net, start, tolerance)
+    max_iterations = as_integer("max_iterations", max_iterations, 1)
     if isinstance(inputs, Gaussian):
         return fit_gaussian(net, inputs, degree)
     if method == "neuronwise":
@@ -91,10 +95,26 @@ def _checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
         )
     if inputs.dim != net.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {net.dim_in} inputs.")
-    weight = net.W1 if isinstance(net, MLP) else net.W_gate
+    weight = first_weight(net)
     inputs = inputs.like(weight)
     namespace(net=weight, inputs=inputs.mean)
     return inputs
+
+
+def _check_solver(net: MLP | GLU, start: Any, tolerance: Any) -> None:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number >= 0, got {tolerance!r}.")
+    if start is None:
+        return
+    if not isinstance(start, Polynomial):
+        raise TypeError(f"start must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(start).__name__}.")
+    if start.degree > 2:
+        raise ValueError(f"start has degree {start.degree}, more than 2; use start.truncate(2).")
+    if (start.dim_in, start.dim_out) != (net.dim_in, net.dim_out):
+        raise ValueError(
+            f"start maps {start.dim_in} -> {start.dim_out}, but the network {net.dim_in} -> {net.dim_out}; "
+            f"they must have the same inputs and outputs."
+        )
 
 
 def _check_net(net: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlpoly.arrays import Array, astype, blocks, eye, namespace, on_cpu, scalar, widen
+from mlpoly.arrays import Array, astype, blocks, cast_like, eye, namespace, on_cpu, scalar, widen
 from mlpoly.fitting.blockcg import BlockSolution, block_cg
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.gram import (
@@ -21,6 +21,7 @@ from mlpoly.fitting.gram import (
     matrices_of_ridge,
     standard_inverse,
 )
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.fitting.report import SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
@@ -40,14 +41,13 @@ _OUTPUTS = 32  # outputs solved together: more share a larger Krylov space, but 
 def fit_mixture_linear(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> DensePolynomial:
     """Degree 0 or 1, by the law of total covariance; minimum norm where the inputs do not vary."""
     whitening = whiten(inputs)
-    like = inputs.means
-    means, cross = _output_moments(net, inputs, whitening)
+    means, cross, misfits = _output_moments(net, inputs, whitening)
     linear = (cross.T @ whitening.forward) if degree else None
 
     def cast(a: Array) -> Array:
-        return astype(a, like.dtype)
+        return cast_like(a, first_weight(net))
 
-    report = SolveReport("closed form", 0, True, 0.0, 0.0, 0.0, whitening.kept, whitening.dropped)
+    report = SolveReport("closed form", 0, True, 0.0, misfits[degree], 0.0, whitening.kept, whitening.dropped)
     return DensePolynomial(
         cast(whitening.center),
         cast(means),
@@ -58,22 +58,32 @@ def fit_mixture_linear(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> 
     )
 
 
-def _output_moments(net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening) -> tuple[Array, Array]:
-    """E[f] (o,) and Cov[z, f] (r, o) over the mixture, in whitened coordinates."""
+def _output_moments(
+    net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening
+) -> tuple[Array, Array, tuple[float, float]]:
+    """E[f] (o,) and Cov[z, f] (r, o) over the mixture, in whitened coordinates; misfits of degree 0 and 1."""
     weights = widen(inputs.weights)
-    firsts, crosses, places = [], [], []
+    firsts, crosses, places, spreads = [], [], [], []
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.matrix)
         slopes = widen(best.gradient(g.mean)) @ whitening.back  # optimal linear map of the component, (o, r)
         firsts.append(widen(best(g.mean)))
         crosses.append(cov @ slopes.T)
+        spreads.append(_total(crosses[-1] * slopes.T))
         places.append(place)
     mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
     cross = crosses[0] * 0
+    between, within = 0.0, 0.0  # variance of the components' optima, of degree 0 and what degree 1 adds
     for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
         cross = cross + weights[c] * (k + z[:, None] * (f - mean))
-    return mean, cross
+        between += scalar(weights[c]) * _total((f - mean) ** 2)
+        within += scalar(weights[c]) * spreads[c]
+    return mean, cross, (between, between + within - _total(cross * cross))
+
+
+def _total(a: Array) -> float:
+    return scalar(namespace(a=a).sum(a))
 
 
 def fit_mixture_quadratic(
@@ -102,7 +112,7 @@ def fit_mixture_quadratic(
         answer.append(matrices)
         reports.append(report)
     matrices = namespace(b=b).concat(answer)
-    made = dense_from_matrices(matrices, whitening, lambda a: astype(a, inputs.means.dtype))
+    made = dense_from_matrices(matrices, whitening, lambda a: cast_like(a, first_weight(net)))
     source = Source(net.activation.name, METHOD)
     return replace_fields(made, inputs=inputs, report=_joined(reports), source=source)
 

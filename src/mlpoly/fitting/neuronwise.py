@@ -169,7 +169,8 @@ def _solve(weights: Array, systems: list[tuple[Array, Array]]) -> Array:
         r = weights[c] * (b @ target.T[:, :, None])[..., 0]
         gram, right = (g, r) if gram is None else (gram + g, right + r)
     values, vectors = xp.linalg.eigh(gram)
-    good = values > 1e-13 * xp.max(values, axis=-1, keepdims=True)
+    floor = max(1e-13, 10 * float(xp.finfo(gram.dtype).eps))
+    good = values > floor * xp.max(values, axis=-1, keepdims=True)
     inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
     inner = xp.matrix_transpose(vectors) @ right[..., None]
     return (vectors @ (inverse[..., None] * inner))[..., 0]

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from mlpoly.arrays import Array, blocks, namespace, promote, widen
 from mlpoly.inputs import Gaussian
+from mlpoly.layers import GLU, MLP
 
-__all__ = ["Preactivations", "preactivations", "regression"]
+__all__ = ["Preactivations", "first_weight", "preactivations", "regression"]
 
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
@@ -42,6 +43,11 @@ def preactivations(inputs: Gaussian, weight: Array, gate: Array | None = None) -
         cross=None if gate is None else widen(xp.concat(crosses)),
         gate_centres=None if gate is None else _centres(gate, inputs.mean),
     )
+
+
+def first_weight(net: MLP | GLU) -> Array:
+    """The first weight matrix, to tell the library, dtype and device of a network."""
+    return net.W1 if isinstance(net, MLP) else net.W_gate
 
 
 def regression(cross: Array, stds: Array) -> Array:

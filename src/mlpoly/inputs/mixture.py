@@ -72,7 +72,7 @@ class GaussianMixture:
         check_shape("means", means, (weights.shape[0], None), "one row per weight")
         check_finite("weights", weights)
         check_finite("means", means)
-        _check_weights(weights)
+        weights = _checked_weights(weights)
         covs = self.covs
         if covs is not None:
             covs = as_float_array("covs", covs)
@@ -89,7 +89,12 @@ class GaussianMixture:
     @classmethod
     def of(cls, weights: Array, components: Sequence[Gaussian]) -> GaussianMixture:
         """Mixture of Gaussians that exist already; nothing is checked twice."""
-        xp = namespace(weights=weights, first=components[0].mean)
+        weights = as_float_array("weights", weights)
+        check_shape("weights", weights, (len(components),), "one weight per component")
+        weights = _checked_weights(weights)
+        if len({g.dim for g in components}) > 1:
+            raise ValueError(f"components have different dimensions: {[g.dim for g in components]}.")
+        xp = namespace(weights=weights, **{f"component_{i}": g.mean for i, g in enumerate(components)})
         made = object.__new__(cls)
         means = xp.stack([g.mean for g in components])
         covs = tuple(g.cov for g in components)  # components may differ in form
@@ -179,6 +184,11 @@ class GaussianMixture:
             total = total + self.weights[i] * g.matrix
         return total
 
+    @cached_property
+    def root(self) -> Array:
+        """Symmetric square root of the covariance of the whole mixture, (d, d)."""
+        return Gaussian._trusted(self.mean, self.covariance).root
+
     def like(self, array: Array) -> GaussianMixture:
         """The mixture as it is: it belongs to the array library it was made in."""
         return self
@@ -216,9 +226,10 @@ def as_labels(labels: Any, length: int) -> np.ndarray:
     return found
 
 
-def _check_weights(weights: Array) -> None:
+def _checked_weights(weights: Array) -> Array:
+    """Weights that sum to one as exactly as their dtype can."""
     if not readable(weights):
-        return
+        return weights
     values = to_numpy(weights).astype(float)
     if (values < 0).any():
         raise ValueError(f"weights must not be negative, lowest is {values.min():.3g}.")
@@ -226,13 +237,14 @@ def _check_weights(weights: Array) -> None:
     # Weights stored in float32 sum to one only within their own rounding.
     if abs(total - 1) > 1e-5:
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
+    return weights / total
 
 
 def _is_shared(covs: Array | None, shape: tuple[int, int], shared: bool | None) -> bool:
     if shared is not None or covs is None:
         return bool(shared)
     c, d = shape
-    if len(covs.shape) == 2 and c == d:
+    if tuple(covs.shape) == (d, d) == (c, d) and c > 1:
         raise ValueError(
             f"covs of shape {tuple(covs.shape)} with {c} components of dimension {d} may be one shared matrix or {c} "
             f"diagonals; pass shared=True or shared=False."

@@ -148,7 +148,12 @@ class DensePolynomial(Polynomial):
         return DensePolynomial(self.center, self.constant + other.constant, linear, quadratic)
 
     def __sub__(self, other: Polynomial) -> DensePolynomial:
-        return self + (-other) if isinstance(other, Polynomial) else NotImplemented  # type: ignore[operator]
+        return self + (-to_dense(other, self.center)) if isinstance(other, Polynomial) else NotImplemented
+
+    __radd__ = __add__
+
+    def __rsub__(self, other: Polynomial) -> DensePolynomial:
+        return -self + other
 
     def _map(self, change: Callable[[Array], Array]) -> DensePolynomial:
         linear = None if self.linear is None else change(self.linear)
