@@ -139,7 +139,11 @@ def test_against_mpmath(name):
 def test_against_mpmath_everywhere(name):
     scales = [(1.0, 1.0), (1e-2, 1e2), (30.0, 3e-3)]
     means = [(0.0, 0.0), (-10.0, -9.9), (10.0, -10.0), (0.5, 0.5), (-1.0, 3.0), (-6.0, 0.01)]
-    cases = [(a * s, s, b * r, r, rho) for s, r in scales for a, b in means for rho in RHO]
+    places = [(*pair, rho) for pair in means for rho in RHO]
+    cases = []
+    for place, (a, b, rho) in enumerate(places):  # every place with one of the scales, in turn
+        s, r = scales[place % 3]
+        cases.append((a * s, s, b * r, r, rho))
     check_against_mpmath(name, cases)
 
 
@@ -186,6 +190,25 @@ def test_smooth_activations_against_trapezoid(name):
         both = list(zip(means, stds, strict=True))
         want = [[trapezoid(function, *one, *two, rho) for two in both] for one in both]
         assert np.max(np.abs(got - want) / size) < 1e-11
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_fast_waves(name):
+    """At s = 30 the series peaks at degree 900; plain and gated waves against each other and the trapezoidal rule."""
+    means, stds = [0.5, -1.0], [30.0, 29.5]
+    function = activations.get(name).function
+    for rho in (-1.0, 0.3, 0.9999, 1.0):
+        got, _ = moments(name, means, stds, rho)
+        want = trapezoid(function, 0.5, 30.0, -1.0, 29.5, rho, step=0.01, reach=9.0)
+        assert got[0, 1] == pytest.approx(want, abs=1e-12)
+        i, j = np.array([0]), np.array([1])
+        found = pair_moments(activations.get(name), plain_units(means, stds), i, j, Angles(np.array([rho])))
+        assert found[0] == pytest.approx(want, abs=1e-12)
+    np.testing.assert_allclose(
+        kernel_of(activations.get(name), plain_units(means, stds), 0).moments,
+        unit_moments(activations.get(name), plain_units(means, stds)),
+        rtol=1e-12,
+    )
 
 
 @pytest.mark.parametrize("name", ["elu", "softsign", "relu2", "hardswish", "selu"])

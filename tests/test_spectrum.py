@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 from conftest import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make, to_numpy
@@ -235,6 +236,14 @@ def test_jax(rng):
 @pytest.mark.parametrize(("kind", "backend"), [(mlp, JAX32), (glu, JAX32), (glu, JAX64)])
 def test_jax_compiles_many_small_steps(kind, backend, rng):
     check_backend(kind, backend, rng)
+
+
+def test_traced_weights_are_refused(rng):
+    net = mlp(rng, d=2, h=2, o=1)
+    with pytest.raises(TypeError, match=r"outside jax\.jit"):
+        jax.jit(lambda W: degree_spectrum(mp.MLP(W, None, None, None, "relu"), mp.Gaussian.standard(2)).total)(
+            jax.numpy.asarray(net.W1)
+        )
 
 
 def test_plot(rng):

@@ -172,4 +172,4 @@ def _fix_signs(rows: Array) -> Array:
     """Make the entry of largest magnitude of every row positive, so that results are reproducible."""
     xp = namespace(rows=rows)
     high, low = xp.max(rows, axis=1), xp.min(rows, axis=1)
-    return rows * xp.where(high >= -low, 1.0, -1.0)[:, None]
+    return rows * cast_like(xp.where(high >= -low, 1.0, -1.0), rows)[:, None]

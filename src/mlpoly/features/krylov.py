@@ -49,8 +49,10 @@ def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) ->
     for _ in range(_RESTARTS):
         for _ in range(_STEPS):
             residual = _residual(values[:k], vectors[:, :k], images[:, :k])
-            if residual <= tolerance or basis.shape[1] + width > basis.shape[0]:
+            if residual <= tolerance:
                 return values[:k], vectors[:, :k], residual
+            if basis.shape[1] + width > basis.shape[0]:
+                break  # the basis nearly fills the space: restart from its best part
             # The residuals of the leading pairs span the next Krylov block.
             fresh = _orthogonal(images[:, :width] - vectors[:, :width] * values[:width], basis)
             basis, image = xp.concat([basis, fresh], axis=1), xp.concat([image, apply(fresh)], axis=1)

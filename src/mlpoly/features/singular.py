@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_float_array, check_shape, namespace, promote, record
+from mlpoly.arrays import Array, as_float_array, cast_like, check_shape, namespace, promote, record
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["SingularDirections", "ablate", "singular_directions"]
@@ -72,4 +72,4 @@ def _row_space(rows: Array) -> Array:
     xp = namespace(rows=rows)
     _, values, right = xp.linalg.svd(rows, full_matrices=False)
     keep = values > values[0] * max(rows.shape) * float(xp.finfo(rows.dtype).eps)
-    return right * xp.where(keep, 1.0, 0.0)[:, None]
+    return right * cast_like(keep, right)[:, None]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mlpoly.arrays import namespace
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.chaos import _features
@@ -39,7 +40,7 @@ class Trainable(NamedTuple):
     polynomial : callable
         parameters -> polynomial of the same form.
     separate : bool
-        Whether each output has parameters of its own, along their first axis: the curvature of one is that of all.
+        Whether each output is linear in parameters of its own, along their first axis: all have one curvature.
     """
 
     parameters: tuple[Tensor, ...]
@@ -62,7 +63,7 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
         limited by sampling noise in all directions alike, and those with much variance matter first.
     """
     if isinstance(poly, RidgePolynomial):
-        return _ridge(poly, sample, batch_size)
+        return _ridge(poly, sample)
     if isinstance(poly, DensePolynomial):
         return _dense(poly, sample, batch_size)
     if isinstance(poly, ChaosPolynomial):
@@ -159,30 +160,136 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
 # -- ridge -------------------------------------------------------------------------------------------------------------
 
 
-def _ridge(poly: RidgePolynomial, sample: Tensor, batch_size: int) -> Trainable:
-    """Series in the neurons' preactivations, standardised under the sample; readout of whitened hidden units."""
+class _Scales(NamedTuple):
+    """What a change of a neuron's coefficients does to the outputs, (h,) each."""
+
+    plain: Tensor  # size of its readout
+    gated: Tensor  # the same times the spread of its second factor
+
+    def to(self, dtype: Any) -> _Scales:
+        return _Scales(self.plain.to(dtype), self.gated.to(dtype))
+
+
+def _ridge(poly: RidgePolynomial, sample: Tensor) -> Trainable:
+    """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
+
+    Whitening the hidden units gains nothing: they change while their readout is trained, and readouts of directions
+    that have no variance at the start then blow up.
+    """
     dtype = poly.directions.dtype
-    wide = _standardised(moved(poly, lambda a: a.double()), sample)
-    if wide.readout is None:
-        return _hidden(wide, sample, dtype)
-    wide, T, inverse = _balanced(wide, sample, batch_size)
-    gain = _positive(wide.readout.norm(dim=0))
-    spread = _spread(wide, sample)
-    first = wide.series[:1]  # the constants are left to the bias, which they would only repeat
-    start = {"readout": wide.readout @ inverse, "bias": wide.bias}
-    if wide.degree:
-        start["series"] = wide.series[1:] * gain
-    if wide.gate is not None:
-        start["gate"] = wide.gate.series * spread * gain
+    wide = _balanced(_standardised(moved(poly, lambda a: a.double()), sample), sample)
+    gain = wide.scales * 0 + 1 if wide.readout is None else _positive(wide.readout.norm(dim=0))
+    scales = _Scales(gain, gain * _spread(wide, sample))
+    start = _ridge_parameters(wide, scales)
     names = tuple(start)
+    fixed, narrow = moved(wide, lambda a: a.to(dtype)), scales.to(dtype)
+    return Trainable(
+        tuple(p.to(dtype) for p in start.values()),
+        lambda x: x,
+        lambda theta, x: _rebuilt(fixed, narrow, dict(zip(names, theta, strict=True)))(x),
+        lambda theta: _rebuilt(wide, scales, dict(zip(names, [p.double() for p in theta], strict=True))),
+        False,
+    )
 
-    def build(theta: Sequence[Tensor]) -> RidgePolynomial:
-        like = theta[0]
-        at = dict(zip(names, theta, strict=True))
-        p = moved(wide, lambda a: a.to(like.dtype))
-        series, gate = first.to(like.dtype), p.gate
-        if "series" in at:
-            series = like.new_tensor(0).__class__.cat(series, at["series"])
-        return replace_fields(p, series=series, gate=gate)  # type: ignore[no-any-return]
 
-    raise NotImplementedError(build)
+def _ridge_parameters(p: RidgePolynomial, scales: _Scales) -> dict[str, Tensor]:
+    start: dict[str, Tensor] = {}
+    if p.readout is None:
+        start["series"] = p.series
+    else:
+        start |= {"bias": p.bias, "readout": p.readout}
+        if p.degree:  # the constants of the series are left to the bias, which they would only repeat
+            start["series"] = p.series[1:] * scales.plain
+    if p.gate is not None:
+        start["gate"] = p.gate.series * scales.gated
+    return start
+
+
+def _rebuilt(p: RidgePolynomial, scales: _Scales, at: dict[str, Tensor]) -> RidgePolynomial:
+    """The polynomial at given parameters."""
+    series = p.series
+    if "series" in at:
+        series = at["series"] / scales.plain
+        if p.readout is not None:
+            series = namespace(series=series).concat([p.series[:1], series])
+    gate = None if p.gate is None else replace_fields(p.gate, series=at["gate"] / scales.gated)
+    return replace_fields(  # type: ignore[no-any-return]
+        p, series=series, readout=at.get("readout"), bias=at.get("bias"), gate=gate
+    )
+
+
+def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
+    """The same polynomial with shifts, scales and slopes those of the sample; neurons that do not move keep theirs."""
+    y = sample @ p.directions.T
+    spread = y.std(0, correction=0)
+    moving = spread > 1e-9 * spread.max()
+    shifts, scales = y.mean(0).where(moving, p.shifts), spread.where(moving, p.scales)
+    made = replace_fields(p, shifts=shifts, scales=scales)
+    gate, gap, slopes = p.gate, shifts * 0, shifts * 0
+    if gate is not None:
+        t, z = made.standardise(sample), sample @ gate.directions.T
+        slopes = (t * (z - z.mean(0))).mean(0)
+        gap = z.mean(0) - gate.shifts - slopes * t.mean(0)
+        gate = Gate(gate.directions, gap + gate.shifts, slopes, gate.series)
+    degree = p.degree
+    nodes, weights = np.polynomial.hermite_e.hermegauss(degree + 1)
+    tau = (y.new_tensor(nodes))[:, None]
+    # In t = (w.x - shift) / scale of before, at the nodes of the new one, (q, h)
+    t = (shifts + scales * tau - p.shifts) * p.inverse_scales
+    values = clenshaw(p.series, t)
+    if p.gate is not None:
+        inner = clenshaw(p.gate.series, t)
+        values = values + (gap + slopes * tau - p.gate.slopes * t) * inner
+        gate = replace_fields(gate, series=_projected(inner, nodes, weights, max(degree, 1)))
+    series = _projected(values, nodes, weights, degree + 1)
+    if p.readout is None and p.bias is not None:
+        series = namespace(series=series).concat([series[:1] + p.bias, series[1:]])
+    bias = None if p.readout is None else p.bias
+    return replace_fields(made, series=series, gate=gate, bias=bias)  # type: ignore[no-any-return]
+
+
+def _projected(values: Tensor, nodes: np.ndarray, weights: np.ndarray, rows: int) -> Tensor:
+    """Hermite series (rows, h) of polynomials given at Gauss-Hermite nodes (q, h); exact up to degree q - 1."""
+    table = np.stack(list(hermite(nodes, rows - 1))) * weights / weights.sum()
+    return values.new_tensor(table) @ values
+
+
+def _balanced(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
+    """Hidden units of mean zero and unit spread under the sample, absorbed by bias and readout."""
+    if p.readout is None:
+        return p
+    hidden = replace_fields(p, readout=None, bias=None)(sample)
+    mean, size = hidden.mean(0), _positive(hidden.std(0, correction=0))
+    series = namespace(series=p.series).concat([p.series[:1] - mean, p.series[1:]]) / size
+    gate = None if p.gate is None else replace_fields(p.gate, series=p.gate.series / size)
+    bias = p.readout @ mean + (0 if p.bias is None else p.bias)
+    return replace_fields(  # type: ignore[no-any-return]
+        p, series=series, gate=gate, readout=p.readout * size, bias=bias
+    )
+
+
+def _spread(p: RidgePolynomial, sample: Tensor) -> Tensor:
+    """Root mean square (h,) of the second factor."""
+    if p.gate is None:
+        return p.scales * 0 + 1
+    return _positive(p.gate_residual(sample, p.standardise(sample)).square().mean(0).sqrt())
+
+
+# -- what they share ---------------------------------------------------------------------------------------------------
+
+
+def _covariance(rows: Tensor) -> Tensor:
+    return rows.T @ rows / rows.shape[0]
+
+
+def _whitener(cov: Tensor, full: bool) -> tuple[Tensor, Tensor]:
+    """Symmetric T with T cov T = I, or cov^(1/2) for half of it, and its inverse; small variances are not blown up."""
+    values, vectors = namespace(cov=cov).linalg.eigh(cov)
+    values = values.clip(0) + (_FLOOR_FULL if full else _FLOOR_HALF) * values.clip(0).mean()
+    roots = values ** (0.5 if full else 0.25)
+    return (vectors / roots) @ vectors.T, (vectors * roots) @ vectors.T
+
+
+def _positive(a: Tensor) -> Tensor:
+    """Sizes to divide by, with one for those that vanish."""
+    return a.where(a > 1e-9 * a.max(), a * 0 + 1)

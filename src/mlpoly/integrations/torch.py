@@ -11,7 +11,8 @@ from torch import nn
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import to_numpy
 from mlpoly.layers import GLU, MLP
-from mlpoly.polynomials import Gate, RidgePolynomial
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source
+from mlpoly.polynomials.base import replace_fields
 
 __all__ = ["PolynomialModule", "activation_from_torch", "from_torch", "register_adapter"]
 
@@ -201,57 +202,78 @@ def activation_from_torch(module: nn.Module) -> Activation:
 # Polynomials out
 # ---------------------------------------------------------------------------------------------------------------------
 
-_FIELDS = ("directions", "shifts", "scales", "series", "readout", "bias")
+# The arrays of each form.
+_FIELDS: dict[type[Polynomial], tuple[str, ...]] = {
+    RidgePolynomial: ("directions", "shifts", "scales", "series", "readout", "bias"),
+    DensePolynomial: ("center", "constant", "linear", "quadratic"),
+    ChaosPolynomial: ("center", "whitener", "values"),
+}
 _GATE_FIELDS = ("directions", "shifts", "slopes", "series")
 
 
 class PolynomialModule(nn.Module):
     """A polynomial as a module: drop-in for the network that it was fitted to.
 
-    The arrays are buffers, named like the fields of `RidgePolynomial` (those of its gate ``gate_...``): the module
-    moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its
-    numbers, so that training the network goes on without touching it.
+    The arrays are buffers, named like the fields of the polynomial (those of a gate ``gate_...``): the module moves with
+    ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its numbers, so
+    that training the network goes on without touching it.
 
     Parameters
     ----------
-    polynomial : RidgePolynomial
+    polynomial : RidgePolynomial, DensePolynomial or ChaosPolynomial
         Of any array library.
 
     Attributes
     ----------
-    polynomial : RidgePolynomial
+    polynomial : RidgePolynomial, DensePolynomial or ChaosPolynomial
         Over the buffers as they are now.
     """
 
-    directions: torch.Tensor
-
-    def __init__(self, polynomial: RidgePolynomial) -> None:
+    def __init__(self, polynomial: Polynomial) -> None:
         super().__init__()
-        if not isinstance(polynomial, RidgePolynomial):
-            raise TypeError(f"polynomial must be a RidgePolynomial, got {type(polynomial).__name__}.")
-        self.source = polynomial.source
-        self.gated = polynomial.gate is not None
-        for name in _FIELDS:
+        if type(polynomial) not in _FIELDS:
+            raise TypeError(
+                f"polynomial must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, "
+                f"got {type(polynomial).__name__}."
+            )
+        for name in _FIELDS[type(polynomial)]:
             self.register_buffer(name, _copied(getattr(polynomial, name)))
-        for name in _GATE_FIELDS if self.gated else ():
-            self.register_buffer(f"gate_{name}", _copied(getattr(polynomial.gate, name)))
+        gate = polynomial.gate if isinstance(polynomial, RidgePolynomial) else None
+        for name in () if gate is None else _GATE_FIELDS:
+            self.register_buffer(f"gate_{name}", _copied(getattr(gate, name)))
+        self.gated = gate is not None
+        # What is no array: source, exponents. The distribution that it was fitted under stays behind.
+        self._rest = replace_fields(
+            polynomial, inputs=None, gate=None, report=None, **dict.fromkeys(_FIELDS[type(polynomial)])
+        )
 
     @property
-    def polynomial(self) -> RidgePolynomial:
-        """The polynomial over the buffers as they are now."""
-        return self._polynomial(self.directions.dtype)
+    def source(self) -> Source:
+        """Where the polynomial comes from."""
+        return self._rest.source  # type: ignore[no-any-return]
 
-    def _polynomial(self, dtype: torch.dtype) -> RidgePolynomial:
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the buffers."""
+        return next(self.buffers()).dtype
+
+    @property
+    def polynomial(self) -> Any:
+        """The polynomial over the buffers as they are now."""
+        return self._polynomial(self.dtype)
+
+    def _polynomial(self, dtype: torch.dtype) -> Any:
         """The polynomial over the buffers in a dtype; nothing is copied where they have it."""
         cast: dict[str, Any] = {name: b.to(dtype) for name, b in self.named_buffers()}
-        gate = Gate(**{name: cast.pop(f"gate_{name}") for name in _GATE_FIELDS}) if self.gated else None
-        # The source is given although it has a default: torch.compile cannot make that default by itself.
-        return RidgePolynomial(**cast, gate=gate, inputs=None, source=self.source)
+        if self.gated:
+            cast["gate"] = Gate(**{name: cast.pop(f"gate_{name}") for name in _GATE_FIELDS})
+        return replace_fields(self._rest, **cast)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values (..., o) at points x (..., d), in the dtype of x; 16-bit numbers are computed in float32."""
-        wide = torch.promote_types(torch.promote_types(x.dtype, self.directions.dtype), torch.float32)
-        return self._polynomial(wide)(x).to(x.dtype)
+        wide = torch.promote_types(torch.promote_types(x.dtype, self.dtype), torch.float32)
+        values: torch.Tensor = self._polynomial(wide)(x).to(x.dtype)
+        return values
 
     def extra_repr(self) -> str:
         """What print shows of the module."""

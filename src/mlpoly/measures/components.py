@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, namespace, widen
+from mlpoly.arrays import Array, namespace, readable, widen
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
 
-__all__ = ["check_net", "components", "weights_of"]
+__all__ = ["check_functions", "components", "weights_of"]
 
 
 def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
@@ -16,7 +16,7 @@ def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
 
     Every measure of this folder is a weighted sum over them, plus what lies between their means.
     """
-    check_net(net)
+    _check_net(net)
     if not isinstance(inputs, (Gaussian, GaussianMixture)):
         raise TypeError(
             f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "
@@ -24,6 +24,10 @@ def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
         )
     if inputs.dim != net.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {net.dim_in} inputs.")
+    if not readable(weights_of(net), inputs.mean):
+        raise TypeError(
+            "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
+        )
     inputs = inputs.like(weights_of(net))
     namespace(net=weights_of(net), inputs=inputs.mean)
     if isinstance(inputs, Gaussian):
@@ -38,7 +42,22 @@ def weights_of(net: MLP | GLU) -> Array:
     return net.W1 if isinstance(net, MLP) else net.W_gate
 
 
-def check_net(net: Any) -> None:
+def check_functions(net: Any, poly: Any) -> None:
+    """Raise unless both are functions of this library with the same inputs and outputs."""
+    for name, value in (("net", net), ("poly", poly)):
+        if not all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__")):
+            hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
+            raise TypeError(
+                f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}."
+            )
+    if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
+        raise ValueError(
+            f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
+            f"was the polynomial fitted to another network?"
+        )
+
+
+def _check_net(net: Any) -> None:
     """Raise unless `net` is one of the library's networks."""
     if not isinstance(net, (MLP, GLU)):
         hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""

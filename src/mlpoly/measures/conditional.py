@@ -13,8 +13,9 @@ import math
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, blocks, constant, namespace
+from mlpoly.arrays import Array, blocks, constant, namespace, scalar
 from mlpoly.measures.units import Angles, Gates, Units
+from mlpoly.measures.waves import is_wave
 from mlpoly.special import normal_pdf
 
 __all__ = ["filled", "pair_moments", "unit_moments"]
@@ -38,7 +39,7 @@ def _unit_moments(activation: Activation, units: Units) -> Array:
     xp = namespace(means=units.means)
     moving = units.stds > 0
     images = _images(_bends(activation), units.means, xp.where(moving, units.stds, 1.0))
-    t, weight = _panels([images], splits=2)
+    t, weight = _panels([images], 2 * _splits(activation, units))
     moment = xp.sum(_square(units, t, _value(activation, units.means + units.stds * t)) * weight, axis=0)
     return xp.where(moving, moment, _square(units, units.means * 0, _value(activation, units.means)))
 
@@ -85,7 +86,8 @@ def _pair_moments(activation: Activation, one: Units, two: Units, angles: Angles
     xp = namespace(rho=angles.rho)
     rho = angles.rho
     side = xp.sqrt((1 - rho) * (1 + rho))
-    t, weight = _panels(_edges(activation, one, two, rho, side), splits=1)
+    splits = max(_splits(activation, one), _splits(activation, two))
+    t, weight = _panels(_edges(activation, one, two, rho, side), splits)
     value = _value(activation, one.means + one.stds * t)
     square = weight * _square(one, t, value)
     # By Cauchy and Schwarz, nodes without a share in E[F_i^2] have none in E[F_i F_j]: most panels need no inner step.
@@ -139,6 +141,11 @@ def _bends(activation: Activation) -> list[float]:
     """Points in y that cut the activation into smooth pieces."""
     ladder = () if activation.pieces is not None else _LADDER
     return sorted({*ladder, *activation.kinks})
+
+
+def _splits(activation: Activation, units: Units) -> int:
+    """Parts that every panel is cut into: one, but for waves, which never settle, as many as they have turns."""
+    return 1 + int(scalar(namespace(stds=units.stds).max(units.stds)) / 2) if is_wave(activation) else 1
 
 
 def _images(points: list[float], mean: Array, scale: Array) -> Array:

@@ -21,7 +21,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import components, weights_of
+from mlpoly.measures.components import check_functions, components, weights_of
 from mlpoly.measures.error import Error, gaussian_error
 from mlpoly.polynomials import Polynomial
 
@@ -111,31 +111,17 @@ def fvu(
     >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "relu")
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
     >>> round(float(mp.fvu(net, poly, mp.Gaussian.standard(2)).total), 4)
-    0.033
+    0.0331
     >>> x = np.random.default_rng(0).standard_normal((1000, 2))
     >>> bool(mp.fvu(net, poly, samples=x).total < 0.1)
     True
     """
-    _check_functions(net, poly)
+    check_functions(net, poly)
     if (inputs is None) == (samples is None):
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
     if samples is not None:
         return _sampled(net, poly, samples)
     return _closed_form(net, poly, inputs)
-
-
-def _check_functions(net: Any, poly: Any) -> None:
-    for name, value in (("net", net), ("poly", poly)):
-        if not all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__")):
-            hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
-            raise TypeError(
-                f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}."
-            )
-    if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
-        raise ValueError(
-            f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
-            f"was the polynomial fitted to another network?"
-        )
 
 
 def _check_varying(variance: Array) -> None:

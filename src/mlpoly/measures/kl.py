@@ -24,6 +24,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.layers import GLU, MLP
+from mlpoly.measures.components import check_functions
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["Estimate", "accuracy", "agreement", "kl"]
@@ -64,7 +65,7 @@ def kl(net: MLP | GLU, poly: Polynomial, *, samples: Array) -> Estimate:
     poly : Polynomial
     samples : array (n, d)
     """
-    _check_outputs(net, poly)
+    check_functions(net, poly)
 
     def divergence(x: Array) -> Array:
         log_p, log_q = _log_softmax(net(x)), _log_softmax(poly(x))
@@ -122,11 +123,3 @@ def _estimate(each: Callable[[Array], Array], samples: Array, dim: int | None) -
     values = xp.concat([xp.astype(each(samples[b, ...]), kind) for b in blocks(samples.shape[0], _ROWS)])
     error = xp.std(values) / math.sqrt(max(samples.shape[0] - 1, 1))
     return Estimate(cast_like(xp.mean(values), samples), cast_like(error, samples))
-
-
-def _check_outputs(net: Any, poly: Any) -> None:
-    if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
-        raise ValueError(
-            f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
-            f"was the polynomial fitted to another network?"
-        )

@@ -1,7 +1,7 @@
 """Covariances of hidden units beyond a degree, block by block: the route for every activation (MATH 5).
 
-Piecewise-linear activations have an exact kernel. Every other one is summed degree by degree, with a rigorous bound on
-what is cut; the diagonal is a one-dimensional integral, and pairs whose bound is not small enough are done by
+Piecewise-linear activations and waves have an exact kernel. Every other one is summed degree by degree, with a rigorous
+bound on what is cut; the diagonal is a one-dimensional integral, and pairs whose bound is not small enough are done by
 conditioning, which is exact at any correlation. So identical units cost no accuracy, and no array is larger than a
 block of pairs or K numbers per unit.
 """
@@ -16,8 +16,9 @@ from mlpoly.measures.affine import beyond_linear, breaks_of, cancellation, is_af
 from mlpoly.measures.conditional import filled, pair_moments, unit_moments
 from mlpoly.measures.series import decay, energies, expand, terms_between
 from mlpoly.measures.units import Angles, Units
+from mlpoly.measures.waves import is_wave, wave_moments, wave_unit_moments
 
-__all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "kernel_of"]
+__all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "WaveKernel", "kernel_of"]
 
 _DEGREES = (32, 256)  # series are this long; the second length only where the first leaves anything
 _CUTS = (16, 32, 64, 128, 256)  # a block of pairs stops at the first of these that suffices
@@ -55,6 +56,23 @@ class AffineKernel:
         if degree == 0:
             return Tail(beyond + terms_between(left, right, angles, 0, 1))
         return Tail(beyond - terms_between(left, right, angles, 1, degree))
+
+
+class WaveKernel:
+    """Sine and cosine: closed form; nothing is cut."""
+
+    def __init__(self, activation: Activation, units: Units, degree: int) -> None:
+        self.activation = activation
+        self.units = units
+        self.moments = wave_unit_moments(activation, units)
+        self.series = expand(activation, units, degree)
+
+    def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+        """Covariance of two blocks of units at all degrees above `degree`."""
+        left, right = self.series.rows(rows), self.series.columns(columns)
+        moment = wave_moments(self.activation, self.units, rows, columns, angles.rho)
+        mean = left.plain[0, ...] * right.plain[0, ...]
+        return Tail(moment - mean - terms_between(left, right, angles, 0, degree))
 
 
 class SeriesKernel:
@@ -127,12 +145,14 @@ class SeriesKernel:
         return moment - left.plain[0, ...] * right.plain[0, ...] - terms_between(left, right, angles, 0, degree)
 
 
-Kernel = AffineKernel | SeriesKernel
+Kernel = AffineKernel | WaveKernel | SeriesKernel
 
 
 def kernel_of(activation: Activation, units: Units, degree: int) -> Kernel:
     """The kernel for a layer's activation, with series up to `degree` at least."""
     xp = namespace(means=units.means)
+    if units.gates is None and is_wave(activation):
+        return WaveKernel(activation, units, degree)
     moments = unit_moments(activation, units)
     if units.gates is None and is_affine(activation):
         excess = cancellation(breaks_of(activation, units), moments)

@@ -69,6 +69,12 @@ class Polynomial(ABC):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
 
+    def to_torch(self) -> Any:
+        """The polynomial as a torch.nn.Module."""
+        from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
+
+        return PolynomialModule(self)
+
 
 def check_points(x: Any, like: Array, dim: int) -> Array:
     """Points (..., d) in the library and on the device of a polynomial."""

@@ -63,6 +63,8 @@ class RidgePolynomial(Polynomial):
         What the polynomial was fitted under, if known.
     source : Source
         Where it comes from: activation, method, fingerprint of the inputs.
+    report : FinetuneReport or None
+        How a fine-tuning went.
     """
 
     directions: Array
@@ -74,6 +76,7 @@ class RidgePolynomial(Polynomial):
     gate: Gate | None = None
     inputs: Any = None
     source: Source = static(default=Source())
+    report: Any = static(default=None)
 
     @property
     def degree(self) -> int:
@@ -142,7 +145,7 @@ class RidgePolynomial(Polynomial):
         gate = self.gate
         if gate is not None:
             gate = None if degree == 0 else replace_fields(gate, series=gate.series[:degree, ...])
-        return replace_fields(self, series=self.series[: degree + 1, ...], gate=gate)
+        return replace_fields(self, series=self.series[: degree + 1, ...], gate=gate, report=None)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
@@ -190,12 +193,6 @@ class RidgePolynomial(Polynomial):
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
         save_polynomial(self, path)
 
-    def to_torch(self) -> Any:
-        """The polynomial as a torch.nn.Module."""
-        from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
-
-        return PolynomialModule(self)
-
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def __mul__(self, factor: float) -> RidgePolynomial:
@@ -204,9 +201,9 @@ class RidgePolynomial(Polynomial):
         readout = None if self.readout is None else self.readout * factor
         bias = None if self.bias is None else self.bias * factor
         if readout is not None:
-            return replace_fields(self, readout=readout, bias=bias, source=Source())
+            return replace_fields(self, readout=readout, bias=bias, source=Source(), report=None)
         gate = None if self.gate is None else replace_fields(self.gate, series=self.gate.series * factor)
-        return replace_fields(self, series=self.series * factor, bias=bias, gate=gate, source=Source())
+        return replace_fields(self, series=self.series * factor, bias=bias, gate=gate, source=Source(), report=None)
 
     __rmul__ = __mul__
 
