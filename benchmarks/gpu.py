@@ -132,7 +132,8 @@ def iteration_share(net: Any, mixture: mp.GaussianMixture, rate: float, kind: st
     start = mp.fit(net, mixture, 1)
     options = {"start": start, "tolerance": 0.0}
     short = min(timed_fit(net, mixture, DEVICE, max_iterations=5, **options)[1] for _ in range(3))
-    poly, long = min((timed_fit(net, mixture, DEVICE, max_iterations=45, **options) for _ in range(3)), key=lambda p: p[1])
+    runs = [timed_fit(net, mixture, DEVICE, max_iterations=45, **options) for _ in range(3)]
+    poly, long = min(runs, key=lambda run: run[1])
     share = operator_share(poly, long - short, 10, rate) * 40 / 45
     return {f"{kind}: ms per iteration": 1e3 * (long - short) / 40, f"{kind}: share of that rate (goal 0.6)": share}
 

@@ -7,12 +7,12 @@ from conftest import assert_close, assert_same_kind, make, to_numpy
 import mlpoly as mp
 from mlpoly.features import eigen
 
-D, H, O = 40, 30, 3
+D, H, OUT = 40, 30, 3
 
 
 def network(rng, kind, build=np.asarray, activation="gelu"):
     W, V = rng.normal(size=(H, D)) / 6, rng.normal(size=(H, D)) / 6
-    b, c, down = rng.normal(size=H), rng.normal(size=H), rng.normal(size=(O, H))
+    b, c, down = rng.normal(size=H), rng.normal(size=H), rng.normal(size=(OUT, H))
     if kind == "mlp":
         return mp.MLP(build(W), build(b), build(down), None, activation)
     return mp.GLU(build(W), build(b), build(V), build(c), build(down), None, activation)
@@ -136,7 +136,7 @@ def test_singular_directions_are_the_svd_of_the_linear_part(rng):
     linear = poly.coefficients().linear
     assert_close(found.values, np.linalg.svd(linear, compute_uv=False))
     assert_close((found.outputs.T * found.values) @ found.vectors, linear)
-    assert_close(found.vectors @ found.vectors.T, np.eye(O))
+    assert_close(found.vectors @ found.vectors.T, np.eye(OUT))
 
 
 def test_ablation_removes_the_span_and_nothing_else(rng):
@@ -157,9 +157,9 @@ def test_linear_map_is_silent_once_its_singular_directions_are_ablated(rng):
     poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 1)
     x = rng.normal(size=(6, D))
     left = mp.ablate(x, mp.singular_directions(poly).vectors)
-    assert_close(poly(left), np.broadcast_to(poly.coefficients().constant, (6, O)), 1e-12)
+    assert_close(poly(left), np.broadcast_to(poly.coefficients().constant, (6, OUT)), 1e-12)
     # Negative control: ablating as many random directions does not silence it.
-    other = poly(mp.ablate(x, rng.normal(size=(O, D))))
+    other = poly(mp.ablate(x, rng.normal(size=(OUT, D))))
     assert np.abs(other - poly.coefficients().constant).max() > 0.01
 
 
@@ -173,11 +173,11 @@ def test_signs_are_fixed(rng):
 POLY = mp.fit(network(np.random.default_rng(0), "mlp"), mp.Gaussian.standard(D), 2)
 ERRORS = [
     ("no output", lambda: mp.eigenfeatures(POLY), ValueError, "either output .* or direction"),
-    ("both", lambda: mp.eigenfeatures(POLY, output=0, direction=np.ones(O)), ValueError, "either output"),
-    ("output out of range", lambda: mp.eigenfeatures(POLY, output=O), ValueError, "output is 3, but .* 3 outputs"),
+    ("both", lambda: mp.eigenfeatures(POLY, output=0, direction=np.ones(OUT)), ValueError, "either output"),
+    ("output out of range", lambda: mp.eigenfeatures(POLY, output=OUT), ValueError, "output is 3, but .* 3 outputs"),
     ("output no integer", lambda: mp.eigenfeatures(POLY, output="a"), TypeError, "output must be an integer"),
     ("direction length", lambda: mp.eigenfeatures(POLY, direction=np.ones(2)), ValueError, "direction has shape"),
-    ("direction NaN", lambda: mp.eigenfeatures(POLY, direction=np.full(O, np.nan)), ValueError, "direction holds"),
+    ("direction NaN", lambda: mp.eigenfeatures(POLY, direction=np.full(OUT, np.nan)), ValueError, "direction holds"),
     ("k too large", lambda: mp.eigenfeatures(POLY, output=0, k=D + 1), ValueError, "k is 41.*lower k"),
     ("k zero", lambda: mp.eigenfeatures(POLY, output=0, k=0), ValueError, "k must be at least 1"),
     ("metric", lambda: mp.eigenfeatures(POLY, output=0, metric="x"), ValueError, "metric must be one of"),

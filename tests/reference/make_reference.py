@@ -28,6 +28,7 @@ Arrays in ``hermite.npz``, for A activations and P points:
 """
 
 import argparse
+import itertools
 import random
 import sys
 import time
@@ -284,12 +285,12 @@ def select_panels(m, s, names):
         For each panel its two ends and the names of the activations that are to be integrated over it.
     """
     ends = breakpoints(m, s)
-    panels = list(zip(ends[:-1], ends[1:]))
+    panels = list(itertools.pairwise(ends))
     with mp.workdps(SCAN_DIGITS):
         sizes = [panel_sizes(m, s, a, b, names) for a, b in panels]
     best = {name: [max(size[name][i] for size in sizes if name in size) for i in (0, 1)] for name in names}
     selected = []
-    for (a, b), size in zip(panels, sizes):
+    for (a, b), size in zip(panels, sizes, strict=False):
         wanted = [name for name in size if any(size[name][i] > best[name][i] - DROP_BITS for i in (0, 1))]
         if wanted and b - a > 1 + mpf(2) ** -100:
             raise RuntimeError(f"the gap from t = {float(a)} to {float(b)} matters for {wanted}")
@@ -321,7 +322,7 @@ def panel_rule(a, b, order):
             row.append((t * row[k] - row[k - 1]) / (k + 1))
         nodes.append(t)
         rows.append(row)
-    return nodes, list(zip(*rows))
+    return nodes, list(zip(*rows, strict=False))
 
 
 def integrate(m, s, names, order=ORDER):
@@ -352,7 +353,7 @@ def integrate(m, s, names, order=ORDER):
         for name in wanted:
             act = ACTIVATIONS[name]
             values = [act(y, e) for y, e in pairs]
-            coefficients[name] = [c + mp.fdot(values, w) for c, w in zip(coefficients[name], weights)]
+            coefficients[name] = [c + mp.fdot(values, w) for c, w in zip(coefficients[name], weights, strict=False)]
             second[name] += mp.fdot([v * v for v in values], weights[0])
     return {name: (coefficients[name], second[name]) for name in names}
 
@@ -427,7 +428,7 @@ def compare(result, other):
     (a, second), (b, other_second) = result, other
     norm = mp.sqrt(other_second)
     largest = max(abs(x) for x in b)
-    difference = max(abs(x - y) for x, y in zip(a, b))
+    difference = max(abs(x - y) for x, y in zip(a, b, strict=False))
     norm_error = abs(mp.sqrt(second) - norm) / norm
     return max(difference / norm, norm_error), max(difference / largest, norm_error)
 
@@ -437,7 +438,7 @@ def check_stored(data, i, p, result):
     coefficients, second = result
     norm = mp.sqrt(second)
     log = mp.log(norm)
-    for stored, exact in zip(data["coefficients"][i, p], coefficients):
+    for stored, exact in zip(data["coefficients"][i, p], coefficients, strict=False):
         tolerance = max(abs(exact) * mpf(1e-15), norm * mpf(1e-40), mpf(5e-324))
         assert abs(mpf(float(stored)) - exact) <= tolerance, (i, p)
     assert abs(mpf(float(data["log_norm"][i, p])) - log) <= mpf(1e-15) * (1 + abs(log)), (i, p)

@@ -146,7 +146,7 @@ def _solve(matrix: Array, right: Array, floor: float) -> Array:
 
 
 def _exhausted(residuals: list[float], level: float) -> bool:
-    """Whether squared residuals are rounding errors, `level`, or so near to these that they have begun to grow again."""
+    """Whether squared residuals are rounding errors, `level`, or so near to these that they grow again."""
     best = min(residuals)
     return residuals[-1] <= 400 * level or (best <= 1e6 * level and residuals[-1] > 10 * best)
 

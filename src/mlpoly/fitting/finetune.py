@@ -177,17 +177,11 @@ def finetune(
     size = as_integer("validation_size", validation_size, 2)
     draw, held_out = draws(data, validation, size, plan.seed, net.dim_in, poly.sample_array)
     bridge = _Bridge(torch, net, poly.sample_array)
+    judge = _Judge(bridge, bridge.samples(held_out), plan.loss)
     with torch.enable_grad():
-        judge = _Judge(bridge, bridge.samples(held_out), plan.loss)
         problem, rates = _problem(bridge, poly, draw, judge, plan)
         run = _Run(None, 0, 0, "steps", [(0, judge.score(bridge.apply(poly, judge.x)))], _rate(problem, plan))
-        start = [p.detach().clone() for p in problem.parameters]
-        for attempt in range(_RETRIES):
-            optimizer = _optimizer(optimizers, problem, [r * run.rate for r in rates], plan)
-            run = _descend(bridge, draw, judge, problem, optimizer, plan, run)
-            if run.reason != "diverged" or plan.learning_rate is not None or attempt == _RETRIES - 1:
-                break
-            run = _retreat(run, problem, start)
+        run = _attempts(bridge, draw, judge, problem, rates, plan, run, optimizers)
     return _answer(poly, data, bridge, judge, problem, run, plan)
 
 
@@ -207,7 +201,7 @@ class _Plan(NamedTuple):
 
 
 def _check(plan: _Plan) -> None:
-    if plan.optimizer not in _RATES:
+    if plan.optimizer not in ("sgd", "adamw"):
         raise ValueError(f"optimizer must be 'sgd' or 'adamw', got {plan.optimizer!r}.")
     if plan.loss not in ("mse", "kl"):
         raise ValueError(f"loss must be 'mse' or 'kl', got {plan.loss!r}.")
@@ -331,11 +325,27 @@ def _rate(problem: Trainable, plan: _Plan) -> float:
     return _RATES[plan.optimizer, problem.separate] if plan.learning_rate is None else plan.learning_rate
 
 
-def _retreat(run: _Run, problem: Trainable, start: list[Tensor]) -> _Run:
-    """Back to the best parameters, with a lower learning rate for the steps that are left."""
-    for p, best in zip(problem.parameters, start if run.best is None else run.best, strict=True):
-        p.data.copy_(best)
-    return run._replace(reason="steps", rate=run.rate / _RETREAT)
+def _attempts(
+    bridge: _Bridge,
+    draw: Draw,
+    judge: _Judge,
+    problem: Trainable,
+    rates: Sequence[float],
+    plan: _Plan,
+    run: _Run,
+    optimizers: Any,
+) -> _Run:
+    """Descend; should the default learning rate diverge, go on from the best so far with a lower one."""
+    start = [p.detach().clone() for p in problem.parameters]
+    for _ in range(_RETRIES):
+        optimizer = _optimizer(optimizers, problem, [unit * run.rate for unit in rates], plan)
+        run = _descend(bridge, draw, judge, problem, optimizer, plan, run._replace(reason="steps"))
+        if run.reason != "diverged" or plan.learning_rate is not None:
+            break
+        for p, best in zip(problem.parameters, start if run.best is None else run.best, strict=True):
+            p.data.copy_(best)
+        run = run._replace(rate=run.rate / _RETREAT)
+    return run
 
 
 def _problem(

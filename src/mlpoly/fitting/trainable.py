@@ -1,7 +1,7 @@
 """Polynomials as parameters of a well-conditioned least-squares problem, for gradient descent (torch).
 
-Each form is rewritten, without changing a value, in coordinates taken from a sample of the inputs: the features that the
-parameters multiply then have mean zero where they can, comparable sizes, and little correlation.
+Each form is rewritten, without changing a value, in coordinates taken from a sample of the inputs: the features that
+the parameters multiply then have mean zero where they can, comparable sizes, and little correlation.
 """
 
 from __future__ import annotations
