@@ -104,7 +104,7 @@ def test_against_a_million_samples(kind, activation, make_inputs, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("make_inputs", [gaussian, mixture_of], ids=["gaussian", "mixture"])
 @pytest.mark.parametrize("kind", [mlp, glu])
-@pytest.mark.parametrize("activation", ["relu", "hardtanh", "gelu", "silu", "tanh"])
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "silu"])
 def test_against_ten_million_samples(kind, activation, make_inputs, rng):
     net = kind(rng, activation, 4, 8, OUT)
     inputs = make_inputs(rng, 4)

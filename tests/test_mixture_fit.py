@@ -34,7 +34,7 @@ def make_net(kind, activation, d, h=6, o=2, scale=1.0, seed=0):
 def make_mixture(d, c=3, rank=None, seed=1):
     """Components that differ in place, shape and weight; with `rank`, of singular covariance."""
     rng = np.random.default_rng(seed)
-    a = rng.standard_normal((c, d, rank or d))
+    a = rng.standard_normal((c, d, d if rank is None else rank))
     covs = a @ a.transpose(0, 2, 1) / d + (0.2 * np.eye(d) if rank is None else 0)
     return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), 0.8 * rng.standard_normal((c, d)), covs)
 

@@ -61,7 +61,7 @@ def _draw(name: str, data: Any, dim: int, like: Array) -> Draw:
             raise ValueError(f"{name} has dimension {data.dim}, but the network takes {dim} inputs.")
         data = data.like(like)
         namespace(polynomial=like, **{name: data.mean})
-        return data.sample  # type: ignore[no-any-return]
+        return data.sample
     if callable(data):
         return lambda n, seed: _checked(f"{name}(n, seed)", data(n, seed), (n, dim))
     data = _checked(name, data, (None, dim))

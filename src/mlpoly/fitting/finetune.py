@@ -22,6 +22,7 @@ from mlpoly.progress import progress
 __all__ = ["FinetuneReport", "finetune"]
 
 _ROWS = 4096  # samples evaluated at a time, and those that scales are taken from
+_SURE = 3.0  # standard errors of a gain: the best of some twenty looks is ahead by one or two through chance alone
 _ITERATIONS = 10  # of the power method: the largest curvature is needed to a few per cent
 # Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
 # about 12 on; a ridge form is a product of readout and series, whose curvature grows on the way.
@@ -47,6 +48,8 @@ class FinetuneReport:
         Why it ended: "steps", "patience", "diverged" or "interrupted".
     history : tuple of (int, float)
         Step, and what was compared: FVU on the held-out samples, or with ``loss="kl"`` the divergence in nats.
+    standard_error : float
+        Of the gain of the best iterate over the start, in the same unit, from the differences sample by sample.
     learning_rate : float
         That was used last, in the units of `finetune`.
     kl_before, kl_after : float or None
@@ -59,6 +62,7 @@ class FinetuneReport:
     best_step: int
     reason: str
     history: tuple[tuple[int, float], ...]
+    standard_error: float
     learning_rate: float
     kl_before: float | None = None
     kl_after: float | None = None
@@ -96,9 +100,11 @@ def finetune(
 ) -> Any:
     """Improve a polynomial on samples of inputs that are no Gaussian, by schedule-free gradient descent.
 
-    It starts at the polynomial given, watches the error on held-out samples, and returns the best iterate: never a
-    polynomial that is worse on them than the start. Needs PyTorch and the package ``schedulefree``, whatever the array
-    library of the polynomial. For a Gaussian mixture, ``fit`` finds the optimum itself.
+    It starts at the polynomial given, watches the error on held-out samples, and returns the best iterate if that is
+    better than the start by more than three standard errors of the difference; otherwise the start. So the result is
+    never worse on the held-out samples, and a start that is optimal is not traded for their noise. Needs PyTorch and
+    the package ``schedulefree``, whatever the array library of the polynomial. For a Gaussian mixture, ``fit`` finds
+    the optimum itself.
 
     Parameters
     ----------
@@ -287,15 +293,27 @@ class _Judge:
 
     def fvu(self, values: Tensor) -> float:
         """Fraction of variance unexplained; infinite where a value is not finite."""
-        return _finite(float((values.double() - self.target).square().mean(0).sum()) / self.variance)
+        return _finite(float(self._squares(values).mean()))
 
     def kl(self, values: Tensor) -> float:
         """Mean divergence of softmax values (n, o) from the softmax of the network, in nats."""
-        return _finite(float(_divergence(self.torch, values.double(), self.target)))
+        return _finite(float(_divergence(self.torch, values.double(), self.target).mean()))
 
     def score(self, values: Tensor) -> float:
         """What is to be made small."""
         return self.kl(values) if self.loss == "kl" else self.fvu(values)
+
+    def gain(self, before: Tensor, after: Tensor) -> tuple[float, float]:
+        """By how much the score falls, and the standard error of that."""
+        if self.loss == "kl":
+            fall = _divergence(self.torch, before.double(), self.target)
+            fall = fall - _divergence(self.torch, after.double(), self.target)
+        else:
+            fall = self._squares(before) - self._squares(after)
+        return float(fall.mean()), float(fall.std()) / math.sqrt(len(fall))
+
+    def _squares(self, values: Tensor) -> Tensor:
+        return (values.double() - self.target).square().sum(1) / self.variance
 
 
 def _finite(value: float) -> float:
@@ -303,8 +321,9 @@ def _finite(value: float) -> float:
 
 
 def _divergence(torch: Any, values: Tensor, target: Tensor) -> Tensor:
+    """KL(softmax target || softmax values) of each sample, (n,)."""
     log_f, log_p = torch.log_softmax(target, -1), torch.log_softmax(values, -1)
-    return (log_f.exp() * (log_f - log_p)).sum(-1).mean()
+    return (log_f.exp() * (log_f - log_p)).sum(-1)
 
 
 # -- descent -----------------------------------------------------------------------------------------------------------
@@ -391,7 +410,7 @@ def _step(bridge: _Bridge, problem: Trainable, optimizer: Any, x: Tensor, judge:
     target = bridge.apply(bridge.net, x)
     values = problem.evaluate(problem.parameters, problem.coordinates(x))
     if judge.loss == "kl":
-        unit, value = 1.0, _divergence(bridge.torch, values, target)
+        unit, value = 1.0, _divergence(bridge.torch, values, target).mean()
     else:
         # Over the spread: gradients are then free of the units of the outputs, as the epsilon of AdamW wants them.
         unit = judge.variance / (2 * judge.spread)
@@ -467,7 +486,7 @@ class _Jacobian:
 
     def transposed(self, u: Tensor) -> Sequence[Tensor]:
         """J'u for u (n, o), one tensor per group."""
-        return self.torch.autograd.grad(self.values, self.parameters, u, retain_graph=True)  # type: ignore[no-any-return]
+        return self.torch.autograd.grad(self.values, self.parameters, u, retain_graph=True)
 
     def forward(self, v: Sequence[Tensor]) -> Tensor:
         """J v: the derivative of J'u, which is linear in u."""
@@ -493,7 +512,7 @@ class _Jacobian:
         for _ in range(_ITERATIONS):
             image = self.transposed(self._noise(self.values).sign())
             squares += [float(a.square().sum()) for a in image]
-        return np.sqrt(squares / (_ITERATIONS * self.values.numel())).tolist()  # type: ignore[no-any-return]
+        return np.sqrt(squares / (_ITERATIONS * self.values.numel())).tolist()
 
     def _noise(self, like: Tensor) -> Tensor:
         return self.torch.tensor(self.rng.standard_normal(tuple(like.shape))).to(like)
@@ -505,22 +524,36 @@ class _Jacobian:
 def _answer(
     poly: Polynomial, data: Any, bridge: _Bridge, judge: _Judge, problem: Trainable, run: _Run, plan: _Plan
 ) -> Any:
-    """The best iterate in the caller's library, if it is better there too, with the report."""
+    """The best iterate, if it is surely better in the caller's library too, else the start, with the report."""
     _warn(run)
     before = bridge.apply(poly, judge.x)
-    made, after, step = poly, before, 0
+    made, after, step, error = poly, before, 0, 0.0
     if run.best is not None:
-        source = replace(poly.source, method=f"{poly.source.method or 'unknown start'}, then fine-tuned", inputs="")  # type: ignore[attr-defined]
-        inputs = data.like(poly.sample_array) if isinstance(data, (Gaussian, GaussianMixture)) else None
-        found = replace_fields(moved(problem.polynomial(run.best), bridge.outward), inputs=inputs, source=source)
+        found = _finished(poly, data, moved(problem.polynomial(run.best), bridge.outward))
         values = bridge.apply(found, judge.x)
-        if judge.score(values) < judge.score(before):  # rounding to the caller's dtype may undo a small gain
+        gain, error = judge.gain(before, values)
+        if gain > _SURE * error:
             made, after, step = found, values, run.best_step
     divergence = (judge.kl(before), judge.kl(after)) if plan.loss == "kl" else (None, None)
     report = FinetuneReport(
-        judge.fvu(before), judge.fvu(after), run.steps, step, run.reason, tuple(run.history), run.rate, *divergence
+        judge.fvu(before),
+        judge.fvu(after),
+        run.steps,
+        step,
+        run.reason,
+        tuple(run.history),
+        _finite(error),
+        run.rate,
+        *divergence,
     )
     return replace_fields(made, report=report)
+
+
+def _finished(poly: Any, data: Any, made: Polynomial) -> Any:
+    """Say what it was trained under and where it comes from."""
+    inputs = data.like(poly.sample_array) if isinstance(data, (Gaussian, GaussianMixture)) else None
+    method = f"{poly.source.method or 'unknown start'}, then fine-tuned"
+    return replace_fields(made, inputs=inputs, source=replace(poly.source, method=method, inputs=""))
 
 
 def _warn(run: _Run) -> None:

@@ -11,7 +11,7 @@ which is MATH 4's operator with constant, linear and quadratic parts in one form
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ __all__ = [
     "gram_operator",
     "matrices_of_dense",
     "matrices_of_ridge",
+    "padded",
     "standard_inverse",
 ]
 
@@ -39,7 +40,7 @@ class GramOperator(NamedTuple):
     weights: Array  # (c,)
     means: Array  # (c, n): v
     seconds: Array  # (c, n, n): M
-    products: Array  # (c, n, n): M once more, in the precision of the large products
+    products: Array  # (c, m, m): M once more for the large products, in their precision, m >= n with zeros
 
     def component(self, index: int, matrices: Array) -> Array:
         """Gram operator of one component on quadratics (o, n, n)."""
@@ -60,16 +61,21 @@ class GramOperator(NamedTuple):
         total = xp.reshape((inner * self.weights) @ flat, (o, n, n))
         at_means = xp.vecdot(matrices @ self.means.T, self.means.T[None, ...], axis=-2)
         total = total - 2 * ((at_means * self.weights)[:, None, :] * self.means.T) @ self.means
-        low = astype(xp.reshape(matrices, (o * n, n)), self.products.dtype)
-        for part in blocks(c, max(1, _NUMBERS // (o * n * n))):
-            total = total + 2 * astype(self._sandwich(low, part, o), total.dtype)
+        m = self.products.shape[-1]
+        rows = xp.reshape(padded(astype(matrices, self.products.dtype), m), (o * m, m))
+        for part in blocks(c, max(1, _NUMBERS // (o * m * m))):
+            total = total + 2 * astype(self._sandwich(rows, part, o)[:, :n, :n], total.dtype)
         # The products above flip the sign of antisymmetric parts: left in by rounding, those would grow without bound.
         return 0.5 * (total + xp.matrix_transpose(total))
 
+    def in_full_precision(self) -> GramOperator:
+        """The same operator with all products in the precision of its moments."""
+        return self._replace(products=_for_products(self.seconds, self.seconds.dtype))
+
     def leading(self, n: int) -> GramOperator:
         """The operator on quadratics of the first n - 1 whitened coordinates alone."""
-        cut = (self.means[:, :n], self.seconds[:, :n, :n], self.products[:, :n, :n])
-        return GramOperator(self.weights, *(a + 0 for a in cut))  # contiguous, for the sake of the products
+        seconds = self.seconds[:, :n, :n] + 0  # contiguous, for the sake of the products
+        return GramOperator(self.weights, self.means[:, :n] + 0, seconds, _for_products(seconds, self.products.dtype))
 
     def _sandwich(self, rows: Array, part: slice, o: int) -> Array:
         """sum_c pi_c M_c H M_c over a chunk of components, in two large products.
@@ -97,8 +103,25 @@ def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = 
         means.append(v)
         seconds.append(_bordered(cov) + v[:, None] * v[None, :])
     second = xp.stack(seconds)
-    products = astype(second, xp.float32) if single else second
+    products = _for_products(second, xp.float32 if single else second.dtype)
     return GramOperator(widen(inputs.weights), xp.stack(means), second, products)
+
+
+def _for_products(seconds: Array, dtype: Any) -> Array:
+    """The matrices in the precision of the products, with sides that are multiples of 8: matrix units want that."""
+    return padded(astype(seconds, dtype), -(-seconds.shape[-1] // 8) * 8)
+
+
+def padded(matrices: Array, n: int) -> Array:
+    """Square matrices (..., m, m) with rows and columns of zeros added up to n."""
+    xp = namespace(matrices=matrices)
+    missing = n - matrices.shape[-1]
+    if missing == 0:
+        return matrices
+    side = xp.broadcast_to(matrices[..., :1] * 0, (*matrices.shape[:-1], missing))
+    wide = xp.concat([matrices, side], axis=-1)
+    below = xp.broadcast_to(wide[..., :1, :] * 0, (*wide.shape[:-2], missing, n))
+    return xp.concat([wide, below], axis=-2)
 
 
 def _bordered(cov: Array) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlpoly.arrays import Array, astype, blocks, cast_like, eye, namespace, on_cpu, scalar, widen
+from mlpoly.arrays import Array, astype, blocks, cast_like, namespace, on_cpu, scalar, widen
 from mlpoly.fitting.blockcg import BlockSolution, block_cg
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.gram import (
@@ -19,6 +19,7 @@ from mlpoly.fitting.gram import (
     gram_operator,
     matrices_of_dense,
     matrices_of_ridge,
+    padded,
     standard_inverse,
 )
 from mlpoly.fitting.preactivations import first_weight
@@ -108,6 +109,7 @@ def fit_mixture_quadratic(
             None if first is None else first[part, ...],
             (tolerance, max_iterations, show_progress),
             whitening,
+            max(_precision(inputs.means), _precision(operator.products)),
         )
         answer.append(matrices)
         reports.append(report)
@@ -153,6 +155,7 @@ def _solve_outputs(
     start: Array | None,
     limits: tuple[float, int, bool],
     whitening: Whitening,
+    rounding: float,
 ) -> tuple[Array, SolveReport]:
     tolerance, max_iterations, show = limits
     with progress("mixture fit", max_iterations, show) as update:
@@ -167,14 +170,14 @@ def _solve_outputs(
                 share,
                 max_iterations,
                 lambda k, value: update(k, f"{right.shape[-1] - 1} directions, misfit {value:.4g}"),
-                float(namespace(m=op.products).finfo(op.products.dtype).eps),
+                rounding,
             )
 
         if start is None:
             start = _cascade(operator, b, solve)
         found = solve(operator, b, start, tolerance)
     x = _symmetric(found.x)
-    exact = operator._replace(products=operator.seconds)  # the certificate is never computed in float32
+    exact = operator.in_full_precision()  # the certificate is never computed in float32
     image = exact.apply(x)
     report = SolveReport(
         "block conjugate gradients",
@@ -203,15 +206,14 @@ def _cascade(
     sizes = [m for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
     x: Array | None = None
     for m in sizes:
-        first = None if x is None else _padded(x, m)
+        first = None if x is None else padded(x, m)
         x = _symmetric(solve(operator.leading(m), b[:, :m, :m] + 0, first, _COARSE_TOLERANCE).x)
-    return None if x is None else _padded(x, n)
+    return None if x is None else padded(x, n)
 
 
-def _padded(matrices: Array, n: int) -> Array:
-    """Rows and columns of zeros for the directions that are new."""
-    frame = eye(n, matrices)[:, : matrices.shape[-1]]
-    return frame @ matrices @ frame.T
+def _precision(a: Array) -> float:
+    """Relative rounding error of the numbers in an array. Inputs in float32 are known no better, whatever follows."""
+    return float(namespace(a=a).finfo(a.dtype).eps)
 
 
 def _symmetric(matrices: Array) -> Array:

@@ -119,7 +119,7 @@ def _dense(poly: DensePolynomial, sample: Tensor, batch_size: int) -> Trainable:
         quadratic = None if made.quadratic is None else T @ made.quadratic @ T
         if quadratic is not None:
             quadratic = 0.5 * (quadratic + quadratic.mT)
-        return replace_fields(made, linear=linear, quadratic=quadratic)  # type: ignore[no-any-return]
+        return replace_fields(made, linear=linear, quadratic=quadratic)
 
     return Trainable(
         tuple(p.to(dtype) for p in start),
@@ -213,9 +213,7 @@ def _rebuilt(p: RidgePolynomial, scales: _Scales, at: dict[str, Tensor]) -> Ridg
         if p.readout is not None:
             series = namespace(series=series).concat([p.series[:1], series])
     gate = None if p.gate is None else replace_fields(p.gate, series=at["gate"] / scales.gated)
-    return replace_fields(  # type: ignore[no-any-return]
-        p, series=series, readout=at.get("readout"), bias=at.get("bias"), gate=gate
-    )
+    return replace_fields(p, series=series, readout=at.get("readout"), bias=at.get("bias"), gate=gate)
 
 
 def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
@@ -245,7 +243,7 @@ def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     if p.readout is None and p.bias is not None:
         series = namespace(series=series).concat([series[:1] + p.bias, series[1:]])
     bias = None if p.readout is None else p.bias
-    return replace_fields(made, series=series, gate=gate, bias=bias)  # type: ignore[no-any-return]
+    return replace_fields(made, series=series, gate=gate, bias=bias)
 
 
 def _projected(values: Tensor, nodes: np.ndarray, weights: np.ndarray, rows: int) -> Tensor:
@@ -263,9 +261,7 @@ def _balanced(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     series = namespace(series=p.series).concat([p.series[:1] - mean, p.series[1:]]) / size
     gate = None if p.gate is None else replace_fields(p.gate, series=p.gate.series / size)
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
-    return replace_fields(  # type: ignore[no-any-return]
-        p, series=series, gate=gate, readout=p.readout * size, bias=bias
-    )
+    return replace_fields(p, series=series, gate=gate, readout=p.readout * size, bias=bias)
 
 
 def _spread(p: RidgePolynomial, sample: Tensor) -> Tensor:

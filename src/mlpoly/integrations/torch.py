@@ -250,7 +250,7 @@ class PolynomialModule(nn.Module):
     @property
     def source(self) -> Source:
         """Where the polynomial comes from."""
-        return self._rest.source  # type: ignore[no-any-return]
+        return self._rest.source
 
     @property
     def dtype(self) -> torch.dtype:
