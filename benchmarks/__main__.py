@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-CPU = ("gaussian_fit", "mixture")
+CPU = ("gaussian_fit", "mixture", "measures")
 GPU = ("gpu",)
 
 

@@ -224,8 +224,9 @@ def test_bad_input(rng):
         fvu(net, poly, mp.Gaussian.standard(3))
     with pytest.raises(TypeError, match="inputs must be a Gaussian"):
         fvu(net, poly, np.zeros((5, 4)))
-    with pytest.raises(ValueError, match="either inputs"):
-        fvu(net, poly)
+    with pytest.raises(ValueError, match="give inputs"):
+        fvu(net, poly - poly)
+    assert fvu(net, poly).total == fvu(net, poly, inputs).total  # by default, what it was fitted under
     with pytest.raises(TypeError, match="net must be"):
         fvu(poly, poly, inputs)
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from conftest import Backend, assert_close, assert_same_kind, make, to_numpy
+from conftest import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.fitting import mixture as solver
@@ -124,7 +124,8 @@ def test_matrix_free_equals_dense_normal_equations(kind, case):
     for k in range(3):
         assert_close(free.coefficients().tensor(k), dense.coefficients().tensor(k), 1e-9)
     assert_close(free(points(d)), dense(points(d)), 1e-9)
-    assert_close(free.report.misfit, dense.report.misfit, 1e-9 if dense.report.misfit > 1e-6 else 1e9)
+    size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
+    assert abs(free.report.misfit - dense.report.misfit) <= 1e-11 * size
     assert free.report.gradient <= 1e-12
 
 
@@ -148,7 +149,8 @@ def test_closed_form_equals_dense_normal_equations(kind, rank, degree):
     poly, dense = mp.fit(net, mix, degree), fit_mixture_chaos(net, mix, degree)
     assert poly.degree == degree and poly.report.method == "closed form"
     assert_close(poly(points(6)), dense(points(6)), 1e-12)
-    assert_close(poly.report.misfit, dense.report.misfit, 1e-12)
+    size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
+    assert abs(poly.report.misfit - dense.report.misfit) <= 1e-12 * size
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
@@ -506,6 +508,29 @@ def test_an_interrupt_keeps_the_iterate(monkeypatch):
     assert_close(poly(points(30)), same(points(30)), 1e-13)
 
 
+def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
+    """Large problems are first solved in few directions: stopping there must not start the next stage."""
+    calls = []
+
+    @contextmanager
+    def impatient(title, total, show=True):
+        def update(done, note):
+            calls.append(note)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+
+        yield update
+
+    monkeypatch.setattr(solver, "_COARSEST", 4)
+    whole = mp.fit(*hard_case(), 2)
+    assert_close(whole.report.misfit, converged().report.misfit, 5e-3)
+    monkeypatch.setattr(solver, "progress", impatient)
+    with pytest.warns(UserWarning, match="interrupted"):
+        poly = mp.fit(*hard_case(), 2)
+    assert len(calls) == 2 and not poly.report.converged
+    assert poly.report.gradient < 0.9  # of that at zero: the two iterations are not lost
+
+
 def test_other_exceptions_pass(monkeypatch):
     @contextmanager
     def broken(title, total, show=True):
@@ -592,14 +617,15 @@ def test_iterating_past_convergence_is_harmless(activation):
     assert abs(poly.report.misfit) <= 1e-9
 
 
-@pytest.mark.parametrize("activation", ["relu", "square"])
-def test_large_products_in_single_precision_keep_the_tolerance(activation):
-    """From 64 inputs the default tolerance lets large products run in float32: not seen in the answer."""
-    net, mix = make_net("MLP", activation, 80, h=60, o=4), make_mixture(80, c=4, rank=40)
+@pytest.mark.parametrize(("activation", "rank"), [("relu", None), ("square", None), ("relu", 30)])
+def test_large_products_in_single_precision_are_not_seen(activation, rank):
+    """From 64 inputs the default tolerance lets large products run in float32; where that is too coarse they do not."""
+    net, mix = make_net("MLP", activation, 72, h=50, o=4), make_mixture(72, c=3, rank=rank)
     quick, best = mp.fit(net, mix, 2), exactly(net, mix, 2)
-    size = np.sum(np.mean(net(mix.sample(2000)) ** 2, axis=0))
-    assert quick.report.converged and quick.report.gradient < 1e-2
-    assert quick.report.misfit - best.report.misfit <= 5e-3 * best.report.misfit + 1e-6 * size
+    assert quick.report.converged
+    size = np.sum(np.mean(net(mix.sample(1000)) ** 2, axis=0))
+    assert abs(quick.report.misfit - best.report.misfit) <= 5e-3 * best.report.misfit + 1e-11 * size
+    assert len(quick.report.history) == quick.report.iterations
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -618,19 +644,27 @@ def in_library(net, mix, backend):
     return type(net)(**weights, activation=net.activation), mp.GaussianMixture(*parts)
 
 
-@pytest.mark.parametrize("degree", range(4))
-@kinds
-def test_every_library_gives_the_same_numbers(kind, degree, backend):
-    net, mix = make_net(kind, "relu", 4), make_mixture(4)
+EAGER = [(b, case) for b in (NUMPY32, TORCH64, TORCH32) for case in (("MLP", 1), ("GLU", 2), ("GLU", 3))]
+COMPILED = [(JAX64, ("GLU", 2)), (JAX32, ("MLP", 2)), (JAX64, ("MLP", 3))]  # each new shape costs seconds
+cases = pytest.mark.parametrize(("backend", "case"), EAGER + COMPILED, ids=lambda v: getattr(v, "name", str(v)))
+
+
+@cases
+def test_every_library_gives_the_same_numbers(case, backend):
+    with backend.active():
+        _compare_with_numpy(*case, backend)
+
+
+def _compare_with_numpy(kind, degree, backend):
+    net, mix = make_net(kind, "relu", 3), make_mixture(3)
     own_net, own_mix = in_library(net, mix, backend)
-    x = make(points(4), backend)
+    x = make(points(3), backend)
     poly, twin = mp.fit(own_net, own_mix, degree), mp.fit(net, mix, degree)
     # roundings are amplified by the Gram matrix: its condition number is about 100
     tolerance = 1e-11 if backend.dtype == "float64" else 1e-4
     for got, want in [
-        (poly(x), twin(points(4))),
-        (poly.gradient(x), twin.gradient(points(4))),
-        (poly.coefficients().constant, twin.coefficients().constant),
+        (poly(x), twin(points(3))),
+        (poly.gradient(x), twin.gradient(points(3))),
         (poly.coefficients().linear, twin.coefficients().linear),
     ]:
         assert_same_kind(got, x)
@@ -638,32 +672,30 @@ def test_every_library_gives_the_same_numbers(kind, degree, backend):
     assert_close(poly.report.misfit, twin.report.misfit, tolerance)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.parametrize(("degree", "rank"), [(1, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32, JAX32], ids=lambda b: b.name)
 def test_singular_components_in_every_library(degree, rank, backend):
-    net, mix = make_net("MLP", "relu", 4), make_mixture(4, rank=rank)
+    """Covariances rounded to float32 are not quite positive: that must not be taken for curvature."""
+    net, mix = make_net("MLP", "relu", 3), make_mixture(3, rank=rank)
     own_net, own_mix = in_library(net, mix, backend)
     x = np.concatenate([mix.means, mix.means + mix.covs[:, 0, :]])
-    want = mp.fit(net, mix, degree)(x)
-    assert_close(mp.fit(own_net, own_mix, degree)(make(x, backend)), want, 1e-9 if backend.dtype == "float64" else 2e-4)
+    got = mp.fit(own_net, own_mix, degree)(make(x, backend))
+    assert_close(got, mp.fit(net, mix, degree)(x), 1e-9 if backend.dtype == "float64" else 2e-4)
 
 
 @pytest.mark.parametrize("method", ["exact", "neuronwise"])
 @pytest.mark.parametrize("degree", range(4))
-@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_the_network_decides_the_dtype(library, degree, method):
     """A mixture in double precision, as statistics usually are, does not widen the result."""
     narrow, wide = Backend(library, "float32"), Backend(library, "float64")
-    with wide.active():
-        net, _ = in_library(make_net("MLP", "relu", 3), make_mixture(3), narrow)
-        _, mix = in_library(make_net("MLP", "relu", 3), make_mixture(3), wide)
-        poly = mp.fit(net, mix, degree, method=method)
-        x = make(points(3), narrow)
-        assert_same_kind(poly(x), net.W1)
-        assert_same_kind(poly.sample_array, net.W1)
-        assert_close(
-            poly(x), mp.fit(make_net("MLP", "relu", 3), make_mixture(3), degree, method=method)(points(3)), 1e-5
-        )
+    net, mix = make_net("MLP", "relu", 3), make_mixture(3)
+    own, _ = in_library(net, mix, narrow)
+    poly = mp.fit(own, in_library(net, mix, wide)[1], degree, method=method)
+    x = make(points(3), narrow)
+    assert_same_kind(poly(x), own.W1)
+    assert_same_kind(poly.sample_array, own.W1)
+    assert_close(poly(x), mp.fit(net, mix, degree, method=method)(points(3)), 1e-5)
 
 
 def test_arguments_are_not_changed():

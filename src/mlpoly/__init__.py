@@ -12,7 +12,7 @@ from mlpoly.fitting import fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
 from mlpoly.integrations import from_torch
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures import fvu
+from mlpoly.measures import accuracy, agreement, degree_spectrum, fvu, kl, second_moment
 from mlpoly.paper import isserlis, master_theorem, raw_moments
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, RidgePolynomial, load
 
@@ -31,16 +31,21 @@ __all__ = [
     "UnknownActivationError",
     "__version__",
     "ablate",
+    "accuracy",
     "activations",
+    "agreement",
+    "degree_spectrum",
     "eigenfeatures",
     "fit",
     "from_torch",
     "fvu",
     "hermite_coefficients",
     "isserlis",
+    "kl",
     "load",
     "master_theorem",
     "raw_moments",
     "register_activation",
+    "second_moment",
     "singular_directions",
 ]

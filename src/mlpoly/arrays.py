@@ -30,6 +30,7 @@ __all__ = [
     "constant_index",
     "device",
     "erf",
+    "erfc",
     "eye",
     "from_numpy",
     "library",
@@ -320,6 +321,19 @@ def erf(a: Array) -> Array:
     import scipy.special
 
     return scipy.special.erf(a)
+
+
+def erfc(a: Array) -> Array:
+    """Complementary error function, elementwise."""
+    if _is_torch(a):
+        return sys.modules["torch"].special.erfc(a)
+    if compat.is_jax_array(a):
+        import jax.scipy.special
+
+        return jax.scipy.special.erfc(a)
+    import scipy.special
+
+    return scipy.special.erfc(a)
 
 
 def relu(a: Array) -> Array:

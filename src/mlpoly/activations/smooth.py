@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, erf, namespace
+from mlpoly.arrays import Array, erf, erfc, namespace
 from mlpoly.special import hermite, normal_cdf, normal_pdf
 
 __all__ = ["COS", "ERF", "GAUSSIAN", "GELU", "SIN"]
 
 
 def _gelu(y: Array) -> Array:
-    return 0.5 * y * (1 + erf(y * math.sqrt(0.5)))
+    return 0.5 * y * erfc(y * -math.sqrt(0.5))  # 1 + erf would lose all digits in the lower tail
 
 
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:

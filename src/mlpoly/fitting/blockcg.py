@@ -17,12 +17,17 @@ _NOISE = 20  # roundings that add up in one product
 
 
 class BlockSolution(NamedTuple):
-    """Iterate, misfit after each iteration, estimate of the relative gain left, and whether that met the tolerance."""
+    """Iterate, misfit after each iteration, estimate of the relative gain left, and whether that met the tolerance.
+
+    `exhausted` tells that rounding ended all progress first, `interrupted` that the user did.
+    """
 
     x: Array
     history: list[float]
     gain_left: float
     converged: bool
+    exhausted: bool
+    interrupted: bool
 
 
 def block_cg(
@@ -67,15 +72,15 @@ def block_cg(
         r = r - image
         fresh = flat_precondition(r)
     residuals, scale = [_dot(r, fresh)], 0.0
-    converged = _exhausted(residuals, level)
-    gain, direction = 0.0 if converged else 1.0, fresh
+    exhausted = converged = _exhausted(residuals, level)
+    gain, direction, interrupted = 0.0 if converged else 1.0, fresh, False
     try:
         for k in range(max_iterations):
             if converged:
                 break
             direction = _orthonormal(direction)
             if direction.shape[0] == 0:
-                converged, gain = True, 0.0
+                converged, exhausted, gain = True, True, 0.0
                 break
             image = flat_apply(direction)
             curvature = direction @ image.T
@@ -90,13 +95,14 @@ def block_cg(
             fresh = flat_precondition(r)
             residuals.append(_dot(r, fresh))
             gain = _gain_left(decreases, max(value, floor, 1e-300))
-            if _exhausted(residuals, level):
-                gain = 0.0
+            exhausted = gain > tolerance and _exhausted(residuals, level)
+            gain = 0.0 if exhausted else gain
             converged = gain <= tolerance
             direction = fresh - _solve(curvature, image @ fresh.T, _NOISE * rounding * scale).T @ direction
     except KeyboardInterrupt:
+        interrupted = True
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)
-    return BlockSolution(rows.shaped(x), history, gain, converged)
+    return BlockSolution(rows.shaped(x), history, gain, converged, exhausted, interrupted)
 
 
 class _Rows:

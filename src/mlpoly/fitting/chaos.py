@@ -114,7 +114,7 @@ def _coordinates(g: Gaussian, whitening: Whitening) -> tuple[Array, Array]:
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T))
     spectrum = to_numpy(values)
     # The covariance itself is known only to the precision of the caller's dtype.
-    floor = 10 * float(xp.finfo(g.mean.dtype).eps) * len(spectrum) * float(spectrum.max(initial=0.0))
+    floor = 50 * float(xp.finfo(g.mean.dtype).eps) * len(spectrum) * float(spectrum.max(initial=0.0))
     keep = np.flatnonzero(spectrum > floor)
     return place, take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep))
 

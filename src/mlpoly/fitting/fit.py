@@ -115,6 +115,7 @@ def _check_solver(net: MLP | GLU, start: Any, tolerance: Any) -> None:
             f"start maps {start.dim_in} -> {start.dim_out}, but the network {net.dim_in} -> {net.dim_out}; "
             f"they must have the same inputs and outputs."
         )
+    namespace(net=first_weight(net), start=start.sample_array)
 
 
 def _check_net(net: Any) -> None:

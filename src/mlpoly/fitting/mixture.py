@@ -68,7 +68,8 @@ def _output_moments(
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.matrix)
-        slopes = widen(best.gradient(g.mean)) @ whitening.back  # optimal linear map of the component, (o, r)
+        anywhere = cast_like(g.mean, best.directions)
+        slopes = widen(best.gradient(anywhere)) @ whitening.back  # optimal linear map of the component, (o, r)
         firsts.append(widen(best(g.mean)))
         crosses.append(cov @ slopes.T)
         spreads.append(_total(crosses[-1] * slopes.T))
@@ -109,7 +110,7 @@ def fit_mixture_quadratic(
             None if first is None else first[part, ...],
             (tolerance, max_iterations, show_progress),
             whitening,
-            max(_precision(inputs.means), _precision(operator.products)),
+            _precision(inputs.means),
         )
         answer.append(matrices)
         reports.append(report)
@@ -155,29 +156,36 @@ def _solve_outputs(
     start: Array | None,
     limits: tuple[float, int, bool],
     whitening: Whitening,
-    rounding: float,
+    precision: float,
 ) -> tuple[Array, SolveReport]:
     tolerance, max_iterations, show = limits
+    interrupted = False
     with progress("mixture fit", max_iterations, show) as update:
 
         def solve(op: GramOperator, right: Array, first: Array | None, share: float) -> BlockSolution:
-            return block_cg(
+            nonlocal interrupted
+            found = block_cg(
                 op.apply,
                 standard_inverse,
                 right,
                 first,
                 misfit,
                 share,
-                max_iterations,
+                0 if interrupted else max_iterations,
                 lambda k, value: update(k, f"{right.shape[-1] - 1} directions, misfit {value:.4g}"),
-                rounding,
+                max(precision, _precision(op.products)),
             )
+            interrupted = interrupted or found.interrupted
+            return found
 
         if start is None:
             start = _cascade(operator, b, solve)
         found = solve(operator, b, start, tolerance)
+        exact = operator.in_full_precision()  # the certificate is never computed in float32
+        if found.exhausted and _precision(operator.products) > _precision(b):
+            more = solve(exact, b, _symmetric(found.x), tolerance)
+            found = more._replace(history=found.history + more.history)
     x = _symmetric(found.x)
-    exact = operator.in_full_precision()  # the certificate is never computed in float32
     image = exact.apply(x)
     report = SolveReport(
         "block conjugate gradients",

@@ -214,9 +214,9 @@ _GATE_FIELDS = ("directions", "shifts", "slopes", "series")
 class PolynomialModule(nn.Module):
     """A polynomial as a module: drop-in for the network that it was fitted to.
 
-    The arrays are buffers, named like the fields of the polynomial (those of a gate ``gate_...``): the module moves with
-    ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its numbers, so
-    that training the network goes on without touching it.
+    The arrays are buffers, named like the fields of the polynomial (those of a gate ``gate_...``): the module moves
+    with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its numbers,
+    so that training the network goes on without touching it.
 
     Parameters
     ----------

@@ -91,9 +91,9 @@ def fvu(
         On data any polynomial. In closed form a `RidgePolynomial` or a `DensePolynomial`, of any origin: it need not
         be optimal, nor fitted under these inputs.
     inputs : Gaussian or GaussianMixture, optional
-        Closed form under a distribution, without a sample (MATH 5).
+        Closed form under a distribution, without a sample (MATH 5). By default what the polynomial was fitted under.
     samples : array (n, d), optional
-        The same on data, with the population variance and a standard error. Give this or `inputs`.
+        The same on data, with the population variance and a standard error, instead of `inputs`.
 
     Returns
     -------
@@ -110,17 +110,23 @@ def fvu(
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "relu")
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
-    >>> round(float(mp.fvu(net, poly, mp.Gaussian.standard(2)).total), 4)
+    >>> round(float(mp.fvu(net, poly).total), 4)
     0.0331
     >>> x = np.random.default_rng(0).standard_normal((1000, 2))
     >>> bool(mp.fvu(net, poly, samples=x).total < 0.1)
     True
     """
     check_functions(net, poly)
-    if (inputs is None) == (samples is None):
+    if inputs is not None and samples is not None:
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
     if samples is not None:
         return _sampled(net, poly, samples)
+    inputs = poly.inputs if inputs is None else inputs
+    if inputs is None:
+        raise ValueError(
+            "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, read from a file or "
+            "made by arithmetic, does not know what it was fitted under."
+        )
     return _closed_form(net, poly, inputs)
 
 

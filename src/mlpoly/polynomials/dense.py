@@ -81,13 +81,10 @@ class DensePolynomial(Polynomial):
     def truncate(self, degree: int) -> DensePolynomial:
         """Drop the terms above `degree` around the centre. Under a mixture this is NOT the optimum of that degree."""
         degree = as_integer("degree", degree, 0)
-        return replace_fields(
-            self,
-            linear=self.linear if degree >= 1 else None,
-            quadratic=self.quadratic if degree >= 2 else None,
-            report=None,
-            source=Source(self.source.activation) if degree < self.degree else self.source,
-        )
+        if degree >= self.degree:
+            return self
+        linear = self.linear if degree >= 1 else None
+        return replace_fields(self, linear=linear, quadratic=None, report=None, source=Source(self.source.activation))
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
@@ -97,11 +94,14 @@ class DensePolynomial(Polynomial):
         total = zero if self.linear is None else zero + self.linear
         if self.quadratic is None:
             return total
-        return total + 2 * xp.stack([u @ self.quadratic[i, ...] for i in range(self.dim_out)], axis=-2)
+        bends = [u @ promote(u, self.quadratic[i, ...])[1] for i in range(self.dim_out)]
+        return total + 2 * xp.stack(bends, axis=-2)
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (o, d, d): the same at every point x (d,)."""
-        check_points(x, self.center, self.dim_in)
+        x = check_points(x, self.center, self.dim_in)
+        if len(x.shape) != 1:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected ({self.dim_in},): the Hessian is taken at one point.")
         return self.tensor(2) * 2
 
     def tensor(self, k: int) -> Array:
@@ -140,15 +140,19 @@ class DensePolynomial(Polynomial):
         """Sum with any polynomial of degree up to 2 on the same inputs and outputs."""
         if not isinstance(other, Polynomial):
             return NotImplemented
-        other = to_dense(other, self.center)
+        namespace(left=self.center, right=other.sample_array)
         if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
-            raise ValueError("polynomials differ in inputs or outputs; a sum needs the same.")
+            raise ValueError(
+                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
+                f"a sum needs the same inputs and outputs."
+            )
+        other = to_dense(other, self.center)
         pairs = ((self.linear, other.linear), (self.quadratic, other.quadratic))
         linear, quadratic = (a if b is None else b if a is None else a + b for a, b in pairs)
         return DensePolynomial(self.center, self.constant + other.constant, linear, quadratic)
 
     def __sub__(self, other: Polynomial) -> DensePolynomial:
-        return self + (-to_dense(other, self.center)) if isinstance(other, Polynomial) else NotImplemented
+        return self + -1.0 * (0 * self + other) if isinstance(other, Polynomial) else NotImplemented
 
     __radd__ = __add__
 

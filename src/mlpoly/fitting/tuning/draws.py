@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, take_rows
+from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, on, take_rows
 from mlpoly.inputs import Gaussian, GaussianMixture
 
 __all__ = ["CALIBRATION", "TRAINING", "VALIDATION", "Draw", "draws", "stream_seed"]
@@ -18,7 +18,9 @@ TRAINING, VALIDATION, CALIBRATION = 0, 1, 2  # streams of seeds, so that held-ou
 _HELD_OUT = 5  # one row of data in five, at most, is held out
 
 
-def draws(data: Any, validation: Any, size: int, seed: int, dim: int, like: Array) -> tuple[Draw, Array]:
+def draws(
+    data: Any, validation: Any, size: int, seed: int, dim: int, like: Array, place: Array | None = None
+) -> tuple[Draw, Array]:
     """A function that draws batches to train on, and held-out samples.
 
     Parameters
@@ -29,14 +31,17 @@ def draws(data: Any, validation: Any, size: int, seed: int, dim: int, like: Arra
         Held-out samples to draw; a `validation` array is used whole.
     like : array
         Tells the array library that a distribution must have.
+    place : array, optional
+        Where samples of a distribution are wanted: they are drawn there, in its library and on its device.
     """
+    spot = like if place is None else place
     held_out = stream_seed(seed, VALIDATION, 0)
     if validation is not None:
         if _is_data(validation):
-            return _draw("data", data, dim, like), _checked("validation", validation, (None, dim))
-        return _draw("data", data, dim, like), _draw("validation", validation, dim, like)(size, held_out)
+            return _draw("data", data, dim, like, spot), _checked("validation", validation, (None, dim))
+        return _draw("data", data, dim, like, spot), _draw("validation", validation, dim, like, spot)(size, held_out)
     if not _is_data(data):
-        draw = _draw("data", data, dim, like)
+        draw = _draw("data", data, dim, like, spot)
         return draw, draw(size, held_out)
     data = _checked("data", data, (None, dim))
     count = min(size, data.shape[0] // _HELD_OUT)
@@ -55,17 +60,24 @@ def _is_data(value: Any) -> bool:
     return not isinstance(value, (Gaussian, GaussianMixture)) and not callable(value)
 
 
-def _draw(name: str, data: Any, dim: int, like: Array) -> Draw:
+def _draw(name: str, data: Any, dim: int, like: Array, place: Array) -> Draw:
     if isinstance(data, (Gaussian, GaussianMixture)):
         if data.dim != dim:
             raise ValueError(f"{name} has dimension {data.dim}, but the network takes {dim} inputs.")
         data = data.like(like)
         namespace(polynomial=like, **{name: data.mean})
-        return data.sample
+        data = _at(data, place)
+        return lambda n, seed: _checked(f"a sample of {name}", data.sample(n, seed), (n, dim))
     if callable(data):
         return lambda n, seed: _checked(f"{name}(n, seed)", data(n, seed), (n, dim))
     data = _checked(name, data, (None, dim))
     return _rows(data, np.arange(data.shape[0]))
+
+
+def _at(data: Gaussian | GaussianMixture, place: Array) -> Gaussian | GaussianMixture:
+    if isinstance(data, Gaussian):
+        return data.to(place)
+    return GaussianMixture.of(on(data.weights, place), [g.to(place) for g in data.components])
 
 
 def _rows(data: Array, rows: np.ndarray) -> Draw:

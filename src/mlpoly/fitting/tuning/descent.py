@@ -1,0 +1,165 @@
+"""Schedule-free descent that keeps the best iterate."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units, spread_units
+from mlpoly.fitting.tuning.draws import CALIBRATION, TRAINING, Draw, stream_seed
+from mlpoly.fitting.tuning.judge import Bridge, Judge, divergence
+from mlpoly.fitting.tuning.trainable import Tensor, moved, trainable
+from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.progress import progress
+
+__all__ = ["Descent", "Plan", "Run"]
+
+_CALIBRATION = 4096  # samples that scales are taken from, at least
+# Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
+# about 12 on; a ridge form is a product of readout and series, whose curvature grows on the way.
+_RATES = {("sgd", True): 5.0, ("sgd", False): 2.0, ("adamw", True): 0.1, ("adamw", False): 0.1}
+_WARMUP = 20  # one step in so many raises the learning rate from zero
+_HOPELESS = 100.0  # an error of so many times the start's, or the variance, is taken for divergence
+_ATTEMPTS, _RETREAT = 6, 4.0  # a default learning rate that diverges is divided by four, and tried again
+
+
+class Plan(NamedTuple):
+    """What was asked for; see `finetune`."""
+
+    steps: int
+    batch_size: int
+    optimizer: str
+    learning_rate: float | None
+    momentum: float
+    loss: str
+    evaluate_every: int
+    patience: int | None
+    seed: int
+    show: bool
+
+
+class Run(NamedTuple):
+    """The best parameters (None: the start) and how they were found; see `FinetuneReport`."""
+
+    best: list[Tensor] | None
+    best_step: int
+    steps: int
+    reason: str
+    history: list[tuple[int, float]]
+    rate: float
+
+
+class Descent:
+    """A polynomial on its way down.
+
+    Parameters
+    ----------
+    optimizers : module
+        The package schedulefree.
+    """
+
+    def __init__(self, bridge: Bridge, poly: Polynomial, draw: Draw, judge: Judge, plan: Plan, optimizers: Any) -> None:
+        self.bridge, self.judge, self.plan = bridge, judge, plan
+        self.draw, self.optimizers = draw, optimizers
+        # The covariance of a dense form needs some samples per dimension; a ridge form needs variances alone.
+        rows = _CALIBRATION if isinstance(poly, RidgePolynomial) else max(_CALIBRATION, 4 * poly.dim_in)
+        sample = self._batch(max(rows, plan.batch_size), CALIBRATION, 0)
+        with bridge.torch.no_grad():
+            self.problem = trainable(moved(poly, bridge.inward), sample.double(), plan.batch_size)
+        for p in self.problem.parameters:
+            p.requires_grad_()
+        self.units = self._units(sample[: plan.batch_size])
+        default = _RATES[plan.optimizer, self.problem.separate]
+        self.rate = default if plan.learning_rate is None else plan.learning_rate
+        self.start = judge.score(bridge.apply(poly, judge.x))
+
+    def run(self) -> Run:
+        """Descend; should the default learning rate diverge, go on from the best so far with a lower one."""
+        start = [p.detach().clone() for p in self.problem.parameters]
+        run = Run(None, 0, 0, "steps", [(0, self.start)], self.rate)
+        for _ in range(_ATTEMPTS):
+            run = self._attempt(run._replace(reason="steps"))
+            if run.reason != "diverged" or self.plan.learning_rate is not None:
+                break
+            for p, best in zip(self.problem.parameters, start if run.best is None else run.best, strict=True):
+                p.data.copy_(best)
+            run = run._replace(rate=run.rate / _RETREAT)
+        return run
+
+    def _attempt(self, run: Run) -> Run:
+        """Take the steps that are left; an interrupt keeps the best so far."""
+        plan, optimizer = self.plan, self._optimizer(run.rate)
+        hopeless = _HOPELESS * max(self.start, 1.0)
+        try:
+            with progress("fine-tuning", plan.steps, plan.show) as update:
+                for step in range(run.steps + 1, plan.steps + 1):
+                    error = self._step(optimizer, self._batch(plan.batch_size, TRAINING, step))
+                    run = run._replace(steps=step)
+                    if not error < hopeless:
+                        return self._look(run, optimizer)._replace(reason="diverged")
+                    if step % plan.evaluate_every == 0 or step == plan.steps:
+                        run = self._look(run, optimizer)
+                        if plan.patience is not None and _waiting(run) >= plan.patience and step < plan.steps:
+                            return run._replace(reason="patience")
+                    update(step, f"{'KL' if plan.loss == 'kl' else 'FVU'} {run.history[-1][1]:.4g}")
+        except KeyboardInterrupt:
+            return run._replace(reason="interrupted")
+        return run
+
+    def _batch(self, size: int, stream: int, step: int) -> Tensor:
+        return self.bridge.samples(self.draw(size, stream_seed(self.plan.seed, stream, step)))
+
+    def _step(self, optimizer: Any, x: Tensor) -> float:
+        """One step on a batch, and the error there, as a fraction of the variance or in nats."""
+        target = self.bridge.apply(self.bridge.net, x)
+        values = self._values(x)
+        if self.plan.loss == "kl":
+            unit, loss = 1.0, divergence(self.bridge.torch, values, target).mean()
+        else:
+            # Over the spread: gradients are then free of the units of the outputs, as the epsilon of AdamW wants them.
+            unit = self.judge.variance / (2 * self.judge.spread)
+            loss = (values - target).square().sum(1).mean() / (2 * self.judge.spread)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach()) / unit
+
+    def _values(self, x: Tensor) -> Tensor:
+        return self.problem.evaluate(self.problem.parameters, self.problem.coordinates(x))
+
+    def _look(self, run: Run, optimizer: Any) -> Run:
+        """Judge the averaged iterate, and keep it if it is the best."""
+        optimizer.eval()  # schedule-free optimisers keep the average apart from the point where they take gradients
+        score = self.judge.evaluate(self._values)
+        if score < min(value for _, value in run.history):
+            run = run._replace(best=[p.detach().clone() for p in self.problem.parameters], best_step=run.steps)
+        optimizer.train()
+        return run._replace(history=[*run.history, (run.steps, score)])
+
+    def _units(self, x: Tensor) -> list[float]:
+        """The unit of the learning rate for each group of parameters."""
+        plan, torch = self.plan, self.bridge.torch
+        jacobian = Jacobian(torch, self.problem, self.problem.coordinates(x), stream_seed(plan.seed, CALIBRATION, 1))
+        if plan.optimizer == "adamw":
+            return [unit * self.judge.spread for unit in spread_units(jacobian)]
+        # Second derivative of the loss in the values; the divergence's is at most 1/2.
+        bend = 0.5 if plan.loss == "kl" else 1 / self.judge.spread
+        return [unit / bend for unit in curvature_units(jacobian)]
+
+    def _optimizer(self, rate: float) -> Any:
+        plan = self.plan
+        pairs = zip(self.problem.parameters, self.units, strict=True)
+        # A group without curvature has nothing to learn from these inputs.
+        groups = [{"params": [p], "lr": rate * unit} for p, unit in pairs if unit > 0]
+        warmup = math.ceil(plan.steps / _WARMUP)
+        if plan.optimizer == "sgd":
+            made = self.optimizers.SGDScheduleFree(groups, momentum=plan.momentum, warmup_steps=warmup)
+        else:
+            made = self.optimizers.AdamWScheduleFree(groups, betas=(plan.momentum, 0.999), warmup_steps=warmup)
+        made.train()
+        return made
+
+
+def _waiting(run: Run) -> int:
+    """Looks since the best one."""
+    return sum(step > run.best_step for step, _ in run.history)
