@@ -372,6 +372,99 @@ def test_polynomial_of_a_module(gated):
     torch.testing.assert_close(back.truncate(1)(tensor(5, 4)), poly.truncate(1)(tensor(5, 4)))
 
 
+# -- polynomials out, in dense and chaos form ------------------------------------------------------
+
+FORMS = ["dense 0", "dense 1", "dense 2", "chaos 1", "chaos 3"]
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+def other_polynomial(form, dtype=torch.float64):
+    rng = np.random.default_rng(0)
+    roots, means = 0.5 * rng.standard_normal((2, 4, 4)), rng.standard_normal((2, 4))
+    parts = (np.array([0.5, 0.5]), means, roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(4))
+    inputs = mp.GaussianMixture(*(torch.tensor(p, dtype=dtype) for p in parts))
+    net = from_torch(sequential(nn.GELU()).to(dtype))
+    degree = int(form[-1])
+    return mp.fit(net, inputs, degree) if form.startswith("dense") else mp.fit(net, inputs, 3).truncate(degree)
+
+
+@forms
+def test_other_forms_at_any_leading_axes(form):
+    poly = other_polynomial(form)
+    module = poly.to_torch()
+    for shape in [(4,), (5, 4), (2, 3, 4), (0, 4)]:
+        torch.testing.assert_close(module(tensor(*shape)), poly(tensor(*shape)), rtol=0, atol=0)
+    back = module.polynomial
+    assert type(back) is type(poly)
+    assert back.source == poly.source == module.source
+    assert back.inputs is None
+    torch.testing.assert_close(back(tensor(5, 4)), poly(tensor(5, 4)), rtol=0, atol=0)
+    assert f"degree={poly.degree}, 4 -> 3" in repr(module)
+
+
+@forms
+def test_other_forms_from_numpy(form):
+    poly = other_polynomial(form)
+    fields = {k: v.numpy() for k, v in poly.to_torch().named_buffers()}
+    for a in fields.values():
+        a.flags.writeable = False
+    extra = {"exponents": poly.exponents} if form.startswith("chaos") else {}
+    as_numpy = type(poly)(**fields, **extra)
+    x = tensor(5, 4)
+    torch.testing.assert_close(as_numpy.to_torch()(x), poly(x), rtol=1e-12, atol=1e-12)
+
+
+@forms
+def test_other_forms_own_their_numbers(form, tmp_path):
+    poly = other_polynomial(form)
+    module, x = poly.to_torch(), tensor(5, 4)
+    expected = poly(x)
+    poly.center.add_(1)
+    torch.testing.assert_close(module(x), expected, rtol=0, atol=0)
+    assert not list(module.parameters())
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    copied = copy.deepcopy(module)
+    for buffer in copied.buffers():
+        buffer.zero_()
+    copied.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    torch.testing.assert_close(copied(x), expected, rtol=0, atol=0)
+    names = (
+        {"center", "whitener", "values"} if form.startswith("chaos") else {"center", "constant", "linear", "quadratic"}
+    )
+    missing = {"dense 0": {"linear", "quadratic"}, "dense 1": {"quadratic"}}.get(form, set())
+    assert set(module.state_dict()) == names - missing
+
+
+@forms
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_other_forms_keep_the_dtype_of_the_input(form, dtype):
+    module = other_polynomial(form).to_torch().float()
+    x = tensor(50, 4, dtype=dtype)
+    out = module(x)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, module(x.float()).to(dtype), rtol=0, atol=0)
+
+
+@forms
+def test_other_forms_move_and_differentiate(form):
+    poly = other_polynomial(form)
+    meta = poly.to_torch().to("meta")
+    assert meta(torch.empty(5, 4, dtype=torch.float64, device="meta")).shape == (5, 3)
+    x = tensor(4).requires_grad_()
+    poly.to_torch()(x)[1].backward()
+    torch.testing.assert_close(x.grad, poly.gradient(x.detach())[1])
+
+
+@forms
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+def test_other_forms_compile(form):
+    torch._dynamo.reset()
+    module = other_polynomial(form).to_torch()
+    # The chaos form looks up its exponents, which torch.compile does outside the graph.
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=form.startswith("dense"))
+    torch.testing.assert_close(compiled(tensor(5, 4)), module(tensor(5, 4)))
+
+
 def test_repr_and_errors():
     assert "degree=3, 4 -> 3" in repr(polynomial().to_torch())
     with pytest.raises(TypeError, match="RidgePolynomial"):

@@ -152,7 +152,7 @@ class DensePolynomial(Polynomial):
         return DensePolynomial(self.center, self.constant + other.constant, linear, quadratic)
 
     def __sub__(self, other: Polynomial) -> DensePolynomial:
-        return self + -1.0 * (0 * self + other) if isinstance(other, Polynomial) else NotImplemented
+        return -(-self + other) if isinstance(other, Polynomial) else NotImplemented
 
     __radd__ = __add__
 
@@ -176,5 +176,6 @@ def to_dense(poly: Polynomial, center: Array) -> DensePolynomial:
     if poly.degree >= 1:
         linear = poly.coefficients().linear
         if quadratic is not None:
-            linear = linear + 2 * (quadratic @ center)
+            wide, at = promote(quadratic, center)
+            linear = linear + 2 * (wide @ at)
     return DensePolynomial(center, poly(center), linear, quadratic)

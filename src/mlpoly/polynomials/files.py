@@ -161,5 +161,8 @@ def _check_arrays(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarr
         fits &= a.ndim == len(letters) and all(
             sizes.setdefault(s, n) == n for s, n in zip(letters, a.shape, strict=False)
         )
+    if fits and "exponents" in arrays:
+        exponents = arrays["exponents"]
+        fits = exponents.dtype.kind == "i" and bool((exponents >= 0).all())
     if not fits:
         raise FileFormatError(f"{path} has missing or misshapen tensors; the file is damaged, save it again.")
