@@ -8,7 +8,7 @@ from mlpoly._version import __version__
 from mlpoly.activations import hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, eigenfeatures, singular_directions
-from mlpoly.fitting import fit
+from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
 from mlpoly.integrations import from_torch
 from mlpoly.layers import GLU, MLP
@@ -36,6 +36,7 @@ __all__ = [
     "agreement",
     "degree_spectrum",
     "eigenfeatures",
+    "finetune",
     "fit",
     "from_torch",
     "fvu",

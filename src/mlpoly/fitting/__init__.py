@@ -1,5 +1,7 @@
 """How: from a network and a distribution to its closest polynomial."""
 
+from mlpoly.fitting.finetune import FinetuneReport, finetune
 from mlpoly.fitting.fit import fit
+from mlpoly.fitting.report import SolveReport
 
-__all__ = ["fit"]
+__all__ = ["FinetuneReport", "SolveReport", "finetune", "fit"]
