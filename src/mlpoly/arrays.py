@@ -108,7 +108,7 @@ def device(a: Array) -> Any:
 
 def on_cpu(a: Array) -> bool:
     """Whether an array lives in the memory of the host, where float32 products run twice as fast as float64."""
-    return str(device(a)).split(":")[0].lower() in ("cpu", "tfrt_cpu_0")
+    return _is_tracer(a) or str(device(a)).split(":")[0].lower() in ("cpu", "tfrt_cpu_0")
 
 
 def as_float_array(name: str, value: Any) -> Array:

@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mlpoly.arrays import Array, blocks, constant, namespace, readable, to_numpy
+from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, readable, to_numpy
 from mlpoly.errors import QuadratureWarning
 from mlpoly.special import hermite, normal_pdf
 
 __all__ = ["adaptive_projection", "fixed_projection"]
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
-_BLOCK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory
+_BLOCK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory (16 times that on a GPU)
 _LEVELS = 7  # panels of a user's function are halved at most this often
 _TOLERANCE = 1e-12
 _GENERIC_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))
@@ -80,8 +80,9 @@ def _refine(
 def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Array) -> Array:
     """Apply to flat blocks of neurons and restore the shape; neurons without variance are exact."""
     xp = namespace(mean=mean, std=std)
+    size = _BLOCK if on_cpu(mean) else 16 * _BLOCK
     flat_mean, flat_std = xp.reshape(mean, (-1,)), xp.reshape(std, (-1,))
-    parts = [integrate(flat_mean[b], flat_std[b]) for b in blocks(flat_mean.shape[0], _BLOCK)]
+    parts = [integrate(flat_mean[b], flat_std[b]) for b in blocks(flat_mean.shape[0], size)]
     whole = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
     return xp.reshape(whole, (whole.shape[0], *mean.shape))
 

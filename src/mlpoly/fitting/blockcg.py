@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant_index, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, constant, namespace, scalar, to_numpy
 
 __all__ = ["BlockSolution", "block_cg"]
 
@@ -78,18 +78,18 @@ def block_cg(
         for k in range(max_iterations):
             if converged:
                 break
-            direction = _orthonormal(direction)
+            direction = _orthonormal(direction, rows.shape)
             if direction.shape[0] == 0:
                 converged, exhausted, gain = True, True, 0.0
                 break
             image = flat_apply(direction)
-            curvature = direction @ image.T
-            scale = max(scale, scalar(namespace(c=curvature).max(curvature)))
-            slope = direction @ r.T
+            curvature, slope = _inner(direction, image, rows.shape), _inner(direction, r, rows.shape)
+            scale = max(scale, float(curvature.max()))
             step = _solve(curvature, slope, _NOISE * rounding * scale)
-            decreases.append(_dot(step, slope))
+            decreases.append(float(np.sum(step * slope)))
             value -= decreases[-1]
-            x, r = x + step.T @ direction, r - step.T @ image
+            move = constant(step.T.copy(), x)
+            x, r = x + move @ direction, r - move @ image
             history.append(value)
             report(k + 1, value)
             fresh = flat_precondition(r)
@@ -98,7 +98,8 @@ def block_cg(
             exhausted = gain > tolerance and _exhausted(residuals, level)
             gain = 0.0 if exhausted else gain
             converged = gain <= tolerance
-            direction = fresh - _solve(curvature, image @ fresh.T, _NOISE * rounding * scale).T @ direction
+            past = _solve(curvature, _inner(image, fresh, rows.shape), _NOISE * rounding * scale)
+            direction = fresh - constant(past.T.copy(), x) @ direction
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)
@@ -125,30 +126,40 @@ def _dot(a: Array, b: Array) -> float:
     return scalar(namespace(a=a).sum(a * b))
 
 
-def _orthonormal(rows: Array) -> Array:
+def _inner(a: Array, b: Array, shape: tuple[int, ...]) -> np.ndarray:
+    """Inner products of all rows of a and b, on the host: the small algebra of a block is faster there.
+
+    As a sum of many small products, because one with so long an inner dimension keeps a GPU idle.
+    """
+    xp = namespace(a=a, b=b)
+    left = xp.permute_dims(xp.reshape(a, (a.shape[0], shape[1], -1)), (1, 0, 2))
+    right = xp.permute_dims(xp.reshape(b, (b.shape[0], shape[1], -1)), (1, 2, 0))
+    return to_numpy(xp.sum(left @ right, axis=0)).astype(np.float64)
+
+
+def _orthonormal(rows: Array, shape: tuple[int, ...]) -> Array:
     """Orthonormal basis of the row space; directions of outputs that have converged, or repeat others, drop out."""
-    xp = namespace(rows=rows)
-    size = xp.sqrt(xp.sum(rows * rows, axis=1))
-    if scalar(xp.max(size)) == 0:
-        return rows[:0, ...]
-    rows = rows / xp.where(size > 0, size, 1.0)[:, None]
-    floor = max(1e-12, 100 * float(xp.finfo(rows.dtype).eps))
+    floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
-        values, vectors = xp.linalg.eigh(rows @ rows.T)
-        spectrum = to_numpy(values)
-        keep = np.flatnonzero(spectrum > floor * spectrum.max())
-        index = constant_index(keep, rows)
-        rows = (xp.take(vectors, index, axis=1) / xp.sqrt(xp.take(values, index))).T @ rows
+        gram = _inner(rows, rows, shape)
+        size = np.sqrt(np.diagonal(gram))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(gram / size / size[:, None])
+        keep = values > floor * max(float(values.max()), 0.0)
+        if not gram.any() or not keep.any():
+            return rows[:0, ...]
+        turn = vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]
+        rows = constant(turn.T.copy(), rows) @ rows
     return rows
 
 
-def _solve(matrix: Array, right: Array, floor: float) -> Array:
+def _solve(matrix: np.ndarray, right: np.ndarray, floor: float) -> np.ndarray:
     """Solution of a small symmetric positive semidefinite system; directions of curvature below `floor` get nothing."""
-    xp = namespace(matrix=matrix)
-    values, vectors = xp.linalg.eigh(0.5 * (matrix + matrix.T))
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     good = values > floor
-    inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
-    return vectors @ (inverse[:, None] * (vectors.T @ right))
+    inverse = np.where(good, 1 / np.where(good, values, 1.0), 0.0)
+    solved: np.ndarray = vectors @ (inverse[:, None] * (vectors.T @ right))
+    return solved
 
 
 def _exhausted(residuals: list[float], level: float) -> bool:

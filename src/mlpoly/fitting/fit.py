@@ -102,7 +102,7 @@ def _checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
 
 
 def _check_solver(net: MLP | GLU, start: Any, tolerance: Any) -> None:
-    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not tolerance >= 0:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
         raise ValueError(f"tolerance must be a number >= 0, got {tolerance!r}.")
     if start is None:
         return

@@ -26,6 +26,7 @@ from mlpoly.arrays import (
     scalar,
     static,
     to_numpy,
+    widen,
 )
 from mlpoly.inputs.moments import MomentAccumulator
 
@@ -138,8 +139,8 @@ class Gaussian:
             return self.mean * 0 + 1
         if len(self.cov.shape) == 1:
             return xp.sqrt(self.cov)
-        values, vectors = xp.linalg.eigh(self.cov)
-        return (vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T
+        values, vectors = xp.linalg.eigh(widen(self.cov))  # in float32 it fails on covariances of low rank
+        return astype((vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T, self.cov.dtype)
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""

@@ -101,7 +101,9 @@ class DensePolynomial(Polynomial):
         """Second derivatives (o, d, d): the same at every point x (d,)."""
         x = check_points(x, self.center, self.dim_in)
         if len(x.shape) != 1:
-            raise ValueError(f"x has shape {tuple(x.shape)}, expected ({self.dim_in},): the Hessian is taken at one point.")
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}, expected ({self.dim_in},): the Hessian is taken at one point."
+            )
         return self.tensor(2) * 2
 
     def tensor(self, k: int) -> Array:

@@ -230,7 +230,7 @@ def _report(console: Console, results: Results, out: Path) -> None:
         f"The quadratic polynomial agrees with the network on {quadratic.agreement:.1%} of {results.held_out} held-out "
         f"digits and leaves {quadratic.fvu:.1%} of the variance of its logits unexplained (linear {linear.fvu:.1%}, "
         f"cubic {cubic.fvu:.1%}). It came from the weights and the mean and covariance of the training digits alone, "
-        f"in {quadratic.milliseconds:.1f} ms, without an iteration. The exact FVU is that under the Gaussian, in closed form."
+        f"in {quadratic.milliseconds:.1f} ms, without an iteration. The exact FVU is that under the Gaussian."
     )
     console.print(
         f"Files: results.json, quadratic.safetensors, eigenfeatures.png and spectrum.png in {out}", soft_wrap=True
