@@ -150,6 +150,8 @@ def _orthonormal(rows: Array, shape: tuple[int, ...]) -> Array:
             return rows[:0, ...]
         turn = vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]
         rows = constant(turn.T.copy(), rows) @ rows
+        if float(values[keep].min()) > 1e-3:
+            break  # well conditioned: once is enough
     return rows
 
 

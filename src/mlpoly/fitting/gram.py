@@ -131,19 +131,23 @@ def _bordered(cov: Array) -> Array:
     return frame @ cov @ frame.T
 
 
-def standard_inverse(matrices: Array) -> Array:
-    """Inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e': the preconditioner.
+def standard_inverse(like: Array) -> Callable[[Array], Array]:
+    """Inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', for matrices like (o, n, n): preconditioner.
 
     In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture.
     """
-    xp = namespace(matrices=matrices)
-    n = matrices.shape[-1]
-    one = eye(n, matrices)
-    corner = matrices[:, :1, :1]
-    first = constant(np.eye(n)[:1], matrices)  # (1, n)
-    half = 0.5 * (matrices - corner * (one - first.T @ first))
-    rest = xp.sum(xp.sum(half * one, axis=-1), axis=-1)[:, None, None] - half[:, :1, :1]
-    return half + (corner - rest - half[:, :1, :1]) * (first.T @ first)
+    n = like.shape[-1]
+    one = eye(n, like)
+    corner_only = one[:, :1] * one[:1, :]
+    rest_only = one - corner_only
+
+    def apply(matrices: Array) -> Array:
+        corner = matrices[:, :1, :1]
+        half = 0.5 * (matrices - corner * rest_only)
+        rest = namespace(half=half).sum(half * rest_only, axis=(-1, -2))[:, None, None]
+        return half + (0.5 * corner - rest) * corner_only
+
+    return apply
 
 
 def matrices_of_ridge(p: RidgePolynomial, whitening: Whitening) -> Array:
@@ -181,20 +185,21 @@ def _homogeneous(directions: Array, shifts: Array, whitening: Whitening) -> Arra
 
 
 def _assemble(p: RidgePolynomial, left: list[Array], right: list[Array], edge: Array, corner: Array) -> Array:
-    """Sum over neurons of readout times symmetrised outer products, one output at a time."""
+    """Sum over neurons of readout times symmetrised outer products, (o, n, n), some outputs at a time."""
     xp = namespace(edge=edge)
     readout = eye(p.dim_out, edge) if p.readout is None else widen(p.readout)
-    n = edge.shape[1]
-    first = constant(np.eye(n)[0], edge)
+    h, n = edge.shape
+    first = eye(n, edge)[:1, :]  # (1, n): the constant's place
+    value = readout @ corner + (0 if p.bias is None else widen(p.bias))
     out = []
-    for i in range(p.dim_out):
-        weight = readout[i, :]
-        total = sum(((a * weight[:, None]).T @ b for a, b in zip(left, right, strict=True)), start=0.0)
-        total = total + (weight @ edge)[:, None] * first
-        total = 0.5 * (total + total.T)
-        bias = 0.0 if p.bias is None else widen(p.bias)[i]
-        out.append(total + (weight @ corner + bias) * (first[:, None] * first))
-    return xp.stack(out)
+    for part in blocks(p.dim_out, max(1, _NUMBERS // max(h * n, 1))):
+        weight = readout[part, :]
+        total = (weight @ edge)[:, :, None] * first
+        for a, b in zip(left, right, strict=True):
+            total = total + (a.T * weight[:, None, :]) @ b
+        total = 0.5 * (total + xp.matrix_transpose(total))
+        out.append(total + value[part][:, None, None] * (first.T * first))
+    return xp.concat(out) if len(out) > 1 else out[0]
 
 
 def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:

@@ -166,7 +166,7 @@ def _solve_outputs(
             nonlocal interrupted
             found = block_cg(
                 op.apply,
-                standard_inverse,
+                standard_inverse(right),
                 right,
                 first,
                 misfit,
@@ -231,7 +231,7 @@ def _symmetric(matrices: Array) -> Array:
 def _norm(residual: Array) -> float:
     """Size of a gradient in the metric of N(0, I), in which the problem is well scaled."""
     xp = namespace(residual=residual)
-    return max(scalar(xp.sum(residual * standard_inverse(residual))), 0.0) ** 0.5
+    return max(scalar(xp.sum(residual * standard_inverse(residual)(residual))), 0.0) ** 0.5
 
 
 def _joined(reports: list[SolveReport]) -> SolveReport:
