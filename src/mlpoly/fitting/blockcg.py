@@ -78,12 +78,12 @@ def block_cg(
         for k in range(max_iterations):
             if converged:
                 break
-            direction = _orthonormal(direction, rows.shape)
+            direction = _orthonormal(direction)
             if direction.shape[0] == 0:
                 converged, exhausted, gain = True, True, 0.0
                 break
             image = flat_apply(direction)
-            curvature, slope = _inner(direction, image, rows.shape), _inner(direction, r, rows.shape)
+            curvature, slope = _inner(direction, image), _inner(direction, r)
             scale = max(scale, float(curvature.max()))
             step = _solve(curvature, slope, _NOISE * rounding * scale)
             decreases.append(float(np.sum(step * slope)))
@@ -98,7 +98,7 @@ def block_cg(
             exhausted = gain > tolerance and _exhausted(residuals, level)
             gain = 0.0 if exhausted else gain
             converged = gain <= tolerance
-            past = _solve(curvature, _inner(image, fresh, rows.shape), _NOISE * rounding * scale)
+            past = _solve(curvature, _inner(image, fresh), _NOISE * rounding * scale)
             direction = fresh - constant(past.T.copy(), x) @ direction
     except KeyboardInterrupt:
         interrupted = True
@@ -126,22 +126,16 @@ def _dot(a: Array, b: Array) -> float:
     return scalar(namespace(a=a).sum(a * b))
 
 
-def _inner(a: Array, b: Array, shape: tuple[int, ...]) -> np.ndarray:
-    """Inner products of all rows of a and b, on the host: the small algebra of a block is faster there.
-
-    As a sum of many small products, because one with so long an inner dimension keeps a GPU idle.
-    """
-    xp = namespace(a=a, b=b)
-    left = xp.permute_dims(xp.reshape(a, (a.shape[0], shape[1], -1)), (1, 0, 2))
-    right = xp.permute_dims(xp.reshape(b, (b.shape[0], shape[1], -1)), (1, 2, 0))
-    return to_numpy(xp.sum(left @ right, axis=0)).astype(np.float64)
+def _inner(a: Array, b: Array) -> np.ndarray:
+    """Inner products of all rows of a and b, on the host: the small algebra of a block is faster there."""
+    return to_numpy(a @ b.T).astype(np.float64)
 
 
-def _orthonormal(rows: Array, shape: tuple[int, ...]) -> Array:
+def _orthonormal(rows: Array) -> Array:
     """Orthonormal basis of the row space; directions of outputs that have converged, or repeat others, drop out."""
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
-        gram = _inner(rows, rows, shape)
+        gram = _inner(rows, rows)
         size = np.sqrt(np.diagonal(gram))
         size = np.where(size > 0, size, 1.0)
         values, vectors = np.linalg.eigh(gram / size / size[:, None])

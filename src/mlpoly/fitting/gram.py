@@ -132,7 +132,7 @@ def _bordered(cov: Array) -> Array:
 
 
 def standard_inverse(like: Array) -> Callable[[Array], Array]:
-    """Inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', for matrices like (o, n, n): preconditioner.
+    """The preconditioner: inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, n, n).
 
     In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture.
     """
