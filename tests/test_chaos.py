@@ -70,7 +70,10 @@ def test_values_are_sums_of_products_of_hermite_polynomials(degree):
     z = (x - p.center) @ p.whitener.T
     want = np.zeros((7, OUT))
     for a, v in zip(p.exponents, p.values.T, strict=True):
-        term = [np.polynomial.hermite_e.hermeval(z[:, i], np.eye(k + 1)[k]) / math.sqrt(math.factorial(k)) for i, k in enumerate(a)]
+        term = [
+            np.polynomial.hermite_e.hermeval(z[:, i], np.eye(k + 1)[k]) / math.sqrt(math.factorial(k))
+            for i, k in enumerate(a)
+        ]
         want += np.prod(term, axis=0)[:, None] * v
     assert (p.degree, p.dim_in, p.dim_out) == (degree, D, OUT)
     assert_close(p(x), want, 1e-13)
@@ -123,7 +126,11 @@ def test_truncation_drops_products():
         cut = p.truncate(degree)
         keep = np.flatnonzero(np.sum(p.exponents, axis=1) <= degree)
         assert cut.degree == degree and len(cut.exponents) == len(keep)
-        assert_close(cut(points()), mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in keep], p.values[:, keep])(points()), 0)
+        assert_close(
+            cut(points()),
+            mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in keep], p.values[:, keep])(points()),
+            0,
+        )
     assert p.truncate(3) is p and p.truncate(8) is p
     fitted = fit_mixture_chaos(make_net("MLP", "relu", 3), make_mixture(3), 3)
     assert fitted.truncate(2).source.method == "" and fitted.truncate(2).report is None
@@ -132,7 +139,9 @@ def test_truncation_drops_products():
 def test_truncation_of_one_gaussian_is_the_optimum():
     """Under one Gaussian the products are orthonormal: cutting them is projecting. Under a mixture it is not."""
     net, one, mix = make_net("MLP", "relu", 3), make_mixture(3, c=1), make_mixture(3)
-    assert_close(fit_mixture_chaos(net, one, 4).truncate(2)(points()), mp.fit(net, one.components[0], 2)(points()), 1e-12)
+    assert_close(
+        fit_mixture_chaos(net, one, 4).truncate(2)(points()), mp.fit(net, one.components[0], 2)(points()), 1e-12
+    )
     gap = fit_mixture_chaos(net, mix, 4).truncate(2)(points()) - fit_mixture_chaos(net, mix, 2)(points())
     assert np.abs(gap).max() > 1e-3
 
@@ -144,12 +153,20 @@ TABLE = [
     ("gradient too wide", lambda: chaos().gradient(np.zeros(4)), ValueError, r"^x .*\(4,\)", r"\(\.\.\., 3\)"),
     ("Hessian at a batch", lambda: chaos().hessian(np.zeros((2, 3))), ValueError, r"^x .*\(2, 3\)", "at one point"),
     ("negative truncation", lambda: chaos().truncate(-1), ValueError, "^degree ", "at least 0"),
-    ("coefficients too large", lambda: chaos().coefficients(max_bytes=8).tensor(3), mp.TooLargeError, "degree 3", "max_bytes"),
+    (
+        "coefficients too large",
+        lambda: chaos().coefficients(max_bytes=8).tensor(3),
+        mp.TooLargeError,
+        "degree 3",
+        "max_bytes",
+    ),
     ("an array times", lambda: np.eye(2) * chaos(), TypeError, "ChaosPolynomial", "unsupported operand"),
 ]
 
 
-@pytest.mark.parametrize(("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize(
+    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
 def test_mistakes_are_explained(act, exception, names, remedy):
     with pytest.raises(exception, match=names) as caught:
         act()
@@ -269,4 +286,5 @@ def test_thousands_of_monomials_on_singular_components():
     net, mix = make_net("MLP", "relu", 22, h=20), make_mixture(22, c=3, rank=9)
     poly = mp.fit(net, mix, 3)
     assert poly.report.gradient <= 1e-12 and np.abs(poly.values).max() < 10
-    assert mp.fvu(net, poly, samples=mix.sample(3000)).total < mp.fvu(net, mp.fit(net, mix, 2), samples=mix.sample(3000)).total
+    x = mix.sample(3000)
+    assert mp.fvu(net, poly, samples=x).total < mp.fvu(net, mp.fit(net, mix, 2), samples=x).total

@@ -108,7 +108,7 @@ def test_other_forms_become_dense(kind, degree):
         made = to_dense(poly, center)
         assert made.degree == degree
         assert_close(made(points()), poly(points()), 1e-12)
-    with pytest.raises(ValueError, match="degree 3 .*truncate"):
+    with pytest.raises(ValueError, match=r"degree 3 .*truncate"):
         to_dense(mp.fit(n, mp.Gaussian.standard(D), 3), center)
 
 
@@ -127,7 +127,7 @@ def test_truncation_is_around_the_centre():
         assert_close(cut(p.center), p(p.center), 1e-15)
     assert_close(p.truncate(1).gradient(points()), np.broadcast_to(p.gradient(p.center), (7, OUT, D)), 1e-15)
     assert p.truncate(2) is p and p.truncate(9) is p
-    with pytest.raises(ValueError, match="^degree .*at least 0"):
+    with pytest.raises(ValueError, match=r"^degree .*at least 0"):
         p.truncate(-1)
 
 
@@ -183,11 +183,19 @@ TABLE = [
     ("gradient too wide", lambda: dense().gradient(np.zeros(5)), ValueError, r"^x .*\(5,\)", r"\(\.\.\., 4\)"),
     ("integer points", lambda: dense()(np.zeros(4, dtype=int)), TypeError, "^x .*int64", "astype"),
     ("Hessian at a batch", lambda: dense().hessian(np.zeros((2, 4))), ValueError, r"^x .*\(2, 4\)", "at one point"),
-    ("coefficients too large", lambda: dense().coefficients(max_bytes=8).quadratic, mp.TooLargeError, "degree 2", "max_bytes"),
+    (
+        "coefficients too large",
+        lambda: dense().coefficients(max_bytes=8).quadratic,
+        mp.TooLargeError,
+        "degree 2",
+        "max_bytes",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize(
+    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
 def test_mistakes_are_explained(act, exception, names, remedy):
     with pytest.raises(exception, match=names) as caught:
         act()
@@ -263,7 +271,9 @@ def test_jax_looks_through_a_polynomial():
         assert_close(jax.jit(lambda q, v: q(v))(p, x), dense()(points()), 1e-13)
         assert_close(jax.jit(jax.vmap(p))(x), dense()(points()), 1e-13)
         assert_close(jax.jit(jax.jacfwd(p))(x[0]), dense().gradient(points()[0]), 1e-13)
-        doubled = jax.tree_util.tree_map(lambda a: 2 * a, mp.DensePolynomial(x[0] * 0, p.constant, p.linear, p.quadratic))
+        doubled = jax.tree_util.tree_map(
+            lambda a: 2 * a, mp.DensePolynomial(x[0] * 0, p.constant, p.linear, p.quadratic)
+        )
         assert_close(doubled(x), 2 * mp.DensePolynomial(x[0] * 0, p.constant, p.linear, p.quadratic)(x), 1e-13)
 
 
@@ -281,7 +291,9 @@ FITS = {
     "dense linear": lambda: mp.fit(net(), MIX, 1),
     "dense quadratic": lambda: mp.fit(net(kind="GLU", activation="silu"), MIX, 2),
     "chaos": lambda: mp.fit(net(), MIX, 3),
-    "chaos without variance": lambda: mp.fit(net(), mp.GaussianMixture(np.ones(1), np.ones((1, D)), np.zeros((1, D))), 3),
+    "chaos without variance": lambda: mp.fit(
+        net(), mp.GaussianMixture(np.ones(1), np.ones((1, D)), np.zeros((1, D))), 3
+    ),
     "dense by hand": dense,
 }
 everything = pytest.mark.parametrize("kind", FITS)

@@ -511,7 +511,9 @@ def test_whitening_makes_the_problem_well_conditioned():
         ({"net": network(readout=False)}, ValueError, "net maps 4 -> 8, but poly maps 4 -> 2"),
         ({"net": network(backend=BACKENDS[2])}, TypeError, "different array libraries"),
     ],
-    ids=str,
+    ids=lambda value: (
+        value if isinstance(value, str) else "-".join(value) if isinstance(value, dict) else value.__name__
+    ),
 )
 def test_errors(changes, error, message):
     net = network()

@@ -23,7 +23,7 @@ SAMPLES = 20_000
 
 pytestmark = pytest.mark.skipif(
     "MLPOLY_DATA" not in os.environ or bool(MISSING),
-    reason=f"MNIST is not there: set MLPOLY_DATA to a folder with {', '.join(f'mnist/{name}' for name in MISSING or FILES)}",
+    reason=f"MNIST is not there: set MLPOLY_DATA to a folder that holds mnist/ with {', '.join(MISSING or FILES)}",
 )
 
 
@@ -57,7 +57,10 @@ def trained(x, y, gated, steps=300):
     shapes = {"W1": (32, 196), "b1": (32,), "W2": (10, 32), "b2": (10,)}
     if gated:
         shapes |= {"V": (32, 196), "c": (32,)}
-    weights = {k: (torch.randn(s) / np.sqrt(s[-1]) if len(s) == 2 else torch.zeros(s)).requires_grad_() for k, s in shapes.items()}
+    weights = {
+        k: (torch.randn(s) / np.sqrt(s[-1]) if len(s) == 2 else torch.zeros(s)).requires_grad_()
+        for k, s in shapes.items()
+    }
     x, y = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
     optimizer = torch.optim.Adam(weights.values(), lr=5e-3)
     for step in range(steps):
@@ -86,7 +89,8 @@ def poly(net, mix):
 
 @pytest.fixture(scope="module")
 def best(net, mix, poly):
-    return mp.fit(net, mix, 2, tolerance=1e-6, start=poly)
+    """Within 3e-4 of the misfit after 1500 iterations (tolerance 1e-8: 0.223435 for the MLP, 1.111411 for the GLU)."""
+    return mp.fit(net, mix, 2, tolerance=1e-4, start=poly)
 
 
 def test_the_network_has_learnt_something(net, data):
@@ -110,7 +114,7 @@ def test_the_solver_is_quick_and_says_so(poly, mix):
 
 def test_within_half_a_per_cent_of_the_optimum(poly, best):
     assert best.report.converged and best.report.gradient < 1e-4
-    assert 1 - 1e-9 <= poly.report.misfit / best.report.misfit <= 1.005
+    assert 1 - 1e-9 <= poly.report.misfit / best.report.misfit <= 1.0045
 
 
 def test_solving_in_few_directions_first_finds_the_same(net, mix, best, monkeypatch):
@@ -118,7 +122,7 @@ def test_solving_in_few_directions_first_finds_the_same(net, mix, best, monkeypa
     monkeypatch.setattr(solver, "_COARSEST", 30)
     cascade = mp.fit(net, mix, 2, tolerance=1e-3)
     assert cascade.report.converged
-    assert 1 - 1e-9 <= cascade.report.misfit / best.report.misfit <= 1.005
+    assert 1 - 1e-9 <= cascade.report.misfit / best.report.misfit <= 1.0045
 
 
 def test_nothing_is_read_from_pixels_that_never_change(poly, mix):
@@ -184,7 +188,11 @@ def test_a_warm_start_for_the_next_checkpoint(net, mix, best):
 
 def test_single_precision_throughout(net, mix, poly):
     """Statistics and weights in float32, as they usually are."""
-    names = ("W1", "b1", "W2", "b2") if isinstance(net, mp.MLP) else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    names = (
+        ("W1", "b1", "W2", "b2")
+        if isinstance(net, mp.MLP)
+        else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    )
     narrow = replace(net, **{n: getattr(net, n).astype(np.float32) for n in names})
     covs = np.stack([g.matrix for g in mix.components]).astype(np.float32)
     rounded = mp.GaussianMixture.of(
