@@ -645,7 +645,7 @@ def in_library(net, mix, backend):
 
 
 EAGER = [(b, case) for b in (NUMPY32, TORCH64, TORCH32) for case in (("MLP", 1), ("GLU", 2), ("GLU", 3))]
-COMPILED = [(JAX64, ("GLU", 2)), (JAX32, ("MLP", 2)), (JAX64, ("MLP", 3))]  # each new shape costs seconds
+COMPILED = [(JAX64, ("GLU", 2)), (JAX64, ("MLP", 3))]  # each new shape costs seconds
 cases = pytest.mark.parametrize(("backend", "case"), EAGER + COMPILED, ids=lambda v: getattr(v, "name", str(v)))
 
 

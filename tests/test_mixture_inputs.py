@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from conftest import JAX64, assert_close, assert_same_kind, make, to_numpy
+from conftest import JAX32, JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, make, to_numpy
 from sklearn.mixture import GaussianMixture as Reference
 
 import mlpoly as mp
@@ -276,6 +276,7 @@ def test_from_samples_is_scikit_learns(kind, rng):
         assert_close(g.matrix, matrices(i), 0)
 
 
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, JAX32], ids=lambda b: b.name)
 def test_from_samples_finds_separate_clusters(backend, rng):
     x, y = labelled(rng, counts=(300, 200), d=2)
     x = x + 30 * y[:, None]

@@ -177,13 +177,13 @@ def test_better_on_real_digits_too(net, poly):
     assert np.mean(np.argmax(net(x), axis=1) == np.argmax(poly(x), axis=1)) > 0.8
 
 
-def test_a_warm_start_for_the_next_checkpoint(net, mix, best):
+def test_a_warm_start_for_the_next_checkpoint(net, mix, poly, best):
     name = "W2" if isinstance(net, mp.MLP) else "W_down"
     rng = np.random.default_rng(0)
     later = replace(net, **{name: getattr(net, name) * (1 + 1e-3 * rng.standard_normal(getattr(net, name).shape))})
-    cold, warm = mp.fit(later, mix, 2, tolerance=1e-3), mp.fit(later, mix, 2, tolerance=1e-3, start=best)
-    assert warm.report.iterations < cold.report.iterations
-    assert warm.report.misfit <= 1.005 * cold.report.misfit
+    warm = mp.fit(later, mix, 2, tolerance=1e-3, start=best)
+    assert warm.report.converged and warm.report.iterations < poly.report.iterations
+    assert abs(warm.report.misfit / best.report.misfit - 1) < 0.02  # as near as the networks are
 
 
 def test_single_precision_throughout(net, mix, poly):
