@@ -62,7 +62,8 @@ def against_regression() -> dict[str, float]:
 
 
 LARGE = """
-import time, numpy as np, mlpoly as mp, resource
+import time, numpy as np, mlpoly as mp
+from benchmarks.common import peak_gib
 rng = np.random.default_rng(0)
 d, h = 4096, 14336
 def weights(rows, columns):
@@ -73,11 +74,10 @@ W, V, D = weights(h, d), weights(h, d), weights(d, h)
 A = weights(d, d); S = A @ A.T; del A
 inputs = mp.Gaussian(np.zeros(d, np.float32), S)
 net = mp.GLU(W, None, V, None, D, None, "silu")
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 products, fits = [], []
 for _ in range(3):
     began = time.perf_counter(); mp.fit(net, inputs, 3); fits.append(time.perf_counter() - began)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+peak = peak_gib()
 for _ in range(3):
     began = time.perf_counter(); W @ S; products.append(time.perf_counter() - began)
     began = time.perf_counter(); mp.fit(net, inputs, 3); fits.append(time.perf_counter() - began)
