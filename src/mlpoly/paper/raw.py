@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from mlpoly.activations import Activation, get, project
 from mlpoly.arrays import Array, as_integer, astype, namespace, widen
 from mlpoly.paper.checks import batch_shape, check_not_negative, together
+from mlpoly.special import times_line
 
 __all__ = ["raw_moments"]
 
@@ -54,15 +54,8 @@ def raw_moments(activation: str | Activation | Callable[[Array], Array], mean: A
     mean, std = xp.broadcast_arrays(mean, std)
     dtype, mean, std = mean.dtype, widen(mean), widen(std)
     series = project(act, mean, std, degree)
-    c = [series[k, ...] for k in range(degree + 1)]
-    moments = [c[0]]
+    moments = [series[0, ...]]
     for _ in range(degree):
-        c = _times_x(c, mean, std)
-        moments.append(c[0])
+        series = times_line(series, mean, std)
+        moments.append(series[0, ...])
     return astype(xp.stack(moments), dtype)
-
-
-def _times_x(c: list[Array], mean: Array, std: Array) -> list[Array]:
-    """Hermite coefficients after multiplication by x = mean + std t; one fewer, for the last needs one not given."""
-    times_t = [c[1]] + [math.sqrt(k) * c[k - 1] + math.sqrt(k + 1) * c[k + 1] for k in range(1, len(c) - 1)]
-    return [mean * a + std * b for a, b in zip(c[:-1], times_t, strict=True)]
