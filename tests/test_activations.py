@@ -419,3 +419,18 @@ def test_two_functions_of_one_name_are_two_activations():
     assert first != second
     assert mp.activations.get(np.tanh) == mp.activations.get(np.tanh)
     assert mp.activations.get("leaky_relu(0.2)") == mp.activations.get("leaky_relu", slope=np.float64(0.2))
+
+
+def test_error_estimate_of_a_users_function():
+    """The estimate is of the size of the true error: small where it converged, and not small where it did not."""
+    mean, std = np.array([0.3, -1.0]), np.array([1.0, 2.0])
+    smooth = mp.activations.get(np.tanh)
+    assert smooth.estimate(mean, std, 4) <= 1e-12
+    hidden = mp.activations.get(lambda y: np.where(y > 0.123, y, 0.0))
+    exact = mp.hermite_coefficients("jumprelu(0.123)", mean, std, 4)
+    with pytest.warns(mp.QuadratureWarning, match="kinks"):
+        found = mp.hermite_coefficients(hidden, mean, std, 4)
+    error = np.abs(found - exact).max()
+    assert error > 1e-9
+    assert 0.1 * error < hidden.estimate(mean, std, 4) < 1e3 * error
+    assert mp.activations.get("tanh").estimate is None  # built-in: checked against mpmath instead

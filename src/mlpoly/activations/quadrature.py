@@ -18,7 +18,7 @@ from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, readable, 
 from mlpoly.errors import QuadratureWarning
 from mlpoly.special import hermite, normal_pdf
 
-__all__ = ["adaptive_projection", "fixed_projection"]
+__all__ = ["adaptive_error", "adaptive_projection", "fixed_projection"]
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
 _BLOCK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory (16 times that on a GPU)
@@ -48,17 +48,29 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
     def project(mean: Array, std: Array, degree: int) -> Array:
         if not readable(mean, std):
             return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 2)[0], mean, std)
-        return _in_blocks(lambda m, s: _refine(function, m, s, degree, edges, name), mean, std)
+        return _in_blocks(lambda m, s: _checked(*_refine(function, m, s, degree, edges), name), mean, std)
 
     return project
 
 
+def adaptive_error(function: Callable[[Array], Array], kinks: Sequence[float]) -> Callable[[Array, Array, int], float]:
+    """Estimate of the error of `adaptive_projection`, relative to sqrt(E[act^2]): the largest over all neurons."""
+    edges = sorted({*_GENERIC_LADDER, *kinks})
+
+    def estimate(mean: Array, std: Array, degree: int) -> float:
+        xp = namespace(mean=mean, std=std)
+        return _refine(function, xp.reshape(mean, (-1,)), xp.reshape(std, (-1,)), degree, edges)[1]
+
+    return estimate
+
+
 def _refine(
-    function: Callable[[Array], Array], mean: Array, std: Array, degree: int, edges: Sequence[float], name: str
-) -> Array:
+    function: Callable[[Array], Array], mean: Array, std: Array, degree: int, edges: Sequence[float]
+) -> tuple[Array, float]:
+    """Coefficients after the refinement at which they stopped changing, and by how much they still changed."""
     xp = namespace(mean=mean, std=std)
     old, _ = _integrate(function, mean, std, degree, edges, 1)
-    floor = max(_TOLERANCE, 100 * float(xp.finfo(mean.dtype).eps))
+    floor = _floor(mean)
     error = math.inf
     for level in range(1, _LEVELS + 1):
         new, square = _integrate(function, mean, std, degree, edges, 2**level)
@@ -66,15 +78,25 @@ def _refine(
         change = np.max(np.abs(to_numpy(new) - to_numpy(old)), axis=0)
         error = float(np.max(change / np.where(size > 0, size, 1.0), initial=0.0))
         if error <= floor:
-            return new
+            break
         old = new
-    warnings.warn(
-        f"the integral of activation {name!r} has not converged: its coefficients changed by {error:.1e} of the "
-        f"function's size at the last refinement. If it has kinks or jumps, declare them with kinks=(...).",
-        QuadratureWarning,
-        stacklevel=2,
-    )
-    return old
+    return new, max(error, float(xp.finfo(mean.dtype).eps))
+
+
+def _floor(like: Array) -> float:
+    """Change that counts as none."""
+    return max(_TOLERANCE, 100 * float(namespace(like=like).finfo(like.dtype).eps))
+
+
+def _checked(coefficients: Array, error: float, name: str) -> Array:
+    if not error <= _floor(coefficients):
+        warnings.warn(
+            f"the integral of activation {name!r} has not converged: its coefficients changed by {error:.1e} of the "
+            f"function's size at the last refinement. If it has kinks or jumps, declare them with kinks=(...).",
+            QuadratureWarning,
+            stacklevel=2,
+        )
+    return coefficients
 
 
 def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Array) -> Array:

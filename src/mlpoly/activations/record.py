@@ -37,6 +37,8 @@ class Activation:
         For a piecewise polynomial, one more than there are kinks: coefficients in powers of y, ascending, between them.
     own : callable or None
         The user's function, so that JAX does not take two functions of one name for the same.
+    estimate : callable or None
+        For a user's function, ``estimate(mean, std, degree)``: error of its coefficients relative to sqrt(E[act^2]).
     """
 
     name: str
@@ -48,6 +50,7 @@ class Activation:
     pieces: tuple[tuple[float, ...], ...] | None = field(compare=False, default=None)
 
     own: Callable[[Array], Array] | None = None
+    estimate: Callable[[Array, Array, int], float] | None = field(compare=False, default=None)
 
     def __call__(self, y: Array) -> Array:
         """Apply the function elementwise."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
 from mlpoly.activations.piecewise import piecewise
-from mlpoly.activations.quadrature import adaptive_projection
+from mlpoly.activations.quadrature import adaptive_error, adaptive_projection
 from mlpoly.activations.record import Activation
 from mlpoly.activations.smooth import COS, ERF, GAUSSIAN, GELU, SIN
 from mlpoly.arrays import Array, namespace, relu
@@ -270,5 +270,7 @@ def register_activation(
 
 
 def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, ...]) -> Activation:
-    project = adaptive_projection(function, kinks, name)
-    return Activation(name, function, project, "the user's function", "quadrature", kinks, own=function)
+    project, estimate = adaptive_projection(function, kinks, name), adaptive_error(function, kinks)
+    return Activation(
+        name, function, project, "the user's function", "quadrature", kinks, own=function, estimate=estimate
+    )
