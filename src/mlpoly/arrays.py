@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
 
 import array_api_compat as compat
 import numpy as np
 
+from mlpoly.records import record, register_pytrees, static
+
 Array = Any  # an array of any supported library; there is no common static type for them
-T = TypeVar("T")
 
 __all__ = [
     "Array",
@@ -71,7 +70,7 @@ def namespace(**arrays: Array) -> Any:
     _check_devices(given)
     xp = next(iter(libraries.values()))
     if compat.is_jax_namespace(xp):
-        _register_pytrees()
+        register_pytrees()
     return xp
 
 
@@ -359,53 +358,3 @@ def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
 def blocks(length: int, size: int) -> list[slice]:
     """Consecutive slices of at most `size` that cover range(length); one empty slice if that is empty."""
     return [slice(i, min(i + size, length)) for i in range(0, max(length, 1), size)]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Records: frozen dataclasses that JAX can look into
-# ---------------------------------------------------------------------------------------------------------------------
-
-_records: list[type] = []
-_registered: set[type] = set()
-
-
-def static(**options: Any) -> Any:
-    """A record field that is no array (a name, a flag): JAX treats it as part of the structure."""
-    return field(metadata={"static": True}, **options)
-
-
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, field))
-def record(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
-    made = dataclass(frozen=True, eq=False, repr=False)(cls)
-    _records.append(made)
-    return made
-
-
-def _register_pytrees() -> None:
-    """Tell JAX about every record; called once JAX arrays are seen, so that the core never imports JAX."""
-    import jax
-
-    for cls in _records:
-        if cls not in _registered:
-            _registered.add(cls)
-            jax.tree_util.register_pytree_node(cls, _flatten, _unflattener(cls))
-
-
-def _flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    data = tuple(getattr(value, f.name) for f in fields(value) if not f.metadata.get("static"))
-    meta = tuple(getattr(value, f.name) for f in fields(value) if f.metadata.get("static"))
-    return data, meta
-
-
-def _unflattener(cls: type) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    def unflatten(meta: Sequence[Any], data: Sequence[Any]) -> Any:
-        # JAX rebuilds records around placeholders, so the checks of __post_init__ must not run here.
-        value: Any = object.__new__(cls)
-        names = [f.name for f in fields(cls) if not f.metadata.get("static")]
-        static_names = [f.name for f in fields(cls) if f.metadata.get("static")]
-        for name, item in zip([*names, *static_names], [*data, *meta], strict=True):
-            object.__setattr__(value, name, item)
-        return value
-
-    return unflatten
