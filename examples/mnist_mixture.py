@@ -4,7 +4,7 @@
 
 Trains a one-hidden-layer ReLU network, fits polynomials under N(0, I), N(mean, cov) and the mixture of the ten classes,
 and prints how much of the network's variance each leaves unexplained, on samples of the mixture and on test images.
-Needs the MNIST files (see --data-dir) and about two minutes on two cores.
+Needs the MNIST files (see --data-dir) and about three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def main() -> None:
     net = mp.from_torch(train(images, options.hidden, options.steps).requires_grad_(False))
     x, test = torch.tensor(images.train), torch.tensor(images.test)
     mixture = mp.GaussianMixture.from_labels(x, images.train_labels)
+    # Class covariances are singular: pixels that never vary in training do on test images, where the exact optimum
+    # under the bare mixture is then unbounded. One per cent of shrinkage holds it there, at little cost.
+    shrunk = mp.GaussianMixture.from_labels(x, images.train_labels, shrinkage=0.01)
     whole = mp.Gaussian.from_samples(x)
     samples = mixture.sample(20_000, seed=1)
 
@@ -61,6 +64,7 @@ def main() -> None:
         ("quadratic under N(0, I)", mp.Gaussian.standard(x.shape[1]), 2),
         ("quadratic under N(mean, cov)", whole, 2),
         ("quadratic under the mixture", mixture, 2),
+        ("the same, shrinkage 0.01", shrunk, 2),
     ):
         began = time.perf_counter()
         poly = mp.fit(net, inputs, degree)
