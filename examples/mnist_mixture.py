@@ -4,7 +4,7 @@
 
 Trains a one-hidden-layer ReLU network, fits polynomials under N(0, I), N(mean, cov) and the mixture of the ten classes,
 and prints how much of the network's variance each leaves unexplained, on samples of the mixture and on test images.
-Needs the MNIST files (see --data-dir) and about three minutes on two cores.
+Needs the MNIST files (see --data-dir) and about two minutes on two cores.
 """
 
 from __future__ import annotations
