@@ -3,7 +3,6 @@
 Needs the four IDX files (train-images-idx3-ubyte.gz and so on) in the folder mnist below MLPOLY_DATA.
 """
 
-import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from conftest import assert_close
 
 import mlpoly as mp
 from mlpoly.fitting import mixture as solver
+from mlpoly.studies.data import read_idx
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
@@ -27,18 +27,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def read(name):
-    data = gzip.decompress((FOLDER / name).read_bytes())
-    axes = data[3]
-    shape = [int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes)]
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
-
-
 def digits(part, count):
     """Images (n, 196) in [0, 1], means of 2 x 2 pixels, and labels."""
-    images = read(f"{part}-images-idx3-ubyte.gz")[:count]
+    images = read_idx(FOLDER / f"{part}-images-idx3-ubyte.gz")[:count]
     small = images.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196) / 255
-    return small, read(f"{part}-labels-idx1-ubyte.gz")[:count].astype(int)
+    return small, read_idx(FOLDER / f"{part}-labels-idx1-ubyte.gz")[:count].astype(int)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["fit"]
+__all__ = ["checked_inputs", "fit"]
 
 
 def fit(
@@ -71,7 +71,7 @@ def fit(
     """
     _check_net(net)
     degree = as_integer("degree", degree, 0)
-    inputs = _checked_inputs(net, inputs)
+    inputs = checked_inputs(net, inputs)
     if method not in ("exact", "neuronwise"):
         raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
     _check_solver(net, start, tolerance)
@@ -87,7 +87,8 @@ def fit(
     return fit_mixture_chaos(net, inputs, degree)
 
 
-def _checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
+def checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
+    """The inputs, checked against the network and in its array library."""
     if not isinstance(inputs, (Gaussian, GaussianMixture)):
         raise TypeError(
             f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "

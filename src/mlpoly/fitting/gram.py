@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, astype, blocks, constant, eye, namespace, widen
+from mlpoly.arrays import Array, astype, blocks, cast_like, constant, eye, namespace, widen
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
@@ -206,19 +206,14 @@ def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:
     """A dense polynomial as matrices (o, n, n), restricted to the range of the mixture."""
     xp = namespace(center=p.center)
     center = whitening.center
-    value = widen(p(constant_like(center, p.center)))
-    linear = widen(p.gradient(constant_like(center, p.center))) @ whitening.back
+    value = widen(p(cast_like(center, p.center)))
+    linear = widen(p.gradient(cast_like(center, p.center))) @ whitening.back
     rows = xp.concat([value[:, None], 0.5 * linear], axis=1)[:, None, :]
     if p.quadratic is None:
         lower = xp.matmul(linear[:, :, None] * 0, linear[:, None, :])
     else:
         lower = whitening.back.T @ widen(p.quadratic) @ whitening.back
     return xp.concat([rows, xp.concat([0.5 * linear[:, :, None], lower], axis=2)], axis=1)
-
-
-def constant_like(a: Array, like: Array) -> Array:
-    """`a` in the dtype of `like`."""
-    return namespace(a=a).astype(a, like.dtype, copy=False)
 
 
 def dense_from_matrices(matrices: Array, whitening: Whitening, cast: Callable[[Array], Array]) -> DensePolynomial:

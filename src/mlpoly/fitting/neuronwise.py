@@ -10,7 +10,7 @@ import math
 
 from mlpoly.activations import project
 from mlpoly.arrays import Array, cast_like, namespace, widen
-from mlpoly.fitting.preactivations import preactivations, regression
+from mlpoly.fitting.preactivations import Preactivations, preactivations, regression
 from mlpoly.inputs import GaussianMixture
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import Gate, RidgePolynomial, Source
@@ -91,24 +91,24 @@ def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
 
 
 def _glu_system(
-    net: GLU, p: object, u: object, pooled: tuple[Array, Array, Array, Array, Array], degree: int
+    net: GLU, p: Preactivations, u: Preactivations, pooled: tuple[Array, Array, Array, Array, Array], degree: int
 ) -> tuple[Array, Array]:
     """Pooled basis he_k(t), he_k(t) e / spread, and the gated unit, both in a component's own he_j(w1), he_j(w1) w2."""
     centre, scale, up_centre, slope, spread = pooled
     xp = namespace(centre=centre)
-    own_slope = regression(p.cross, p.stds)  # type: ignore[attr-defined]
-    own_spread = _root(u.stds**2 - own_slope**2)  # type: ignore[attr-defined]
-    basis = _basis(p.centres - centre, p.stds, scale, degree)  # type: ignore[attr-defined]
+    own_slope = regression(p.cross, p.stds)
+    own_spread = _root(u.stds**2 - own_slope**2)
+    basis = _basis(p.centres - centre, p.stds, scale, degree)
     bias = 0 if net.b_gate is None else widen(net.b_gate)
     up_bias = 0 if net.b_up is None else widen(net.b_up)
-    c = project(net.activation, p.centres + bias, p.stds, degree + 1)  # type: ignore[attr-defined]
-    target = times_line(c, u.centres + up_bias, own_slope)  # type: ignore[attr-defined]
+    c = project(net.activation, p.centres + bias, p.stds, degree + 1)
+    target = times_line(c, u.centres + up_bias, own_slope)
     if degree == 0:
         return basis, target
     # e = e0 + e1 w1 + own_spread w2 in the component's coordinates
     inverse, narrow = _inverse(scale), _inverse(spread)
-    e0 = u.centres - up_centre - slope * (p.centres - centre) * inverse  # type: ignore[attr-defined]
-    e1 = own_slope - slope * p.stds * inverse  # type: ignore[attr-defined]
+    e0 = u.centres - up_centre - slope * (p.centres - centre) * inverse
+    e1 = own_slope - slope * p.stds * inverse
     lower = basis[: degree + 1, :degree, ...]
     padded = xp.concat([lower, lower[:1, ...] * 0])
     gated = times_line(padded, e0, e1) * narrow

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, namespace, readable, widen
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.arrays import namespace, readable, widen
+from mlpoly.fitting.fit import checked_inputs
+from mlpoly.fitting.preactivations import first_weight
+from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
 
-__all__ = ["check_functions", "components", "weights_of"]
+__all__ = ["check_functions", "components"]
 
 
 def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
@@ -17,29 +19,16 @@ def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
     Every measure of this folder is a weighted sum over them, plus what lies between their means.
     """
     _check_net(net)
-    if not isinstance(inputs, (Gaussian, GaussianMixture)):
-        raise TypeError(
-            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "
-            f"for data use mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
-        )
-    if inputs.dim != net.dim_in:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {net.dim_in} inputs.")
-    if not readable(weights_of(net), inputs.mean):
+    inputs = checked_inputs(net, inputs)
+    if not readable(first_weight(net), inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
         )
-    inputs = inputs.like(weights_of(net))
-    namespace(net=weights_of(net), inputs=inputs.mean)
     if isinstance(inputs, Gaussian):
         return [(1.0, inputs)]
     weights = widen(inputs.weights)
     weights = weights / namespace(weights=weights).sum(weights)
     return [(weights[c], g) for c, g in enumerate(inputs.components)]
-
-
-def weights_of(net: MLP | GLU) -> Array:
-    """The first weight matrix, to tell library, dtype and device."""
-    return net.W1 if isinstance(net, MLP) else net.W_gate
 
 
 def check_functions(net: Any, poly: Any) -> None:

@@ -19,9 +19,10 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import check_functions, components, weights_of
+from mlpoly.measures.components import check_functions, components
 from mlpoly.measures.error import Error, gaussian_error
 from mlpoly.polynomials import Polynomial
 
@@ -213,5 +214,5 @@ def _closed_form(net: MLP | GLU, poly: Polynomial, inputs: Any) -> FVU:
     )
     total, per_output, flattened = _ratios(error)
     bound = xp.sum(error.bound) / xp.sum(error.variance)
-    made = [cast_like(a, weights_of(net)) for a in (total, per_output, flattened, bound)]
+    made = [cast_like(a, first_weight(net)) for a in (total, per_output, flattened, bound)]
     return FVU(made[0], made[1], made[2], bound=made[3])

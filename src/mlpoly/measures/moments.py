@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mlpoly.arrays import Array, cast_like, constant, namespace, record, widen
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import components, weights_of
+from mlpoly.measures.components import components
 from mlpoly.measures.pairs import Kernel, kernel_of
 from mlpoly.measures.readout import OutputSum
 from mlpoly.measures.series import energies, terms
@@ -91,7 +92,7 @@ def second_moment(net: MLP | GLU, inputs: Gaussian | GaussianMixture) -> SecondM
     cov = sum(weight * c for weight, (_, c, _) in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
     bound = sum(weight * b for weight, (_, _, b) in parts)
     raw = cov + mean[:, None] * mean[None, :]
-    like = weights_of(net)
+    like = first_weight(net)
     return SecondMoment(*[cast_like(a, like) for a in (mean, raw, cov, bound)])
 
 

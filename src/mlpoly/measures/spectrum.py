@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_like, namespace, readable, record, scalar
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import components, weights_of
+from mlpoly.measures.components import components
 from mlpoly.measures.moments import hidden_of, variance_by_degree
 
 __all__ = ["DegreeSpectrum", "degree_spectrum"]
@@ -104,6 +105,6 @@ def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degr
     head = sum(w * v.head for w, v in parts)
     tail = sum(w * v.tail for w, v in parts)
     total = namespace(head=head).sum(head, axis=0) + tail + between
-    like = weights_of(net)
+    like = first_weight(net)
     bound = sum(w * v.bound for w, v in parts)
     return DegreeSpectrum(*[cast_like(a, like) for a in (head, total, tail, between, bound)])
