@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 
 import mlpoly as mp
+from mlpoly.arrays import from_numpy, to_numpy
 from mlpoly.integrations import from_torch
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - after importorskip
 
-from mlpoly.integrations.torch import (  # noqa: E402
-    PolynomialModule,
-    _adapters,
-    activation_from_torch,
-    register_adapter,
-)
+from mlpoly.integrations.adapters import _adapters  # noqa: E402
+from mlpoly.integrations.torch import PolynomialModule, activation_from_torch, register_adapter  # noqa: E402
 
 ACTIVATIONS = [
     nn.Identity(),
@@ -318,6 +315,14 @@ def test_module_owns_its_numbers():
     torch.testing.assert_close(copy.deepcopy(module)(x), before)
 
 
+def test_autocast_does_not_reach_the_polynomial():
+    module = polynomial().to_torch().float()
+    x = tensor(50, 4, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = module(x)
+    torch.testing.assert_close(out, module(x), rtol=0, atol=0)
+
+
 @both
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bit_inputs_are_computed_in_float32(gated, dtype):
@@ -361,6 +366,118 @@ def test_state_dict_round_trip(gated, tmp_path):
     names = {"directions", "shifts", "scales", "series", "readout", "bias"}
     gate = {"gate_directions", "gate_shifts", "gate_slopes", "gate_series"}
     assert set(module.state_dict()) == (names | gate if gated else names)
+
+
+@both
+def test_state_dict_of_another_polynomial_of_the_same_shape(gated):
+    module, other = polynomial(gated).to_torch(), (2.0 * polynomial(gated)).to_torch(bound=2.0)
+    x = tensor(5, 4)
+    expected = 2.0 * polynomial(gated)(x, bound=2.0)
+    missing = other.load_state_dict(module.state_dict(), strict=True)
+    assert not missing.missing_keys
+    assert not missing.unexpected_keys
+    torch.testing.assert_close(2.0 * other(x), expected)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        polynomial(gated, degree=2).to_torch().load_state_dict(module.state_dict())
+
+
+@both
+def test_sixteen_bit_coefficients_are_rounded_once(gated):
+    module = polynomial(gated).to_torch().float()
+    x = tensor(50, 4, dtype=torch.float32)
+    rounded = copy.deepcopy(module).to(torch.bfloat16)
+    back = copy.deepcopy(rounded).float()
+    torch.testing.assert_close(rounded(x), back(x), rtol=0, atol=0)
+    size = module(x).abs().max()
+    assert (rounded(x) - module(x)).abs().max() < 0.05 * size  # 8 bits in every coefficient
+
+
+@both
+def test_training_mode_and_copies(gated):
+    module, x = polynomial(gated).to_torch(bound=1.5), tensor(50, 4)
+    expected = module(x)
+    for other in (copy.deepcopy(module), module.train(), module.eval(), nn.Sequential(module).train()):
+        torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
+
+
+@both
+def test_gradients_of_input_and_coefficients(gated):
+    module = polynomial(gated).to_torch()
+    x = tensor(3, 4, seed=3).requires_grad_()
+    for buffer in module.buffers():
+        buffer.requires_grad_()
+    module(x).square().sum().backward()
+    assert all(bool((b.grad != 0).any()) for b in (x, *module.buffers()))
+    names = [name for name, _ in module.named_buffers()]
+
+    def value(x, *buffers):
+        return torch.func.functional_call(module, dict(zip(names, buffers, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(value, (x, *module.buffers()))
+
+
+# -- a bound on the preactivations -----------------------------------------------------------------
+
+
+@both
+def test_bound_changes_nothing_inside(gated):
+    poly, x = polynomial(gated), tensor(200, 4)
+    reach = poly.standardise(x).abs().max().item()
+    torch.testing.assert_close(poly.to_torch(bound=1.01 * reach)(x), poly(x), rtol=0, atol=0)
+    assert not torch.allclose(poly.to_torch(bound=0.5 * reach)(x), poly(x))
+
+
+@both
+@pytest.mark.parametrize("bound", [1.0, 4.0])
+def test_bound_is_the_value_at_the_clamped_preactivation(gated, bound):
+    """One neuron at a time, in powers: A(y) + z B(y) with y = w.x held, and z = v.x as it is."""
+    poly, x = polynomial(gated), 5 * tensor(200, 4)
+    a, b = poly.powers()
+    y = x @ poly.directions.T
+    held = torch.maximum(torch.minimum(y, poly.shifts + bound * poly.scales), poly.shifts - bound * poly.scales)
+    assert (held != y).any()
+    hidden = sum(c * held**k for k, c in enumerate(a))
+    if gated:
+        hidden = hidden + (x @ poly.gate.directions.T) * sum(c * held**k for k, c in enumerate(b))
+    expected = poly.read_out(hidden)
+    torch.testing.assert_close(poly.to_torch(bound=bound)(x), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(poly(x, bound=bound), expected, rtol=1e-9, atol=1e-9)
+
+
+@both
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_bound_in_every_library(gated, library, tmp_path):
+    poly, x = polynomial(gated), 5 * tensor(20, 4)
+    expected = poly(x, bound=2.0).detach().numpy()
+    poly.save(tmp_path / "p.safetensors")
+    other = mp.load(tmp_path / "p.safetensors", library=library)
+    found = np.asarray(other(from_numpy(x.numpy().astype(to_numpy(other.series).dtype), library), bound=2.0))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())  # JAX is in float32
+
+
+@both
+def test_bound_tames_growth(gated):
+    poly, x = polynomial(gated, degree=5), tensor(50, 4)
+    far = poly.to_torch(bound=3.0)
+    growth = far(1e4 * x).norm() / far(1e3 * x).norm()
+    assert growth < 10.1 if gated else growth < 1.1  # linear in the second factor, constant without one
+    assert poly(1e4 * x).norm() / poly(1e3 * x).norm() > 1e4
+
+
+@pytest.mark.parametrize("bound", [0, -1.0, float("nan"), float("inf"), "4", True])
+def test_bound_must_be_positive(bound):
+    for use in (polynomial().to_torch, lambda bound: polynomial()(tensor(2, 4), bound=bound)):
+        with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
+            use(bound=bound)
+
+
+def test_bound_needs_the_ridge_form():
+    with pytest.raises(TypeError, match="DensePolynomial has none; leave it out"):
+        other_polynomial("dense 2").to_torch(bound=4.0)
+
+
+def test_bound_is_shown():
+    assert "bound=4" in repr(polynomial().to_torch(bound=4))
 
 
 @both
@@ -485,10 +602,10 @@ def test_gradient_with_respect_to_the_input():
 
 @both
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_compiles_without_graph_breaks(gated, dtype):
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, None), (torch.bfloat16, None), (torch.float32, 1.0)])
+def test_compiles_without_graph_breaks(gated, dtype, bound):
     torch._dynamo.reset()
-    module = polynomial(gated).to_torch().float()
+    module = polynomial(gated).to_torch(bound).float()
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     x = tensor(5, 4, dtype=dtype)
     torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)
@@ -499,7 +616,7 @@ def test_compiles_without_graph_breaks(gated, dtype):
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_with_inductor(gated):
     torch._dynamo.reset()
-    module = polynomial(gated).to_torch()
+    module = polynomial(gated).to_torch(bound=2.0)
     x = tensor(5, 4)
     try:
         out = torch.compile(module, fullgraph=True)(x)

@@ -12,7 +12,7 @@ from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
 from mlpoly.integrations import from_torch
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures import accuracy, agreement, degree_spectrum, fvu, kl, second_moment
+from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
 from mlpoly.paper import isserlis, master_theorem, raw_moments
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, RidgePolynomial, load
 
@@ -34,6 +34,7 @@ __all__ = [
     "accuracy",
     "activations",
     "agreement",
+    "compare",
     "degree_spectrum",
     "eigenfeatures",
     "finetune",

@@ -162,14 +162,16 @@ def _solve_outputs(
     interrupted = False
     with progress("mixture fit", max_iterations, show) as update:
 
-        def solve(op: GramOperator, right: Array, first: Array | None, share: float) -> BlockSolution:
+        def solve(
+            op: GramOperator, right: Array, first: Array | None, share: float, at_zero: float = misfit
+        ) -> BlockSolution:
             nonlocal interrupted
             found = block_cg(
                 op.apply,
                 standard_inverse(right),
                 right,
                 first,
-                misfit,
+                at_zero,
                 share,
                 0 if interrupted else max_iterations,
                 lambda k, value: update(k, f"{right.shape[-1] - 1} directions, misfit {value:.4g}"),
@@ -178,8 +180,7 @@ def _solve_outputs(
             interrupted = interrupted or found.interrupted
             return found
 
-        if start is None:
-            start = _cascade(operator, b, solve)
+        start = _cascade(operator, b, misfit, start, solve)
         found = solve(operator, b, start, tolerance)
         exact = operator.in_full_precision()  # the certificate is never computed in float32
         if found.exhausted and _precision(operator.products) > _precision(b):
@@ -202,21 +203,29 @@ def _solve_outputs(
 
 
 def _cascade(
-    operator: GramOperator, b: Array, solve: Callable[[GramOperator, Array, Array | None, float], BlockSolution]
+    operator: GramOperator, b: Array, misfit: float, start: Array | None, solve: Callable[..., BlockSolution]
 ) -> Array | None:
     """A start for large problems: solve in the directions of largest variance, then in more and more of them.
 
     The network's variance lies in few directions, so that this does most of the work at a fraction of the cost: on
     MNIST it replaces 40 of 60 iterations. The start lies in the span of the leading directions, so where several
-    quadratics agree on the whole mixture the answer may differ from the one of minimum norm.
+    quadratics agree on the whole mixture the answer may differ from the one of minimum norm. A start that the caller
+    gives is corrected in the same way.
     """
     n = b.shape[-1]
     sizes = [m for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
+    if not sizes:
+        return start
+    if start is not None:
+        image = operator.apply(start)
+        misfit += scalar(namespace(b=b).sum(start * (image - 2 * b)))
+        b = b - image
     x: Array | None = None
     for m in sizes:
         first = None if x is None else padded(x, m)
-        x = _symmetric(solve(operator.leading(m), b[:, :m, :m] + 0, first, _COARSE_TOLERANCE).x)
-    return None if x is None else padded(x, n)
+        x = _symmetric(solve(operator.leading(m), b[:, :m, :m] + 0, first, _COARSE_TOLERANCE, misfit).x)
+    correction = padded(x, n)
+    return correction if start is None else start + correction
 
 
 def _precision(a: Array) -> float:

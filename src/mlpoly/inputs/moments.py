@@ -54,6 +54,42 @@ class MomentAccumulator:
         self._scatter: Array = None  # sum of squared deviations from the mean, (d, d)
         self._dtype: object = None
 
+    @classmethod
+    def from_moments(cls, count: int, mean: Array, scatter: Array, dtype: object = None) -> MomentAccumulator:
+        """Go on from moments that were summed elsewhere, or saved.
+
+        Parameters
+        ----------
+        count : int
+            Samples that they are of.
+        mean : array (d,)
+        scatter : array (d, d)
+            Sum of squared deviations from the mean: `count` times the population covariance.
+        dtype : optional
+            Of the Gaussian that `gaussian` gives; by default the mean's.
+        """
+        count = as_integer("count", count, 1)
+        mean, scatter = as_float_array("mean", mean), as_float_array("scatter", scatter)
+        namespace(mean=mean, scatter=scatter)
+        check_shape("mean", mean, (None,), "a vector with one entry per input")
+        check_shape("scatter", scatter, (mean.shape[0], mean.shape[0]), "a square matrix over the entries of mean")
+        check_finite("mean", mean)
+        check_finite("scatter", scatter)
+        made = cls(mean.shape[0])
+        made._join(count, widen(mean), widen(scatter))
+        made._dtype = mean.dtype if dtype is None else dtype
+        return made
+
+    @property
+    def mean(self) -> Array:
+        """Mean (d,) of the samples, None before the first."""
+        return self._mean
+
+    @property
+    def scatter(self) -> Array:
+        """Sum of squared deviations from the mean (d, d), None before the first sample."""
+        return self._scatter
+
     def __repr__(self) -> str:
         return f"MomentAccumulator(dim={self.dim}, count={self.count})"
 

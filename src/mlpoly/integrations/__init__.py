@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from mlpoly.integrations.blocks import Block
     from mlpoly.layers import GLU, MLP
 
-__all__ = ["from_torch"]
+__all__ = ["feedforward_blocks", "find_blocks", "from_torch"]
 
 
 def from_torch(module: nn.Module) -> MLP | GLU:
@@ -22,8 +24,13 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     ----------
     module : torch.nn.Module
         An ``nn.Sequential`` of Linear, activation, Linear; the second Linear may be missing, and the hidden units are
-        then the outputs. Dropout and Identity are passed over: the record is the module in evaluation mode. Any other
-        module needs an adapter, see `mlpoly.integrations.torch.register_adapter`.
+        then the outputs. Dropout and Identity are passed over: the record is the module in evaluation mode.
+
+        A feedforward block of Hugging Face transformers: GPT-2, GPT-NeoX, Llama and its many relatives, Phi, T5, and
+        others of the same parts. Where the block is a part of a layer (OPT, BERT, Whisper) the layer is taken, and
+        the record is its block alone, without residual and normalisation.
+
+        Any other module needs an adapter, see `mlpoly.integrations.torch.register_adapter`.
 
     Returns
     -------
@@ -32,7 +39,8 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     Raises
     ------
     TypeError
-        For a module without an adapter, or a Sequential of another shape; the message says how to go on.
+        For a module without an adapter, or a Sequential of another shape; for weights that are quantised; for a module
+        that has the parts of a known block but computes something else. The message says how to go on.
 
     Examples
     --------
@@ -41,8 +49,58 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     >>> mp.from_torch(module)
     MLP(3 -> 8 -> 2, gelu)
     """
+    return _integration("torch", "from_torch").from_torch(module)
+
+
+def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
+    """The feedforward blocks of a model that `from_torch` knows, in its order.
+
+    Blocks inside a mixture of experts are left out: they are terms of a sum that a router weights.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Of Hugging Face transformers, or your own.
+    pattern : str, optional
+        Which of them, as in a shell: "model.layers.*.mlp", "*.layers.[0-3].mlp". Leading parts of the names may be
+        left out: "layers.*.mlp".
+
+    Returns
+    -------
+    list of Block
+        Each has a name, the modules `entry` and `exit` to hook, and `net()`, the record that `fit` takes.
+
+    Raises
+    ------
+    TypeError
+        If nothing in the model is known.
+    ValueError
+        If the pattern matches none of the blocks; the message lists them.
+
+    Examples
+    --------
+    >>> import torch, mlpoly as mp
+    >>> from mlpoly.integrations import find_blocks
+    >>> class Layer(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.mlp = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+    >>> model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Layer(), Layer()])})
+    >>> find_blocks(model)
+    [Block('layers.0.mlp', Sequential), Block('layers.1.mlp', Sequential)]
+    >>> find_blocks(model, "1.mlp")[0].net()
+    MLP(3 -> 8 -> 3, gelu)
+    """
+    return _integration("blocks", "find_blocks").find_blocks(model, pattern)
+
+
+def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules of `find_blocks` by name, such as "model.layers.0.mlp"; `from_torch` takes each of them."""
+    return _integration("blocks", "feedforward_blocks").feedforward_blocks(model)
+
+
+def _integration(module: str, purpose: str) -> Any:
     try:
-        from mlpoly.integrations import torch as integration
+        return importlib.import_module(f"mlpoly.integrations.{module}")
     except ImportError as error:
-        raise ImportError("from_torch needs PyTorch, which is not installed: pip install 'mlpoly[torch]'.") from error
-    return integration.from_torch(module)
+        raise ImportError(f"{purpose} needs PyTorch, which is not installed: pip install 'mlpoly[torch]'.") from error

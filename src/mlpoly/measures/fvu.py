@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from mlpoly.arrays import (
@@ -26,7 +27,7 @@ from mlpoly.measures.components import check_functions, components
 from mlpoly.measures.error import Error, gaussian_error
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["FVU", "fvu"]
+__all__ = ["FVU", "fvu", "fvu_of_outputs", "in_blocks"]
 
 _ROWS = 8192  # samples at a time, so that the hidden units of many samples do not fill the memory
 
@@ -168,10 +169,18 @@ def _sampled(net: MLP | GLU, poly: Polynomial, samples: Array) -> FVU:
     if samples.shape[0] < 2:
         raise ValueError(f"samples holds {samples.shape[0]} rows; a variance needs at least 2.")
     check_finite("samples", samples)
-    xp = namespace(samples=samples)
+    return fvu_of_outputs(in_blocks(net, samples), in_blocks(poly, samples))
+
+
+def in_blocks(model: Callable[[Array], Array], samples: Array) -> Array:
+    """Outputs (n, o) of all samples, some thousand at a time."""
     rows = [samples[block, ...] for block in blocks(samples.shape[0], _ROWS)]
-    f = xp.concat([net(x) for x in rows])
-    p = xp.concat([poly(x) for x in rows])
+    return namespace(samples=samples).concat([model(x) for x in rows])
+
+
+def fvu_of_outputs(f: Array, p: Array) -> FVU:
+    """FVU from the outputs (n, o) of network and polynomial on the same samples."""
+    xp = namespace(f=f, p=p)
     residual, mean = widen(f) - widen(p), xp.mean(widen(f), axis=0)
     squares = residual**2
     variance = _variance(f)

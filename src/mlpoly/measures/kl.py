@@ -27,7 +27,7 @@ from mlpoly.layers import GLU, MLP
 from mlpoly.measures.components import check_functions
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["Estimate", "accuracy", "agreement", "kl"]
+__all__ = ["Estimate", "accuracy", "agreement", "checked_labels", "chosen", "divergence", "kl", "mean_of"]
 
 _ROWS = 8192  # samples at a time
 
@@ -67,12 +67,14 @@ def kl(net: MLP | GLU, poly: Polynomial, *, samples: Array) -> Estimate:
     """
     check_functions(net, poly)
 
-    def divergence(x: Array) -> Array:
-        log_p, log_q = _log_softmax(net(x)), _log_softmax(poly(x))
-        xp = namespace(log_p=log_p)
-        return xp.sum(xp.exp(log_p) * (log_p - log_q), axis=1)
+    return _estimate(lambda x: divergence(net(x), poly(x)), samples, net.dim_in)
 
-    return _estimate(divergence, samples, net.dim_in)
+
+def divergence(f: Array, p: Array) -> Array:
+    """KL(softmax f || softmax p) of each sample, (n,), from outputs (n, o)."""
+    log_p, log_q = _log_softmax(f), _log_softmax(p)
+    xp = namespace(log_p=log_p)
+    return xp.sum(xp.exp(log_p) * (log_p - log_q), axis=1)
 
 
 def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Estimate:
@@ -85,22 +87,28 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
     labels : integers (n,)
     """
     samples = as_float_array("samples", samples)
+    targets = checked_labels(labels, samples)
+    place = iter(blocks(samples.shape[0], _ROWS))
+    return _estimate(lambda x: chosen(model(x)) == targets[next(place)], samples, None)
+
+
+def checked_labels(labels: Any, samples: Array) -> Array:
+    """Labels (n,) as numbers beside the samples."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
     if found.dtype.kind not in "iu":
         raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
     if found.shape != tuple(samples.shape[:1]):
         raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
-    targets = constant(found, widen(samples))
-    place = iter(blocks(samples.shape[0], _ROWS))
-    return _estimate(lambda x: _chosen(model(x)) == targets[next(place)], samples, None)
+    return constant(found, widen(samples))
 
 
 def agreement(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Array) -> Estimate:
     """Share of samples on which the largest outputs of two models are the same one."""
-    return _estimate(lambda x: _chosen(net(x)) == _chosen(poly(x)), samples, None)
+    return _estimate(lambda x: chosen(net(x)) == chosen(poly(x)), samples, None)
 
 
-def _chosen(outputs: Array) -> Array:
+def chosen(outputs: Array) -> Array:
+    """Place of the largest output of each sample, (n,), as numbers."""
     xp = namespace(outputs=outputs)
     return widen(xp.astype(xp.argmax(outputs, axis=-1), outputs.dtype))
 
@@ -121,5 +129,11 @@ def _estimate(each: Callable[[Array], Array], samples: Array, dim: int | None) -
     xp = namespace(samples=samples)
     kind = widen(samples).dtype
     values = xp.concat([xp.astype(each(samples[b, ...]), kind) for b in blocks(samples.shape[0], _ROWS)])
-    error = xp.std(values) / math.sqrt(max(samples.shape[0] - 1, 1))
-    return Estimate(cast_like(xp.mean(values), samples), cast_like(error, samples))
+    return mean_of(values, samples)
+
+
+def mean_of(values: Array, like: Array) -> Estimate:
+    """Mean and standard error of one number per sample, (n,)."""
+    xp = namespace(values=values)
+    error = xp.std(values) / math.sqrt(max(values.shape[0] - 1, 1))
+    return Estimate(cast_like(xp.mean(values), like), cast_like(error, like))

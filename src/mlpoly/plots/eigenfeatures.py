@@ -12,15 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
 from mlpoly.arrays import Array, as_integer, to_numpy
+from mlpoly.plots import style
 
 __all__ = ["plot_eigenfeatures"]
 
-_IMAGES = "RdBu_r"  # diverging, and told apart with every kind of colour blindness
-_POSITIVE, _NEGATIVE = "#b2182b", "#2166ac"  # towards the ends of that colormap
-_INK, _FAINT = "#222222", "#8a8a8a"
 _WIDTH = 10.0  # of the figure, in inches
 _GAP, _SPECTRUM = 0.3, 3.0  # widths in images: between two groups of columns, and of a spectrum with its ticks
-_SMALL, _NORMAL, _LARGE = 9.0, 11.0, 14.0  # font sizes
 _SCALES = {
     "input": "pixels of the unit eigenvectors",
     "whitened": "change of the pixels along the feature, by one standard deviation",
@@ -48,7 +45,7 @@ class _Row(NamedTuple):
     negative: list[tuple[float, np.ndarray]]  # most negative first
 
 
-class _Style(NamedTuple):
+class _Shared(NamedTuple):
     """What all rows share."""
 
     image_shape: tuple[int, int]
@@ -89,13 +86,12 @@ def plot_eigenfeatures(
     if len(metrics) > 1:
         raise ValueError(f"features come in the metrics {sorted(metrics)}; one colour scale needs one metric for all.")
     rows = [_row(str(label), f, image_shape, columns) for label, f in features.items()]
-    style = _style(rows, image_shape, columns)
+    shared = _shared(rows, image_shape, columns)
     figure, axes = _grid(len(rows), columns)
     for line, row in zip(axes, rows, strict=True):
-        _draw_row(line, row, style)
-    _draw_scale(figure, axes, style, _SCALES[metrics.pop()])
-    if title:
-        figure.suptitle(title, fontsize=_LARGE, color=_INK)
+        _draw_row(line, row, shared)
+    _draw_scale(figure, axes, shared, _SCALES[metrics.pop()])
+    style.headline(figure, title)
     return figure
 
 
@@ -120,15 +116,11 @@ def _row(label: str, features: Features, image_shape: tuple[int, int], columns: 
     )
 
 
-def _style(rows: list[_Row], image_shape: tuple[int, int], columns: int) -> _Style:
+def _shared(rows: list[_Row], image_shape: tuple[int, int], columns: int) -> _Shared:
     limit = max((float(np.abs(v).max()) for row in rows for _, v in (*row.positive, *row.negative)), default=0.0)
     largest = max((float(np.abs(row.spectrum).max(initial=0.0)) for row in rows), default=0.0)
     decimals = max(0, 1 - math.floor(math.log10(largest))) if largest > 0 else 0
-    return _Style(image_shape, columns, limit or 1.0, decimals)
-
-
-def _signed(value: float, decimals: int) -> str:
-    return f"{value:+.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+    return _Shared(image_shape, columns, limit or 1.0, decimals)
 
 
 # -- where it stands ---------------------------------------------------------------------------------------------------
@@ -143,37 +135,37 @@ def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
     grid = GridSpec(rows + 1, len(widths), figure, width_ratios=widths, height_ratios=[0.2, *[height] * rows])
     negative, spectrum = columns + 1, len(widths) - 1
     for place, text, colour in (
-        (slice(0, columns), "raise the output", _POSITIVE),
-        (slice(negative, negative + columns), "lower the output", _NEGATIVE),
-        (slice(spectrum, None), "eigenvalues", _INK),
+        (slice(0, columns), "raise the output", style.POSITIVE),
+        (slice(negative, negative + columns), "lower the output", style.NEGATIVE),
+        (slice(spectrum, None), "eigenvalues", style.INK),
     ):
         heading = figure.add_subplot(grid[0, place])
         heading.set_axis_off()
-        heading.text(0.5, 0.0, text, ha="center", va="bottom", fontsize=_NORMAL, color=colour)
+        heading.text(0.5, 0.0, text, ha="center", va="bottom", fontsize=style.NORMAL, color=colour)
     drawn = [*range(columns), *range(negative, negative + columns), spectrum]
     return figure, np.array([[figure.add_subplot(grid[r, c]) for c in drawn] for r in range(1, rows + 1)])
 
 
-def _draw_row(axes: np.ndarray, row: _Row, style: _Style) -> None:
-    groups = ((axes[: style.columns], row.positive), (axes[style.columns : -1], row.negative))
+def _draw_row(axes: np.ndarray, row: _Row, shared: _Shared) -> None:
+    groups = ((axes[: shared.columns], row.positive), (axes[shared.columns : -1], row.negative))
     for places, pairs in groups:
         for i, ax in enumerate(places):
             if i < len(pairs):
-                _draw_image(ax, *pairs[i], style)
+                _draw_image(ax, *pairs[i], shared)
             else:
                 ax.set_axis_off()
     # As text and not as a label of the axis, so that it is there even if the first image is not.
-    axes[0].text(-0.12, 0.5, row.label, transform=axes[0].transAxes, ha="right", va="center", fontsize=_NORMAL)
+    axes[0].text(-0.12, 0.5, row.label, transform=axes[0].transAxes, ha="right", va="center", fontsize=style.NORMAL)
     _draw_spectrum(axes[-1], row)
 
 
-def _draw_image(ax: Axes, value: float, pixels: np.ndarray, style: _Style) -> None:
-    image = pixels.reshape(style.image_shape)
-    ax.imshow(image, cmap=_IMAGES, vmin=-style.limit, vmax=style.limit, interpolation="nearest")
-    colour = _POSITIVE if value > 0 else _NEGATIVE
-    ax.set_title(_signed(value, style.decimals), fontsize=_SMALL, color=colour, pad=2.5)
+def _draw_image(ax: Axes, value: float, pixels: np.ndarray, shared: _Shared) -> None:
+    image = pixels.reshape(shared.image_shape)
+    ax.imshow(image, cmap=style.IMAGES, vmin=-shared.limit, vmax=shared.limit, interpolation="nearest")
+    colour = style.POSITIVE if value > 0 else style.NEGATIVE
+    ax.set_title(style.signed(value, shared.decimals), fontsize=style.SMALL, color=colour, pad=2.5)
     ax.set(xticks=[], yticks=[])
-    ax.spines[:].set(color=_FAINT, linewidth=0.6)
+    ax.spines[:].set(color=style.FAINT, linewidth=0.6)
 
 
 def _draw_spectrum(ax: Axes, row: _Row) -> None:
@@ -181,25 +173,26 @@ def _draw_spectrum(ax: Axes, row: _Row) -> None:
     k, (first, last) = row.spectrum.size, (len(row.positive), len(row.negative))
     for i, value in enumerate(row.spectrum):
         shown = i < first or i >= k - last
-        ax.bar(i + 1, value, width=0.85, color=_POSITIVE if value > 0 else _NEGATIVE, alpha=1.0 if shown else 0.45)
-    ax.axhline(0, color=_INK, linewidth=0.6)
+        colour = style.POSITIVE if value > 0 else style.NEGATIVE
+        ax.bar(i + 1, value, width=0.85, color=colour, alpha=1.0 if shown else 0.45)
+    ax.axhline(0, color=style.INK, linewidth=0.6)
     ax.spines[["top", "right", "bottom"]].set_visible(False)
-    ax.spines["left"].set(color=_FAINT, linewidth=0.6)
-    ax.tick_params(labelsize=_SMALL, color=_FAINT, labelcolor=_INK, length=2)
+    ax.spines["left"].set(color=style.FAINT, linewidth=0.6)
+    ax.tick_params(labelsize=style.SMALL, color=style.FAINT, labelcolor=style.INK, length=2)
     ax.set(xticks=[], xlim=(0.2 - 0.02 * k, k + 0.8))
     ax.locator_params(axis="y", nbins=4, min_n_ticks=3)
     ax.set_box_aspect(1.2 / _SPECTRUM)  # as high as the images, as the ticks take a part of the width
 
 
-def _draw_scale(figure: Figure, axes: np.ndarray, style: _Style, meaning: str) -> None:
+def _draw_scale(figure: Figure, axes: np.ndarray, shared: _Shared, meaning: str) -> None:
     """The colour scale that all images share, below them."""
     images = [ax.images[0] for ax in axes.flat if ax.images]
     if not images:
         return
     below = list(axes[:, :-1].flat)
     bar = figure.colorbar(images[0], ax=below, location="bottom", fraction=0.025, aspect=40, pad=0.02, shrink=0.5)
-    bar.set_ticks([-style.limit, 0, style.limit])
-    bar.set_ticklabels([f"\N{MINUS SIGN}{style.limit:.2g}", "0", f"+{style.limit:.2g}"])
-    bar.ax.tick_params(labelsize=_SMALL, length=2)
-    bar.outline.set(linewidth=0.6, edgecolor=_FAINT)
-    bar.set_label(f"{meaning}; one scale for all images", fontsize=_SMALL, color=_INK)
+    bar.set_ticks([-shared.limit, 0, shared.limit])
+    bar.set_ticklabels([f"\N{MINUS SIGN}{shared.limit:.2g}", "0", f"+{shared.limit:.2g}"])
+    bar.ax.tick_params(labelsize=style.SMALL, length=2)
+    bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
+    bar.set_label(f"{meaning}; one scale for all images", fontsize=style.SMALL, color=style.INK)

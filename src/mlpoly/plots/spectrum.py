@@ -9,12 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mlpoly.arrays import Array, to_numpy
+from mlpoly.plots import style
 
 __all__ = ["plot_spectrum"]
 
-_INK = "#222222"
-_BAR, _REST = "#2166ac", "#bdbdbd"
-_SMALL, _NORMAL, _LARGE = 9.0, 11.0, 14.0  # font sizes
 _ROOM = 4.0  # the axis goes this factor beyond the highest bar, for its label
 
 
@@ -62,7 +60,7 @@ def plot_spectrum(
     labels, shares = _bars(spectrum, output)
     if axes is None:
         axes = Figure(figsize=(7.0, 4.0), layout="constrained").subplots()
-    colours = [_BAR if label.isdigit() else _REST for label in labels]
+    colours = [style.BAR if label.isdigit() else style.REST for label in labels]
     lowest = max(min(shares[shares > 0], default=1.0), 1e-16)
     bars = axes.bar(labels, shares, color=colours, width=0.7)
     if log:
@@ -71,12 +69,12 @@ def plot_spectrum(
     else:
         axes.set_ylim(0, 1.12 * max(shares.max(), lowest))
     names = ["0" if s <= 0 else f"{100 * s:.2g} %" if s >= 1e-4 else f"{100 * s:.0e} %" for s in shares]
-    axes.bar_label(bars, labels=names, fontsize=_SMALL, color=_INK, padding=2)
-    axes.set_xlabel("polynomial degree", fontsize=_NORMAL, color=_INK)
-    axes.set_ylabel("share of the variance", fontsize=_NORMAL, color=_INK)
+    axes.bar_label(bars, labels=names, fontsize=style.SMALL, color=style.INK, padding=2)
+    axes.set_xlabel("polynomial degree", fontsize=style.NORMAL, color=style.INK)
+    axes.set_ylabel("share of the variance", fontsize=style.NORMAL, color=style.INK)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=_INK, labelsize=_SMALL)
-    axes.set_title(title or _title(output), fontsize=_LARGE, color=_INK)
+    axes.tick_params(colors=style.INK, labelsize=style.SMALL)
+    axes.set_title(title or _title(output), fontsize=style.LARGE, color=style.INK)
     return axes.figure  # type: ignore[return-value]
 
 

@@ -69,11 +69,19 @@ class Polynomial(ABC):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
 
-    def to_torch(self) -> Any:
-        """The polynomial as a torch.nn.Module."""
+    def to_torch(self, bound: float | None = None) -> Any:
+        """The polynomial as a torch.nn.Module, to put in the place of the block that it was fitted to.
+
+        Parameters
+        ----------
+        bound : float, optional
+            For the ridge form: hold every preactivation within this many standard deviations of its mean under the
+            inputs of the fit. The module is then a piecewise polynomial, and grows no faster than linearly where
+            the data leave the region that the polynomial was fitted on.
+        """
         from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
 
-        return PolynomialModule(self)
+        return PolynomialModule(self, bound)
 
 
 def check_points(x: Any, like: Array, dim: int) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 from mlpoly._version import __version__
 from mlpoly.arrays import Array, constant, from_numpy, to_numpy
 from mlpoly.errors import FileFormatError
+from mlpoly.files import read_tensors, write_tensors
 from mlpoly.polynomials.source import Source
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ _KINDS: dict[str, dict[str, str]] = {
 
 
 def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
-    """Write to a temporary file beside `path`, then rename, so that a crash leaves no half file."""
-    from safetensors.numpy import save_file
-
+    """Write a polynomial; the file is whole or not there."""
     source = p.source
     if not source.inputs and p.inputs is not None:
         source = replace(source, inputs=p.inputs.fingerprint)
@@ -58,16 +55,8 @@ def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
         **asdict(source),
     }
     tensors = {name.rstrip("?"): _attribute(p, name.rstrip("?")) for name in _KINDS[type(p).__name__]}
-    arrays = {name: np.ascontiguousarray(_numbers(a)) for name, a in tensors.items() if a is not None}
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"no folder {target.parent}; create it before saving.")
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        save_file(arrays, scratch, metadata={"mlpoly": json.dumps(header)})
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    arrays = {name: _numbers(a) for name, a in tensors.items() if a is not None}
+    write_tensors(path, arrays, header)
 
 
 def _numbers(a: Any) -> np.ndarray:
@@ -116,28 +105,21 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         raise FileNotFoundError(f"no polynomial file at {path}; polynomials are written with poly.save(path).")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, ValueError, OSError) as error:
-        raise FileFormatError(f"{path} is no readable safetensors file ({error}); it may be truncated.") from error
-    header = _header(path, metadata)
+    header, arrays = read_tensors(path)
+    header = _checked(path, header)
     _check_arrays(path, header, arrays)
     return header, arrays
 
 
-def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
     try:
-        header: dict[str, Any] = json.loads(metadata["mlpoly"])
-        known = header["format"] == "mlpoly" and header["kind"] in _KINDS and isinstance(header["layout"], int)
-    except (KeyError, TypeError, json.JSONDecodeError):
+        known = header is not None and header["format"] == "mlpoly" and header["kind"] in _KINDS
+        known = known and isinstance(header["layout"], int)  # type: ignore[index]
+    except (KeyError, TypeError):
         known = False
-    if not known:
+    if header is None or not known:
         raise FileFormatError(f"{path} is a safetensors file but holds no mlpoly polynomial; was it written by save()?")
     if header["layout"] > _LAYOUT:
         raise FileFormatError(

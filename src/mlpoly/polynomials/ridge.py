@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from os import PathLike
 from typing import Any
@@ -14,7 +15,7 @@ from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.special import clenshaw
 
-__all__ = ["Gate", "RidgePolynomial"]
+__all__ = ["Gate", "RidgePolynomial", "check_bound"]
 
 
 @record
@@ -97,10 +98,18 @@ class RidgePolynomial(Polynomial):
         gated = "" if self.gate is None else ", gated"
         return f"RidgePolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {self.source}{gated})"
 
-    def __call__(self, x: Array) -> Array:
-        """Values (..., o) at points x (..., d), by Clenshaw's recurrence in the preactivations."""
+    def __call__(self, x: Array, bound: float | None = None) -> Array:
+        """Values (..., o) at points x (..., d), by Clenshaw's recurrence in the preactivations.
+
+        With a `bound`, t_i is first held within +-bound, that many standard deviations of w_i.x: far from the inputs
+        of the fit the value then stays of the size that it has there. The result is a piecewise polynomial of x. The
+        second factor v_i.x of a gated unit is not held: the unit is linear in it.
+        """
         x = check_points(x, self.directions, self.dim_in)
         t = self.standardise(x)
+        if bound is not None:
+            bound = check_bound(bound)
+            t = namespace(t=t).clip(t, -bound, bound)
         hidden = clenshaw(self.series, t)
         if self.gate is not None:
             hidden = hidden + self.gate_residual(x, t) * clenshaw(self.gate.series, t)
@@ -236,6 +245,13 @@ class RidgePolynomial(Polynomial):
             bias=sum(biases[1:], start=biases[0]) if biases else None,
             gate=_joined_gate(parts, degree) if gated else None,
         )
+
+
+def check_bound(bound: Any) -> float:
+    """A positive number of standard deviations."""
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 < bound < math.inf:
+        raise ValueError(f"bound must be a positive number of standard deviations, such as 4.0, got {bound!r}.")
+    return float(bound)
 
 
 def _padded(series: Array, rows: int) -> Array:

@@ -1,1 +1,1 @@
-"""Experiments, each a module that runs with ``python -m mlpoly.studies.NAME``."""
+"""The paper's experiments: data, training, dynamics, features, attack, and the report about them."""

@@ -1,9 +1,12 @@
-"""Images and labels for the studies: scikit-learn's digits, and MNIST where it is on disk."""
+"""Images and labels for the studies: scikit-learn's digits, MNIST and Fashion-MNIST on disk, or files of the user's."""
 
 from __future__ import annotations
 
 import gzip
+import math
 import os
+import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,72 +14,232 @@ import numpy as np
 
 from mlpoly.errors import FileFormatError
 
-__all__ = ["Images", "load_mnist", "read_idx"]
+__all__ = ["DATASETS", "Images", "cache_dir", "load_images", "load_mnist", "read_idx"]
 
-_MNIST = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
+DATASETS = ("digits", "mnist", "fashion-mnist")
+
+# Training images and labels, then test images and labels; every reader below keeps this order.
+_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_NPZ = (("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels"))
+
+_CLOTHES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
 class Images(NamedTuple):
-    """Training and test images as rows of pixels in [0, 1], with their labels."""
+    """Training and test images as rows of pixels, in [0, 1] unless a file holds other floats, with their labels."""
 
     train: np.ndarray  # (n, d)
-    train_labels: np.ndarray  # (n,)
+    train_labels: np.ndarray  # (n,), 0 to c - 1
     test: np.ndarray
     test_labels: np.ndarray
     shape: tuple[int, int]  # of one image
+    name: str = ""
+    classes: tuple[str, ...] = ()  # what the labels stand for, c of them
 
 
-def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """MNIST from IDX files (plain or .gz) in `data_dir`, or in ``mnist`` below MLPOLY_DATA or the user's cache.
+class _Raw(NamedTuple):
+    """An array as it was read, and where from, for messages."""
+
+    values: np.ndarray
+    source: str
+
+
+def load_images(
+    name: str | os.PathLike[str] = "digits", data_dir: str | os.PathLike[str] | None = None, seed: int = 0
+) -> Images:
+    """Training and test images with their labels.
+
+    Parameters
+    ----------
+    name : str or path
+        "digits" (1797 images of 8 x 8 pixels that come with scikit-learn, split 80/20 with equal shares of every
+        digit), "mnist", "fashion-mnist", a folder with the four IDX files (plain or .gz), or an .npz file with
+        x_train, y_train, x_test, y_test (or train, train_labels, test, test_labels) and without pickles. Bytes are
+        divided by 255, floats are not rescaled. Flat images of no square length count as one row.
+    data_dir : path, optional
+        Where to look for "mnist" and "fashion-mnist" before MLPOLY_DATA and the user's cache: the folder of the files,
+        or one above it.
+    seed : int
+        Of the split of the digits. It is no training seed: leave it, and all networks see the same split.
 
     Raises
     ------
+    ValueError
+        If `name` is neither a known name nor a path.
     FileNotFoundError
         With the places that were searched.
+    FileFormatError
+        If a file is damaged or the images and labels do not fit together.
     """
-    folder = _find(data_dir)
-    arrays = []
-    for images, labels in _MNIST.values():
-        pixels = read_idx(_file(folder, images))
-        arrays += [pixels.reshape(len(pixels), -1) / 255.0, read_idx(_file(folder, labels)).astype(np.int64)]
-    train, train_labels, test, test_labels = arrays
-    return Images(train, train_labels, test, test_labels, (pixels.shape[1], pixels.shape[2]))
+    if name == "digits":
+        return _digits(seed)
+    if isinstance(name, str) and name in DATASETS:
+        return _assemble(_read_folder(_find(name, data_dir)), name, _CLOTHES if name == "fashion-mnist" else ())
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return _assemble(_read_folder(path), path.resolve().name)
+    if path.is_file():
+        return _assemble(_read_npz(path), path.stem)
+    known = ", ".join(DATASETS)
+    raise ValueError(f"name is {str(name)!r}, which is no data set ({known}) and no folder of IDX files or .npz file.")
 
 
-def _find(data_dir: str | os.PathLike[str] | None) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mlpoly"
-    places = [Path(data_dir)] if data_dir is not None else []
-    if "MLPOLY_DATA" in os.environ:
-        places.append(Path(os.environ["MLPOLY_DATA"]) / "mnist")
-    places.append(cache / "mnist")
+def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> Images:
+    """MNIST from IDX files: `load_images("mnist", data_dir)`."""
+    return load_images("mnist", data_dir)
+
+
+def cache_dir() -> Path:
+    """Folder for downloaded data: ``mlpoly`` below XDG_CACHE_HOME, or below ~/.cache where that is not set."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "mlpoly"
+
+
+def _digits(seed: int) -> Images:
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise ImportError("the digits need scikit-learn, which is not installed: pip install 'mlpoly[cli]'.") from error
+    x, y = load_digits(return_X_y=True)
+    parts = train_test_split(x / 16, y, test_size=0.2, random_state=seed, stratify=y)
+    train, test, train_labels, test_labels = (_Raw(part, "scikit-learn's digits") for part in parts)
+    return _assemble((train, train_labels, test, test_labels), "digits")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _find(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
+    """The first folder that holds all files of a named data set."""
+    places = []
+    if data_dir is not None:
+        given = Path(data_dir).expanduser()
+        places += [given, given / name]
+    if os.environ.get("MLPOLY_DATA"):
+        places.append(Path(os.environ["MLPOLY_DATA"]) / name)
+    places.append(cache_dir() / name)
+    searched = []
     for place in places:
-        if any(place.glob("train-images-idx3-ubyte*")):
+        missing = [file for file in _IDX if _file(place, file) is None]
+        if not missing:
             return place
-    searched = ", ".join(str(p) for p in places)
-    raise FileNotFoundError(f"no MNIST files in {searched}; put the four IDX files there or set MLPOLY_DATA.")
+        # A folder with some of the files is where the user will look for the mistake.
+        searched.append(f"{place} (without {', '.join(missing)})" if len(missing) < len(_IDX) else str(place))
+    raise FileNotFoundError(
+        f"no {name} in {', '.join(searched)}; get it with `mlpoly data download {name}`, or name a folder that holds "
+        f"the four IDX files with --data-dir, or one that holds {name}/ with MLPOLY_DATA."
+    )
 
 
-def _file(folder: Path, name: str) -> Path:
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            return path
-    raise FileNotFoundError(f"{folder} holds no {name} (plain or .gz); the data set is incomplete.")
+def _file(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def _read_folder(folder: Path) -> tuple[_Raw, ...]:
+    raws = []
+    for name in _IDX:
+        path = _file(folder, name)
+        if path is None:
+            raise FileNotFoundError(f"{folder} holds no {name} (plain or .gz); all of {', '.join(_IDX)} are needed.")
+        raws.append(_Raw(read_idx(path), str(path)))
+    return tuple(raws)
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read an IDX file of unsigned bytes, plain or compressed."""
+    """Read an IDX file of unsigned bytes with one to three axes, plain or compressed."""
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise FileFormatError(f"{path} is no readable gzip file ({error}); fetch it again.") from error
-    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
-        raise FileFormatError(f"{path} is no IDX file of unsigned bytes; fetch it again.")
-    axes = raw[3]
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no file {path}; fetch it.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}); fetch it again.") from error
+    axes = raw[3] if len(raw) > 3 else 0
+    if raw[:3] != b"\x00\x00\x08" or not 1 <= axes <= 3 or len(raw) < 4 + 4 * axes:
+        raise FileFormatError(f"{path} is no IDX file of unsigned bytes with one to three axes; fetch it again.")
     shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * axes)
-    if values.size != int(np.prod(shape)):
-        raise FileFormatError(f"{path} is truncated: {values.size} values for the shape {shape}; fetch it again.")
+    if values.size != math.prod(shape):
+        raise FileFormatError(f"{path} is truncated or damaged: {values.size} values, shape {shape}; fetch it again.")
     return values.reshape(shape)
+
+
+def _read_npz(path: Path) -> tuple[_Raw, ...]:
+    if not zipfile.is_zipfile(path):
+        raise FileFormatError(f"{path} is no .npz file or a truncated one; give an .npz file or a folder of IDX files.")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            keys = next((keys for keys in _NPZ if set(keys) <= set(archive.files)), ())
+            raws = tuple(_Raw(archive[key], f"{key} of {path}") for key in keys)
+            found = ", ".join(archive.files) or "nothing"
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}); write it anew with numpy.savez.") from error
+    if not raws or not all(isinstance(raw.values, np.ndarray) for raw in raws):
+        wanted = " or ".join(", ".join(keys) for keys in _NPZ)
+        raise FileFormatError(f"{path} holds {found}, but the arrays {wanted} are needed; write it with these names.")
+    return raws
+
+
+# -- what they hold ----------------------------------------------------------------------------------------------------
+
+
+def _assemble(raws: tuple[_Raw, ...], name: str, names: tuple[str, ...] = ()) -> Images:
+    """Check four arrays against one another and put them together; `names` are those of the labels 0, 1, ..."""
+    train, train_labels, test, test_labels = raws
+    known = _check_labels(train_labels, train)
+    if len(known) < 2:
+        raise FileFormatError(f"{train_labels.source} holds the class {known[0]} alone; at least two are needed.")
+    strange = np.setdiff1d(_check_labels(test_labels, test), known)
+    if len(strange):
+        raise FileFormatError(f"{test_labels.source} holds classes that have no training image: {strange.tolist()}.")
+    shape, other = _image_shape(train), _image_shape(test)
+    if shape != other:
+        raise FileFormatError(f"{test.source} holds images of shape {other}, but {train.source} of {shape}; resize.")
+    return Images(
+        _pixels(train),
+        np.searchsorted(known, train_labels.values).astype(np.int64),
+        _pixels(test),
+        np.searchsorted(known, test_labels.values).astype(np.int64),
+        shape,
+        name,
+        tuple(names[k] if 0 <= k < len(names) else str(k) for k in known.tolist()),
+    )
+
+
+def _check_labels(labels: _Raw, images: _Raw) -> np.ndarray:
+    """The distinct labels, sorted."""
+    values = labels.values
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+        raise FileFormatError(
+            f"{labels.source} has shape {values.shape} and type {values.dtype}; labels are integers, one per image."
+        )
+    count = len(images.values) if images.values.ndim else 0
+    if not count or len(values) != count:
+        raise FileFormatError(
+            f"{labels.source} holds {len(values)} labels for {count} images in {images.source}; "
+            "each image needs one label."
+        )
+    return np.unique(values)
+
+
+def _image_shape(images: _Raw) -> tuple[int, int]:
+    shape = images.values.shape
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise FileFormatError(f"{images.source} has shape {shape}; images are (n, height, width) or (n, pixels).")
+    if len(shape) == 3:
+        return shape[1], shape[2]
+    side = math.isqrt(shape[1])
+    return (side, side) if side * side == shape[1] else (1, shape[1])
+
+
+def _pixels(images: _Raw) -> np.ndarray:
+    """Rows (n, d) in double precision."""
+    values = images.values.reshape(len(images.values), -1)
+    if values.dtype == np.uint8:
+        return values / 255.0
+    if not np.issubdtype(values.dtype, np.floating):
+        raise FileFormatError(f"{images.source} has type {values.dtype}; pixels are uint8 or floats: convert them.")
+    if not np.isfinite(values).all():
+        raise FileFormatError(f"{images.source} holds NaN or infinite pixels; remove these images.")
+    return values.astype(np.float64)

@@ -1,0 +1,141 @@
+"""The feedforward blocks of a whole model, by name, with the places where their inputs and outputs can be seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlpoly.integrations.adapters import find_adapter, is_mixture, sketch
+from mlpoly.integrations.torch import from_torch
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials.base import replace_fields
+
+__all__ = ["Block", "feedforward_blocks", "find_blocks"]
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """One feedforward block of a model.
+
+    A forward hook on `entry` and one on `exit` see the block's inputs and outputs while the model runs. They are one
+    module where the block has one of its own, as in Llama, and two where it is a part of a layer, as in BERT. A hook
+    that keeps a tensor should copy it: some models go on to add to it in place (Falcon).
+
+    Attributes
+    ----------
+    name : str
+        Name of `module` in the model: "model.layers.0.mlp".
+    entry : nn.Module
+        Its first positional input is the block's input (..., d).
+    exit : nn.Module
+        Its output is the block's output (..., o).
+    module : nn.Module
+        What `mlpoly.from_torch` takes.
+    """
+
+    name: str
+    entry: nn.Module
+    exit: nn.Module
+    module: nn.Module
+
+    def net(self, dtype: torch.dtype | None = None) -> MLP | GLU:
+        """The block's weights as a record that `mlpoly.fit` takes, cut off from autograd.
+
+        Parameters
+        ----------
+        dtype : torch.dtype, optional
+            By default the module's own, over the same memory; but float32, and a copy, for 16-bit weights. A fit
+            returns its polynomial in the dtype of the record, and 16 bits are too few for coefficients.
+        """
+        net = from_torch(self.module)
+        weights = {name: value for name, value in vars(net).items() if isinstance(value, torch.Tensor)}
+        if dtype is None:
+            dtype = torch.promote_types(next(iter(weights.values())).dtype, torch.float32)
+        return replace_fields(net, **{name: value.detach().to(dtype) for name, value in weights.items()})
+
+    def __repr__(self) -> str:
+        return f"Block({self.name!r}, {type(self.module).__name__})"
+
+
+def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
+    """See `mlpoly.integrations.find_blocks`."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    blocks = list(_scan(model))
+    if not blocks:
+        raise TypeError(_nothing(model))
+    if pattern is None:
+        return blocks
+    chosen = [block for block in blocks if _fits(block.name, pattern)]
+    if not chosen:
+        raise ValueError(_no_match(model, blocks, pattern))
+    return chosen
+
+
+def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """See `mlpoly.integrations.feedforward_blocks`."""
+    return {block.name: block.module for block in find_blocks(model)}
+
+
+def _scan(model: nn.Module) -> Iterator[Block]:
+    """Blocks in the order of the model; one that stands in several places comes once."""
+    inside: str | None = None  # names in a block's own module: its parts are no further blocks
+    for name, module in model.named_modules():
+        if _of_expert(name) or (inside is not None and name.startswith(inside)):
+            continue
+        adapter = find_adapter(module)
+        if adapter is None or not adapter.listed:
+            continue
+        if not adapter.entry:
+            inside = f"{name}." if name else ""
+        yield Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module)
+
+
+def _of_expert(name: str) -> bool:
+    """Whether a module is an expert, or one that all share: a term of a sum that a router weights."""
+    return any("expert" in part.lower() for part in name.split("."))
+
+
+def _fits(name: str, pattern: str) -> bool:
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a string such as 'layers.*.mlp', got {type(pattern).__name__}.")
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
+
+
+def _mixtures(model: nn.Module, pattern: str = "*") -> list[str]:
+    found = (name for name, module in model.named_modules() if is_mixture(module) and not _of_expert(name))
+    return [name for name in found if _fits(name, pattern)]
+
+
+def _mixture_note(names: list[str]) -> str:
+    if not names:
+        return ""
+    return (
+        f" {names[0]!r} is a mixture of experts, which is not supported: its experts are several blocks behind a "
+        f"router, and no single MLP or GLU."
+    )
+
+
+def _nothing(model: Any) -> str:
+    classes = Counter(type(module).__name__ for module in model.modules())
+    return (
+        f"find_blocks knows no feedforward block in {type(model).__name__}."
+        f"{_mixture_note(_mixtures(model))} The model has modules of the classes {', '.join(classes)}. "
+        f"Teach it the one that is the block with an adapter, before you call find_blocks:\n"
+        f"{sketch('TheBlocksClass')}"
+    )
+
+
+def _no_match(model: nn.Module, blocks: list[Block], pattern: str) -> str:
+    names = [block.name for block in blocks]
+    shown = ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
+    return (
+        f"pattern {pattern!r} matches no feedforward block of {type(model).__name__}."
+        f"{_mixture_note(_mixtures(model, pattern))} Its hookpoints ({len(names)}) are {shown}."
+    )

@@ -1,0 +1,132 @@
+"""Polynomials out: a polynomial as a torch module."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlpoly.arrays import to_numpy
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source
+from mlpoly.polynomials.base import replace_fields
+from mlpoly.polynomials.ridge import check_bound
+
+__all__ = ["PolynomialModule"]
+
+# The arrays of each form.
+_FIELDS: dict[type[Polynomial], tuple[str, ...]] = {
+    RidgePolynomial: ("directions", "shifts", "scales", "series", "readout", "bias"),
+    DensePolynomial: ("center", "constant", "linear", "quadratic"),
+    ChaosPolynomial: ("center", "whitener", "values"),
+}
+_GATE_FIELDS = ("directions", "shifts", "slopes", "series")
+
+
+class PolynomialModule(nn.Module):
+    """A polynomial as a module: drop-in for the block that it was fitted to.
+
+    The arrays are buffers, named like the fields of the polynomial (those of a gate ``gate_...``): the module moves
+    with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its numbers,
+    so that training the network goes on without touching it; gradients reach the input, and the coefficients after
+    ``requires_grad_()`` on the buffers.
+
+    It computes in float32 or wider, also inside ``torch.autocast``, because powers of 16-bit numbers lose their
+    digits. ``.to(torch.bfloat16)`` on it, or on a model that it is a part of, rounds the coefficients to 8 bits, for
+    good; the arithmetic stays in float32. Put it in its place after the model has been converted to keep them.
+
+    Parameters
+    ----------
+    polynomial : RidgePolynomial, DensePolynomial or ChaosPolynomial
+        Of any array library.
+    bound : float, optional
+        For the ridge form: hold every preactivation within this many standard deviations of its mean, see
+        `RidgePolynomial.__call__`. The module is then a piecewise polynomial. The state dict does not hold it.
+
+    Attributes
+    ----------
+    polynomial : RidgePolynomial, DensePolynomial or ChaosPolynomial
+        Over the buffers as they are now, without the bound.
+    bound : float or None
+    """
+
+    def __init__(self, polynomial: Polynomial, bound: float | None = None) -> None:
+        super().__init__()
+        if type(polynomial) not in _FIELDS:
+            raise TypeError(
+                f"polynomial must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, "
+                f"got {type(polynomial).__name__}."
+            )
+        self.bound = _checked_bound(bound, polynomial)
+        for name in _FIELDS[type(polynomial)]:
+            self.register_buffer(name, _copied(getattr(polynomial, name)))
+        gate = polynomial.gate if isinstance(polynomial, RidgePolynomial) else None
+        for name in () if gate is None else _GATE_FIELDS:
+            self.register_buffer(f"gate_{name}", _copied(getattr(gate, name)))
+        self.gated = gate is not None
+        # What is no array: source, exponents. The distribution that it was fitted under stays behind.
+        self._rest = replace_fields(
+            polynomial, inputs=None, gate=None, report=None, **dict.fromkeys(_FIELDS[type(polynomial)])
+        )
+
+    @property
+    def source(self) -> Source:
+        """Where the polynomial comes from."""
+        return self._rest.source
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the buffers."""
+        return next(self.buffers()).dtype
+
+    @property
+    def polynomial(self) -> Any:
+        """The polynomial over the buffers as they are now."""
+        return self._polynomial(self.dtype)
+
+    def _polynomial(self, dtype: torch.dtype) -> Any:
+        """The polynomial over the buffers in a dtype; nothing is copied where they have it."""
+        cast: dict[str, Any] = {name: b.to(dtype) for name, b in self.named_buffers()}
+        if self.gated:
+            cast["gate"] = Gate(**{name: cast.pop(f"gate_{name}") for name in _GATE_FIELDS})
+        return replace_fields(self._rest, **cast)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Values (..., o) at points x (..., d), in the dtype of x; 16-bit numbers are computed in float32."""
+        wide = torch.promote_types(torch.promote_types(x.dtype, self.dtype), torch.float32)
+        limits = {} if self.bound is None else {"bound": self.bound}
+        with _full_precision(x):
+            values: torch.Tensor = self._polynomial(wide)(x, **limits)
+        return values.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """What print shows of the module."""
+        p = self.polynomial
+        bound = "" if self.bound is None else f", bound={self.bound:g}"
+        return f"degree={p.degree}, {p.dim_in} -> {p.dim_out}, {p.source}{bound}"
+
+
+def _full_precision(x: torch.Tensor) -> AbstractContextManager[Any]:
+    """Autocast, which would multiply in 16 bits, off; it does not exist on every device."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+def _checked_bound(bound: Any, polynomial: Polynomial) -> float | None:
+    if bound is None:
+        return None
+    if not isinstance(polynomial, RidgePolynomial):
+        raise TypeError(
+            f"bound holds the preactivations of a RidgePolynomial, and a {type(polynomial).__name__} has none; leave "
+            f"it out, or fit under one Gaussian or with method='neuronwise'."
+        )
+    return check_bound(bound)
+
+
+def _copied(array: Any) -> torch.Tensor | None:
+    if array is None:
+        return None
+    if isinstance(array, torch.Tensor):
+        return array.detach().clone()
+    return torch.tensor(to_numpy(array))

@@ -1,0 +1,168 @@
+"""The feedforward blocks of Hugging Face transformers, known by their parts; transformers itself is not imported.
+
+One record per naming of the parts. Most families share a naming, and a class from outside the library that uses one
+of them is taken as well. What the parts are named does not yet say what the module does with them: where the module
+is the block, `probe` checks that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlpoly.integrations.activations import activation_from_torch
+from mlpoly.integrations.adapters import Adapter, add_adapter, has_attention
+from mlpoly.integrations.probe import difference
+from mlpoly.integrations.weights import Weights, in_one_dtype, linear_weights
+from mlpoly.layers import GLU, MLP
+
+__all__ = ["FAMILIES", "Family"]
+
+_ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_act_fn", "gelu_impl")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names of the parts of a block.
+
+    Attributes
+    ----------
+    name : str
+        Architectures that use these names.
+    first : tuple of str
+        One Linear; two for a gated unit, the gate before the other factor.
+    last : str
+        The Linear that reads the hidden units out.
+    activations : tuple of str
+        Where the activation may be.
+    fused : bool
+        The one Linear of `first` holds a gate and the other factor, in this order.
+    residual : bool
+        The module takes a second tensor and adds it, so that the block ends with its `last` part.
+    layer : bool
+        The parts stand in a transformer layer, beside its attention, and not in a module of their own.
+    """
+
+    name: str
+    first: tuple[str, ...]
+    last: str
+    activations: tuple[str, ...] = _ACTIVATIONS
+    fused: bool = False
+    residual: bool = False
+    layer: bool = False
+
+    @property
+    def linears(self) -> tuple[str, ...]:
+        """All linear parts."""
+        return (*self.first, self.last)
+
+    def activation(self, module: nn.Module) -> Any:
+        """The activation of a module, or None."""
+        found = (_part(module, path) for path in self.activations)
+        return next((part for part in found if callable(part)), None)
+
+    def matches(self, module: nn.Module) -> bool:
+        """Whether a module has these parts, and no others that would change what it computes."""
+        if not all(_is_linear_part(_part(module, path)) for path in self.linears) or self.activation(module) is None:
+            return False
+        if self.layer:
+            return "." in self.last or has_attention(module)  # names with a dot cannot be mistaken
+        expected = {*self.linears, *self.activations}
+        others = [child for name, child in module.named_children() if name not in expected]
+        own = [p for p in module._parameters.values() if p is not None]
+        return not own and all(next(child.parameters(), None) is None for child in others)
+
+    def convert(self, module: nn.Module) -> MLP | GLU:
+        """The record of a module's block."""
+        kind = type(module).__name__
+        parts = [linear_weights(_part(module, path), f"{path} of {kind}", strict=self.layer) for path in self.linears]
+        *first, last = in_one_dtype(parts)
+        if self.fused:
+            first = _halves(first[0])
+        hidden, read = [weight.shape[0] for weight, _ in first], last[0].shape[1]
+        if set(hidden) != {read}:
+            raise TypeError(f"{kind} {self._unlike}: {hidden[0]} hidden units, of which it reads {read}. {_REMEDY}")
+        activation = activation_from_torch(self.activation(module))
+        net = GLU(*first[0], *first[1], *last, activation) if len(first) == 2 else MLP(*first[0], *last, activation)
+        if not self.layer:
+            self._check(module, net, kind)
+        return net
+
+    @property
+    def _unlike(self) -> str:
+        return f"has parts named as in {self.name}, but is not the block that they make up there"
+
+    def _check(self, module: nn.Module, net: MLP | GLU, kind: str) -> None:
+        try:
+            found = difference(module, net, self.residual)
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise TypeError(f"{kind} {self._unlike}: a test input gave an error ({error}). {_REMEDY}") from error
+        # Rounding in 16 bits, and TensorFloat on a GPU, stay well below these.
+        narrow = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
+        if found > (0.05 if narrow else 2e-3):
+            raise TypeError(
+                f"{kind} {self._unlike}: on test inputs its output differs from the record's by {found:.1%}. {_REMEDY}"
+            )
+
+
+_REMEDY = "Write an adapter for it, see mlpoly.integrations.torch.register_adapter."
+
+
+def _part(module: nn.Module, path: str) -> Any:
+    """What stands at a dotted path, or None."""
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _is_linear_part(part: Any) -> bool:
+    """Whether a part may stand for a linear map; `linear_weights` has the last word, and says why not."""
+    return isinstance(part, nn.Module) and not isinstance(part, (nn.Sequential, nn.modules.conv._ConvNd))
+
+
+def _halves(fused: Weights) -> list[Weights]:
+    """The two parts of a fused Linear, as views."""
+    weight, bias = fused
+    gate, up = weight.chunk(2)
+    gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
+    return [(gate, gate_bias), (up, up_bias)]
+
+
+FAMILIES = (
+    Family("GPT-2, GPT-Neo, StarCoder", ("c_fc",), "c_proj"),
+    Family("GPT-J, CodeGen", ("fc_in",), "fc_out"),
+    Family("GPT-NeoX, Pythia, Falcon", ("dense_h_to_4h",), "dense_4h_to_h", activations=("act",)),
+    Family("BLOOM", ("dense_h_to_4h",), "dense_4h_to_h", activations=("gelu_impl",), residual=True),
+    Family("ViT, CLIP, SigLIP, Phi", ("fc1",), "fc2"),
+    Family("DistilBERT, SAM", ("lin1",), "lin2"),
+    Family("Wav2Vec2, HuBERT", ("intermediate_dense",), "output_dense"),
+    Family("Nemotron, Arcee", ("up_proj",), "down_proj"),
+    Family("T5", ("wi",), "wo"),
+    Family("T5 v1.1, FLAN-T5", ("wi_0", "wi_1"), "wo"),
+    Family("Llama, Mistral, Qwen, SmolLM, Gemma, OLMo", ("gate_proj", "up_proj"), "down_proj"),
+    Family("Phi-3, GLM", ("gate_up_proj",), "down_proj", fused=True),
+    Family("OPT, BART, Whisper layers", ("fc1",), "fc2", layer=True),
+    Family("torch.nn.Transformer layers", ("linear1",), "linear2", layer=True),
+    Family("ALBERT layers", ("ffn",), "ffn_output", layer=True),
+    Family(
+        "BERT, RoBERTa, ELECTRA layers",
+        ("intermediate.dense",),
+        "output.dense",
+        activations=("intermediate.intermediate_act_fn",),
+        layer=True,
+    ),
+)
+
+
+def _register(family: Family) -> None:
+    inside = family.layer or family.residual
+    entry, exit = (family.first[0], family.last) if inside else ("", "")
+    add_adapter(Adapter(family.matches, family.convert, entry, exit, label=family.name))
+
+
+for _family in FAMILIES:
+    _register(_family)

@@ -1,0 +1,211 @@
+"""Batches of token ids as they come from a tokenizer: which positions count, how many, and whose hash they have."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlpoly.arrays import as_integer
+
+__all__ = ["Batch", "Mask", "Reader"]
+
+Mask = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch and the positions of it that count.
+
+    Attributes
+    ----------
+    number : int
+        Its place among all batches, from 0.
+    inputs : dict of str to Tensor
+        What the model is called with.
+    shape : tuple of int
+        Sequences b and their length t.
+    kept : Tensor (n,)
+        Places of the positions that count, in the batch laid out as b t rows.
+    positions : Tensor (n,)
+        Their positions in their sequences, padding not counted.
+    tokens : Tensor (n,)
+        Their token ids.
+    """
+
+    number: int
+    inputs: dict[str, Tensor]
+    shape: tuple[int, int]
+    kept: Tensor
+    positions: Tensor
+    tokens: Tensor
+    _copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every position counts."""
+        return self.kept.shape[0] == self.shape[0] * self.shape[1]
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """The tensors `kept`, `positions` and `tokens` on a device; copied there once for all hookpoints."""
+        if device not in self._copies:
+            self._copies[device] = (self.kept.to(device), self.positions.to(device), self.tokens.to(device))
+        return self._copies[device]
+
+
+class Reader:
+    """Goes through batches once, counting and hashing.
+
+    The hash is over the tokens that count, sequence by sequence, so that it does not depend on padding or on how
+    sequences are put into batches.
+
+    Parameters
+    ----------
+    batches : iterable
+        Of token ids (b, t), or of mappings with "input_ids" and perhaps "attention_mask".
+    tokens : int, optional
+        How many tokens to read; the last batch is cut so that it is exactly this many.
+    mask : callable, optional
+        From token ids (b, t) to booleans (b, t): which positions count, besides padding.
+
+    Attributes
+    ----------
+    batches : int
+        Read so far, the one that was handed out last included.
+    tokens : int
+        Likewise.
+    """
+
+    def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:
+        if isinstance(batches, (Tensor, np.ndarray, Mapping, str)) or not isinstance(batches, Iterable):
+            raise TypeError(
+                f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; put one batch in a "
+                f"list, and make batches of text with mlpoly.lm.token_batches."
+            )
+        if mask is not None and not callable(mask):
+            raise TypeError(
+                f"mask must be a function of token ids (b, t), got {type(mask).__name__}; padding needs none, give it "
+                f"as the attention_mask of a batch."
+            )
+        self._source = batches
+        self._budget = None if tokens is None else as_integer("tokens", tokens, 1)
+        self._mask = mask
+        self._hash = hashlib.sha256()
+        self._skipped, self._expected = 0, ""
+        self.batches = 0
+        self.tokens = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the tokens read so far."""
+        return self._hash.hexdigest()
+
+    def skip(self, batches: int, fingerprint: str) -> None:
+        """Hand out only what comes behind so many batches, if those have this hash."""
+        self._skipped, self._expected = batches, fingerprint
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Give the batches that have tokens that count.
+
+        Raises
+        ------
+        ValueError
+            If a batch has the wrong form, or the skipped ones are not those that were seen before.
+        """
+        for given in self._source:
+            if self.batches == self._skipped:
+                self._check_skipped()
+            batch = self._read(given)
+            self.batches += 1
+            self.tokens += batch.kept.shape[0]
+            self._update_hash(batch)
+            if batch.number >= self._skipped and batch.kept.shape[0]:
+                yield batch
+            if self._budget is not None and self.tokens >= self._budget:
+                break
+        if self.batches <= self._skipped:
+            self._check_skipped()
+
+    def _check_skipped(self) -> None:
+        if self._skipped and (self.batches < self._skipped or self.fingerprint != self._expected):
+            raise ValueError(
+                f"the data is not that of the pass to be resumed: its first {self._skipped} batches had the hash "
+                f"{self._expected[:12]}, now there are {self.batches} with {self.fingerprint[:12]}. Pass the same "
+                f"batches in the same order, or start again with resume=False or another save_to."
+            )
+
+    def _read(self, given: Any) -> Batch:
+        inputs = _as_inputs(given, self.batches)
+        ids = inputs["input_ids"].cpu()
+        attended = _attended(inputs, ids, self.batches)
+        counted = attended & self._user_mask(ids) if self._mask is not None else attended
+        kept = counted.flatten().nonzero().squeeze(1)
+        if self._budget is not None:
+            kept = kept[: self._budget - self.tokens]
+        positions = attended.long().cumsum(1) - 1  # from the first token on that is no padding
+        shape = (ids.shape[0], ids.shape[1])
+        return Batch(self.batches, inputs, shape, kept, positions.flatten()[kept], ids.flatten()[kept].long())
+
+    def _user_mask(self, ids: Tensor) -> Tensor:
+        assert self._mask is not None
+        found = torch.as_tensor(self._mask(ids)).cpu()
+        if found.shape != ids.shape or found.dtype != torch.bool:
+            raise ValueError(
+                f"mask gave {found.dtype} of shape {tuple(found.shape)} for token ids of shape {tuple(ids.shape)}; it "
+                f"must give one boolean per token."
+            )
+        return found
+
+    def _update_hash(self, batch: Batch) -> None:
+        rows = torch.div(batch.kept, batch.shape[1], rounding_mode="floor").numpy()
+        lengths = np.bincount(rows, minlength=batch.shape[0])
+        ends = np.cumsum(lengths)
+        tokens = batch.tokens.numpy().astype("<i8")
+        for end, length in zip(ends, lengths, strict=True):
+            if length:
+                self._hash.update(int(length).to_bytes(8, "little"))
+                self._hash.update(tokens[end - length : end].tobytes())
+
+
+def _as_inputs(given: Any, number: int) -> dict[str, Tensor]:
+    """What the model takes, from a batch in any of the forms."""
+    if isinstance(given, Mapping):
+        if "input_ids" not in given:
+            raise ValueError(f"batch {number} has no 'input_ids', only {sorted(map(str, given))}.")
+        inputs = {str(name): value for name, value in given.items() if value is not None and name != "labels"}
+    else:
+        inputs = {"input_ids": given}
+    try:
+        tensors = {name: value if isinstance(value, Tensor) else torch.tensor(value) for name, value in inputs.items()}
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"batch {number} cannot be turned into tensors ({error}); pass token ids (b, t), all sequences of one "
+            f"length. A tokenizer gives them with return_tensors='pt' and padding=True."
+        ) from None
+    ids = tensors["input_ids"]
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"batch {number} must hold integer token ids, got {ids.dtype}.")
+    if ids.ndim != 2:
+        raise ValueError(
+            f"batch {number} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. For one sequence use "
+            f"ids[None, :]."
+        )
+    return tensors | {"input_ids": ids.long()}
+
+
+def _attended(inputs: dict[str, Tensor], ids: Tensor, number: int) -> Tensor:
+    """Which positions are no padding, (b, t)."""
+    mask = inputs.get("attention_mask")
+    if mask is None:
+        return torch.ones(ids.shape, dtype=torch.bool)
+    if mask.shape != ids.shape:
+        raise ValueError(
+            f"attention_mask of batch {number} has shape {tuple(mask.shape)}, expected that of input_ids, "
+            f"{tuple(ids.shape)}: 1 for a token, 0 for padding."
+        )
+    return mask.cpu() != 0

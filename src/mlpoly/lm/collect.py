@@ -1,0 +1,192 @@
+"""Moments of what goes into the blocks of a language model, in one pass over data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlpoly.integrations import find_blocks
+from mlpoly.integrations.blocks import Block
+from mlpoly.lm.accumulate import PRECISIONS, Component, merge_components
+from mlpoly.lm.batches import Batch, Mask, Reader
+from mlpoly.lm.components import Components, as_components
+from mlpoly.lm.distributed import exchange, reduce_components, world
+from mlpoly.lm.forward import Runner, evaluating, explained_memory_errors
+from mlpoly.lm.moments import Moments
+from mlpoly.lm.provenance import describe_model, versions
+from mlpoly.lm.shards import Progress, Shards
+from mlpoly.lm.watch import Watcher
+from mlpoly.progress import progress
+
+__all__ = ["collect"]
+
+Hookpoints = dict[str, dict[int, Component]]
+
+
+def collect(
+    model: nn.Module,
+    batches: Iterable[Any],
+    hookpoints: str | Sequence[str] | None = None,
+    *,
+    components: str | Components | Callable[[Tensor, Tensor, Tensor], Tensor] = "none",
+    tokens: int | None = None,
+    mask: Mask | None = None,
+    precision: str | None = None,
+    dtype: torch.dtype = torch.float64,
+    save_to: str | PathLike[str] | None = None,
+    save_every: float = 60.0,
+    resume: bool = True,
+    show_progress: bool = True,
+) -> Moments:
+    """Mean and covariance of the inputs of every feedforward block of a model, in one pass over batches of tokens.
+
+    The model runs in evaluation mode without gradients, and without its language-model head; afterwards it is as it
+    was. Under torchrun (see `initialise`) every process must be given the same batches: each runs its share of them,
+    and all return the moments of the whole.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Of Hugging Face transformers, or your own.
+    batches : iterable
+        Of integer tensors (b, t), token ids, or of mappings as a tokenizer gives them: "input_ids", "attention_mask"
+        and others that the model takes. Positions where the attention mask is 0 are left out.
+    hookpoints : str or sequence of str, optional
+        Which blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.integrations.find_blocks`. By default all.
+    components : {"none", "first", "norm"}, NormOutliers or callable
+        Which inputs get moments of their own: none; the first token of each sequence; those of unusual length, see
+        `NormOutliers`; or a function of inputs x (n, d), positions (n,) and token ids (n,) that gives integers (n,).
+    tokens : int, optional
+        How many tokens to use, exactly; by default all.
+    mask : callable, optional
+        From token ids (b, t) to booleans (b, t), which positions count besides padding: ``lambda ids: ids != bos``.
+    precision : {"single", "double"}, optional
+        Of the products of a few thousand inputs at a time; they are added up in float64. By default double on the CPU
+        up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
+    dtype : torch.dtype
+        Of the Gaussians that the result gives.
+    save_to : path, optional
+        A folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
+        killed, the same call goes on from there.
+    save_every : float
+        Seconds. For large models, where a save takes long, it is done less often.
+    resume : bool
+        Whether to go on from what `save_to` holds, instead of starting again.
+    show_progress : bool
+        Whether a terminal shows a bar.
+
+    Returns
+    -------
+    Moments
+
+    Raises
+    ------
+    ValueError
+        If an input of a block is NaN or infinite, if a batch has the wrong form, or if `save_to` holds a pass over
+        other data or with other options.
+    MemoryError
+        If the device's memory is full.
+
+    Examples
+    --------
+    >>> import torch, mlpoly as mp
+    >>> from mlpoly.lm import collect
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
+    >>> moments = collect(model, [torch.arange(10).reshape(2, 5)])
+    >>> moments
+    Moments(Sequential, 1 hookpoints, 10 tokens, 1 component)
+    >>> moments.gaussian("1")
+    Gaussian(dim=4, full covariance)
+    """
+    if precision not in (None, *PRECISIONS):
+        raise ValueError(f"precision must be 'single', 'double' or None, got {precision!r}.")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype must be a floating dtype of torch, got {dtype!r}.")
+    blocks = _blocks(model, hookpoints)
+    split = as_components(components)
+    reader = Reader(batches, tokens, mask)
+    about = describe_model(model)
+    names = {"model weights": about["weights"], "hookpoints": [block.name for block in blocks]}
+    masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
+    options = {"components": split.kind, "tokens": tokens, "mask": masked, "precision": precision}
+    shards = Shards(save_to, names | options, save_every)
+    run = _Pass(Runner(model, blocks), Watcher(blocks, split, precision), reader, split, shards)
+    with evaluating(model), run.watcher, explained_memory_errors(), progress("collect", tokens, show_progress) as bar:
+        run.go(resume, bar)
+        own = run.hookpoints()
+    found = _checked(reduce_components(own), reader, blocks)
+    extra = {"data": reader.fingerprint, "tokens": reader.tokens, "components": split.describe()}
+    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
+    shards.finish(moments, run.progress)
+    return moments
+
+
+class _Pass:
+    """One pass over the data, from the start or from where an earlier one was killed."""
+
+    def __init__(self, runner: Runner, watcher: Watcher, reader: Reader, split: Components, shards: Shards) -> None:
+        self.runner, self.watcher, self.reader, self.split, self.shards = runner, watcher, reader, split, shards
+        self.earlier: Hookpoints = {}
+
+    def go(self, resume: bool, bar: Callable[[int, str], None]) -> None:
+        self.earlier, done = self.shards.start(resume)
+        self.reader.skip(done.batches, done.fingerprint)
+        self.split.state = done.components
+        here = world()
+        for batch in self._calibrated():
+            if batch.number % here.size == here.rank:
+                self.watcher.watch(self.runner, batch)
+                if self.shards.due:
+                    self.shards.save(Moments(self.hookpoints(), {}), self.progress)
+            bar(self.reader.tokens, "tokens")
+
+    def _calibrated(self) -> Iterable[Batch]:
+        """The batches, the first of which has been shown to components that ask for it."""
+        if not self.split.calibrates:
+            return self.reader
+        rest = iter(self.reader)
+        head = next(rest, None)
+        if head is not None and not self.split.state:
+            self.watcher.calibrate(self.runner, head)
+        # All processes must draw the same line.
+        self.split.state = next((state for state in exchange(self.split.state) if state), {})
+        return chain([] if head is None else [head], rest)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.reader.batches, self.reader.fingerprint, self.split.state)
+
+    def hookpoints(self) -> Hookpoints:
+        """What was found so far, by this process alone."""
+        found = self.watcher.result()
+        return {name: merge_components(self.earlier.get(name, {}), parts) for name, parts in found.items()}
+
+
+def _blocks(model: nn.Module, hookpoints: str | Sequence[str] | None) -> list[Block]:
+    if hookpoints is None or isinstance(hookpoints, str):
+        return find_blocks(model, hookpoints)
+    chosen = {block.name for pattern in hookpoints for block in find_blocks(model, pattern)}
+    if not chosen:
+        raise ValueError("hookpoints is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
+    return [block for block in find_blocks(model) if block.name in chosen]
+
+
+def _checked(found: Hookpoints, reader: Reader, blocks: Sequence[Block]) -> Hookpoints:
+    """What was found, if it is something, and of the same data on all processes."""
+    if len({*exchange(reader.fingerprint)}) > 1:
+        raise ValueError("the processes were given different batches; give all of them the same, each takes its share.")
+    if reader.tokens == 0:
+        raise ValueError("batches held no tokens; were they an iterator that was used before?")
+    missed = [block.name for block in blocks if not found[block.name]]
+    if missed:
+        raise ValueError(
+            f"{missed[0]!r} was never reached while the model ran on the batches ({len(missed)} of {len(blocks)} "
+            f"hookpoints); choose others with hookpoints=, or pass the inputs that lead there."
+        )
+    return found

@@ -1,0 +1,164 @@
+"""Models of Hugging Face transformers from a folder, a GGUF file or the hub; no code of a checkpoint is run."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from mlpoly.arrays import library
+
+__all__ = ["load_model"]
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model", "vocab.txt", "merges.txt")
+
+# What transformers raises for a checkpoint that is missing, damaged or of an unknown kind.
+_FAILURES = (OSError, ValueError, ImportError, RuntimeError, KeyError, SafetensorError)
+
+
+def load_model(
+    name_or_path: str | PathLike[str],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    gguf_file: str | None = None,
+) -> tuple[Any, Any]:
+    """A language model in evaluation mode, and its tokenizer.
+
+    Weights are read from safetensors or GGUF, never from pickles, which can run code when they are opened.
+
+    Parameters
+    ----------
+    name_or_path : str or path
+        A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M".
+    device : str or torch.device
+    dtype : torch.dtype or str, optional
+        By default that of the checkpoint; float32 for GGUF.
+    revision : str, optional
+        Branch, tag or commit on the hub.
+    trust_remote_code : bool
+        Let the checkpoint bring its own model code, and run it. Say yes only to a checkpoint whose code you have read.
+    gguf_file : str, optional
+        Name of a GGUF file in the folder or on the hub.
+
+    Returns
+    -------
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase or None
+        None if the folder has none.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such model, or it has no weights that can be read safely.
+    ValueError
+        If weights are missing from the checkpoint.
+    """
+    transformers = library("transformers", "'mlpoly[transformers]'", "load_model")
+    place, gguf_file = _place(name_or_path, gguf_file)
+    if gguf_file is not None:
+        for package in ("gguf", "accelerate"):
+            library(package, package, f"reading the GGUF file {gguf_file}")
+    elif Path(place).is_dir():
+        _check_folder(Path(place))
+    shared: dict[str, Any] = {"revision": revision} if revision is not None else {}
+    shared |= {"gguf_file": gguf_file} if gguf_file is not None else {}
+    shared |= {"trust_remote_code": bool(trust_remote_code)}
+    model = _load(transformers, place, {"dtype": _dtype(dtype, gguf_file), **shared}, gguf_file)
+    return model.to(device).eval(), _tokenizer(transformers, place, shared, gguf_file)
+
+
+def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:
+    """Folder or hub name, and the GGUF file in it."""
+    place = Path(name_or_path).expanduser()
+    if place.suffix.lower() == ".gguf":
+        if not place.is_file():
+            raise FileNotFoundError(f"no GGUF file {place}.")
+        return str(place.parent), place.name
+    if isinstance(name_or_path, PathLike) and not place.is_dir():
+        raise FileNotFoundError(f"no folder {place} with a model.")
+    if gguf_file is not None and place.is_dir() and not (place / gguf_file).is_file():
+        raise FileNotFoundError(f"no file {gguf_file} in {place}.")
+    return str(place) if place.is_dir() else str(name_or_path), gguf_file
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} has no config.json; name the folder that a model was saved to.")
+    if any(folder.glob("*.safetensors")):
+        return
+    pickles = sorted(p.name for p in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")))
+    found = f", only pickles ({', '.join(pickles[:3])}), which can run code when they are opened" if pickles else ""
+    raise FileNotFoundError(
+        f"{folder} has no weights in safetensors{found}. Get a safetensors version, or convert it where you trust "
+        f"it: model.save_pretrained(folder)."
+    )
+
+
+def _dtype(dtype: torch.dtype | str | None, gguf_file: str | None) -> Any:
+    if dtype is None:
+        return "auto" if gguf_file is None else torch.float32
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ValueError(f"dtype must be a floating dtype such as torch.float32 or 'bfloat16', got {dtype!r}.")
+    return found
+
+
+def _load(transformers: Any, place: str, options: dict[str, Any], gguf_file: str | None) -> nn.Module:
+    safe = {} if gguf_file is not None else {"use_safetensors": True}
+    try:
+        kind = _kind(transformers, place, options) if gguf_file is None else transformers.AutoModelForCausalLM
+        model, info = kind.from_pretrained(place, output_loading_info=True, **safe, **options)
+    except _FAILURES as error:
+        raise _explained(place, error) from error
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ValueError(
+            f"{place} lacks {len(missing)} of the weights of {type(model).__name__}, {missing[0]} among them, which "
+            f"would be random; is it the whole checkpoint?"
+        )
+    return model
+
+
+def _kind(transformers: Any, place: str, options: dict[str, Any]) -> Any:
+    """The class that the checkpoint was saved from, if it is one of the library's own."""
+    known = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
+    config = transformers.AutoConfig.from_pretrained(place, **known)
+    for name in config.architectures or []:
+        kind = getattr(transformers, name, None)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind
+    return transformers.AutoModelForCausalLM
+
+
+def _explained(place: str, error: Exception, what: str = "the model") -> Exception:
+    """One line in place of the hub's many."""
+    reason = " ".join(str(error).split())
+    if "custom code" in reason or "trust_remote_code" in reason:
+        return ValueError(
+            f"{place} brings model code of its own, which is not run unasked; read it, and pass trust_remote_code=True "
+            f"if you trust it."
+        )
+    reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
+    if Path(place).is_dir():
+        return ValueError(f"{what} in {place} could not be loaded: {reason}")
+    return FileNotFoundError(
+        f"{place!r} is no local folder, and {what} could not be fetched from the hub: {reason} Check the name, the "
+        f"network and HF_HUB_OFFLINE, or name a folder."
+    )
+
+
+def _tokenizer(transformers: Any, place: str, options: dict[str, Any], gguf_file: str | None) -> Any:
+    folder = Path(place)
+    if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
+        return None
+    try:
+        return transformers.AutoTokenizer.from_pretrained(place, **options)
+    except _FAILURES as error:
+        raise _explained(place, error, "the tokenizer") from error

@@ -1,0 +1,67 @@
+"""Numbers as people read them: few digits, a true minus sign, thin spaces between thousands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["counted", "duration", "listing", "number", "percent", "signed", "span"]
+
+_MINUS, _THIN = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_PERCENT = f"{_THIN}%"
+_MISSING = "–"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number to some significant digits; powers of ten where it is tiny or huge, a dash where it is not finite."""
+    if not math.isfinite(value):
+        return _MISSING
+    size = abs(value)
+    if size != 0 and not 1e-4 <= size < 1e7:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa} × 10{str(int(exponent)).translate(_RAISED)}".replace("-", _MINUS)
+    if size >= 10**digits or value == int(value):
+        return f"{value:,.0f}".replace(",", _THIN).replace("-", _MINUS)
+    return f"{value:#.{digits}g}".rstrip(".").replace("-", _MINUS)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign, whichever it is."""
+    return f"+{number(value, digits)}" if value > 0 else number(value, digits)
+
+
+def percent(value: float, decimals: int = 1) -> str:
+    """A share as a percentage."""
+    return f"{100 * value:.{decimals}f}{_PERCENT}" if math.isfinite(value) else _MISSING
+
+
+def span(values: Iterable[float], show: Callable[[float], str] = number) -> str:
+    """The range of several numbers, as "0.011 to 0.013" or "2 to 3 %"; one number where all read the same."""
+    finite = [v for v in values if math.isfinite(v)]
+    if not finite:
+        return _MISSING
+    low, high = show(min(finite)), show(max(finite))
+    return low if low == high else f"{low.removesuffix(_PERCENT)} to {high}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if not math.isfinite(seconds):
+        return _MISSING
+    if seconds < 120:
+        return f"{number(seconds)}{_THIN}s"
+    if seconds < 7200:
+        return f"{number(seconds / 60)}{_THIN}min"
+    return f"{number(seconds / 3600)}{_THIN}h"
+
+
+def listing(items: Sequence[object]) -> str:
+    """Several things in a sentence: "a", "a and b", "a, b and c"."""
+    names = [str(item) for item in items]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: "1 seed", "3 seeds"."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,377 @@
+"""Adversarial attacks made from the polynomials, carried out on the network (figures 4 and 5; MATH 7).
+
+One change is applied to all test images: directions are removed from them, or they are moved along a direction. A
+quadratic polynomial is evaluated on all images once; what such a change does to it has few coefficients:
+
+    p(x + a B) = p(x) + a (B grad p(x)) + a (B Q B') a'        directions B (k, d), coordinates a (k,)
+
+so that curves over many directions, draws and strengths cost little more than one evaluation, and are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from mlpoly.activations import get
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    check_finite,
+    check_shape,
+    constant,
+    eye,
+    namespace,
+    promote,
+    scalar,
+    to_numpy,
+    widen,
+)
+from mlpoly.features import ablate, eigenfeatures, singular_directions
+from mlpoly.inputs import Gaussian
+from mlpoly.layers import GLU, MLP
+from mlpoly.measures import accuracy, fvu, kl
+from mlpoly.polynomials import DensePolynomial, Polynomial
+from mlpoly.studies.features import as_labels, check_degree, check_fits, decisions, quadratic_part
+from mlpoly.studies.results import Ablation, AttackPictures, Steering
+
+__all__ = ["Directions", "ablation_curve", "ablation_pictures", "steering_curve"]
+
+Directions = Literal["singular", "random", "pca"]
+
+_STRENGTHS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
+_ABLATION, _NOISE, _RANDOM = range(3)  # independent streams of random numbers for one seed
+
+
+class _Case(NamedTuple):
+    """What is attacked, and the quadratic's logits before."""
+
+    net: MLP | GLU
+    linear: Polynomial
+    quadratic: Polynomial
+    images: Array  # (n, d)
+    labels: np.ndarray  # (n,)
+    base: Array  # (n, o), float64
+
+
+def ablation_curve(
+    net: MLP | GLU,
+    linear: Polynomial,
+    quadratic: Polynomial,
+    images: Array,
+    labels: Any,
+    *,
+    seed: int,
+    directions: Directions,
+    components: int | None = None,
+    draws: int = 3,
+    covariance: Array | None = None,
+    step: int = 0,
+) -> list[Ablation]:
+    """Accuracy on test images without their first k directions, k = 0, 1, ..., `components`.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+    linear, quadratic : Polynomial
+        Its polynomials of degree 1 and 2.
+    images : array (n, d)
+    labels : integers (n,)
+    seed : int
+        Of the random directions; goes to the records.
+    directions : {"singular", "random", "pca"}
+        Singular directions of the linear coefficients (the attack); random orthonormal ones, the mean over `draws` of
+        them; principal directions of `covariance`.
+    components : int, optional
+        By default the number of outputs.
+    draws : int
+        Of the random directions.
+    covariance : array (d, d), optional
+        Of the training images; needed for "pca".
+    step : int
+        Of the checkpoint; goes to the records.
+
+    Returns
+    -------
+    list of Ablation
+        `components` + 1 of them.
+    """
+    case = _case(net, linear, quadratic, images, labels)
+    seed, draws = as_integer("seed", seed, 0), as_integer("draws", draws, 1)
+    count = net.dim_out if components is None else as_integer("components", components, 1)
+    if directions not in get_args(Directions):
+        raise ValueError(f"directions must be one of {get_args(Directions)}, got {directions!r}.")
+    if directions == "singular":
+        bases = [_singular(linear, count)]
+    elif directions == "random":
+        rng = np.random.default_rng([seed, _ABLATION])
+        bases = [_random_basis(rng, count, case.images) for _ in range(draws)]
+    else:
+        bases = [_principal(covariance, count, case.images)]
+    mean = np.mean([_accuracies_without(case, basis) for basis in bases], axis=0)
+    return [
+        Ablation(seed, directions, k, network, first, second, step)
+        for k, (network, first, second) in enumerate(mean.tolist())
+    ]
+
+
+def ablation_pictures(
+    net: MLP | GLU, linear: Polynomial, images: Array, labels: Any, *, label: int = 3, components: int | None = None
+) -> AttackPictures:
+    """Images without singular directions of the linear polynomial, in NumPy's float32.
+
+    Every class is shown by the first image that the network gets right, or by its first image if there is none.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+    linear : Polynomial
+        Of degree 1.
+    images : array (n, d)
+    labels : integers (n,)
+    label : int
+        Class of the image that loses 0, 1, ..., `components` directions.
+    components : int, optional
+        By default the number of outputs.
+    """
+    check_degree("linear", linear, 1)
+    count = net.dim_out if components is None else as_integer("components", components, 1)
+    images, label = as_float_array("images", images), as_integer("label", label, 0)
+    found, choices = as_labels(labels, images, net.dim_out), decisions(net, images)
+    # Right ones first, and in the order given among these.
+    order = np.argsort(choices != found, kind="stable")
+    first = {int(c): int(order[np.argmax(found[order] == c)]) for c in np.unique(found)}
+    if label not in first:
+        raise ValueError(f"label is {label}, but no image has it; choose one of {sorted(first)}.")
+    xp, basis = namespace(images=images), _singular(linear, count)
+    ladder = xp.stack([ablate(images[first[label], :], basis[:k, :]) for k in range(count + 1)])
+    digits = xp.stack([images[i, :] for i in first.values()])
+    ablated = ablate(digits, singular_directions(linear).vectors)
+    return AttackPictures(
+        ladder=to_numpy(ladder).astype(np.float32),
+        ladder_label=label,
+        ladder_choices=tuple(decisions(net, ladder).tolist()),
+        digits=to_numpy(digits).astype(np.float32),
+        ablated=to_numpy(ablated).astype(np.float32),
+        labels=tuple(first),
+        choices=tuple(decisions(net, ablated).tolist()),
+    )
+
+
+def steering_curve(
+    net: MLP | GLU,
+    linear: Polynomial,
+    quadratic: Polynomial,
+    images: Array,
+    labels: Any,
+    *,
+    seed: int,
+    strengths: Sequence[float] = _STRENGTHS,
+    draws: int = 3,
+    inputs: Gaussian | None = None,
+) -> list[Steering]:
+    """Accuracy and fidelity on test images that are all moved by one length.
+
+    "eigenvector" moves all images along the strongest eigenvector of one class, and is the mean over all classes and
+    both ways; the controls are "noise", a Gaussian vector of its own for each image, scaled to the same length, and
+    "random", one random vector for all images, each the mean over `draws` of them.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+    linear, quadratic : Polynomial
+        Its polynomials of degree 1 and 2.
+    images : array (n, d)
+        The noise evaluates the quadratic on all of them 2 `draws` times; pass fewer if time matters.
+    labels : integers (n,)
+    seed : int
+        Of the controls; goes to the records.
+    strengths : sequence of float
+        Lengths, in units of the mean distance of the images from their mean.
+    draws : int
+    inputs : Gaussian, optional
+        Take the strongest eigenfeature in the metric of these inputs, see `mlpoly.studies.features.feature_step`.
+
+    Returns
+    -------
+    list of Steering
+        "eigenvector" for each strength, then "noise", then "random".
+    """
+    case = _case(net, linear, quadratic, images, labels)
+    seed, draws, lengths = as_integer("seed", seed, 0), as_integer("draws", draws, 1), _lengths(strengths)
+    radius = _mean_distance(case.images)
+    universal = np.random.default_rng([seed, _RANDOM]).standard_normal((draws, net.dim_in))
+    attacks = {
+        "eigenvector": ((1, -1), _universal_lines(case, radius * _strongest(quadratic, inputs))),
+        "noise": ((1,), _noise_lines(case, radius, np.random.default_rng([seed, _NOISE]), draws)),
+        "random": ((1,), _universal_lines(case, radius * _unit(universal))),
+    }
+    found: list[Steering] = []
+    for name, (signs, lines) in attacks.items():
+        table = [[_measured(case, line, sign * s) for s in lengths] for line in lines for sign in signs]
+        means = np.mean(table, axis=0)
+        for s, row in zip(lengths, means, strict=True):
+            network, first, second, unexplained, divergence = (float(a) for a in row)
+            found.append(Steering(seed, name, s, network, first, second, unexplained, divergence))
+    return found
+
+
+# -- what comes in -----------------------------------------------------------------------------------------------------
+
+
+def _case(net: MLP | GLU, linear: Polynomial, quadratic: Polynomial, images: Any, labels: Any) -> _Case:
+    check_fits(linear, quadratic)
+    if (quadratic.dim_in, quadratic.dim_out) != (net.dim_in, net.dim_out):
+        raise ValueError(
+            f"quadratic maps {quadratic.dim_in} -> {quadratic.dim_out}, but net maps {net.dim_in} -> {net.dim_out}; "
+            f"was it fitted to another network?"
+        )
+    images = as_float_array("images", images)
+    check_shape("images", images, (None, net.dim_in), "images in rows, as many columns as the network has inputs")
+    if images.shape[0] == 0:
+        raise ValueError("images is empty; an accuracy needs at least one image.")
+    check_finite("images", images)
+    return _Case(net, linear, quadratic, images, as_labels(labels, images, net.dim_out), widen(quadratic(images)))
+
+
+def _lengths(strengths: Sequence[float]) -> tuple[float, ...]:
+    made = tuple(float(s) for s in strengths)
+    if not made or not all(0 <= s < np.inf for s in made):
+        raise ValueError(f"strengths must be lengths of at least 0, got {made}.")
+    return made
+
+
+def _mean_distance(images: Array) -> float:
+    """Mean distance of images from their mean."""
+    xp, wide = namespace(images=images), widen(images)
+    return scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))
+
+
+# -- directions, orthonormal in rows -----------------------------------------------------------------------------------
+
+
+def _singular(linear: Polynomial, count: int) -> Array:
+    vectors = singular_directions(linear).vectors
+    if count > vectors.shape[0]:
+        raise ValueError(f"components is {count}, but linear has {vectors.shape[0]} singular directions; lower it.")
+    return vectors[:count, :]
+
+
+def _random_basis(rng: np.random.Generator, count: int, like: Array) -> Array:
+    _check_count(count, like)
+    return constant(np.linalg.qr(rng.standard_normal((like.shape[1], count)))[0].T, like)
+
+
+def _principal(covariance: Any, count: int, like: Array) -> Array:
+    _check_count(count, like)
+    if covariance is None:
+        raise ValueError("directions='pca' needs covariance=, that of the training images (d, d).")
+    covariance = as_float_array("covariance", covariance)
+    check_shape("covariance", covariance, (like.shape[1], like.shape[1]), "that of the training images")
+    check_finite("covariance", covariance)
+    vectors = np.linalg.eigh(to_numpy(widen(covariance)))[1]
+    return constant(vectors[:, ::-1][:, :count].T, like)
+
+
+def _check_count(count: int, images: Array) -> None:
+    if count > images.shape[1]:
+        raise ValueError(f"components is {count}, but images have only {images.shape[1]} dimensions; lower it.")
+
+
+def _strongest(quadratic: Polynomial, inputs: Gaussian | None) -> np.ndarray:
+    """The unit direction of the eigenfeature of largest magnitude of each output, (o, d)."""
+    part, metric = quadratic_part(quadratic), "input" if inputs is None else "whitened"
+    found = [eigenfeatures(part, output=c, k=1, metric=metric, inputs=inputs) for c in range(part.dim_out)]
+    return _unit(np.stack([to_numpy(f.directions[0, :]) for f in found]))
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+# -- the quadratic on moved images -------------------------------------------------------------------------------------
+
+
+class _Span(NamedTuple):
+    """How a quadratic polynomial changes at each image within the span of k directions."""
+
+    slopes: Array  # (n, o, k), along each direction
+    bends: Array  # (k, o, k)
+
+    def change(self, moves: Array) -> Array:
+        """By how much (n, o) the polynomial changes when images move by `moves` (n, k) along the directions."""
+        xp = namespace(moves=moves)
+        return xp.sum((self.slopes + xp.tensordot(moves, self.bends, axes=1)) * moves[:, None, :], axis=-1)
+
+
+def _span(case: _Case, rows: Array) -> _Span:
+    xp, wide, poly = namespace(images=case.images), widen(case.images), case.quadratic
+    centre = xp.mean(wide, axis=0)
+    forms, rows = promote(poly.coefficients().quadratic, widen(rows))
+    turned = forms @ rows.T  # (o, d, k)
+    # The gradient at the centre along the directions: the odd part of a quadratic about it.
+    at_centre = (poly(centre + rows) - poly(centre - rows)) / 2  # (k, o)
+    slopes = 2 * xp.tensordot(wide - centre, turned, axes=([1], [1])) + at_centre.T
+    return _Span(slopes, xp.tensordot(rows, turned, axes=([1], [1])))
+
+
+class _Line(NamedTuple):
+    """Images moved along a line, and how the quadratic changes: slope t + bend t^2 at images + t move."""
+
+    move: Array  # (d,) or (n, d)
+    slope: Array  # (n, o)
+    bend: Array  # (o,) or (n, o)
+
+
+def _universal_lines(case: _Case, moves: np.ndarray) -> Iterator[_Line]:
+    """One line for each row of `moves` (k, d), the same for all images."""
+    rows = constant(moves, case.images)
+    span = _span(case, rows)
+    for j in range(moves.shape[0]):
+        yield _Line(rows[j, :], span.slopes[:, :, j], span.bends[j, :, j])
+
+
+def _noise_lines(case: _Case, radius: float, rng: np.random.Generator, draws: int) -> Iterator[_Line]:
+    """Every image has a line of its own: three points on it determine the quadratic there."""
+    for _ in range(draws):
+        move = constant(radius * _unit(rng.standard_normal(tuple(case.images.shape))), case.images)
+        up, down = (widen(case.quadratic(case.images + sign * move)) for sign in (1, -1))
+        yield _Line(move, (up - down) / 2, (up + down) / 2 - case.base)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def _accuracies_without(case: _Case, basis: Array) -> list[list[float]]:
+    """Accuracies of network, linear and quadratic without the first 0, 1, ... rows of `basis`."""
+    span, coordinates = _span(case, basis), widen(case.images) @ widen(basis).T
+    found = []
+    for k in range(basis.shape[0] + 1):
+        left = ablate(case.images, basis[:k, :])
+        removed = coordinates * constant(np.arange(basis.shape[0]) < k, coordinates)
+        found.append(_shares(case, case.net(left), case.linear(left), case.base + span.change(-removed)))
+    return found
+
+
+def _measured(case: _Case, line: _Line, t: float) -> list[float]:
+    """Accuracies of network, linear and quadratic, FVU and KL of the quadratic, t along the line."""
+    moved = case.images + t * line.move
+    logits, quadratic = case.net(moved), case.base + t * line.slope + t**2 * line.bend
+    return _shares(case, logits, case.linear(moved), quadratic) + _fidelity(widen(logits), quadratic)
+
+
+def _shares(case: _Case, *logits: Array) -> list[float]:
+    """Accuracy of each table of logits (n, o)."""
+    return [float(accuracy(lambda known: known, widen(table), case.labels)) for table in logits]
+
+
+def _fidelity(logits: Array, quadratic: Array) -> list[float]:
+    """FVU and KL of logits that are known already, (n, o) each: both functions pick theirs out of one table."""
+    o = logits.shape[1]
+    table, pick = namespace(logits=logits).concat([logits, quadratic], axis=1), eye(2 * o, logits)
+    first = MLP(pick[:o, :], None, None, None, get("identity"))
+    second = DensePolynomial(pick[0, :] * 0, pick[0, :o] * 0, pick[o:, :])
+    return [scalar(fvu(first, second, samples=table).total), float(kl(first, second, samples=table))]

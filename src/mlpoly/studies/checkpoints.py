@@ -1,0 +1,138 @@
+"""Networks on disk, one safetensors file per checkpoint, and the state from which a killed training goes on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlpoly.errors import FileFormatError
+from mlpoly.files import read_tensors, write_tensors
+from mlpoly.layers import GLU, MLP
+
+__all__ = ["Run", "checkpoint_steps", "load_checkpoint", "parameter_shapes", "save_checkpoint"]
+
+_FILE = re.compile(r"step-(\d+)\.safetensors")
+
+
+def checkpoint_steps(steps: int) -> list[int]:
+    """0, the powers of two below `steps`, and `steps` itself."""
+    return [0, *(2**i for i in range(max(steps - 1, 0).bit_length())), steps][: None if steps else 1]
+
+
+def parameter_shapes(gated: bool, d: int, hidden: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights, in the order that `MLP` and `GLU` take them."""
+    first = ("W_gate", "b_gate", "W_up", "b_up") if gated else ("W1", "b1")
+    last = ("W_down", "b_down") if gated else ("W2", "b2")
+    shapes: dict[str, tuple[int, ...]] = {name: (hidden, d) if name[0] == "W" else (hidden,) for name in first}
+    return shapes | {last[0]: (outputs, hidden), last[1]: (outputs,)}
+
+
+def build(weights: dict[str, Any], gated: bool, activation: Any) -> MLP | GLU:
+    """The network that has these weights."""
+    return (GLU if gated else MLP)(**weights, activation=activation)
+
+
+def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], config: Any) -> Path:
+    """Write the weights at one step; the header says how they were trained."""
+    path = folder / f"step-{step:07d}.safetensors"
+    header = {"format": "mlpoly-checkpoint", "step": step, "config": asdict(config)}
+    write_tensors(path, {name: w.detach().cpu().numpy() for name, w in weights.items()}, header)
+    return path
+
+
+def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> tuple[int, MLP | GLU]:
+    """Step and network (NumPy) of a checkpoint.
+
+    Parameters
+    ----------
+    path : Path
+    dim, outputs : int, optional
+        What the data asks for; a checkpoint of another shape is refused.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    header, arrays = read_tensors(path)
+    if header is None or header.get("format") != "mlpoly-checkpoint":
+        raise FileFormatError(f"{path} is no checkpoint of `mlpoly train`; train again into an empty folder.")
+    config = header["config"]
+    expected = set(parameter_shapes(config["gated"], 1, 1, 1))
+    if set(arrays) != expected:
+        raise FileFormatError(f"{path} holds {sorted(arrays)}, expected {sorted(expected)}; the file is damaged.")
+    try:
+        net = build(arrays, config["gated"], config["activation"])
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(f"{path}: {error} The file is damaged; delete it and train again.") from None
+    if (dim not in (None, net.dim_in)) or (outputs not in (None, net.dim_out)):
+        raise FileFormatError(
+            f"{path} holds a network {net.dim_in} -> {net.dim_out}, but the data has {dim} pixels and {outputs} "
+            f"classes; name the data it was trained on with --data, or another folder."
+        )
+    return int(header["step"]), net
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained network and its checkpoints.
+
+    Attributes
+    ----------
+    folder : Path
+    config : dict
+        How it was trained: the fields of `TrainConfig`.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """A run that is on disk already.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no checkpoint in the folder.
+        """
+        files = sorted(folder.glob("step-*.safetensors"))
+        if not files:
+            raise FileNotFoundError(f"no checkpoints in {folder}; make them with `mlpoly train` first.")
+        header, _ = read_tensors(files[-1])
+        if header is None or "config" not in header:
+            raise FileFormatError(f"{files[-1]} is no checkpoint of `mlpoly train`; train again into an empty folder.")
+        return cls(folder, header["config"])
+
+    @property
+    def seed(self) -> int:
+        """Of weights and batches."""
+        return int(self.config["seed"])
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, ascending."""
+        found = (_FILE.fullmatch(p.name) for p in self.folder.glob("step-*.safetensors"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def path(self, step: int) -> Path:
+        """File of a checkpoint."""
+        return self.folder / f"step-{step:07d}.safetensors"
+
+    def net(self, step: int, device: str = "cpu", dim: int | None = None, outputs: int | None = None) -> MLP | GLU:
+        """The network at a step, in torch float64 on a device."""
+        _, net = load_checkpoint(self.path(step), dim, outputs)
+        names = parameter_shapes(isinstance(net, GLU), 1, 1, 1)
+        weights = {n: torch.tensor(np.asarray(getattr(net, n)), dtype=torch.float64, device=device) for n in names}
+        return build(weights, isinstance(net, GLU), self.config["activation"])
+
+
+def cast_net(net: MLP | GLU, dtype: torch.dtype) -> MLP | GLU:
+    """The same network (of torch weights) in another precision."""
+    names = parameter_shapes(isinstance(net, GLU), 1, 1, 1)
+    return build({n: getattr(net, n).to(dtype) for n in names}, isinstance(net, GLU), net.activation)

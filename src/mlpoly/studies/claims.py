@@ -1,0 +1,324 @@
+"""The paper's sentences beside what was measured here, and whether they hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mlpoly.studies.results import Ablation, Claim, Features, Point
+
+__all__ = ["judge_claims"]
+
+_EARLY = 512  # "the first few hundred steps"
+_RISE = (512, 4096)  # "between 500 and 1K training steps ... until around 4K steps"
+_NOTABLE = 0.1  # relative change that counts as a fall
+_SHARP = 1.5  # growth that counts as a sharp rise
+_FLAT = 1.5  # largest over smallest that still counts as nearly constant
+_CHANCE = 0.05  # above chance, and still "no better than random"
+_LOCKSTEP = 0.99  # correlation
+_BAND = 3.0  # standard errors
+
+Curves = dict[int, dict[int, float]]  # seed -> step -> value
+
+
+def judge_claims(
+    points: Sequence[Point], ablations: Sequence[Ablation] = (), features: Features | None = None, classes: int = 10
+) -> tuple[Claim, ...]:
+    """Every claim of the paper's section 4 that these records can judge, then two about the exact curve.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        Of all seeds.
+    ablations : sequence of Ablation
+    features : Features, optional
+    classes : int
+        Chance is one over this.
+
+    Returns
+    -------
+    tuple of Claim
+        A claim holds if it holds for every seed.
+    """
+    linear, quadratic = (_curves(points, "mixture", degree, "fvu_mixture") for degree in (1, 2))
+    made = [
+        _increasing_degree(linear, quadratic),
+        _early_fall(linear, quadratic),
+        _no_early_fall(*(_curves(points, "mixture", degree, "kl_samples") for degree in (1, 2))),
+        _rise(linear),
+        _flat(quadratic),
+        _explained(quadratic),
+    ]
+    if features is not None:
+        made.append(_digit_like(features))
+    if ablations:
+        for step in sorted({a.step for a in ablations}):
+            kept = [a for a in ablations if a.directions == "singular" and a.step == step]
+            made += [replace(c, name=f"{c.name}, step {step}") for c in _attack_claims(kept, classes)]
+    return (*made, _inside_band(points), _smooth(points))
+
+
+def _curves(points: Iterable[Point], inputs: str, degree: int, field: str) -> Curves:
+    curves: Curves = {}
+    for p in sorted(points, key=lambda p: (p.seed, p.step)):
+        if (p.inputs, p.degree) == (inputs, degree):
+            curves.setdefault(p.seed, {})[p.step] = getattr(p, field)
+    return curves
+
+
+def _span(values: Iterable[float], form: str = "{:.3g}") -> str:
+    """Mean of the seeds, and their range if there are several."""
+    found = list(values)
+    if any(math.isnan(v) for v in found):
+        return "unknown"
+    text = form.format(float(np.mean(found)))
+    return text if len(found) == 1 else f"{text} ({form.format(min(found))} to {form.format(max(found))})"
+
+
+def _over_seeds(curves: Curves, measure: Callable[[dict[int, float]], float]) -> list[float]:
+    return [measure(curve) for curve in curves.values()]
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def _increasing_degree(linear: Curves, quadratic: Curves) -> Claim:
+    """The step at which each FVU has doubled from its lowest value."""
+    pairs = [(_doubled(linear[s]), _doubled(quadratic[s])) for s in linear]
+    said = "; ".join(f"linear {_step(a)}, quadratic {_step(b)}" for a, b in pairs)
+    judged = [None if a is None else (b is None or b >= a) for a, b in pairs]
+    return Claim(
+        "Degrees in order",
+        "The linear approximation gets worse first, the quadratic one only after it (section 4, hypothesis).",
+        f"The FVU has doubled from its lowest value by step: {said}.",
+        False if False in judged else None if None in judged else True,
+        "fvu",
+    )
+
+
+def _doubled(curve: dict[int, float]) -> int | None:
+    lowest = min(curve, key=lambda s: curve[s])
+    return next((s for s in curve if s > lowest and curve[s] >= 2 * curve[lowest]), None)
+
+
+def _step(step: int | None) -> str:
+    return "not within this run" if step is None else str(step)
+
+
+def _early(curve: dict[int, float]) -> float:
+    """Smallest value in the first few hundred steps, relative to that before training; NaN without either."""
+    found = [v for s, v in curve.items() if 0 < s <= _EARLY]
+    return min(found) / curve[0] if found and curve[0] > 0 else math.nan
+
+
+def _every(values: Iterable[float], holds: Callable[[float], bool]) -> bool | None:
+    """Whether it holds for all; None if one of them is not known."""
+    found = list(values)
+    return None if any(math.isnan(v) for v in found) else all(holds(v) for v in found)
+
+
+def _early_fall(linear: Curves, quadratic: Curves) -> Claim:
+    falls = [_over_seeds(c, _early) for c in (linear, quadratic)]
+    return Claim(
+        "Early fall of the FVU",
+        "In the first few hundred steps the FVU of both approximants goes down (section 4.2).",
+        f"Within {_EARLY} steps the FVU falls to {_span(falls[0], '{:.0%}')} of its value before training (linear) and "
+        f"to {_span(falls[1], '{:.0%}')} (quadratic).",
+        _every([*falls[0], *falls[1]], lambda f: f < 1 - _NOTABLE),
+        "fvu",
+    )
+
+
+def _no_early_fall(linear: Curves, quadratic: Curves) -> Claim:
+    falls = [_over_seeds(c, _early) for c in (linear, quadratic)]
+    return Claim(
+        "No early fall of the KL",
+        "Measured by KL divergence, that early phase disappears (section 4.2, figure 3).",
+        f"Within {_EARLY} steps the KL divergence is at least {_span(falls[0], '{:.2f}')} times that before training "
+        f"(linear) and {_span(falls[1], '{:.2f}')} times (quadratic).",
+        _every([*falls[0], *falls[1]], lambda f: f > 1 - _NOTABLE),
+        "kl",
+    )
+
+
+def _rise(linear: Curves) -> Claim:
+    first, last = _RISE
+    paper = "Between 500 and 1000 steps the FVU of the linear approximant starts to rise sharply, until about 4000."
+    known = [c for c in linear.values() if {first, 1024, last} <= set(c)]
+    if len(known) < len(linear):
+        return Claim("Rise of the linear FVU", paper, f"This run has no checkpoints up to step {last}.", None, "fvu")
+    whole, start = [c[last] / c[first] for c in known], [c[1024] / c[first] for c in known]
+    after = [max(c) for c in known]
+    later = [c[s] / c[last] for c, s in zip(known, after, strict=True)]
+    beyond = f", and by {_span(later)} from there to step {after[0]}" if after[0] > last else ""
+    return Claim(
+        "Rise of the linear FVU",
+        paper,
+        f"From step {first} to {last} it grows by a factor of {_span(whole)} (to step 1024 by {_span(start)}{beyond}).",
+        all(r > _SHARP for r in whole),
+        "fvu",
+    )
+
+
+def _flat(quadratic: Curves) -> Claim:
+    first, last = _RISE
+    paper = "Over the same period the FVU of the quadratic approximant is nearly constant."
+    windows = [[v for s, v in c.items() if first <= s <= last] for c in quadratic.values()]
+    if not all({first, last} <= set(c) for c in quadratic.values()):
+        return Claim("Flat quadratic FVU", paper, f"This run has no checkpoints up to step {last}.", None, "fvu")
+    ratios = [max(w) / min(w) for w in windows]
+    change = [max(w) - min(w) for w in windows]
+    return Claim(
+        "Flat quadratic FVU",
+        paper,
+        f"Between steps {first} and {last} it changes by a factor of {_span(ratios)}, by {_span(change)} in all "
+        f"(a factor below {_FLAT} is taken as constant).",
+        all(r <= _FLAT for r in ratios),
+        "fvu",
+    )
+
+
+def _explained(quadratic: Curves) -> Claim:
+    worst = _over_seeds(quadratic, lambda c: 1 - max(c.values()))
+    where = [max(c, key=lambda s: c[s]) for c in quadratic.values()]
+    steps = ", ".join(map(str, sorted(set(where))))
+    return Claim(
+        "Quadratic R² above 0.95",
+        "Quadratic approximants explain more than 95 % of the variance at every checkpoint.",
+        f"Lowest R² of the exact quadratic under the mixture: {_span(worst, '{:.4f}')}, at step {steps}.",
+        all(w > 0.95 for w in worst),
+        "fvu",
+    )
+
+
+def _digit_like(features: Features) -> Claim:
+    """How much the top eigenvector of a class looks like what its linear coefficients look like at the end."""
+    last = max(s.step for s in features.steps)
+    final = {s.label: s.linear for s in features.steps if s.step == last}
+    alike: dict[int, list[float]] = {}
+    for s in features.steps:
+        alike.setdefault(s.step, []).append(_cosine(s.linear, final[s.label]))
+    rows = ", ".join(f"{step}: {np.mean(v):.2f}" for step, v in sorted(alike.items()) if step >= 64 or step == last)
+    return Claim(
+        "Readable features late in training",
+        "Features look like digits between steps 2^12 and 2^14 (section 4.3); a judgement of the eye.",
+        f"See the figure. Mean cosine of a class's linear coefficients with those at the end, by step: {rows}.",
+        None,
+        "features",
+    )
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.dot(a, b) / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-30))
+
+
+# -- attack ------------------------------------------------------------------------------------------------------------
+
+
+def _attack_claims(ablations: Sequence[Ablation], classes: int) -> list[Claim]:
+    seeds = sorted({a.seed for a in ablations})
+    curves = {s: sorted((a for a in ablations if a.seed == s), key=lambda a: a.k) for s in seeds}
+    return [_after_four(curves), _lockstep(curves), _after_all(curves, classes)]
+
+
+def _after_four(curves: dict[int, list[Ablation]]) -> Claim:
+    four = [c[4].network if len(c) > 4 else math.nan for c in curves.values()]
+    learnt = all(c[0].network >= 0.5 for c in curves.values())
+    crossed = [next((a.k for a in c if a.network < 0.5), None) for c in curves.values()]
+    said = ", ".join("never" if k is None else str(k) for k in crossed)
+    return Claim(
+        "Below 50 % after four directions",
+        "Ablating four singular directions brings the network's accuracy below 50 % (section 4.4, figure 5).",
+        f"Accuracy of the network after four: {_span(four, '{:.1%}')}; it first falls below 50 % at k = {said}.",
+        _every(four, lambda a: a < 0.5) if learnt else None,
+        "attack",
+    )
+
+
+def _lockstep(curves: dict[int, list[Ablation]]) -> Claim:
+    lowest, gaps = [], []
+    for c in curves.values():
+        table = np.array([[a.network, a.linear, a.quadratic] for a in c])
+        spread = table.std(axis=0)
+        lowest.append(float(np.corrcoef(table.T).min()) if (spread > 0).all() else math.nan)
+        gaps.append(float(np.abs(table[:, 1:] - table[:, :1]).max()))
+    return Claim(
+        "Lockstep",
+        "The accuracies of network, linear and quadratic approximant fall in lockstep.",
+        f"Smallest correlation between two of the three curves: {_span(lowest, '{:.4f}')}; largest distance of an "
+        f"approximant from the network {_span(gaps, '{:.1%}')}.",
+        _every(lowest, lambda c: c > _LOCKSTEP),
+        "attack",
+    )
+
+
+def _after_all(curves: dict[int, list[Ablation]], classes: int) -> Claim:
+    last = [c[-1] for c in curves.values()]
+    return Claim(
+        "Chance after ten",
+        "Without all ten directions the network does no better than chance.",
+        f"Accuracy after {last[0].k}: network {_span([a.network for a in last], '{:.1%}')}, linear "
+        f"{_span([a.linear for a in last], '{:.1%}')}, quadratic {_span([a.quadratic for a in last], '{:.1%}')}; "
+        f"chance is {1 / classes:.1%}.",
+        all(a.network < 1 / classes + _CHANCE for a in last),
+        "attack",
+    )
+
+
+# -- the exact curve ---------------------------------------------------------------------------------------------------
+
+
+def _inside_band(points: Sequence[Point]) -> Claim:
+    kept = [p for p in points if p.inputs == "mixture" and p.fvu_samples_error > 0]
+    errors = [abs(p.fvu_mixture - p.fvu_samples) / p.fvu_samples_error for p in kept]
+    inside = sum(e <= _BAND for e in errors)
+    return Claim(
+        "Exact beside sampled (ours)",
+        "Not in the paper: the closed-form FVU agrees with the FVU on samples of the mixture.",
+        f"{inside} of {len(errors)} points lie within {_BAND:.0f} standard errors of the sampled one, the furthest at "
+        f"{max(errors, default=math.nan):.1f}.",
+        inside >= 0.98 * len(errors) and max(errors) < 2 * _BAND if errors else None,
+        "fvu",
+    )
+
+
+def _smooth(points: Sequence[Point]) -> Claim:
+    exact = _curves(points, "mixture", 2, "fvu_mixture")
+    sampled, paper = _curves(points, "mixture", 2, "fvu_samples"), _curves(points, "paper", 2, "fvu_mixture")
+    name, claim = (
+        "Smooth exact curve (ours)",
+        "Not in the paper: without samples and SGD the quadratic curve has no noise.",
+    )
+    if any(v <= 0 for curves in (exact, sampled) for curve in curves.values() for v in curve.values()):
+        return Claim(name, claim, "The quadratic is the network itself, to rounding.", None, "fvu")
+    said = f"Scatter about the exact curve: on samples {_scatter(sampled, exact):.2%}"
+    rough = {k: _over_seeds(c, _roughness) for k, c in (("exact", exact), ("sampled", sampled))}
+    known = not any(math.isnan(r) for r in rough["exact"])
+    holds = _below(rough["exact"], rough["sampled"]) if known else None
+    if paper:
+        excess = [curve[s] / exact[seed][s] - 1 for seed, curve in paper.items() for s in curve]
+        said += (
+            f", on the paper's route {_scatter(paper, exact):.2%}, whose FVU is {100 * float(np.mean(excess)):.1f} % "
+            f"higher on average ({100 * min(excess):.1f} % to {100 * max(excess):.1f} %)"
+        )
+        holds = None if holds is None else holds and min(excess) > -1e-3
+    return Claim(name, claim, f"{said}.", holds, "fvu")
+
+
+def _scatter(curves: Curves, exact: Curves) -> float:
+    """Standard deviation over the steps of the logarithm of the ratio, mean over seeds."""
+    ratios = [np.log([curve[s] / exact[seed][s] for s in curve]) for seed, curve in curves.items()]
+    return float(np.mean([r.std() for r in ratios]))
+
+
+def _below(ours: list[float], theirs: list[float]) -> bool:
+    """Whether the exact curve is no rougher; most of the roughness is the true bend of the curve, in all of them."""
+    return bool(np.mean(ours) <= 1.02 * np.mean(theirs))
+
+
+def _roughness(curve: dict[int, float]) -> float:
+    values = np.log([curve[s] for s in sorted(curve)])
+    return float(np.sqrt(np.mean(np.diff(values, 2) ** 2))) if len(values) > 2 else math.nan

@@ -1,0 +1,196 @@
+"""A study in a folder: what it is about, its trained networks, and the results so far."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlpoly._version import __version__
+from mlpoly.errors import FileFormatError
+from mlpoly.files import make_folder, read_json, write_json
+from mlpoly.studies.bench import Bench, DynamicsConfig
+from mlpoly.studies.checkpoints import Run
+from mlpoly.studies.data import Images, load_images
+from mlpoly.studies.results import Results
+from mlpoly.studies.storage import load_results, save_results
+
+__all__ = ["Study", "check_device"]
+
+_NOTHING = Results({"seconds": {}}, (), (), ())
+
+
+def check_device(device: str) -> str:
+    """The name of a device that PyTorch can use here."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(
+            f"device {device!r} is not usable here ({first}); use cpu, or install PyTorch for it."
+        ) from None
+    return device
+
+
+@dataclass(frozen=True)
+class Study:
+    """A folder with everything about one data set.
+
+    Attributes
+    ----------
+    folder : Path
+    data : str
+        Name or path, see `load_images`.
+    data_dir : str or None
+    dynamics : DynamicsConfig
+    device : str
+    """
+
+    folder: Path
+    data: str = "digits"
+    data_dir: str | None = None
+    dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
+    device: str = "cpu"
+
+    def create(self) -> Study:
+        """Make the folder, or refuse one that is about other data; then say on disk what the study is."""
+        check_device(self.device)
+        path = self.folder / "study.json"
+        if path.is_file() and (found := _described(path)["data"]) != self.data:
+            raise FileFormatError(f"{self.folder} is a study of {found!r}, not of {self.data!r}; choose another --out.")
+        make_folder(self.folder)
+        _ = self.images  # data that is not there must not become what the folder is about
+        write_json(path, {"data": self.data, "data_dir": self.data_dir, "dynamics": asdict(self.dynamics)})
+        return self
+
+    @classmethod
+    def open(cls, folder: str | Path, data_dir: str | None = None, device: str = "cpu") -> Study:
+        """The study in a folder.
+
+        Raises
+        ------
+        FileNotFoundError
+            If nothing was trained there.
+        """
+        path = Path(folder) / "study.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder} holds no study; make one with `mlpoly train --out {folder}` first.")
+        found = _described(path)
+        config = DynamicsConfig(**found["dynamics"])
+        return cls(Path(folder), found["data"], data_dir or found["data_dir"], config, check_device(device))
+
+    @cached_property
+    def images(self) -> Images:
+        """The data, read once."""
+        return load_images(self.data, self.data_dir)
+
+    @cached_property
+    def bench(self) -> Bench:
+        """Inputs and test images on the device."""
+        return Bench(self.images, self.dynamics, self.device)
+
+    def seed_folder(self, seed: int, kind: str) -> Path:
+        """Where the checkpoints or the fits of a seed are."""
+        return self.folder / f"seed-{seed}" / kind
+
+    @property
+    def runs(self) -> list[Run]:
+        """The trained networks, by seed.
+
+        Raises
+        ------
+        FileNotFoundError
+        """
+        found = [Run.open(p) for p in self.folder.glob("seed-*/checkpoints")]
+        if not found:
+            raise FileNotFoundError(
+                f"no trained network in {self.folder}; run `mlpoly train --out {self.folder}` first."
+            )
+        return sorted(found, key=lambda run: run.seed)
+
+    @property
+    def results(self) -> Results:
+        """The results so far; empty ones if there are none."""
+        if (self.folder / "results.json").is_file():
+            return load_results(self.folder)
+        return _NOTHING
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Collect parts of the results in a dictionary; at the end they are saved, with the seconds that it took."""
+        parts: dict[str, Any] = {}
+        began = time.perf_counter()
+        yield parts
+        try:
+            before = self.results
+        except FileFormatError:  # damaged, or of another version: all of it can be made again from what is on disk
+            before = _NOTHING
+        seconds = {**before.about.get("seconds", {}), name: round(time.perf_counter() - began, 2)}
+        about = {**before.about, **self.about(), "seconds": seconds}
+        save_results(replace(before, **parts, about=about), self.folder)
+
+    def about(self) -> dict[str, Any]:
+        """What is studied, with what, and how to do it again."""
+        runs = self.runs
+        config = {k: v for k, v in runs[0].config.items() if k != "seed"}
+        config |= {**asdict(self.dynamics), "seed": runs[0].seed, "seeds": len(runs), "device": self.device}
+        data = {
+            "name": self.data,
+            "train": len(self.images.train),
+            "test": len(self.images.test),
+            "image_shape": list(self.images.shape),
+            "classes": list(self.images.classes),
+        }
+        command = _command(self.data, config)
+        return {
+            "version": __version__,
+            "command": command,
+            "config": config,
+            "data": data,
+            "machine": _machine(self.device),
+        }
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What study.json says, if it is one of ours."""
+    found = read_json(path)
+    known = {f.name for f in fields(DynamicsConfig)}
+    if not (isinstance(found, dict) and {"data", "data_dir"} <= set(found) and set(found.get("dynamics", ())) <= known):
+        raise FileFormatError(f"{path} is damaged or of another version; choose another folder, or delete it.")
+    return found
+
+
+def _command(data: str, config: dict[str, Any]) -> str:
+    """The command line that does it again."""
+    words = ["mlpoly", "reproduce", "--data", data]
+    for name, value in config.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words += [flag] if value else []
+        else:
+            words += [flag, str(value)]
+    return shlex.join(words)
+
+
+def _machine(device: str) -> dict[str, str]:
+    import numpy
+    import scipy
+
+    kind = torch.cuda.get_device_name() if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
+    return {
+        "device": kind,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }

@@ -1,0 +1,138 @@
+"""All measures at once: they are those of the functions for each, to the last bit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import NUMPY32, NUMPY64, TORCH32, TORCH64, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.measures import Comparison, compare
+from mlpoly.measures.fvu import fvu_of_outputs
+
+D, H, OUT, N = 6, 9, 3, 400
+
+
+def case(backend=NUMPY64, kind="mlp", n=N, degree=2):
+    """A network, a polynomial of it, samples and labels."""
+    rng = np.random.default_rng(3)
+
+    def weight(*shape):
+        return make(rng.normal(size=shape), backend)
+
+    if kind == "mlp":
+        net = mp.MLP(weight(H, D), weight(H), weight(OUT, H), weight(OUT), "relu")
+    else:
+        net = mp.GLU(weight(H, D), weight(H), weight(H, D), weight(H), weight(OUT, H), weight(OUT), "silu")
+    poly = mp.fit(net, mp.Gaussian.standard(D, like=weight(1)), degree=degree)
+    return net, poly, weight(n, D), rng.integers(0, OUT, n)
+
+
+def assert_same(a, b):
+    """Two records of numbers are equal to the last bit, in the same library and dtype."""
+    assert type(a) is type(b)
+    if dataclasses.is_dataclass(a):
+        for f in dataclasses.fields(a):
+            assert_same(getattr(a, f.name), getattr(b, f.name))
+    elif a is not None:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b), strict=True)
+
+
+@pytest.mark.parametrize("n", [N, 20_000])  # in one block and in several
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
+def test_the_same_as_one_by_one(backend, kind, n):
+    net, poly, x, labels = case(backend, kind, n)
+    found = compare(net, poly, x, labels)
+    assert_same(found.fvu, mp.fvu(net, poly, samples=x))
+    assert_same(found.kl, mp.kl(net, poly, samples=x))
+    assert_same(found.agreement, mp.agreement(net, poly, x))
+    assert_same(found.accuracy, mp.accuracy(poly, x, labels))
+    assert_same(found.network_accuracy, mp.accuracy(net, x, labels))
+    # The case can tell them apart.
+    assert 0 < float(found.accuracy) != float(found.network_accuracy) < 1
+    assert 0 < float(found.agreement) < 1
+    assert float(found.kl) > 0
+
+
+def test_against_plain_numpy():
+    net, poly, x, labels = case()
+    f, p = net(x), poly(x)
+    found = compare(net, poly, x, labels)
+    q = np.exp(f) / np.exp(f).sum(1, keepdims=True)
+    r = np.exp(p) / np.exp(p).sum(1, keepdims=True)
+    each = (q * np.log(q / r)).sum(1)
+    assert float(found.fvu.total) == pytest.approx(((f - p) ** 2).sum() / ((f - f.mean(0)) ** 2).sum(), rel=1e-12)
+    assert float(found.kl) == pytest.approx(each.mean(), rel=1e-12)
+    assert found.kl.standard_error == pytest.approx(each.std(ddof=1) / np.sqrt(N), rel=1e-12)
+    assert float(found.agreement) == np.mean(f.argmax(1) == p.argmax(1))
+    assert float(found.accuracy) == np.mean(p.argmax(1) == labels)
+    assert float(found.network_accuracy) == np.mean(f.argmax(1) == labels)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+def test_outputs_that_are_known(backend, kind):
+    net, poly, x, labels = case(backend, kind)
+    assert_same(compare(net, poly, x, labels, outputs=net(x)), compare(net, poly, x, labels))
+    itself = compare(net, poly, x, labels, outputs=poly(x))  # these are taken, and not computed again
+    assert float(itself.fvu.total) == float(itself.kl.mean) == 0
+    assert float(itself.agreement) == 1
+    assert_same(itself.accuracy, itself.network_accuracy)
+    assert_same(itself.fvu, fvu_of_outputs(poly(x), poly(x)))
+
+
+def test_labels_are_optional_and_of_any_library():
+    net, poly, x, labels = case()
+    without = compare(net, poly, x)
+    assert isinstance(without, Comparison)
+    assert without.accuracy is without.network_accuracy is None
+    whole = compare(net, poly, x, labels)
+    assert_same(without, dataclasses.replace(whole, accuracy=None, network_accuracy=None))
+    for same in (labels.tolist(), torch.tensor(labels), labels.astype(np.uint8)):
+        assert_same(compare(net, poly, x, same), whole)
+
+
+def test_inputs_are_left_alone():
+    net, poly, x, labels = case()  # NumPy arrays of `make` are read-only
+    labels.flags.writeable = False
+    outputs = net(x)
+    outputs.flags.writeable = False
+    compare(net, poly, x, labels, outputs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"samples": np.zeros((5, D + 1))}, ValueError, "samples has shape .*5, 7"),
+        ({"samples": np.zeros(D)}, ValueError, "samples has shape"),
+        ({"samples": np.zeros((1, D))}, ValueError, "samples holds 1 rows; a variance needs at least 2"),
+        ({"samples": np.full((5, D), np.nan)}, ValueError, "samples .*NaN"),
+        ({"labels": np.zeros(N)}, TypeError, "labels must be integers, got dtype float64"),
+        ({"labels": np.zeros(N - 1, int)}, ValueError, "labels have shape .399,., expected .400,"),
+        ({"outputs": np.zeros((N, OUT + 1))}, ValueError, "outputs has shape"),
+        ({"outputs": np.zeros((N - 1, OUT))}, ValueError, "outputs has shape"),
+        ({"net": lambda x: x}, TypeError, "net"),
+        ({"poly": lambda x: x}, TypeError, "poly"),
+    ],
+)
+def test_errors(changes, error, message):
+    net, poly, x, labels = case()
+    with pytest.raises(error, match=message):
+        compare(**({"net": net, "poly": poly, "samples": x, "labels": labels} | changes))
+
+
+def test_polynomial_of_another_network():
+    net, _, x, _ = case()
+    other = mp.DensePolynomial(np.zeros(D), np.zeros(OUT + 1), np.zeros((OUT + 1, D)), None)
+    with pytest.raises(ValueError, match=r"6 -> 4"):
+        compare(net, other, x)
+
+
+def test_network_that_says_nothing():
+    net, poly, x, _ = case()
+    silent = dataclasses.replace(net, W2=np.zeros((OUT, H)))
+    with pytest.raises(ValueError, match="no variance"):
+        compare(silent, poly, x)

@@ -1,0 +1,210 @@
+"""Files that are whole or not there: what is written comes back, and what goes wrong leaves nothing behind."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from mlpoly.errors import FileFormatError
+from mlpoly.files import _replacing, make_folder, read_json, read_tensors, write_json, write_tensors, write_text
+
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, -2], dtype=np.int64), "c": np.float32(2.5).reshape(())}
+WRITERS = {
+    "text": lambda path: write_text(path, "text"),
+    "json": lambda path: write_json(path, {"a": 1}),
+    "tensors": lambda path: write_tensors(path, ARRAYS, {"a": 1}),
+}
+
+
+@pytest.fixture(params=WRITERS)
+def write(request):
+    return WRITERS[request.param]
+
+
+# -- what is written comes back ----------------------------------------------------------------------------------------
+
+
+def test_text(tmp_path):
+    write_text(tmp_path / "a.txt", "Größe: 3 × 4\n")
+    assert (tmp_path / "a.txt").read_bytes() == "Größe: 3 × 4\n".encode()
+
+
+def test_json(tmp_path):
+    content = {"a": [1, 0.1, None, True, "ü"], "b": {"c": []}}
+    write_json(tmp_path / "a.json", content)
+    assert read_json(tmp_path / "a.json") == content
+    assert (tmp_path / "a.json").read_text().endswith("\n")
+
+
+def test_tensors(tmp_path):
+    header = {"format": "ours", "n": [1, 2.5, None]}
+    write_tensors(tmp_path / "a", ARRAYS | {"turned": ARRAYS["a"].T, "part": ARRAYS["a"][:, ::2]}, header)
+    found, arrays = read_tensors(tmp_path / "a")
+    assert found == header
+    assert set(arrays) == {*ARRAYS, "turned", "part"}
+    for name, a in (ARRAYS | {"turned": ARRAYS["a"].T, "part": ARRAYS["a"][:, ::2]}).items():
+        np.testing.assert_array_equal(arrays[name], a, strict=True)  # shape and dtype too, also of a single number
+
+
+def test_no_tensors(tmp_path):
+    write_tensors(tmp_path / "a", {}, {"only": "a header"})
+    assert read_tensors(tmp_path / "a") == ({"only": "a header"}, {})
+
+
+@pytest.mark.parametrize("metadata", [None, {"other": "x"}, {"mlpoly": "{broken"}, {"mlpoly": "[1]"}])
+def test_header_that_is_not_ours(tmp_path, metadata):
+    safetensors.numpy.save_file({"a": ARRAYS["a"]}, tmp_path / "a", metadata=metadata)
+    header, arrays = read_tensors(tmp_path / "a")
+    assert header is None
+    np.testing.assert_array_equal(arrays["a"], ARRAYS["a"])
+
+
+def test_file_is_replaced(write, tmp_path):
+    (tmp_path / "file").write_text("an older and much longer content " * 100)
+    write(tmp_path / "file")
+    once = (tmp_path / "file").read_bytes()
+    assert b"older" not in once
+    write(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_bytes() == once
+    assert os.listdir(tmp_path) == ["file"]
+
+
+# -- what goes wrong leaves nothing behind -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("before", [None, "before"])
+def test_exception_in_the_middle(tmp_path, error, before):
+    target = tmp_path / "file"
+    if before is not None:
+        target.write_text(before)
+    with pytest.raises(error), _replacing(target) as scratch:
+        scratch.write_text("half of it")
+        assert scratch.parent == target.parent
+        raise error
+    assert os.listdir(tmp_path) == ([] if before is None else ["file"])
+    assert before is None or target.read_text() == before
+
+
+def test_full_disk(tmp_path):
+    with pytest.raises(OSError, match=r"file could not be written \(No space left.*is there space"):  # noqa: SIM117
+        with _replacing(tmp_path / "file") as scratch:
+            scratch.write_text("half of it")
+            raise OSError(28, "No space left on device")
+    assert os.listdir(tmp_path) == []
+
+
+def test_full_disk_while_safetensors_writes(tmp_path, monkeypatch):
+    def save_file(tensors, filename, metadata):
+        filename.write_text("half of it")
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", save_file)
+    with pytest.raises(OSError, match=r"file could not be written \(.*No space left.*is there space"):
+        write_tensors(tmp_path / "file", ARRAYS, {})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_json_has_no_word_for_it(tmp_path, number):
+    write_json(tmp_path / "file", {"a": 1.0})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "file", {"a": float(number)})
+    assert os.listdir(tmp_path) == ["file"]
+    assert read_json(tmp_path / "file") == {"a": 1.0}
+
+
+def test_header_that_json_cannot_hold(tmp_path):
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write_tensors(tmp_path / "file", ARRAYS, {"a": object()})
+    assert os.listdir(tmp_path) == []
+
+
+def test_folder_that_is_missing(write, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder .*missing; create it before saving"):
+        write(tmp_path / "missing" / "file")
+
+
+def test_folder_in_the_way(write, tmp_path):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(OSError, match="file could not be written .*the right to write"):
+        write(tmp_path / "file")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_name_too_long(write, tmp_path):
+    with pytest.raises(OSError, match="could not be written .*the right to write"):
+        write(tmp_path / ("x" * 255))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights are POSIX's")
+@pytest.mark.parametrize(("mask", "rights"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_rights_follow_the_umask(write, tmp_path, mask, rights):
+    before = os.umask(mask)
+    try:
+        write(tmp_path / "file")
+        assert os.umask(mask) == mask  # left as it was
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == rights
+
+
+# -- damaged files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])
+def test_truncated_tensors(tmp_path, share):
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, ARRAYS, {"a": 1})
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(FileFormatError, match="a.safetensors is no readable safetensors file .*truncated"):
+        read_tensors(path)
+
+
+def test_tensors_that_are_none(tmp_path):
+    (tmp_path / "text").write_text("not at all " * 10)
+    for name in ("text", "missing", "."):
+        with pytest.raises(FileFormatError, match="no readable safetensors file"):
+            read_tensors(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe\x00"])
+def test_damaged_json(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(FileFormatError, match="a.json is no readable JSON file .*truncated"):
+        read_json(tmp_path / "a.json")
+
+
+def test_missing_json(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "missing.json")
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_make_folder(tmp_path):
+    for _ in range(2):
+        assert make_folder(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
+        assert os.listdir(tmp_path / "a" / "b") == []  # the probe is gone
+
+
+@pytest.mark.parametrize("below", ["file", "file/a", "file/a/b"])
+def test_folder_below_a_file(tmp_path, below):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="cannot be written to .*; choose another"):
+        make_folder(tmp_path / below)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_without_the_right_to_write(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(OSError, match="cannot be written to .*denied.*choose another"):
+            make_folder(tmp_path)
+    finally:
+        tmp_path.chmod(0o700)
