@@ -14,8 +14,8 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pyth
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## the digits study on this machine; results in out/demo
-	$(BIN)/python -m mlpoly.studies.digits --out out/demo
+demo: $(STAMP) ## the paper's experiments on scikit-learn's digits; open out/demo/report.html
+	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --seeds 2 --out out/demo
 
 test: lint ## lint, then every test that is not slow
 	$(PYTEST) -q -m "not slow"

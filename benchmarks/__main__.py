@@ -6,7 +6,7 @@ import argparse
 import importlib
 
 CPU = ("gaussian_fit", "mixture", "measures")
-GPU = ("gpu",)
+GPU = ("gpu", "language_model")
 
 
 def main() -> None:

@@ -124,19 +124,19 @@ def test_header_that_json_cannot_hold(tmp_path):
 
 
 def test_folder_that_is_missing(write, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no folder .*missing; create it before saving"):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*missing; create it before saving"):
         write(tmp_path / "missing" / "file")
 
 
 def test_folder_in_the_way(write, tmp_path):
     (tmp_path / "file").mkdir()
-    with pytest.raises(OSError, match="file could not be written .*the right to write"):
+    with pytest.raises(OSError, match=r"file could not be written .*the right to write"):
         write(tmp_path / "file")
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_name_too_long(write, tmp_path):
-    with pytest.raises(OSError, match="could not be written .*the right to write"):
+    with pytest.raises(OSError, match=r"could not be written .*the right to write"):
         write(tmp_path / ("x" * 255))
     assert os.listdir(tmp_path) == []
 
@@ -161,7 +161,7 @@ def test_truncated_tensors(tmp_path, share):
     path = tmp_path / "a.safetensors"
     write_tensors(path, ARRAYS, {"a": 1})
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(FileFormatError, match="a.safetensors is no readable safetensors file .*truncated"):
+    with pytest.raises(FileFormatError, match=r"a.safetensors is no readable safetensors file .*truncated"):
         read_tensors(path)
 
 
@@ -175,7 +175,7 @@ def test_tensors_that_are_none(tmp_path):
 @pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe\x00"])
 def test_damaged_json(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(FileFormatError, match="a.json is no readable JSON file .*truncated"):
+    with pytest.raises(FileFormatError, match=r"a.json is no readable JSON file .*truncated"):
         read_json(tmp_path / "a.json")
 
 
@@ -196,7 +196,7 @@ def test_make_folder(tmp_path):
 @pytest.mark.parametrize("below", ["file", "file/a", "file/a/b"])
 def test_folder_below_a_file(tmp_path, below):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="cannot be written to .*; choose another"):
+    with pytest.raises(OSError, match=r"cannot be written to .*; choose another"):
         make_folder(tmp_path / below)
 
 
@@ -204,7 +204,7 @@ def test_folder_below_a_file(tmp_path, below):
 def test_folder_without_the_right_to_write(tmp_path):
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(OSError, match="cannot be written to .*denied.*choose another"):
+        with pytest.raises(OSError, match=r"cannot be written to .*denied.*choose another"):
             make_folder(tmp_path)
     finally:
         tmp_path.chmod(0o700)

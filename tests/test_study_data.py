@@ -85,14 +85,6 @@ def test_digits():
     assert not np.array_equal(images.test, other.test)
 
 
-def test_digits_are_those_of_the_demo():
-    for extra in ("torch", "sklearn", "matplotlib", "rich"):
-        pytest.importorskip(extra)
-    from mlpoly.studies.digits import load_data
-
-    np.testing.assert_array_equal(load_images("digits").test, load_data(0).test_x.numpy())
-
-
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_folder_of_idx_files(tmp_path, suffix):
     parts = arrays()

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-schedulefree = pytest.importorskip("schedulefree")
-
+import schedulefree
+import torch
 from torch import nn
 
 import mlpoly as mp
@@ -25,7 +23,7 @@ from mlpoly.studies.checkpoints import Run, checkpoint_steps, load_checkpoint
 from mlpoly.studies.data import Images
 from mlpoly.studies.training import TrainConfig, train, training_points
 
-CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.02, warmup=8, seed=3)
+CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.1, warmup=8, seed=3)
 
 
 def blobs(classes=3, side=4, train=200, test=80, spread=0.15) -> Images:
@@ -141,17 +139,17 @@ def test_initial_weights_are_those_of_linear_layers(tmp_path):
             assert abs(np.abs(w).mean() / bound - 0.5) < 4 * 0.29 / np.sqrt(w.size)
 
 
+NAMES = {False: ("1", "2"), True: ("_gate", "_up", "_down")}
+
+
 def plain_loop(start, config, images):
     """What `train` does, with torch's own modules and the optimiser's own `eval`."""
-    shapes = [(16, config.hidden), (config.hidden, 3)]
-    layers = [nn.Linear(*shapes[0])] + [nn.Linear(*shapes[0])] * config.gated + [nn.Linear(*shapes[1])]
-    if config.gated:
-        layers[1] = nn.Linear(*shapes[0])
-    values = [torch.tensor(a) for a in start.values()]
+    layers = [*(nn.Linear(16, config.hidden) for _ in range(1 + config.gated)), nn.Linear(config.hidden, 3)]
+    names = NAMES[config.gated]
     with torch.no_grad():
-        for layer, w, b in zip(layers, values[::2], values[1::2], strict=True):
-            layer.weight.copy_(w)
-            layer.bias.copy_(b)
+        for layer, kind in zip(layers, names, strict=True):
+            layer.weight.copy_(torch.tensor(start[f"W{kind}"]))
+            layer.bias.copy_(torch.tensor(start[f"b{kind}"]))
     act = {"relu": torch.relu, "silu": nn.functional.silu, "gelu": nn.functional.gelu}[config.activation]
     parameters = [p for layer in layers for p in layer.parameters()]
     optimizer = schedulefree.AdamWScheduleFree(
@@ -165,7 +163,9 @@ def plain_loop(start, config, images):
         for i in range(len(y) // config.batch_size):
             if step == config.steps:
                 optimizer.eval()
-                return [p.detach().numpy() for p in parameters]
+                made = {f"W{k}": layer.weight for k, layer in zip(names, layers, strict=True)}
+                made |= {f"b{k}": layer.bias for k, layer in zip(names, layers, strict=True)}
+                return {name: p.detach().numpy() for name, p in made.items()}
             batch = order[i * config.batch_size : (i + 1) * config.batch_size]
             h = act(layers[0](x[batch])) * (layers[1](x[batch]) if config.gated else 1)
             optimizer.zero_grad()
@@ -179,15 +179,14 @@ def test_against_a_plain_loop(tmp_path, gated, activation):
     config = replace(CONFIG, gated=gated, activation=activation)
     run = train(IMAGES, tmp_path, config)
     expected = plain_loop(weights(run, 0), config, IMAGES)
-    for a, b in zip(weights(run, 32).values(), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+    assert weights(run, 32).keys() == expected.keys()
+    for name, w in weights(run, 32).items():
+        np.testing.assert_allclose(w, expected[name], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("activation", ["gelu", "silu", "tanh", "leaky_relu(0.2)"])
+@pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
 def test_other_networks(tmp_path, gated, activation):
-    if "(" in activation:
-        pytest.skip("names alone") if activation not in mp.activations.names() else None
     run = train(IMAGES, tmp_path, replace(CONFIG, gated=gated, activation=activation))
     points = training_points(run, IMAGES)
     assert points[-1].train_loss < 0.85 * points[0].train_loss
@@ -307,25 +306,25 @@ def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
     assert_same_weights(run, whole)
 
 
-def test_states_between_checkpoints(tmp_path, monkeypatch):
+def test_states_between_checkpoints(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "_SAVE_EVERY", 5)
     original, taken = training._Trainer._batch, []
 
     def batch(self):
         taken.append(self.step)
-        if self.step == 29 and len(taken) < 32:
+        if self.step == 29 and taken.count(29) == 1:
             raise KeyboardInterrupt
         return original(self)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(training._Trainer, "_batch", batch)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                train(IMAGES, tmp_path, CONFIG)
-    assert taken[30:] == [25, 26, 27, 28, 29][: len(taken) - 30]
+    monkeypatch.setattr(training._Trainer, "_batch", batch)
+    with pytest.raises(KeyboardInterrupt):
+        train(IMAGES, tmp_path, CONFIG)
+    run = train(IMAGES, tmp_path, CONFIG)
+    assert taken == [*range(30), *range(25, 32)]
+    assert_same_weights(run, whole)
 
 
-LONG = replace(CONFIG, steps=3000)
+LONG = replace(CONFIG, steps=1500)
 SCRIPT = """
 import sys
 from test_study_training import IMAGES, LONG, train
@@ -350,9 +349,9 @@ def test_killed_process(tmp_path):
         process.wait()
     reached = Run.open(folder).steps
     assert 128 in reached
-    assert 3000 not in reached  # it was killed on its way
+    assert 1500 not in reached  # it was killed on its way
     header, _ = read_tensors(folder / "state.safetensors")
-    assert header["step"] in (64, *(s for s in reached if s >= 128), 1024, 2048)
+    assert header["step"] in (64, *reached)  # killed between checkpoint and state, it goes on one checkpoint before
     begun = []
     original = training._Trainer.advance
 
@@ -441,12 +440,12 @@ def test_checkpoint_with_wrong_tensors(tmp_path):
 
 def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="cannot be written to .*; choose another"):
+    with pytest.raises(OSError, match=r"cannot be written to .*; choose another"):
         train(IMAGES, tmp_path / "file" / "below", CONFIG)
 
 
 def test_no_checkpoints(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no checkpoints in .*`mlpoly train`"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoints in .*`mlpoly train`"):
         Run.open(tmp_path)
 
 

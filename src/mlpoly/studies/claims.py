@@ -49,7 +49,7 @@ def judge_claims(
         _early_fall(linear, quadratic),
         _no_early_fall(*(_curves(points, "mixture", degree, "kl_samples") for degree in (1, 2))),
         _rise(linear),
-        _flat(quadratic),
+        _flat(linear, quadratic),
         _explained(quadratic),
     ]
     if features is not None:
@@ -163,7 +163,7 @@ def _rise(linear: Curves) -> Claim:
     )
 
 
-def _flat(quadratic: Curves) -> Claim:
+def _flat(linear: Curves, quadratic: Curves) -> Claim:
     first, last = _RISE
     paper = "Over the same period the FVU of the quadratic approximant is nearly constant."
     windows = [[v for s, v in c.items() if first <= s <= last] for c in quadratic.values()]
@@ -171,11 +171,13 @@ def _flat(quadratic: Curves) -> Claim:
         return Claim("Flat quadratic FVU", paper, f"This run has no checkpoints up to step {last}.", None, "fvu")
     ratios = [max(w) / min(w) for w in windows]
     change = [max(w) - min(w) for w in windows]
+    beside = [max(w) - min(w) for w in ([v for s, v in c.items() if first <= s <= last] for c in linear.values())]
+    share = [a / b for a, b in zip(change, beside, strict=True)]
     return Claim(
         "Flat quadratic FVU",
         paper,
-        f"Between steps {first} and {last} it changes by a factor of {_span(ratios)}, by {_span(change)} in all "
-        f"(a factor below {_FLAT} is taken as constant).",
+        f"Between steps {first} and {last} it changes by a factor of {_span(ratios)} (below {_FLAT} is taken as "
+        f"constant); in absolute terms by {_span(change)}, which is {_span(share, '{:.0%}')} of the linear one's change.",
         all(r <= _FLAT for r in ratios),
         "fvu",
     )
