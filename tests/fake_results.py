@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -51,7 +52,7 @@ def fake_results(classes: list[str] | None = None, **parts) -> Results:
             _spectrum(seed, step, kind) for seed in SEEDS for step in STEPS for kind in ("gaussian", "mixture")
         ),
         "features": _features(rng),
-        "attack": tuple(_attack(seed, rng) for seed in SEEDS),
+        "attack": tuple(_attack(seed, step, rng) for step in (16384, 512) for seed in SEEDS),
         "claims": _claims(),
     }
     return Results(**{**made, **parts})
@@ -190,20 +191,20 @@ def _explanation(label: int, output: int, ends: dict[int, FeatureStep], rng: np.
 # -- attacks -----------------------------------------------------------------------------------------------------------
 
 
-def _attack(seed: int, rng: np.random.Generator) -> Attack:
+def _attack(seed: int, step: int, rng: np.random.Generator) -> Attack:
     falls = {"singular": (3.2, 0.9), "random": (60.0, 8.0), "pca": (9.5, 2.5)}
     ablations = []
     for kind, (middle, width) in falls.items():
         for k in range(11):
             kept = 0.1 + 0.88 / (1 + math.exp((k - middle) / width))
             accuracies = [kept * min(_noise(rng, 0.02), 1.02) * part for part in (1, 0.9, 0.99)]
-            ablations.append(Ablation(seed, kind, k, *accuracies))
+            ablations.append(Ablation(seed, kind, k, *accuracies, step))
     steering = tuple(
-        _steering(seed, kind, s, rng)
+        replace(_steering(seed, kind, s, rng), step=step)
         for kind in ("eigenvector", "noise", "random")
         for s in (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
     )
-    return Attack(tuple(ablations), steering, _pictures(rng))
+    return Attack(tuple(ablations), steering, _pictures(rng), step)
 
 
 def _steering(seed: int, kind: str, strength: float, rng: np.random.Generator) -> Steering:

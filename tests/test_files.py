@@ -72,6 +72,14 @@ def test_file_is_replaced(write, tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_who_reads_the_old_file_reads_it_to_its_end(write, tmp_path):
+    (tmp_path / "file").write_text("before")
+    os.link(tmp_path / "file", tmp_path / "old")
+    write(tmp_path / "file")  # takes its place, and does not write into it
+    assert (tmp_path / "old").read_text() == "before"
+    assert (tmp_path / "file").read_bytes() != b"before"
+
+
 # -- what goes wrong leaves nothing behind -----------------------------------------------------------------------------
 
 

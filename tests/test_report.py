@@ -476,13 +476,17 @@ def test_spectrum_is_stacked_to_one(browser):
 
 @needs_browser
 def test_attack_curves(browser, results):
-    ablations = [a for attack in results.attack for a in attack.ablations]
+    ablations = [a for attack in results.attack for a in attack.ablations if a.step == 16384]
     line = plotted(browser, "plot-ablation")["quadratic"]
     expected = [np.mean([a.quadratic for a in ablations if (a.directions, a.k) == ("singular", k)]) for k in range(11)]
     assert line["x"] == list(range(11)) and line["y"] == pytest.approx(expected, rel=1e-12)
     assert "network, random directions" in plotted(browser, "plot-ablation")
     press_button(browser, "plot-ablation", "principal components")
     expected = [np.mean([a.network for a in ablations if (a.directions, a.k) == ("pca", k)]) for k in range(11)]
+    assert plotted(browser, "plot-ablation")["network"]["y"] == pytest.approx(expected, rel=1e-12)
+    press_button(browser, "plot-ablation", "step 512")
+    early = [a for attack in results.attack for a in attack.ablations if a.step == 512]
+    expected = [np.mean([a.network for a in early if (a.directions, a.k) == ("pca", k)]) for k in range(11)]
     assert plotted(browser, "plot-ablation")["network"]["y"] == pytest.approx(expected, rel=1e-12)
     press_button(browser, "plot-steering", "KL of the quadratic")
     assert set(plotted(browser, "plot-steering")) == {"along an eigenvector", "by noise", "along a random vector"}
@@ -539,12 +543,13 @@ def test_class_buttons_and_play(browser):
 
 @needs_browser
 def test_explanations_take_turns(browser, results):
-    shown = "return [...document.querySelectorAll('.panel')].map(p => p.checkVisibility())"
+    shown = "return [...document.querySelectorAll('#explanation .panel')].map(p => p.checkVisibility())"
     assert browser.run(shown) == [True, False, False, False, False]
     press_button(browser, "explanation", "a 4: why 9?")
     assert browser.run(shown) == [False, False, False, True, False]
     texts = browser.run(
-        "return [...document.querySelectorAll('.panel')[3].querySelectorAll('.amount')].map(e => e.textContent)"
+        "const panel = document.querySelectorAll('#explanation .panel')[3];"
+        "return [...panel.querySelectorAll('.amount')].map(e => e.textContent)"
     )
     amounts = [float(t.replace("−", "-").replace("+", "")) for t in texts]
     assert sum(amounts[:-2]) == pytest.approx(amounts[-2], abs=0.05)  # three digits each

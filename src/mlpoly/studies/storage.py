@@ -46,7 +46,7 @@ def load_results(folder: Path) -> Results:
     content, (_, arrays) = read_json(path), read_tensors(folder / "results.safetensors")
     try:
         made: Results = _decoded(content, Results, arrays)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(f"{path} is damaged or of another version ({error}); run the study again.") from error
     return made
 

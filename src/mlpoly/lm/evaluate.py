@@ -1,0 +1,252 @@
+"""What it costs a language model to have its blocks replaced: cross-entropy, and divergence from itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mlpoly.lm.baselines import BASELINES, baseline_modules
+from mlpoly.lm.batches import Batch, Reader
+from mlpoly.lm.forward import evaluating, explained_memory_errors
+from mlpoly.lm.graft import as_modules, graft
+from mlpoly.lm.tables import plain_table
+from mlpoly.progress import progress
+
+__all__ = ["Evaluation", "Loss", "evaluate"]
+
+_ROWS = 1024  # predictions whose softmax is taken at once
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The model with some of its blocks replaced.
+
+    Attributes
+    ----------
+    replaced : str
+        "none", "all" (all that were given), or the name of the only block.
+    by : str
+        "" for the model as it is, "polynomial", or a baseline: "removed", "mean", "linear".
+    cross_entropy : float
+        Mean per predicted token, in nats.
+    kl : float
+        Mean KL(model || model with the replacement) of the predictions, in nats.
+    """
+
+    replaced: str
+    by: str
+    cross_entropy: float
+    kl: float
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Losses of one model on the same tokens.
+
+    Attributes
+    ----------
+    rows : tuple of Loss
+        The model as it is comes first.
+    tokens : int
+        Predictions that the means are over.
+    """
+
+    rows: tuple[Loss, ...]
+    tokens: int
+
+    def loss(self, replaced: str = "all", by: str = "polynomial") -> Loss:
+        """One of the rows."""
+        for row in self.rows:
+            if (row.replaced, row.by) == (replaced, by):
+                return row
+        known = ", ".join(str((row.replaced, row.by)) for row in self.rows[:12])
+        raise KeyError(f"no row {(replaced, by)}; there are {known}")
+
+    @property
+    def original(self) -> float:
+        """Cross-entropy of the model as it is."""
+        return self.rows[0].cross_entropy
+
+    @property
+    def increase(self) -> float:
+        """What the cross-entropy gains with all polynomials in place."""
+        return self.loss().cross_entropy - self.original
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per replacement, with the change of the cross-entropy."""
+        return [asdict(row) | {"change": row.cross_entropy - self.original} for row in self.rows]
+
+    def __str__(self) -> str:
+        return plain_table(self.table())
+
+    def __repr__(self) -> str:
+        return f"Evaluation({len(self.rows)} rows, {self.tokens} tokens, cross-entropy {self.original:.4f})"
+
+
+def evaluate(
+    model: nn.Module,
+    polys: Any,
+    batches: Iterable[Any],
+    *,
+    baselines: Sequence[str] = BASELINES,
+    calibration: Iterable[Any] | None = None,
+    each: bool = False,
+    next_token: bool = True,
+    show_progress: bool = True,
+) -> Evaluation:
+    """Cross-entropy and divergence of a model with its blocks replaced, beside three simpler replacements.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Gives logits (b, t, v), as they are or as ``.logits``.
+    polys : Conversion, or mapping of str to Polynomial or nn.Module
+        See `graft`.
+    batches : iterable
+        As `collect` takes them. Padding is neither a prediction nor a target.
+    baselines : sequence of {"removed", "mean", "linear"}
+        What else to put in place of the same blocks: zero, their mean output, and the affine map of their input that
+        is closest to them on `calibration`.
+    calibration : iterable, optional
+        Batches to estimate means and affine maps from. By default `batches`, which flatters those two.
+    each : bool
+        Whether to replace each block alone as well, by its polynomial.
+    next_token : bool
+        Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
+        place, as in a masked one; the targets are then the batch's "labels", where these are not -100.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mlpoly.lm.collect import collect
+    >>> from mlpoly.lm.convert import convert
+    >>> from mlpoly.lm.evaluate import evaluate
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 10))
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
+    >>> ids = torch.arange(10).reshape(2, 5)
+    >>> found = evaluate(model, convert(model, collect(model, [ids]), degree=5), [ids])
+    >>> [row.by for row in found.rows]
+    ['', 'polynomial', 'removed', 'mean', 'linear']
+    >>> found.loss().kl < found.loss(by="linear").kl
+    True
+    """
+    unknown = [name for name in baselines if name not in BASELINES]
+    if unknown:
+        raise ValueError(f"baselines must be among {', '.join(map(repr, BASELINES))}, got {unknown[0]!r}.")
+    given = _kept(batches)
+    modules = as_modules(polys)
+    variants: dict[tuple[str, str], Mapping[str, nn.Module]] = {("none", ""): {}, ("all", "polynomial"): modules}
+    others = baseline_modules(model, modules, given if calibration is None else calibration, baselines)
+    variants |= {("all", name): made for name, made in others.items()}
+    if each:
+        variants |= {(name, "polynomial"): {name: module} for name, module in modules.items()}
+    sums = _sums(model, variants, given, next_token, show_progress)
+    if not sums.tokens:
+        raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
+    rows = [Loss(*key, float(c) / sums.tokens, float(d) / sums.tokens) for key, (c, d) in sums.found.items()]
+    return Evaluation(tuple(rows), sums.tokens)
+
+
+def _kept(batches: Iterable[Any]) -> list[Any]:
+    """Batches that can be gone through more than once."""
+    if isinstance(batches, (Tensor, Mapping, str)) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; use a list.")
+    return list(batches)
+
+
+class _Sums:
+    """Cross-entropies and divergences, summed by variant."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.found: dict[tuple[str, str], tuple[Any, Any]] = {}
+
+    def add(self, key: tuple[str, str], cross_entropy: Tensor, divergence: Tensor) -> None:
+        c, d = self.found.get(key, (0.0, 0.0))
+        self.found[key] = (c + cross_entropy, d + divergence)
+
+
+def _sums(
+    model: nn.Module,
+    variants: Mapping[tuple[str, str], Mapping[str, nn.Module]],
+    batches: list[Any],
+    next_token: bool,
+    show_progress: bool,
+) -> _Sums:
+    """All variants on a batch before the next one, so that only two sets of logits are held."""
+    sums, done = _Sums(), 0
+    with (
+        evaluating(model),
+        explained_memory_errors(),
+        progress("evaluate", len(batches) * len(variants), show_progress) as bar,
+    ):
+        for batch in Reader(batches):
+            places, targets = _targets(batch, batches[batch.number], next_token)
+            base: Tensor | None = None
+            for key, modules in variants.items():
+                with graft(model, modules):
+                    logits = _logits(model, batch).flatten(0, 1)
+                found = logits[places.to(logits.device)]
+                base = found if base is None else base
+                sums.add(key, *_losses(base, found, targets.to(found.device)))
+                done += 1
+                bar(done, " ".join(key))
+            sums.tokens += targets.shape[0]
+    return sums
+
+
+def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor]:
+    """Which rows of the logits (b t, v) are judged, and by which tokens."""
+    attended = torch.zeros(batch.shape, dtype=torch.bool)
+    attended.view(-1)[batch.kept] = True
+    labels = given.get("labels") if isinstance(given, Mapping) else None
+    ids = batch.inputs["input_ids"].cpu() if labels is None else torch.as_tensor(labels).cpu().long()
+    counted = attended & (ids != -100)
+    if next_token:
+        counted = torch.cat([counted[:, 1:] & attended[:, :-1], torch.zeros_like(counted[:, :1])], 1)
+        ids = ids.roll(-1, 1)
+    places = counted.flatten().nonzero().squeeze(1)
+    return places, ids.flatten()[places]
+
+
+def _losses(base: Tensor, found: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of cross-entropy and of KL(base || found) over predictions (n, v)."""
+    entropy = divergence = torch.zeros((), dtype=torch.float64, device=found.device)
+    for p, q, y in zip(base.split(_ROWS), found.split(_ROWS), targets.split(_ROWS), strict=True):
+        log_q = q.float().log_softmax(1)
+        entropy = entropy + functional.nll_loss(log_q, y, reduction="sum").double()
+        if base is not found:
+            log_p = p.float().log_softmax(1)
+            divergence = divergence + functional.kl_div(log_q, log_p, log_target=True, reduction="sum").double()
+    return entropy.cpu(), divergence.cpu()
+
+
+def _logits(model: Any, batch: Batch) -> Tensor:
+    """Logits (b, t, v) of a model of transformers, or of any that takes token ids."""
+    device = next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
+    inputs = {name: value.to(device) for name, value in batch.inputs.items()}
+    parameters = inspect.signature(model.forward).parameters
+    if "input_ids" in parameters:
+        options = {"use_cache": False} if "use_cache" in parameters else {}
+        out = model(**{name: value for name, value in inputs.items() if name in parameters}, **options)
+    else:
+        out = model(inputs["input_ids"])
+    logits = getattr(out, "logits", out)
+    if not isinstance(logits, Tensor) or logits.shape[:2] != batch.shape or logits.ndim != 3:
+        raise TypeError(
+            f"{type(model).__name__} gave {type(out).__name__}, and no logits (b, t, v) for {batch.shape} tokens of "
+            f"batch {batch.number}; pass a model with its language-model head, such as AutoModelForCausalLM loads."
+        )
+    return logits

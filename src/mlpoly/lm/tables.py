@@ -1,0 +1,32 @@
+"""Rows as text: columns of equal width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["plain_table"]
+
+
+def plain_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table of rows with the same keys; numbers stand to the right, what is None stays empty."""
+    if not rows:
+        return ""
+    names = list(rows[0])
+    cells = [names, *([_shown(row[name]) for name in names] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    right = [not any(isinstance(row[name], str) for row in rows) for name in names]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
