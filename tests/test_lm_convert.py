@@ -203,7 +203,9 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
     convert(model, moments, 2, "layers.1.mlp", closed_form=False).save(tmp_path)
     with pytest.raises(mp.FileFormatError, match="several conversions"):
         load_conversion(tmp_path)
-    (tmp_path / "model.layers.0.mlp" / "cfg.json").write_text('{"format": "mlpoly-conversion", "version": 9, "number": 0}')
+    (tmp_path / "model.layers.0.mlp" / "cfg.json").write_text(
+        '{"format": "mlpoly-conversion", "version": 9, "number": 0}'
+    )
     with pytest.raises(mp.FileFormatError, match="version 9"):
         load_conversion(tmp_path)
 

@@ -172,7 +172,7 @@ def attribute(
         raise ValueError(f"the model has no block {missing[0]!r}; its blocks are {', '.join(seen.inputs)}.")
     targets = _targets(target, ids, seen.logits)
     weight = _unembedding(model)
-    rows = weight[targets].double() - (weight.double().mean(0) if centred else 0.0)
+    rows = weight[targets].double() - (weight.mean(0, dtype=torch.float64) if centred else 0.0)
     arriving = seen.final.pull(rows) * float(getattr(model.config, "residual_multiplier", None) or 1.0)
     degree = max(poly.degree for poly, _ in chosen.values())
     parts = np.zeros((len(chosen), len(ids), degree + 1))

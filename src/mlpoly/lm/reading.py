@@ -147,8 +147,7 @@ def block_features(
     reader = _Reader(model, name, token_text(tokenizer), wiring)
     u, label = reader.direction(token, direction, difference)
     quadratic, like = poly.truncate(2), poly.sample_array
-    inputs = poly.inputs if inputs is None else inputs
-    inputs = inputs.to(like) if hasattr(inputs, "to") else inputs  # a mixture stays where it is
+    inputs = _placed(poly.inputs if inputs is None else inputs, like)
     found = eigenfeatures(quadratic, direction=constant(u.cpu().numpy(), like), k=k, metric=metric, inputs=inputs)
     center = inputs.mean if metric == "whitened" else 0 * found.directions[0]
     reads = reader.reads(found.directions, center)
@@ -231,7 +230,7 @@ class _Reader:
     def reads(self, directions: Array, center: Array) -> np.ndarray:
         """Scores (vocabulary, k) of the tokens for input directions (k, d)."""
         columns = torch.as_tensor(to_numpy(directions), device=self._embedding.device).T
-        offset = torch.as_tensor(to_numpy(center), device=columns.device) @ columns
+        offset = torch.as_tensor(to_numpy(center), device=columns.device, dtype=columns.dtype) @ columns
         norm = (lambda rows: rows) if self._before is None else self._before.module
         with torch.no_grad():
             parts = [norm(rows).to(columns.dtype) @ columns - offset for rows in self._embedding.split(_ROWS)]
@@ -248,6 +247,14 @@ class _Reader:
         order = np.argsort(scores, kind="stable")
         for places in (order[::-1][:count], order[:count]):
             yield tuple(TokenScore(int(i), self._text(int(i)), float(scores[i])) for i in places)
+
+
+def _placed(inputs: Any, like: Array) -> Any:
+    """A Gaussian in the form of the polynomial; as it is if it has it, and knows the root of its covariance already."""
+    here = inputs is None or (type(inputs.mean) is type(like) and inputs.mean.dtype == like.dtype)
+    if here and (inputs is None or inputs.mean.device == like.device):
+        return inputs
+    return inputs.to(like) if hasattr(inputs, "to") else inputs  # a mixture stays where it is
 
 
 def _squares(quadratic: Any, center: Any, directions: Array) -> Array:
