@@ -12,7 +12,7 @@ from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.batches import Batch, Reader
 from mlpoly.lm.forward import Runner, evaluating, explained_memory_errors
-from mlpoly.lm.watch import _rows
+from mlpoly.lm.watch import block_rows
 
 __all__ = ["chosen_blocks", "first_tensor", "visit"]
 
@@ -89,7 +89,7 @@ class _Eye:
         def show(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is None:
                 return
-            self._see(block, _rows(block.name, first_tensor(args, kwargs), self._batch))
+            self._see(block, block_rows(block.name, first_tensor(args, kwargs), self._batch))
             self._seen += 1
             if self._stop and self._seen == len(self._blocks):
                 raise _Reached

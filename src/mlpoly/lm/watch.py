@@ -15,7 +15,7 @@ from mlpoly.lm.accumulate import Component, RowSums
 from mlpoly.lm.batches import Batch
 from mlpoly.lm.components import Components
 
-__all__ = ["Watcher"]
+__all__ = ["Watcher", "block_rows"]
 
 
 class Watcher:
@@ -86,7 +86,7 @@ class Watcher:
         def see(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is not None:
                 x = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-                self._take(name, _rows(name, x, self._batch), self._batch)
+                self._take(name, block_rows(name, x, self._batch), self._batch)
 
         return see
 
@@ -110,7 +110,7 @@ class Watcher:
         return self._sums[name].setdefault(number, RowSums(self._precision))
 
 
-def _rows(name: str, x: Tensor, batch: Batch) -> Tensor:
+def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
     """The rows (n, d) of a block's input that belong to the tokens that count."""
     rows = x.detach().reshape(-1, x.shape[-1])
     places = batch.shape[0] * batch.shape[1]
