@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -90,3 +91,13 @@ def assert_close(result, expected, tolerance: float = 1e-12) -> None:
     size = np.max(np.abs(expected), initial=0.0) or 1.0
     error = np.max(np.abs(result - expected), initial=0.0) / size
     assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_arrive() -> Iterator[None]:
+    """Tests of interrupts, and the processes they start, need SIGINT, which a shell's background jobs ignore."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
