@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import math
-import os
-import platform
 import shlex
 import time
 from collections import Counter
@@ -25,6 +23,7 @@ from mlpoly._version import __version__
 from mlpoly.arrays import as_integer
 from mlpoly.files import make_folder, write_json, write_text
 from mlpoly.integrations import find_blocks
+from mlpoly.integrations.devices import check_device, describe_machine
 from mlpoly.lm.attribution import attribute, plain_polynomials, token_text, trace
 from mlpoly.lm.collect import collect
 from mlpoly.lm.components import as_components
@@ -154,7 +153,7 @@ def study_lm(
     """
     config = _config(config, options)
     folder = make_folder(out)
-    study = _Study(config, folder, _checked_device(device), show_progress)
+    study = _Study(config, folder, check_device(device), show_progress)
     study.open(model, text, held_out)
     moments = study.collect(resume)
     study.spectra(moments)
@@ -309,15 +308,6 @@ def _config(config: LmConfig | None, options: dict[str, Any]) -> LmConfig:
     return LmConfig(**(asdict(config or LmConfig()) | options))
 
 
-def _checked_device(device: str) -> str:
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} is not usable here ({first}); use cpu, or PyTorch for it.") from None
-    return device
-
-
 def _vocabulary(model: str | PathLike[str]) -> list[str] | None:
     """Texts of the tokens of a model that has no tokenizer but a vocab.json."""
     return vocabulary(model) if (Path(model) / "vocab.json").is_file() else None
@@ -398,18 +388,9 @@ def _place(loss: Loss) -> tuple[int, int]:
 
 
 def _machine(device: str) -> dict[str, str]:
-    import numpy
     import transformers
 
-    kind = torch.cuda.get_device_name() if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
-    return {
-        "device": kind,
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-        "numpy": numpy.__version__,
-    }
+    return {**describe_machine(device), "transformers": transformers.__version__}
 
 
 def _command(model: Any, text: Any, held_out: Any, out: Any, prompt: Any, device: str, config: LmConfig) -> str:

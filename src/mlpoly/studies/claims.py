@@ -202,7 +202,7 @@ def _explained(quadratic: Curves) -> Claim:
 
 
 def _digit_like(features: Features) -> Claim:
-    """How much the top eigenvector of a class looks like what its linear coefficients look like at the end."""
+    """How much the linear coefficients of a class look like those at the end; what they show is for the eye."""
     last = max(s.step for s in features.steps)
     final = {s.label: s.linear for s in features.steps if s.step == last}
     alike: dict[int, list[float]] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shlex
 import time
 from collections.abc import Iterator
@@ -13,32 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mlpoly._version import __version__
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
+from mlpoly.integrations.devices import check_device, describe_machine
 from mlpoly.studies.bench import Bench, DynamicsConfig
 from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.data import Images, load_images
 from mlpoly.studies.results import Results
 from mlpoly.studies.storage import load_results, save_results
 
-__all__ = ["Study", "check_device"]
+__all__ = ["Study"]
 
 _NOTHING = Results({"seconds": {}}, (), (), ())
-
-
-def check_device(device: str) -> str:
-    """The name of a device that PyTorch can use here."""
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(
-            f"device {device!r} is not usable here ({first}); use cpu, or install PyTorch for it."
-        ) from None
-    return device
 
 
 @dataclass(frozen=True)
@@ -182,15 +167,6 @@ def _command(data: str, config: dict[str, Any]) -> str:
 
 
 def _machine(device: str) -> dict[str, str]:
-    import numpy
     import scipy
 
-    kind = torch.cuda.get_device_name() if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
-    return {
-        "device": kind,
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-    }
+    return {**describe_machine(device), "scipy": scipy.__version__}
