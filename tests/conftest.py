@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from browser import Browser, find_browser, open_browser
 
 hypothesis.settings.register_profile("mlpoly", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("mlpoly")
@@ -91,6 +92,15 @@ def assert_close(result, expected, tolerance: float = 1e-12) -> None:
     size = np.max(np.abs(expected), initial=0.0) or 1.0
     error = np.max(np.abs(result - expected), initial=0.0) / size
     assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    """A real browser; tests that ask for it are skipped where there is none."""
+    if find_browser() is None:
+        pytest.skip("needs chromium and chromedriver (Debian: apt install chromium chromium-driver)")
+    with open_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,12 +9,22 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from mlpoly.errors import FileFormatError
-from mlpoly.files import _replacing, make_folder, read_json, read_tensors, write_json, write_tensors, write_text
+from mlpoly.files import (
+    _replacing,
+    make_folder,
+    read_json,
+    read_tensors,
+    write_csv,
+    write_json,
+    write_tensors,
+    write_text,
+)
 
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, -2], dtype=np.int64), "c": np.float32(2.5).reshape(())}
 WRITERS = {
     "text": lambda path: write_text(path, "text"),
     "json": lambda path: write_json(path, {"a": 1}),
+    "csv": lambda path: write_csv(path, [{"a": 1}]),
     "tensors": lambda path: write_tensors(path, ARRAYS, {"a": 1}),
 }
 
@@ -25,6 +35,11 @@ def write(request):
 
 
 # -- what is written comes back ----------------------------------------------------------------------------------------
+
+
+def test_tables_have_all_columns_of_all_rows(tmp_path):
+    write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x, y"}, {"a": float("nan"), "c": "a\nb"}])
+    assert (tmp_path / "a.csv").read_bytes() == b'a,b,c\n1,"x, y",\nnan,,"a\nb"\n'
 
 
 def test_text(tmp_path):

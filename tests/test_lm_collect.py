@@ -18,53 +18,12 @@ import mlpoly as mp
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from conftest import assert_close  # noqa: E402 - after importorskip
+from tiny_models import D, bert, gpt2, llama, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import Moments, NormOutliers, accumulate, collect  # noqa: E402
 from mlpoly.lm.accumulate import RowSums  # noqa: E402
-
-D, VOCABULARY = 16, 32
-
-
-def llama(**options: Any) -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=D,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-        pad_token_id=0,
-        **options,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def gpt2() -> nn.Module:
-    torch.manual_seed(1)
-    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=D, n_layer=2, n_head=2, n_positions=64)
-    return transformers.GPT2LMHeadModel(config).eval()
-
-
-def bert() -> nn.Module:
-    torch.manual_seed(2)
-    config = transformers.BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=D,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-    )
-    return transformers.BertForMaskedLM(config).eval()
-
-
-def token_ids(n: int, b: int = 3, t: int = 7, seed: int = 0) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(1, VOCABULARY, (b, t), generator=generator) for _ in range(n)]
 
 
 def recorded(model: nn.Module, batches: list[Any]) -> dict[str, np.ndarray]:

@@ -15,35 +15,28 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported;
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("tyro")
 pytest.importorskip("plotly")
 
-from mlpoly.cli import main  # noqa: E402 - after importorskip
+from tiny_models import VOCABULARY, llama  # noqa: E402 - after importorskip
+
+from mlpoly.cli import main  # noqa: E402
 from mlpoly.lm.conversion import load_conversion  # noqa: E402
-from mlpoly.lm.study import LmConfig, _command, study_lm  # noqa: E402
+from mlpoly.lm.study import LmConfig, study_lm  # noqa: E402
+from mlpoly.lm.study.output import command_line  # noqa: E402
 
 SMALL = ["--length", "16", "--tokens", "300", "--held-out-tokens", "60", "--degree", "2", "--degrees", "1", "2"]
+SMALL += ["--bound", "1.5"]  # so that some of the few tokens lie beyond it
 FEW = ["--spectrum", "2", "--outputs", "2", "--features", "2", "--quiet"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.2,
-        pad_token_id=0,
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(place, safe_serialization=True)
-    ids = np.random.default_rng(0).integers(1, 32, size=(40, 16))
+    llama(initializer_range=0.2).save_pretrained(place, safe_serialization=True)
+    ids = np.random.default_rng(0).integers(1, VOCABULARY, size=(40, 16))
     np.save(place / "tokens.npy", ids.astype(np.int32))
     words = ["<unk>", *("abcdefghijklmnopqrstuvwxyz"[i % 26] + f"<{i}>" for i in range(31))]
     (place / "vocab.json").write_text(json.dumps(words), encoding="utf-8")
@@ -85,6 +78,14 @@ def test_the_numbers_agree_with_one_another(run):
         assert high["held_out"] < low["held_out"] < 1
     whole = {(x["replaced"], x["by"]): x for x in results["losses"]}
     assert printed["losses"][0]["cross_entropy"] == whole["none", ""]["cross_entropy"]
+    # The same polynomials without the lines beyond the bound stand beside them.
+    unbounded = {x["degree"]: x for x in results["losses"] if x["by"] == "unbounded"}
+    assert list(unbounded) == [1, 2]
+    assert unbounded[2]["kl"] != whole["all", "polynomial"]["kl"]
+    for fit in fits:
+        assert 0 < fit["beyond"] < 0.4
+        assert 0 < fit["typical"] < 1.5
+        assert fit["unbounded"] != fit["held_out"]
     assert whole["none", ""]["kl"] == 0
     assert 0 < whole["all", "polynomial"]["kl"] < whole["all", "removed"]["kl"]
     assert ("model.layers.1.mlp", "polynomial") in whole
@@ -188,7 +189,7 @@ def test_a_model_without_blocks(tmp_path, capsys):
 
 def test_the_command_of_the_report_has_what_differs():
     config = LmConfig(degree=2, degrees=(1, 2), each=False, layers="layers.*.mlp")
-    line = _command("a model", "some\ntext", None, "out", None, "cuda", config)
+    line = command_line("a model", "some\ntext", None, "out", None, "cuda", config)
     assert line.startswith("mlpoly lm 'a model' --text TEXT.txt --out out --device cuda --degree 2 --degrees 1 2")
     assert "--no-each" in line and "--layers 'layers.*.mlp'" in line and "--tokens" not in line
 

@@ -51,10 +51,12 @@ def test_each_neuron_is_fitted_by_least_squares(kind: str, bound: float | None, 
     bias = net.b1 if kind == "MLP" else net.b_gate
     for i in range(5):
         t = (x @ gate[i] - poly.shifts[i]) / poly.scales[i]
-        t = t if bound is None else np.clip(t, -bound, bound)
-        columns, target = [t**k for k in range(4)], net.activation(x @ gate[i] + bias[i])
+        held = t if bound is None else np.clip(t, -bound, bound)
+        lines = [] if bound is None else [np.maximum(t - bound, 0), np.minimum(t + bound, 0)]
+        columns, target = [*(held**k for k in range(4)), *lines], net.activation(x @ gate[i] + bias[i])
         if up is not None:
-            columns += [t**k * (x @ up[i]) for k in range(3)]
+            e = x @ up[i] - poly.gate.slopes[i] * held  # beyond the bound this differs from x @ up by no polynomial
+            columns += [f * e for f in [*(held**k for k in range(3)), *lines]]
             target = target * (x @ up[i] + net.b_up[i])
         best = np.stack(columns, 1) @ np.linalg.lstsq(np.stack(columns, 1), target, rcond=None)[0]
         alone = mp.RidgePolynomial(**{**vars(poly), "readout": np.eye(5)[i : i + 1], "bias": None})
@@ -215,7 +217,16 @@ def test_a_conversion_shows_itself() -> None:
     found = convert(model, collect(model, batches), 2, bound=4, closed_form=False)
     assert repr(found) == "Conversion(2 blocks, degree=2, gaussian, bound=4)"
     head, _, *rows = str(found).splitlines()
-    assert head.split() == ["block", "degree", "closed_form", "held_out", "held_out_unbounded", "seconds"]
+    assert head.split() == [
+        "block",
+        "degree",
+        "closed_form",
+        "held_out",
+        "held_out_unbounded",
+        "typical",
+        "beyond",
+        "seconds",
+    ]
     assert [row.split()[0] for row in rows] == list(found.polynomials)
 
 

@@ -17,7 +17,18 @@ if not torch.distributed.is_available():
     pytest.skip("this build of PyTorch has no torch.distributed", allow_module_level=True)
 from conftest import assert_close  # noqa: E402 - after importorskip
 
-from mlpoly.lm import Moments, collect, exchange, finish, gather_tensors, initialise, share, world  # noqa: E402
+from mlpoly.lm import (  # noqa: E402
+    Moments,
+    collect,
+    convert,
+    exchange,
+    finish,
+    gather_tensors,
+    initialise,
+    load_conversion,
+    share,
+    world,
+)
 
 # What both the script and this file run; the script is told where to write.
 SETTING = """
@@ -57,13 +68,22 @@ CASES = {
     "one batch": (1, {}),
     "user": (5, {"components": lambda x, positions, tokens: tokens // 25}),
 }
+CONVERSIONS = {
+    "gaussian": {},
+    "neuronwise": {"method": "neuronwise", "bound": 3.0},
+    "components": {"method": "components", "bound": 3.0},
+    "samples": {"method": "samples", "bound": 2.0},
+    "sequential": {"method": "gaussian", "sequential": True},
+    "one": {"layers": "first"},
+}
 """
 
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from setting import CASES, batches, model
-from mlpoly.lm import collect, exchange, finish, gather_tensors, initialise, share, world
+from setting import CASES, CONVERSIONS, batches, model
+from mlpoly.fitting.samples import SampleFit
+from mlpoly.lm import collect, convert, exchange, finish, gather_tensors, initialise, share, world
 import torch
 
 out = Path(sys.argv[1])
@@ -108,6 +128,19 @@ facts["exchange"] = exchange({"rank": here.rank, "text": "ä" * (1 + 5 * here.ra
 mine = {name: torch.full((2, 3), i, dtype=torch.bfloat16) for i, name in enumerate("abcde") if name in facts["share"]}
 gathered = gather_tensors(mine)
 facts["gathered"] = None if gathered is None else {name: t.tolist() for name, t in gathered.items()}
+
+fits = []
+real = SampleFit.update
+def counted(self, x):
+    fits.append(1)
+    return real(self, x)
+SampleFit.update = counted
+moments = collect(net, batches(7), components="first")
+for name, options in CONVERSIONS.items():
+    made = convert(net, moments, 3, batches=batches(7), held_out=batches(2), **options)
+    made.save(out / f"conversion-{name}-{here.rank}")
+facts["fitted"] = len(fits)
+facts["inputs"] = [type(p.inputs).__name__ for p in made.polynomials.values()]
 (out / f"facts-{here.rank}.json").write_text(json.dumps(facts))
 finish()
 assert world().size == 1
@@ -195,6 +228,33 @@ def test_exchange_and_shares(results: Path) -> None:
     assert first["exchange"] == second["exchange"] == [{"rank": 0, "text": "ä"}, {"rank": 1, "text": "ääääää"}]
     assert second["gathered"] is None
     assert first["gathered"] == {name: [[float(i)] * 3] * 2 for i, name in enumerate("abcde")}
+
+
+@pytest.mark.parametrize("case", ["gaussian", "neuronwise", "components", "samples", "sequential", "one"])
+def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
+    made = setting()
+    net, options = made["model"](), made["CONVERSIONS"][case]
+    moments = collect(net, made["batches"](7), components="first")
+    alone = convert(net, moments, 3, batches=made["batches"](7), held_out=made["batches"](2), **options)
+    x = torch.randn(20, 6, generator=torch.Generator().manual_seed(2))
+    for rank in (0, 1):
+        found = load_conversion(results / f"conversion-{case}-{rank}")
+        assert list(found.polynomials) == list(alone.polynomials)
+        assert {name: list(parts) for name, parts in found.apart.items()} == {
+            n: list(p) for n, p in alone.apart.items()
+        }
+        for name, poly in alone.polynomials.items():
+            limits = {} if found.bound is None else {"bound": found.bound}
+            # In float32, and the moments were summed in another order.
+            assert_close(found.polynomials[name](x, **limits), poly(x, **limits), 1e-5)
+            assert found.quality[name].closed_form == pytest.approx(alone.quality[name].closed_form, rel=1e-3)
+            assert found.quality[name].held_out == pytest.approx(alone.quality[name].held_out, rel=1e-3)
+
+
+def test_blocks_are_shared_out_for_fitting(results: Path) -> None:
+    first, second = facts(results, 0), facts(results, 1)
+    assert first["fitted"] == second["fitted"] == 7  # batches, for one block of the two
+    assert first["inputs"] == second["inputs"] == ["Gaussian"]
 
 
 def test_different_data_is_refused(results: Path) -> None:

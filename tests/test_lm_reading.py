@@ -14,7 +14,9 @@ import mlpoly as mp
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from conftest import assert_close  # noqa: E402 - after importorskip
+import tiny_models  # noqa: E402 - after importorskip
+from conftest import assert_close  # noqa: E402
+from tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
@@ -22,63 +24,32 @@ from mlpoly.lm import collect  # noqa: E402
 from mlpoly.lm.attribution import attribute, degree_parts, plain_polynomials, token_text, trace  # noqa: E402
 from mlpoly.lm.reading import block_features, layer_spectra  # noqa: E402
 
-D, VOCABULARY = 16, 32
 PROMPT = [3, 9, 27, 17, 1, 4]
 LAYER = "model.layers.1.mlp"
 
 
-def llama() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=D,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.3,
-        pad_token_id=0,
-    )
-    return shaken(transformers.LlamaForCausalLM(config))
-
-
-def gpt2() -> nn.Module:
-    torch.manual_seed(1)
-    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=D, n_layer=2, n_head=2, initializer_range=0.3)
-    return shaken(transformers.GPT2LMHeadModel(config))
-
-
-def gemma2() -> nn.Module:
-    torch.manual_seed(2)
-    config = transformers.Gemma2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=D,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        initializer_range=0.3,
-        pad_token_id=0,
-    )
-    return shaken(transformers.Gemma2ForCausalLM(config))
-
-
 def shaken(model: nn.Module) -> nn.Module:
-    """In double precision and evaluation mode, with norms that do more than nothing."""
+    """In double precision, with norms that do more than nothing."""
     for name, parameter in model.named_parameters():
         if "norm" in name or ".ln_" in name:
             parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.double().eval()
+    return model.double()
 
 
-def batches() -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(1, VOCABULARY, (4, 12), generator=generator) for _ in range(4)]
+def llama() -> nn.Module:
+    return shaken(tiny_models.llama(initializer_range=0.3))
+
+
+def gpt2() -> nn.Module:
+    return shaken(tiny_models.gpt2(initializer_range=0.3))
+
+
+def gemma2() -> nn.Module:
+    return shaken(tiny_models.gemma2(initializer_range=0.3))
 
 
 def polynomials(model: nn.Module, degree: int = 3) -> dict[str, Any]:
-    moments = collect(model, batches())
+    moments = collect(model, token_ids(4, b=4, t=12))
     return {block.name: mp.fit(block.net(), moments.gaussian(block.name), degree) for block in find_blocks(model)}
 
 
@@ -329,7 +300,7 @@ def test_wrong_outputs_say_what_to_do(options, words):
 
 def test_spectra_say_what_fits_leave_unexplained():
     model = llama()
-    moments = collect(model, batches())
+    moments = collect(model, token_ids(4, b=4, t=12))
     rows = layer_spectra(model, moments, 3)
     assert [row.layer for row in rows] == moments.names
     for row, block in zip(rows, find_blocks(model), strict=True):

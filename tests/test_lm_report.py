@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import find_browser, open_browser
 
 pytest.importorskip("torch")
 pytest.importorskip("plotly")
@@ -101,9 +100,25 @@ def test_the_numbers_are_those_of_the_results(path):
     assert "degree 3, held out" not in lines  # it was not measured
     bars = island(page, "plot-spectrum-data")["traces"]
     assert [bar["y"][0] for bar in bars] == [0.5, 0.3, 0.1, 0.1]
+    assert lines and all(trace["customdata"] == list(LAYERS) for trace in plot["traces"])  # what a pointer reads
     single = {trace["name"]: trace["y"] for trace in island(page, "plot-single-data")["traces"]}
     assert single["degree 3"] == pytest.approx([0, 0.01, 0.02]) and "their mean output" in single
     assert "goes from 2.500 to 2.750 nats per token" in page
+    assert '<td class="number" data-label="Cross-entropy, nats">2.750</td>' in page  # as many digits as the summary
+    assert "replaced, as named." in page  # there are single blocks with their mean output too
+
+
+def test_the_page_says_how_the_polynomials_were_made(tmp_path):
+    def facts(**config: Any) -> str:
+        page = write_lm_report(LmResults({"config": config}), tmp_path / "report.html").read_text(encoding="utf-8")
+        found = re.search(r"<dt>Polynomials</dt><dd>(.*?)</dd>", page)
+        return found[1] if found else ""
+
+    assert facts(method="gaussian") == "least squares under the Gaussian of each block’s inputs"
+    assert facts(method="samples", bound=3.0, sequential=True).endswith(
+        "; straight lines beyond 3 standard deviations; each block with those before it replaced"
+    )
+    assert facts() == ""
 
 
 def test_sections_without_results_are_left_out(tmp_path):
@@ -112,16 +127,6 @@ def test_sections_without_results_are_left_out(tmp_path):
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------
-
-needs_browser = pytest.mark.skipif(
-    find_browser() is None, reason="needs chromium and chromedriver (Debian: apt install chromium chromium-driver)"
-)
-
-
-@pytest.fixture(scope="module")
-def window():
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -147,7 +152,6 @@ def texts(browser, selector: str) -> list[str]:
     return browser.run("return [...document.querySelectorAll(arguments[0])].map(n => n.textContent)", selector)
 
 
-@needs_browser
 def test_choosing_a_layer_and_an_output_changes_the_features(browser):
     first = texts(browser, ".feature .pieces li")
     assert len(texts(browser, ".feature")) == 2 and first[0] == "0+ Once" and f"0+ {NASTY}" in first
@@ -158,7 +162,6 @@ def test_choosing_a_layer_and_an_output_changes_the_features(browser):
     assert len(texts(browser, ".feature")) == 2
 
 
-@needs_browser
 def test_choosing_layer_and_degree_colours_the_prompt(browser):
     def colours() -> list[str]:
         return browser.run("return [...document.querySelectorAll('.stream span')].map(s => s.style.background)")
@@ -178,18 +181,19 @@ def test_choosing_layer_and_degree_colours_the_prompt(browser):
     assert f"quadratic {sign}{abs(parts[2]):.3g}"[:14] in tips()[0] and "→  upon" in tips()[0]
 
 
-@needs_browser
 def test_a_token_is_taken_apart(browser):
     rows = texts(browser, "#prompt-viewer tbody tr")
     assert len(rows) == 4 and rows[-1].startswith("all blocks")
     browser.run("document.querySelectorAll('.stream span')[2].click()")
+    assert texts(browser, ".taken code")[1] == "⏎"
     assert NASTY in texts(browser, ".taken")[0] and texts(browser, "#prompt-viewer tbody tr") != rows
+    browser.run("document.querySelectorAll('.stream span')[0].click()")
+    assert texts(browser, ".taken code") == ["Once", "␣upon"]  # a space that could not be seen otherwise
     browser.run("document.querySelectorAll('.stream span')[2].focus()")
     browser.press("ArrowRight")
     assert browser.run("return [...document.querySelectorAll('.stream span')].indexOf(document.activeElement)") == 3
 
 
-@needs_browser
 @pytest.mark.parametrize("width", [1400, 390])
 def test_nothing_sticks_out(browser, width):
     browser.resize(width, 900)

@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from browser import find_browser, open_browser
 from fake_results import CLASSES, COLUMNS, FITS, SEEDS, SHAPE, STEPS, digits, fake_results
 
 pytest.importorskip("plotly")
@@ -379,16 +378,6 @@ def test_words():
 
 # -- in a browser ------------------------------------------------------------------------------------------------------
 
-needs_browser = pytest.mark.skipif(
-    find_browser() is None, reason="needs chromium and chromedriver (Debian: apt install chromium chromium-driver)"
-)
-
-
-@pytest.fixture(scope="module")
-def window():
-    with open_browser() as browser:
-        yield browser
-
 
 @pytest.fixture
 def browser(window, path):
@@ -425,7 +414,6 @@ def canvases(browser) -> list[str]:
     return browser.run("return [...document.querySelectorAll('.boards canvas')].map(c => c.toDataURL())")
 
 
-@needs_browser
 def test_curves_are_the_records(browser, results):
     lines = plotted(browser, "plot-fvu")
     names = {1: "linear", 2: "quadratic"}
@@ -445,7 +433,6 @@ def test_curves_are_the_records(browser, results):
     assert len(lines) == len(FITS) + 3  # sampled points for the three fits under the mixture
 
 
-@needs_browser
 def test_buttons_change_the_curves(browser, results):
     press_button(browser, "plot-fvu", "on test images")
     line = plotted(browser, "plot-fvu")["linear, mixture, exact"]
@@ -464,7 +451,6 @@ def test_buttons_change_the_curves(browser, results):
     assert line["y"] == pytest.approx(mean(fit(results, 2, "paper"), "kl_test"), rel=1e-12)
 
 
-@needs_browser
 def test_spectrum_is_stacked_to_one(browser):
     press_button(browser, "plot-spectrum", "mixture of the classes")
     areas = plotted(browser, "plot-spectrum")
@@ -474,7 +460,6 @@ def test_spectrum_is_stacked_to_one(browser):
     assert next(iter(plotted(browser, "plot-spectrum"))) == "degree 2"
 
 
-@needs_browser
 def test_attack_curves(browser, results):
     ablations = [a for attack in results.attack for a in attack.ablations if a.step == 16384]
     line = plotted(browser, "plot-ablation")["quadratic"]
@@ -492,7 +477,6 @@ def test_attack_curves(browser, results):
     assert set(plotted(browser, "plot-steering")) == {"along an eigenvector", "by noise", "along a random vector"}
 
 
-@needs_browser
 def test_slider_moves_the_pictures(browser):
     before = canvases(browser)
     assert len(before) == 2 * COLUMNS + 1 and len(set(before)) == len(before)
@@ -509,7 +493,6 @@ def test_slider_moves_the_pictures(browser):
     assert canvases(browser) == before
 
 
-@needs_browser
 def test_pictures_have_the_colours_of_the_vectors(browser, results):
     """The canvas, pixel by pixel, against the eigenvector itself."""
     press_button(browser, "viewer", "7")
@@ -525,7 +508,6 @@ def test_pictures_have_the_colours_of_the_vectors(browser, results):
     assert float(text.replace("−", "-")) == pytest.approx(step.negative[0], rel=5e-3)
 
 
-@needs_browser
 def test_class_buttons_and_play(browser):
     before = canvases(browser)
     press_button(browser, "viewer", "5")
@@ -541,7 +523,6 @@ def test_class_buttons_and_play(browser):
     assert browser.run(f"return {button}.textContent") == "Play"
 
 
-@needs_browser
 def test_explanations_take_turns(browser, results):
     shown = "return [...document.querySelectorAll('#explanation .panel')].map(p => p.checkVisibility())"
     assert browser.run(shown) == [True, False, False, False, False]
@@ -556,7 +537,6 @@ def test_explanations_take_turns(browser, results):
     assert amounts[-1] == pytest.approx(results.features.explanations[3].network, abs=0.01)
 
 
-@needs_browser
 @pytest.mark.parametrize("width", [390, 320, 800])
 def test_narrow_windows(browser, width):
     browser.resize(width, 800)
@@ -572,7 +552,6 @@ def test_narrow_windows(browser, width):
     assert outside == []
 
 
-@needs_browser
 def test_dark_and_print(browser):
     look = (
         "const gd = document.querySelector('#plot-fvu .space');"
@@ -589,13 +568,11 @@ def test_dark_and_print(browser):
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-@needs_browser
 def test_copy(browser, results):
     browser.run("document.querySelector('button.copy').click()")
     browser.wait("return ['Copied', 'Selected'].includes(document.querySelector('button.copy').textContent)")
 
 
-@needs_browser
 def test_nasty_names_do_nothing(window, tmp_path):
     results = fake_results([NASTY, *map(str, range(1, CLASSES))])
     window.resize(1400, 900)

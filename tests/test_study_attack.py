@@ -10,6 +10,8 @@ from conftest import NUMPY64, TORCH32, TORCH64, assert_close, make
 import mlpoly as mp
 from mlpoly.studies import attack
 from mlpoly.studies.attack import ablation_curve, ablation_pictures, steering_curve
+from mlpoly.studies.directions import principal, random_basis, singular
+from mlpoly.studies.moves import span
 
 D, H, OUT, N = 20, 24, 4, 300
 
@@ -63,17 +65,17 @@ def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy(rng):
     given = data()
     _, linear, quadratic, x, _ = given
     case = attack._case(*given)
-    for basis in (mp.singular_directions(linear).vectors, attack._random_basis(rng, 7, x)):
+    for basis in (mp.singular_directions(linear).vectors, random_basis(rng, 7, x)):
         moves = -(x @ basis.T)
-        assert_close(case.base + attack._span(case, basis).change(moves), quadratic(mp.ablate(x, basis)), 1e-12)
+        assert_close(case.base + span(quadratic, x, basis).change(moves), quadratic(mp.ablate(x, basis)), 1e-12)
 
 
 def test_directions_are_what_they_are_called(rng):
     _, linear, _, x, _ = data()
-    assert_close(attack._singular(linear, 3), mp.singular_directions(linear).vectors[:3])
+    assert_close(singular(linear, 3), mp.singular_directions(linear).vectors[:3])
     scales = np.arange(1.0, D + 1)
     frame = np.linalg.qr(rng.normal(size=(D, D)))[0]
-    found = attack._principal((frame * scales) @ frame.T, 2, x)  # the largest variances are the last two
+    found = principal((frame * scales) @ frame.T, 2, x)  # the largest variances are the last two
     assert_close(np.abs(found @ frame[:, [D - 1, D - 2]]), np.eye(2), 1e-12)
 
 

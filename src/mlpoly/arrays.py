@@ -18,6 +18,7 @@ Array = Any  # an array of any supported library; there is no common static type
 
 __all__ = [
     "Array",
+    "add_product",
     "as_float_array",
     "as_integer",
     "astype",
@@ -339,6 +340,18 @@ def relu(a: Array) -> Array:
     """Positive part, elementwise."""
     xp = _namespace_of(a)
     return xp.clip(a, 0, None) if not compat.is_torch_namespace(xp) else a.relu()
+
+
+def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
+    """Start + factor * left * right, elementwise, with as few passes over the memory as the library allows."""
+    if _is_torch(left):
+        return sys.modules["torch"].addcmul(start, left, right, value=factor)
+    made = left * right
+    # In place on an array that was made here; JAX, whose arrays do not change, makes new ones and fuses them.
+    if factor != 1.0:
+        made *= factor
+    made += start
+    return made
 
 
 def positive_semidefinite(matrix: Array, tolerance: float) -> bool:

@@ -1,10 +1,12 @@
-"""Files that are whole or not there: safetensors with a JSON header, and text; never pickle."""
+"""Files that are whole or not there: safetensors with a JSON header, JSON, CSV and text; never pickle."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy as np
 
 from mlpoly.errors import FileFormatError
 
-__all__ = ["make_folder", "read_json", "read_tensors", "write_json", "write_tensors", "write_text"]
+__all__ = ["make_folder", "read_json", "read_tensors", "write_csv", "write_json", "write_tensors", "write_text"]
 
 _KEY = "mlpoly"  # where the header stands among the metadata of a safetensors file
 
@@ -68,6 +70,16 @@ def read_json(path: str | PathLike[str]) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{path} is no readable JSON file ({error}); it may be truncated.") from error
+
+
+def write_csv(path: str | PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table; a row need not have every column, and what it lacks stays empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_tensors(path: str | PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mlpoly.arrays import Array, constant, namespace
+from mlpoly.arrays import Array, add_product, constant, namespace
 
 __all__ = [
     "clenshaw",
@@ -78,10 +78,15 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
         Ascending; trailing axes broadcast against `t`.
     t : array (..., h)
     """
-    ahead = later = t * 0
-    for k in range(coefficients.shape[0] - 1, -1, -1):
-        step = coefficients[k, ...] + t * ahead * (1 / math.sqrt(k + 1))
-        ahead, later = step - math.sqrt((k + 1) / (k + 2)) * later, ahead
+    last = coefficients.shape[0] - 1
+    if last == 0:
+        return coefficients[0, ...] + t * 0
+    # The top two steps hold one coefficient each, so they work on rows of coefficients and not on arrays like t.
+    later = coefficients[last, ...]
+    ahead = add_product(coefficients[last - 1, ...], t, later * (1 / math.sqrt(last)))
+    for k in range(last - 2, -1, -1):
+        start = later * -math.sqrt((k + 1) / (k + 2)) + coefficients[k, ...]
+        ahead, later = add_product(start, t, ahead, 1 / math.sqrt(k + 1)), ahead
     return ahead
 
 

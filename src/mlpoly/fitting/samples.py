@@ -14,6 +14,7 @@ from mlpoly.arrays import blocks as slices
 from mlpoly.fitting.fit import checked_inputs
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.preactivations import preactivations
+from mlpoly.fitting.tails import with_tails
 from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import RidgePolynomial, Source
@@ -30,8 +31,8 @@ _NUMBERS = 2**24  # values of basis functions that are held at once
 class SampleFit:
     """Least squares on a stream of samples, neuron by neuron.
 
-    What is fitted is what will be computed: with a `bound` the basis functions of a neuron are those of its
-    preactivation held within the bound, so the polynomial is the best one for use with that bound.
+    What is fitted is what will be computed: with a `bound` each neuron is a polynomial of its preactivation within the
+    bound and a straight line beyond it, and both are fitted together (see `mlpoly.polynomials.Tails`).
 
     The closed form under `inputs` takes part as if it were some more samples, a `share` of those that there are. It
     decides where the samples do not: in directions they have not seen, and with too few of them.
@@ -77,6 +78,8 @@ class SampleFit:
         self.count = 0
         self._share = float(share)
         self._closed = fit_gaussian(net, inputs, as_integer("degree", degree, 0))
+        if self.bound is not None:
+            self._closed = with_tails(net, self._closed, self.bound)
         self._hidden: Any = replace_fields(net, **dict.fromkeys(_READOUT[type(net)]))
         self._spread = None if self._closed.gate is None else _residual_spread(net, inputs, self._closed)
         self._gram: Array = None  # (h, basis, basis)
@@ -91,7 +94,7 @@ class SampleFit:
             raise ValueError(f"samples has shape {tuple(samples.shape)}, expected (n, {dim}): one sample in each row.")
         check_finite("samples", samples)
         rows = xp.reshape(samples, (-1, dim))
-        width = self._closed.directions.shape[0] * (2 * self._closed.degree + 1)
+        width = self._closed.directions.shape[0] * (2 * self._closed.degree + 5)
         for part in slices(rows.shape[0], max(1, _NUMBERS // width)):
             self._add(rows[part, ...])
         self.count += rows.shape[0]
@@ -106,41 +109,64 @@ class SampleFit:
         self._right = right if self._right is None else self._right + right
 
     def _basis(self, x: Array) -> Array:
-        """Functions he_k(t), then he_k(t) e / spread: orthonormal under the Gaussian (basis, n, h)."""
-        closed = self._closed
+        """The functions of each neuron that are fitted, in the order of `_known` (basis, n, h).
+
+        They are he_k(t), and he_k(t) e / spread, orthonormal under the Gaussian; with a bound, t is held within it,
+        and there are the excesses of t below and above it, and these times e / spread.
+        """
+        closed, bound = self._closed, self.bound
         xp = namespace(x=x)
         t = closed.standardise(x)
-        if self.bound is not None:
-            t = xp.clip(t, -self.bound, self.bound)
-        functions = list(hermite(t, closed.degree))
-        if self._spread is not None:
-            e = closed.gate_residual(x, t) * cast_like(_inverse(self._spread), t)
-            functions += [f * e for f in functions[: closed.degree]]
-        return xp.stack(functions)
+        held = t if bound is None else xp.clip(t, -bound, bound)
+        functions = list(hermite(held, closed.degree))
+        lines = [] if closed.tails is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
+        if self._spread is None:
+            return xp.stack([*functions, *lines])
+        e = closed.gate_residual(x, held) * cast_like(_inverse(self._spread), t)
+        times = functions[: closed.degree] + (
+            lines if closed.tails is not None and closed.tails.gate is not None else []
+        )
+        return xp.stack([*functions, *lines, *(f * e for f in times)])
+
+    def _known(self) -> Array:
+        """Coefficients of the closed form (basis, h)."""
+        closed, xp = self._closed, namespace(closed=self._closed.series)
+        parts = [closed.series, *([] if closed.tails is None else [closed.tails.slopes])]
+        if closed.gate is None:
+            return widen(xp.concat(parts))
+        times = [closed.gate.series]
+        times += [] if closed.tails is None or closed.tails.gate is None else [closed.tails.gate]
+        return xp.concat([*map(widen, parts), *(widen(part) * self._spread for part in times)])
 
     def polynomial(self) -> RidgePolynomial:
         """The polynomial of all samples so far."""
         if not self.count:
             raise ValueError("no samples yet: call update(batch) before polynomial().")
-        closed, xp = self._closed, namespace(closed=self._closed.series)
-        known = widen(closed.series)
-        if closed.gate is not None:
-            known = xp.concat([known, widen(closed.gate.series) * self._spread])
+        xp, known = namespace(closed=self._closed.series), self._known()
         weight = self._share * self.count
-        # Under the Gaussian the basis is orthonormal: its Gram matrix is the identity, its right side the closed form.
+        # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right side the
+        # closed form. The lines beyond the bound count as if that many samples were a standard deviation beyond it.
         gram = self._gram + weight * eye(known.shape[0], self._gram)
         right = self._right + weight * xp.permute_dims(known, (1, 0))[..., None]
-        solved = xp.permute_dims(xp.linalg.solve(gram, right)[..., 0], (1, 0))
-        return self._with_series(solved)
+        # Massive activations make some functions thousands of times larger than others: first all to length one.
+        lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
+        solved = xp.linalg.solve(gram / lengths / xp.matrix_transpose(lengths), right / lengths) / lengths
+        return self._with_coefficients(xp.permute_dims(solved[..., 0], (1, 0)))
 
-    def _with_series(self, solved: Array) -> RidgePolynomial:
-        closed, split = self._closed, self._closed.degree + 1
-        gate = closed.gate
+    def _with_coefficients(self, solved: Array) -> RidgePolynomial:
+        """The closed form with other coefficients (basis, h), in the order of `_known`."""
+        closed, gate, tails = self._closed, self._closed.gate, self._closed.tails
+        order, lines = closed.degree + 1, 0 if tails is None else 2
+        series, slopes, times = solved[:order, ...], solved[order : order + lines, ...], solved[order + lines :, ...]
+        if tails is not None:
+            tails = replace_fields(tails, slopes=cast_like(slopes, closed.series))
         if gate is not None:
-            series = cast_like(solved[split:, ...] * _inverse(self._spread), gate.series)
-            gate = replace_fields(gate, series=series)
-        series = cast_like(solved[:split, ...], closed.series)
-        return replace_fields(closed, series=series, gate=gate, source=Source(closed.source.activation, METHOD))
+            times = cast_like(times * _inverse(self._spread), gate.series)
+            gate = replace_fields(gate, series=times[: closed.degree, ...])
+            if tails is not None and tails.gate is not None:
+                tails = replace_fields(tails, gate=times[closed.degree :, ...])
+        changes = {"series": cast_like(series, closed.series), "gate": gate, "tails": tails}
+        return replace_fields(closed, **changes, source=Source(closed.source.activation, METHOD))
 
 
 # What reads the hidden units out; without it a network gives those.

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mlpoly.arrays import to_numpy
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source, Tails
 from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.ridge import check_bound
 
@@ -21,13 +21,18 @@ _FIELDS: dict[type[Polynomial], tuple[str, ...]] = {
     DensePolynomial: ("center", "constant", "linear", "quadratic"),
     ChaosPolynomial: ("center", "whitener", "values"),
 }
-_GATE_FIELDS = ("directions", "shifts", "slopes", "series")
+# Those of the parts that a ridge form may have.
+_PARTS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "gate": (Gate, ("directions", "shifts", "slopes", "series")),
+    "tails": (Tails, ("slopes", "gate")),
+}
 
 
 class PolynomialModule(nn.Module):
     """A polynomial as a module: drop-in for the block that it was fitted to.
 
-    The arrays are buffers, named like the fields of the polynomial (those of a gate ``gate_...``): the module moves
+    The arrays are buffers, named like the fields of the polynomial (those of gate and tails
+    ``gate_...`` and ``tails_...``): the module moves
     with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its numbers,
     so that training the network goes on without touching it; gradients reach the input, and the coefficients after
     ``requires_grad_()`` on the buffers.
@@ -61,13 +66,13 @@ class PolynomialModule(nn.Module):
         self.bound = _checked_bound(bound, polynomial)
         for name in _FIELDS[type(polynomial)]:
             self.register_buffer(name, _copied(getattr(polynomial, name)))
-        gate = polynomial.gate if isinstance(polynomial, RidgePolynomial) else None
-        for name in () if gate is None else _GATE_FIELDS:
-            self.register_buffer(f"gate_{name}", _copied(getattr(gate, name)))
-        self.gated = gate is not None
+        self._parts = [part for part in _PARTS if getattr(polynomial, part, None) is not None]
+        for part in self._parts:
+            for name in _PARTS[part][1]:
+                self.register_buffer(f"{part}_{name}", _copied(getattr(getattr(polynomial, part), name)))
         # What is no array: source, exponents. The distribution that it was fitted under stays behind.
         self._rest = replace_fields(
-            polynomial, inputs=None, gate=None, report=None, **dict.fromkeys(_FIELDS[type(polynomial)])
+            polynomial, inputs=None, report=None, **dict.fromkeys((*_FIELDS[type(polynomial)], *_PARTS))
         )
 
     @property
@@ -88,8 +93,9 @@ class PolynomialModule(nn.Module):
     def _polynomial(self, dtype: torch.dtype) -> Any:
         """The polynomial over the buffers in a dtype; nothing is copied where they have it."""
         cast: dict[str, Any] = {name: b.to(dtype) for name, b in self.named_buffers()}
-        if self.gated:
-            cast["gate"] = Gate(**{name: cast.pop(f"gate_{name}") for name in _GATE_FIELDS})
+        for part in self._parts:
+            kind, names = _PARTS[part]
+            cast[part] = kind(**{name: cast.pop(f"{part}_{name}", None) for name in names})
         return replace_fields(self._rest, **cast)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
-from mlpoly.integrations import find_blocks
-from mlpoly.lm.forward import evaluating
+from mlpoly.lm.tokens import prompt_ids, token_text
+from mlpoly.lm.wiring import FrozenNorm, Trace, trace, unembedding
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 
 __all__ = [
@@ -160,7 +158,7 @@ def attribute(
     Attribution
     """
     chosen = plain_polynomials(polys)
-    ids = _prompt_ids(prompt, tokenizer)
+    ids = prompt_ids(prompt, tokenizer)
     seen = trace(model, ids)
     if seen.final is None:
         raise ValueError(
@@ -171,7 +169,7 @@ def attribute(
     if missing:
         raise ValueError(f"the model has no block {missing[0]!r}; its blocks are {', '.join(seen.inputs)}.")
     targets = _targets(target, ids, seen.logits)
-    weight = _unembedding(model)
+    weight = unembedding(model)
     rows = weight[targets].double() - (weight.mean(0, dtype=torch.float64) if centred else 0.0)
     arriving = seen.final.pull(rows) * float(getattr(model.config, "residual_multiplier", None) or 1.0)
     degree = max(poly.degree for poly, _ in chosen.values())
@@ -181,6 +179,8 @@ def attribute(
         after = seen.after[name]
         directions = arriving if after is None else after.pull(arriving)
         parts[i, :, : poly.degree + 1] = _parts(poly, seen.inputs[name], directions, bound)
+        for other, here in _apart(polys, name, seen.inputs[name], ids):
+            parts[i, here, : poly.degree + 1] = _parts(other, seen.inputs[name][here], directions[here], bound)
         blocks[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
     logits = seen.logits.double()
     found = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
@@ -200,6 +200,17 @@ def _parts(poly: Polynomial, x: Tensor, directions: Tensor, bound: float | None)
     return to_numpy(found).astype(np.float64)
 
 
+def _apart(polys: Any, name: str, x: Tensor, ids: Sequence[int]) -> list[tuple[Polynomial, list[int]]]:
+    """Polynomials of a block that are for some of the inputs (t, d) only, and which these are."""
+    others = getattr(polys, "apart", {}).get(name, {})
+    if not others:
+        return []
+    positions, tokens = torch.arange(len(ids), device=x.device), torch.tensor(ids, device=x.device)
+    numbers = polys.components.numbers(name, x, positions, tokens).tolist()
+    found = [(poly, [t for t, n in enumerate(numbers) if n == number]) for number, poly in others.items()]
+    return [(poly, here) for poly, here in found if here]
+
+
 def plain_polynomials(polys: Any) -> dict[str, tuple[Any, float | None]]:
     """Polynomial and bound by block, of a Conversion or of a mapping to polynomials or their modules."""
     given = getattr(polys, "polynomials", polys)
@@ -215,17 +226,6 @@ def plain_polynomials(polys: Any) -> dict[str, tuple[Any, float | None]]:
     return found
 
 
-def _prompt_ids(prompt: Any, tokenizer: Any) -> list[int]:
-    if isinstance(prompt, str):
-        if not hasattr(tokenizer, "encode"):
-            raise ValueError("prompt is text, which needs a tokenizer; pass tokenizer=, or token ids.")
-        prompt = tokenizer.encode(prompt)
-    ids = [int(i) for i in np.asarray(prompt).ravel()]
-    if not ids:
-        raise ValueError("prompt has no tokens; pass some text, or token ids (t,).")
-    return ids
-
-
 def _targets(target: int | None, ids: list[int], logits: Tensor) -> Tensor:
     if target is None:
         return torch.tensor([*ids[1:], int(logits[-1].argmax())], device=logits.device)
@@ -233,177 +233,3 @@ def _targets(target: int | None, ids: list[int], logits: Tensor) -> Tensor:
     if target >= logits.shape[1]:
         raise ValueError(f"target is {target}, but the model knows the tokens 0 to {logits.shape[1] - 1}.")
     return torch.full((len(ids),), target, device=logits.device)
-
-
-def token_text(source: Any) -> Callable[[int], str]:
-    """A function from token ids to their texts.
-
-    Parameters
-    ----------
-    source : tokenizer, sequence of str or None
-        Without one, a token is called by its number.
-    """
-    if source is None:
-        return lambda i: f"#{i}"
-    if not hasattr(source, "decode"):
-        return lambda i: source[i] if i < len(source) else f"#{i}"
-
-    def text(i: int) -> str:
-        piece = source.convert_ids_to_tokens(i)
-        if piece is None or "▁" in piece:  # SentencePiece: decoding one token would lose the space before it
-            return f"#{i}" if piece is None else piece.replace("▁", " ")
-        decoded = source.decode([i])
-        return piece if "\ufffd" in decoded or not decoded else decoded  # a part of a character has no text
-
-    return text
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a model does on the way
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class FrozenNorm:
-    """A normalisation whose divisor is held: x -> rate weight (x - mean(x) if centred) + bias, linear in x.
-
-    Attributes
-    ----------
-    module : nn.Module
-    weight : Tensor (d,)
-        What it multiplies by, in float64: of Gemma's norms 1 + their parameter.
-    centred : bool
-        Whether it takes the mean off first, as LayerNorm does.
-    rates : Tensor (t,)
-        One over the divisor at each position.
-    """
-
-    module: nn.Module
-    weight: Tensor
-    centred: bool
-    rates: Tensor
-
-    @classmethod
-    def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> FrozenNorm:
-        """From what it made of x (t, d), whatever its class: asked with two test vectors, then compared with y."""
-        d = x.shape[-1]
-        double = deepcopy(module).double()
-        even = torch.arange(d, device=x.device) % 2 == 0
-        zero_mean = torch.where(even, 1.0 / even.sum(), -1.0 / max(int((~even).sum()), 1)).double()
-        probe = zero_mean * (1e3 / zero_mean.square().mean().sqrt())  # so large that no epsilon counts
-        plus, minus, moved = double(torch.stack([probe, -probe, probe + 1e3])).double()
-        bias, weight = (plus + minus) / 2, (plus - minus) / 2 * (1e3 / probe)
-        centred = bool((moved - plus).abs().max() < 1e-3 * (plus - bias).abs().max())
-        scaled = weight * (x.double() - (x.double().mean(-1, keepdim=True) if centred else 0.0))
-        power = (scaled * scaled).sum(-1)
-        rates = (scaled * (y.double() - bias)).sum(-1) / power.clamp_min(torch.finfo(torch.float64).tiny)
-        return cls(module, weight, centred, rates)
-
-    def scaled(self, directions: Tensor) -> Tensor:
-        """A direction behind the norm as one before it, up to the rate."""
-        found = directions * self.weight
-        return found - found.mean(-1, keepdim=True) if self.centred else found
-
-    def pull(self, directions: Tensor) -> Tensor:
-        """Directions (t, d) behind the norm as directions before it."""
-        return self.rates[:, None] * self.scaled(directions)
-
-
-@dataclass(eq=False)
-class Trace:
-    """What a model did with one prompt.
-
-    Attributes
-    ----------
-    inputs, outputs : dict of str to Tensor (t, d)
-        Of each block.
-    before, after : dict of str to FrozenNorm or None
-        The norm that made a block's input, and the one that its output goes through, where there are such.
-    final : FrozenNorm or None
-        The norm of the model's body whose result the unembedding reads.
-    logits : Tensor (t, vocabulary)
-        As the unembedding gives them, before any scale or cap.
-    """
-
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
-    before: dict[str, FrozenNorm | None] = field(default_factory=dict)
-    after: dict[str, FrozenNorm | None] = field(default_factory=dict)
-    final: FrozenNorm | None = None
-    logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-
-
-def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
-    """Run a model on one prompt (t,) and look where its blocks, norms and unembedding are connected.
-
-    What is connected is seen from the memory that tensors share, so that no name of a layer needs to be known.
-    """
-    blocks, head = find_blocks(model), _head(model)
-    norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and not list(m.children())]
-    device = next(model.parameters()).device
-    with evaluating(model), _recorded([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))]) as seen:
-        model(input_ids=torch.tensor([list(ids)], device=device), use_cache=False)
-    found = Trace()
-    inside = set((getattr(model, getattr(model, "base_model_prefix", ""), None) or model).modules())
-    frozen: dict[nn.Module, FrozenNorm] = {}
-
-    def freeze(candidates: Iterator[nn.Module]) -> FrozenNorm | None:
-        norm = next(candidates, None)
-        if norm is not None and norm not in frozen:
-            frozen[norm] = FrozenNorm.of(norm, seen[norm].x, seen[norm].y)
-        return None if norm is None else frozen[norm]
-
-    ran = [norm for norm in norms if norm in seen]
-    with torch.no_grad():
-        for block in blocks:
-            if block.entry in seen:
-                entry, end = seen[block.entry], seen[block.exit]
-                found.inputs[block.name], found.outputs[block.name] = entry.x, end.y
-                found.before[block.name] = freeze(n for n in ran if seen[n].made == entry.read)
-                found.after[block.name] = freeze(n for n in ran if seen[n].read == end.made)
-        found.final = freeze(n for n in ran if n in inside and seen[n].made == seen[head].read)
-    found.logits = seen[head].y
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """Input and output of a module, copied, and where the originals were in memory."""
-
-    x: Tensor
-    y: Tensor
-    read: int
-    made: int
-    alive: tuple[Tensor, Tensor]  # so that nothing else gets their memory meanwhile
-
-
-@contextmanager
-def _recorded(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, _Seen]]:
-    seen: dict[nn.Module, _Seen] = {}
-
-    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
-        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        y = result[0] if isinstance(result, tuple) else result
-        if x is not None and isinstance(y, Tensor):
-            places = [value.untyped_storage().data_ptr() for value in (x, y)]
-            rows = [value.detach().reshape(-1, value.shape[-1]).clone() for value in (x, y)]
-            seen[module] = _Seen(rows[0], rows[1], places[0], places[1], (x, y))
-
-    handles = [module.register_forward_hook(keep, with_kwargs=True) for module in dict.fromkeys(modules)]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _head(model: Any) -> nn.Module:
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    if head is None:
-        raise TypeError(f"{type(model).__name__} has no unembedding; pass a causal language model of transformers.")
-    return head
-
-
-def _unembedding(model: nn.Module) -> Tensor:
-    weight: Any = _head(model).weight
-    return weight.detach()

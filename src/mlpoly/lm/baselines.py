@@ -39,7 +39,7 @@ def baseline_modules(
     blocks = [block for block in find_blocks(model) if block.name in replaced]
     sums = {block.name: _Regression(block.net()) for block in blocks}
     if blocks and {"mean", "linear"} & set(baselines):
-        visit(model, blocks, batches, lambda block, x: sums[block.name].add(x), stop=True)
+        visit(model, blocks, batches, lambda block, x, _: sums[block.name].add(x), stop=True)
     return {name: {block: _MAKERS[name](s) for block, s in sums.items()} for name in baselines}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.accumulate import PRECISIONS, Component, merge_components
 from mlpoly.lm.batches import Batch, Mask, Reader
@@ -20,6 +19,7 @@ from mlpoly.lm.forward import Runner, evaluating, explained_memory_errors
 from mlpoly.lm.moments import Moments
 from mlpoly.lm.provenance import describe_model, versions
 from mlpoly.lm.shards import Progress, Shards
+from mlpoly.lm.visit import chosen_blocks
 from mlpoly.lm.watch import Watcher
 from mlpoly.progress import progress
 
@@ -108,7 +108,7 @@ def collect(
         raise ValueError(f"precision must be 'single', 'double' or None, got {precision!r}.")
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating dtype of torch, got {dtype!r}.")
-    blocks = _blocks(model, hookpoints)
+    blocks = chosen_blocks(model, hookpoints, "hookpoints")
     split = as_components(components)
     reader = Reader(batches, tokens, mask)
     about = describe_model(model)
@@ -166,15 +166,6 @@ class _Pass:
         """What was found so far, by this process alone."""
         found = self.watcher.result()
         return {name: merge_components(self.earlier.get(name, {}), parts) for name, parts in found.items()}
-
-
-def _blocks(model: nn.Module, hookpoints: str | Sequence[str] | None) -> list[Block]:
-    if hookpoints is None or isinstance(hookpoints, str):
-        return find_blocks(model, hookpoints)
-    chosen = {block.name for pattern in hookpoints for block in find_blocks(model, pattern)}
-    if not chosen:
-        raise ValueError("hookpoints is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
-    return [block for block in find_blocks(model) if block.name in chosen]
 
 
 def _checked(found: Hookpoints, reader: Reader, blocks: Sequence[Block]) -> Hookpoints:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Components", "FirstToken", "NormOutliers", "as_components"]
+__all__ = ["Components", "FirstToken", "Function", "NormOutliers", "as_components", "components_of"]
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -27,11 +27,14 @@ class Components:
         What the components are, where that is known.
     calibrates : bool
         Whether `calibrate` wants to see the first batch before the pass.
+    needs_tokens : bool
+        Whether token ids may decide, and not only inputs and positions.
     """
 
     kind: str = "none"
     labels: dict[int, str] = {0: "all tokens"}  # noqa: RUF012 - subclasses replace it, nobody changes it
     calibrates: bool = False
+    needs_tokens: bool = False
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
         """The component of each input (n,), or None if there is only one.
@@ -126,6 +129,7 @@ class UserFunction(Components):
     """As a function of the user's says."""
 
     labels = {}  # noqa: RUF012
+    needs_tokens = True
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -157,6 +161,26 @@ def as_components(components: str | Components | Function) -> Components:
         f"components must be 'none', 'first', 'norm', mlpoly.lm.NormOutliers(factor) or a function "
         f"(x, positions, tokens) -> integers, got {components!r}."
     )
+
+
+def components_of(about: dict[str, Any], function: Function | None = None) -> Components:
+    """The way in which moments were told apart, from what `Components.describe` left in their provenance.
+
+    Raises
+    ------
+    ValueError
+        If it was a function of the user's, and is not given.
+    """
+    kind = str(about.get("kind", "none"))
+    if kind.startswith("function"):
+        if function is None:
+            raise ValueError(f"the moments were told apart by a {kind}, which no file holds; pass it as components=.")
+        return as_components(function)
+    if kind.startswith("norm"):
+        found: Components = NormOutliers(float(kind.split()[1]))
+        found.state = about["medians"]
+        return found
+    return as_components(kind)
 
 
 def _checked_factor(factor: Any) -> float:

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
+from mlpoly.lm.components import Components, Function, components_of
+from mlpoly.lm.switch import Switch
 from mlpoly.lm.tables import plain_table
 from mlpoly.polynomials import Polynomial, RidgePolynomial, load
 
 __all__ = ["Conversion", "Quality", "load_conversion"]
 
-_FORMAT, _VERSION = "mlpoly-conversion", 1
-_CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
+_FORMAT, _VERSION = "mlpoly-conversion", 2
+_CONFIG, _POLYNOMIAL, _APART = "cfg.json", "polynomial.safetensors", "polynomial-{}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Quality:
         bound, if it has one.
     held_out_unbounded : float or None
         Likewise, without the bound.
+    typical : float or None
+        Median over held-out tokens of |f - p|^2 / |f|^2, with the bound. In some blocks a few tokens with massive
+        activations are nearly all of the variance; this tells how the others fare.
+    beyond : float or None
+        The share of preactivations of held-out tokens that lie beyond the bound, where the block is not polynomial.
     seconds : float
         Of the fit, without the pass over the data.
     """
@@ -43,6 +50,8 @@ class Quality:
     closed_form: float | None = None
     held_out: float | None = None
     held_out_unbounded: float | None = None
+    typical: float | None = None
+    beyond: float | None = None
     seconds: float = 0.0
 
 
@@ -53,20 +62,26 @@ class Conversion:
     Attributes
     ----------
     polynomials : mapping of str to Polynomial
-        By the names of the blocks, in the model's order.
+        By the names of the blocks, in the model's order. Where there is one for each component, that of most tokens.
     quality : mapping of str to Quality
         How well each of them does.
     bound : float or None
-        Standard deviations within which preactivations are held when the polynomials are used. With a bound they are
-        piecewise polynomials.
+        Standard deviations of the preactivations beyond which the neurons go on linearly when the polynomials are
+        used. With a bound they are piecewise polynomials.
     provenance : dict
         Method, degree and options, model, data and versions, as JSON can hold them.
+    apart : mapping of str to mapping of int to Polynomial
+        With ``method="components"``, the polynomials of the other components, by block and number.
+    components : Components or None
+        How these are told apart.
     """
 
     polynomials: Mapping[str, Polynomial]
     quality: Mapping[str, Quality]
     bound: float | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
+    apart: Mapping[str, Mapping[int, Polynomial]] = field(default_factory=dict)
+    components: Components | None = None
 
     @property
     def degree(self) -> int:
@@ -86,7 +101,14 @@ class Conversion:
     @cached_property
     def grafts(self) -> dict[str, nn.Module]:
         """The polynomials as modules, with the bound; made once."""
-        return {name: module_of(poly, self.bound) for name, poly in self.polynomials.items()}
+        return {name: self._graft(name, module_of(poly, self.bound)) for name, poly in self.polynomials.items()}
+
+    def _graft(self, name: str, main: nn.Module) -> nn.Module:
+        others = self.apart.get(name)
+        if not others:
+            return main
+        assert self.components is not None
+        return Switch(name, main, {n: module_of(poly, self.bound) for n, poly in others.items()}, self.components)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per block."""
@@ -119,6 +141,8 @@ class Conversion:
         for number, (name, poly) in enumerate(self.polynomials.items()):
             place = make_folder(target / (name or "_"))
             poly.save(place / _POLYNOMIAL)
+            for kind, other in self.apart.get(name, {}).items():
+                other.save(place / _APART.format(kind))
             write_json(place / _CONFIG, self._config(number, name, poly))
         return target
 
@@ -134,6 +158,7 @@ class Conversion:
             "method": self.provenance.get("method"),
             "d_in": poly.dim_in,
             "d_out": poly.dim_out,
+            "apart": sorted(self.apart.get(name, {})),
             "seconds": fit.pop("seconds"),
             "fvu": fit,
             "provenance": self.provenance,
@@ -146,7 +171,9 @@ def module_of(poly: Polynomial, bound: float | None) -> nn.Module:
     return made
 
 
-def load_conversion(folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
+def load_conversion(
+    folder: str | PathLike[str], like: Tensor | None = None, components: Function | None = None
+) -> Conversion:
     """Read what `Conversion.save` wrote.
 
     Parameters
@@ -154,6 +181,8 @@ def load_conversion(folder: str | PathLike[str], like: Tensor | None = None) -> 
     folder : path
     like : Tensor, optional
         Device and dtype of the polynomials; by default the CPU, and the dtype that they were saved in.
+    components : callable, optional
+        The function that tells tokens apart, if it was one of your own; no file holds it.
 
     Raises
     ------
@@ -168,15 +197,19 @@ def load_conversion(folder: str | PathLike[str], like: Tensor | None = None) -> 
     if not ours:
         raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
     polynomials, quality = {}, {}
+    apart: dict[str, dict[int, Polynomial]] = {}
     try:
         for place, cfg in sorted(ours, key=lambda item: item[1]["number"]):
             _check_version(place, cfg)
             quality[cfg["hookpoint"]] = Quality(**cfg["fvu"], seconds=cfg["seconds"])
             polynomials[cfg["hookpoint"]] = load(place / _POLYNOMIAL, library="torch", like=like)
+            others = {kind: load(place / _APART.format(kind), library="torch", like=like) for kind in cfg["apart"]}
+            apart |= {cfg["hookpoint"]: others} if others else {}
         first = ours[0][1]
         if any(cfg["provenance"] != first["provenance"] for _, cfg in ours):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
-        return Conversion(polynomials, quality, first["bound"], first["provenance"])
+        split = components_of(first["provenance"]["moments"]["components"], components) if apart else None
+        return Conversion(polynomials, quality, first["bound"], first["provenance"], apart, split)
     except (KeyError, TypeError) as error:
         raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
 

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from mlpoly.fitting import fit
-from mlpoly.fitting.preactivations import first_weight
-from mlpoly.fitting.samples import SampleFit
 from mlpoly.integrations.blocks import Block
-from mlpoly.layers import GLU, MLP
-from mlpoly.lm.accumulate import RowSums
+from mlpoly.lm.components import Function, components_of
 from mlpoly.lm.conversion import Conversion, Quality, module_of
+from mlpoly.lm.distributed import exchange, share, world
+from mlpoly.lm.fits import METHODS, Fitter, Parts, Task
 from mlpoly.lm.graft import graft
 from mlpoly.lm.moments import Moments
 from mlpoly.lm.provenance import describe_model, versions
-from mlpoly.lm.quality import closed_form_error, held_out_errors
+from mlpoly.lm.quality import judge
+from mlpoly.lm.sharing import share_polynomials, share_quality
 from mlpoly.lm.visit import chosen_blocks, visit
-from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.ridge import check_bound
 from mlpoly.progress import progress
 
 __all__ = ["convert"]
-
-METHODS = ("gaussian", "neuronwise", "samples")
 
 
 def convert(
@@ -42,12 +38,17 @@ def convert(
     held_out: Iterable[Any] | None = None,
     shrinkage: float | str = 0.0,
     closed_form: bool = True,
+    components: Function | None = None,
     show_progress: bool = True,
 ) -> Conversion:
     """Polynomials of a given degree for the feedforward blocks of a language model.
 
-    With moments alone everything is closed form. Real activations have heavier tails than a Gaussian, though;
-    ``method="samples"`` with ``bound=6.0`` fits each neuron to those that it has in `batches`.
+    With moments alone everything is closed form. Real activations have heavier tails than a Gaussian, though, and a
+    polynomial explodes there: with ``bound=3.0`` the neurons go on as straight lines instead. ``method="samples"`` fits
+    each neuron to the inputs that it has in `batches`.
+
+    Under torchrun (see `initialise`) every process must be given the same arguments. Each fits and judges its share of
+    the blocks, and all return the whole.
 
     Parameters
     ----------
@@ -58,14 +59,17 @@ def convert(
     degree : int
     layers : str or sequence of str, optional
         Which blocks: a pattern such as "layers.*.mlp", or several patterns or names. By default all that have moments.
-    method : {"gaussian", "neuronwise", "samples"}
+    method : {"gaussian", "neuronwise", "components", "samples"}
         Under what the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact. "neuronwise":
-        the mixture of the components that the moments were told apart into, for each neuron by itself. "samples": the
-        inputs in `batches`, for each neuron by itself; one pass over them, see `mlpoly.fitting.samples.SampleFit`.
+        the mixture of the components that the moments were told apart into, for each neuron by itself. "components":
+        each of these components, with a polynomial of its own; which one is used depends on the token, so that the
+        block is a polynomial of its input only among tokens of a kind. "samples": the inputs in `batches`, for each
+        neuron by itself; one pass over them, see `mlpoly.fitting.samples.SampleFit`.
     bound : float, optional
-        Hold preactivations within so many standard deviations of their means. Outside of the data a polynomial grows
-        without end, and what it gives is another block's input. With a bound the function is a *piecewise* polynomial.
-        "samples" takes it into account, the other methods fit as if it were not there.
+        Go on linearly where a preactivation is more than so many standard deviations from its mean: outside of the
+        data a polynomial grows without end, and what it gives is another block's input. With a bound the function is a
+        *piecewise* polynomial. "samples" fits polynomials and lines together; the other methods fit as if there were
+        no bound, and then draw lines along the activation, see `mlpoly.fitting.tails.with_tails`.
     sequential : bool
         Fit every block to the inputs that it has when all blocks before it are replaced. This takes a pass over
         `batches` for each block, up to that block.
@@ -79,6 +83,8 @@ def convert(
     closed_form : bool
         Whether to compute the error without samples too. Its cost grows with the square of the hidden units: half a
         minute for a block of 1536 on two busy cores.
+    components : callable, optional
+        For "components", if the moments were told apart by a function of yours: this function.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 
@@ -105,19 +111,23 @@ def convert(
     _check(method, sequential, batches)
     bound = None if bound is None else check_bound(bound)
     blocks = _blocks(model, moments, layers)
-    work = _Work(model, moments, degree, method, bound, sequential, shrinkage)
-    with progress("convert", len(blocks), show_progress) as bar:
-        polynomials, seconds = work.fit(blocks, batches, bar)
-    about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | work.describe()
-    closed: dict[str, float | None] = {}
-    if closed_form:
-        closed = {block.name: closed_form_error(block, polynomials[block.name]) for block in blocks}
-    held: dict[str, tuple[float | None, float | None]] = {}
-    if held_out is not None:
-        held, about["held_out"] = held_out_errors(model, blocks, polynomials, bound, held_out)
-    nothing = (None, None)
-    quality = {n: Quality(closed.get(n), *held.get(n, nothing), seconds=seconds[n]) for n in polynomials}
-    return Conversion(polynomials, quality, bound, about)
+    split = components_of(moments.provenance["components"], components) if method == "components" else None
+    fitter = Fitter(moments, degree, method, bound, sequential, shrinkage)
+    # Blocks are shared out among processes, unless each needs those before it.
+    own = blocks if sequential else share(blocks)
+    work = _Work(model, fitter)
+    with progress("convert", len(own), show_progress) as bar:
+        found, seconds = work.fit(own, batches, bar)
+    errors, judged = judge(model, own, found, fitter, split, held_out, closed_form)
+    quality = {name: Quality(*errors[name], seconds=seconds[name]) for name in found}
+    about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | fitter.describe()
+    about |= {"batches": work.read, "held_out": judged}
+    if world().size > 1 and not sequential:
+        found = share_polynomials(found, blocks, fitter)
+        quality, about = share_quality(quality, blocks), exchange(about)[0]
+    polynomials = {name: next(iter(parts.values())) for name, parts in found.items()}
+    apart = {name: dict(list(parts.items())[1:]) for name, parts in found.items() if len(parts) > 1}
+    return Conversion(polynomials, quality, bound, about, apart, split)
 
 
 def _check(method: str, sequential: bool, batches: Any) -> None:
@@ -126,7 +136,7 @@ def _check(method: str, sequential: bool, batches: Any) -> None:
     if batches is None and (sequential or method == "samples"):
         reason = "sequential=True" if sequential else "method='samples'"
         raise ValueError(f"{reason} needs data: pass batches=, such as those that the moments were collected from.")
-    if sequential and method == "neuronwise":
+    if sequential and method in ("neuronwise", "components"):
         raise ValueError("sequential=True does not tell components apart; use method='gaussian' or method='samples'.")
 
 
@@ -145,118 +155,39 @@ def _blocks(model: nn.Module, moments: Moments, layers: str | Sequence[str] | No
     return blocks
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Fitting
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-class _Task(Protocol):
-    """The fit of one block."""
-
-    @property
-    def add(self) -> Callable[[Tensor], Any]:
-        """Looks at inputs (n, d)."""
-
-    @property
-    def polynomial(self) -> Callable[[], Polynomial]:
-        """Gives what came of it."""
-
-
 class _Work:
-    """What is the same for all blocks."""
+    """Fitting the blocks, one after another."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        moments: Moments,
-        degree: int,
-        method: str,
-        bound: float | None,
-        sequential: bool,
-        shrinkage: float | str,
-    ) -> None:
-        self.model, self.moments, self.degree, self.method = model, moments, degree, method
-        self.bound, self.sequential, self.shrinkage = bound, sequential, shrinkage
-        self._data: dict[str, Any] | None = None
-
-    def describe(self) -> dict[str, Any]:
-        """For provenance."""
-        names = ("method", "degree", "bound", "sequential", "shrinkage")
-        return {name: getattr(self, name) for name in names} | {"batches": self._data}
+    def __init__(self, model: nn.Module, fitter: Fitter) -> None:
+        self.model, self.fitter = model, fitter
+        self.read: dict[str, Any] | None = None  # which batches
 
     def fit(
         self, blocks: Sequence[Block], batches: Iterable[Any] | None, bar: Callable[[int, str], None]
-    ) -> tuple[dict[str, Polynomial], dict[str, float]]:
+    ) -> tuple[dict[str, Parts], dict[str, float]]:
         """Polynomials, and the seconds that they took."""
-        tasks: dict[str, _Task] = {}
-        done: dict[str, Polynomial] = {}
+        sequential = self.fitter.sequential
+        tasks: dict[str, Task] = {}
+        done: dict[str, Parts] = {}
         grafts: dict[str, nn.Module] = {}
         seconds: dict[str, float] = {}
-        given: Any = list(batches) if batches is not None and self.sequential else batches
-        if self.method == "samples" and not self.sequential:
-            tasks = {block.name: self._task(block) for block in blocks}
+        given: Any = list(batches) if batches is not None and sequential else batches
+        if self.fitter.method == "samples" and not sequential and blocks:
+            tasks = {block.name: self.fitter.task(block) for block in blocks}
             self._visit(blocks, given, tasks)
         for number, block in enumerate(blocks):
-            task = tasks.pop(block.name, None) or self._task(block)
-            if self.sequential:
+            task = tasks.pop(block.name, None) or self.fitter.task(block)
+            if sequential:
                 with graft(self.model, grafts):
                     self._visit([block], given, {block.name: task})
             began = time.perf_counter()
-            done[block.name] = task.polynomial()
+            done[block.name] = task.polynomials()
             seconds[block.name] = time.perf_counter() - began
-            if self.sequential:
-                grafts[block.name] = module_of(done[block.name], self.bound)
+            if sequential:
+                grafts[block.name] = module_of(done[block.name][0], self.fitter.bound)
             bar(number + 1, block.name)
         return done, seconds
 
-    def _visit(self, blocks: Sequence[Block], batches: Iterable[Any], tasks: dict[str, _Task]) -> None:
-        read = visit(self.model, blocks, batches, lambda block, x: tasks[block.name].add(x), stop=True)
-        self._data = {"data": read.fingerprint, "tokens": read.tokens}
-
-    def _task(self, block: Block) -> _Task:
-        net = block.net()
-        like = first_weight(net)
-        if self.method == "neuronwise":
-            mixture = self.moments.mixture(block.name, self.shrinkage, like)
-            return _Closed(lambda: fit(net, mixture, self.degree, method="neuronwise"))
-        if self.method == "gaussian" and self.sequential:
-            return _Summed(net, self.degree, self.shrinkage)
-        gaussian = self.moments.gaussian(block.name, self.shrinkage, like)
-        if self.method == "samples":
-            return _Sampled(SampleFit(net, gaussian, self.degree, self.bound))
-        return _Closed(lambda: fit(net, gaussian, self.degree))
-
-
-class _Closed:
-    """From moments that are there."""
-
-    def __init__(self, make: Callable[[], Polynomial]) -> None:
-        self.polynomial = make
-
-    def add(self, x: Tensor) -> None:
-        """Nothing more is needed."""
-
-
-class _Summed:
-    """From the moments of what is seen."""
-
-    def __init__(self, net: MLP | GLU, degree: int, shrinkage: float | str) -> None:
-        self._net, self._degree, self._shrinkage = net, degree, shrinkage
-        self._sums = RowSums()
-        self.add = self._sums.add
-
-    def polynomial(self) -> Polynomial:
-        """Fit under the Gaussian of these moments."""
-        found = self._sums.result()
-        assert found is not None  # visit has seen to it
-        inputs = Moments({"": {0: found}}, {}).gaussian("", self._shrinkage, first_weight(self._net))
-        made: Polynomial = fit(self._net, inputs, self._degree)
-        return made
-
-
-class _Sampled:
-    """From the samples themselves."""
-
-    def __init__(self, sums: SampleFit) -> None:
-        self.add = sums.update
-        self.polynomial = sums.polynomial
+    def _visit(self, blocks: Sequence[Block], batches: Iterable[Any], tasks: dict[str, Task]) -> None:
+        read = visit(self.model, blocks, batches, lambda block, x, _: tasks[block.name].add(x), stop=True)
+        self.read = {"data": read.fingerprint, "tokens": read.tokens}

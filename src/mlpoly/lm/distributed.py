@@ -14,7 +14,17 @@ from torch import Tensor
 from mlpoly.inputs import MomentAccumulator
 from mlpoly.lm.accumulate import Component, Norms
 
-__all__ = ["World", "exchange", "finish", "gather_tensors", "initialise", "reduce_components", "share", "world"]
+__all__ = [
+    "World",
+    "exchange",
+    "exchange_tensors",
+    "finish",
+    "gather_tensors",
+    "initialise",
+    "reduce_components",
+    "share",
+    "world",
+]
 
 T = TypeVar("T")
 
@@ -93,15 +103,26 @@ def share(items: Sequence[T]) -> list[T]:
 
 def exchange(value: Any) -> list[Any]:
     """What every process passes, by rank, on every process; it must be JSON."""
-    sent = json.dumps(value).encode()
+    return [json.loads(received) for received in _exchange_bytes(json.dumps(value).encode())]
+
+
+def exchange_tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The named tensors that every process passes, by rank, on the CPU of every process."""
+    from safetensors.torch import load, save
+
+    sent = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    return [load(received) for received in _exchange_bytes(sent)]
+
+
+def _exchange_bytes(sent: bytes) -> list[bytes]:
     if world().size == 1:
-        return [json.loads(sent)]
+        return [sent]
     lengths = _lengths(sent)
     padded = torch.zeros(max(lengths), dtype=torch.uint8)
     padded[: len(sent)] = _bytes(sent)
     rows = [torch.empty_like(padded, device=_place()) for _ in lengths]
     dist.all_gather(rows, padded.to(_place()))
-    return [json.loads(row[:n].cpu().numpy().tobytes()) for row, n in zip(rows, lengths, strict=True)]
+    return [row[:n].cpu().numpy().tobytes() for row, n in zip(rows, lengths, strict=True)]
 
 
 def gather_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:

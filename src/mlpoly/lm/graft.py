@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.integrations.torch import PolynomialModule
+from mlpoly.lm.switch import told_tokens
 from mlpoly.lm.visit import first_tensor
 from mlpoly.polynomials import Polynomial
 
@@ -62,6 +63,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     wanted = as_modules(polys)
     blocks = _find(model, list(wanted))
     with ExitStack() as stack:
+        stack.enter_context(told_tokens(model, list(wanted.values())))
         for name, module in wanted.items():
             stack.enter_context(_in_place(model, blocks[name], _ready(module, blocks[name])))
         yield model

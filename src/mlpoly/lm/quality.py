@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,19 +12,58 @@ from torch import Tensor, nn
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations.blocks import Block
 from mlpoly.layers import GLU, MLP
+from mlpoly.lm.batches import Batch
+from mlpoly.lm.components import Components
+from mlpoly.lm.fits import Fitter, Parts
+from mlpoly.lm.switch import choose_rows
 from mlpoly.lm.visit import visit
 from mlpoly.measures import fvu
-from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.measures.fvu import fvu_by_component
+from mlpoly.polynomials import RidgePolynomial
 
-__all__ = ["closed_form_error", "held_out_errors"]
-
-Errors = tuple[float | None, float | None]
+__all__ = ["Errors", "closed_form_error", "held_out_errors", "judge"]
 
 
-def closed_form_error(block: Block, poly: Polynomial) -> float | None:
-    """Fraction of variance unexplained under what the polynomial was fitted under; None if an output is constant."""
+class Errors(NamedTuple):
+    """Of one block's polynomials; see `Quality`, which begins with the same fields."""
+
+    closed_form: float | None = None
+    held_out: float | None = None
+    held_out_unbounded: float | None = None
+    typical: float | None = None
+    beyond: float | None = None
+
+
+def judge(
+    model: nn.Module,
+    blocks: Sequence[Block],
+    found: Mapping[str, Parts],
+    fitter: Fitter,
+    components: Components | None,
+    held_out: Iterable[Any] | None,
+    closed_form: bool,
+) -> tuple[dict[str, Errors], dict[str, Any] | None]:
+    """Errors of the polynomials of each block, and which data they were judged on."""
+    errors = {block.name: Errors() for block in blocks}
+    judged: dict[str, Any] | None = None
+    if held_out is not None and blocks:
+        errors, judged = held_out_errors(model, blocks, found, fitter.bound, components, held_out)
+    if closed_form:
+        for block in blocks:
+            closed = closed_form_error(block, found[block.name], fitter)
+            errors[block.name] = errors[block.name]._replace(closed_form=closed)
+    return errors, judged
+
+
+def closed_form_error(block: Block, parts: Parts, fitter: Fitter) -> float | None:
+    """Fraction of variance unexplained under what was fitted under; None if an output is constant."""
+    net = block.net()
     try:
-        return _finite(float(fvu(block.net(), poly).total))
+        if len(parts) == 1:
+            return _finite(float(fvu(net, next(iter(parts.values()))).total))
+        mixture = fitter.moments.mixture(block.name, fitter.shrinkage, first_weight(net))
+        ordered = [parts[number] for number in sorted(parts)]
+        return _finite(float(fvu_by_component(net, ordered, mixture).total))
     except ValueError:
         return None
 
@@ -32,43 +71,68 @@ def closed_form_error(block: Block, poly: Polynomial) -> float | None:
 def held_out_errors(
     model: nn.Module,
     blocks: Sequence[Block],
-    polynomials: Mapping[str, Polynomial],
+    polynomials: Mapping[str, Parts],
     bound: float | None,
+    components: Components | None,
     batches: Iterable[Any],
 ) -> tuple[dict[str, Errors], dict[str, Any]]:
-    """Errors with and without the bound on the inputs of the intact model's blocks, and which data that was."""
-    tallies = {block.name: _Tally(block.net(), polynomials[block.name], bound) for block in blocks}
-    read = visit(model, blocks, batches, lambda block, x: tallies[block.name].add(x), stop=True)
+    """Errors on the inputs of the intact model's blocks, and which data that was."""
+    tallies = {block.name: _Tally(block, polynomials[block.name], bound, components) for block in blocks}
+    read = visit(model, blocks, batches, lambda block, x, batch: tallies[block.name].add(x, batch), stop=True)
     return {n: tally.errors() for n, tally in tallies.items()}, {"data": read.fingerprint, "tokens": read.tokens}
 
 
 class _Tally:
-    """Sums for the fraction of variance unexplained, all outputs together."""
+    """Sums for the fraction of variance unexplained, all outputs together, and each token's own fraction."""
 
-    def __init__(self, net: MLP | GLU, poly: Any, bound: float | None) -> None:
-        self._net, self._poly = net, poly
-        self._bound = bound if isinstance(poly, RidgePolynomial) else None
+    def __init__(self, block: Block, parts: Parts, bound: float | None, components: Components | None) -> None:
+        self._name = block.name
+        self._net: MLP | GLU = block.net()
+        (_, self._main), *self._apart = parts.items()
+        self._bound = bound if isinstance(self._main, RidgePolynomial) else None
+        self._components = components
         self._count = 0
         self._mean: Any = 0.0  # (o,)
         self._spread: Any = 0.0
         self._missed: Any = 0.0  # with and without the bound, (2,)
+        self._beyond: Any = 0.0
+        self._tokens: list[Tensor] = []
 
-    def add(self, x: Tensor) -> None:
+    def add(self, x: Tensor, batch: Batch) -> None:
         """Take inputs (n, d)."""
         x = x.to(first_weight(self._net).dtype)
-        f, plain = self._net(x).double(), self._poly(x).double()
-        held = plain if self._bound is None else self._poly(x, bound=self._bound).double()
+        numbers = self._numbers(x, batch)
+        f, plain = self._net(x).double(), self._values(x, numbers, None)
+        held = plain if self._bound is None else self._values(x, numbers, self._bound)
         self._missed = self._missed + torch.stack([((f - p) ** 2).sum() for p in (held, plain)])
+        self._tokens.append(((f - held) ** 2).sum(1) / (f**2).sum(1))
         n, mean = f.shape[0], f.mean(0)
+        if self._bound is not None:
+            main: Any = self._main
+            self._beyond = self._beyond + n * (main.standardise(x).abs() > self._bound).double().mean()
         gap, total = mean - self._mean, self._count + n
         self._spread = self._spread + ((f - mean) ** 2).sum() + (gap**2).sum() * (self._count * n / total)
         self._mean = self._mean + gap * (n / total)
         self._count = total
 
+    def _numbers(self, x: Tensor, batch: Batch) -> Tensor | None:
+        if self._components is None or not self._apart:
+            return None
+        _, positions, tokens = batch.on(x.device)
+        return self._components.numbers(self._name, x, positions, tokens)
+
+    def _values(self, x: Tensor, numbers: Tensor | None, bound: float | None) -> Tensor:
+        options = {} if bound is None else {"bound": bound}
+        values: Tensor = self._main(x, **options)
+        for number, poly in self._apart:
+            values = choose_rows(values, x, numbers, number, lambda rows, p=poly: p(rows, **options))
+        return values.double()
+
     def errors(self) -> Errors:
-        """Fractions with and without the bound."""
+        """What came of it."""
         held, plain = (self._missed / self._spread).tolist()
-        return _finite(held), _finite(plain)
+        beyond = None if self._bound is None else float(self._beyond) / self._count
+        return Errors(None, _finite(held), _finite(plain), _finite(float(torch.cat(self._tokens).median())), beyond)
 
 
 def _finite(value: float) -> float | None:

@@ -14,8 +14,10 @@ from mlpoly.arrays import Array, as_integer, constant, to_numpy
 from mlpoly.features import eigenfeatures
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations import find_blocks
-from mlpoly.lm.attribution import Trace, plain_polynomials, token_text, trace
+from mlpoly.lm.attribution import plain_polynomials
 from mlpoly.lm.moments import Moments
+from mlpoly.lm.tokens import token_text
+from mlpoly.lm.wiring import Trace, trace
 from mlpoly.measures import degree_spectrum
 from mlpoly.progress import progress
 

@@ -16,7 +16,7 @@ from mlpoly.lm.watch import block_rows
 
 __all__ = ["chosen_blocks", "first_tensor", "visit"]
 
-See = Callable[[Block, Tensor], None]
+See = Callable[[Block, Tensor, Batch], Any]
 
 
 def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see: See, *, stop: bool = False) -> Reader:
@@ -29,7 +29,7 @@ def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see
     batches : iterable
         As `mlpoly.lm.collect` takes them.
     see : callable
-        Is called with the block and its inputs (n, d), which may change afterwards.
+        Is called with the block, its inputs (n, d), which may change afterwards, and the batch that they belong to.
     stop : bool
         Whether what comes behind the last block need not be computed.
 
@@ -89,7 +89,7 @@ class _Eye:
         def show(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is None:
                 return
-            self._see(block, block_rows(block.name, first_tensor(args, kwargs), self._batch))
+            self._see(block, block_rows(block.name, first_tensor(args, kwargs), self._batch), self._batch)
             self._seen += 1
             if self._stop and self._seen == len(self._blocks):
                 raise _Reached
@@ -102,11 +102,25 @@ def first_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
     return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
 
 
-def chosen_blocks(model: nn.Module, layers: str | Sequence[str] | None) -> list[Block]:
-    """Blocks by pattern, by several patterns or names, or all; in the model's order."""
-    if layers is None or isinstance(layers, str):
-        return find_blocks(model, layers)
-    wanted = {block.name for pattern in layers for block in find_blocks(model, pattern)}
+def chosen_blocks(model: nn.Module, given: str | Sequence[str] | None, argument: str = "layers") -> list[Block]:
+    """Blocks by pattern, by several patterns or names, or all; in the model's order.
+
+    Parameters
+    ----------
+    model : nn.Module
+    given : str, sequence of str or None
+        None for all blocks.
+    argument : str
+        What the caller calls it, for the error.
+
+    Raises
+    ------
+    ValueError
+        If it is an empty sequence, or if a pattern matches no block.
+    """
+    if given is None or isinstance(given, str):
+        return find_blocks(model, given)
+    wanted = {block.name for pattern in given for block in find_blocks(model, pattern)}
     if not wanted:
-        raise ValueError("layers is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
+        raise ValueError(f"{argument} is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
     return [block for block in find_blocks(model) if block.name in wanted]

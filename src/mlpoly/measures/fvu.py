@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from mlpoly.arrays import (
     Array,
@@ -27,7 +26,7 @@ from mlpoly.measures.components import check_functions, components
 from mlpoly.measures.error import Error, gaussian_error
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["FVU", "fvu", "fvu_of_outputs", "in_blocks"]
+__all__ = ["FVU", "fvu", "fvu_by_component", "fvu_of_outputs", "in_blocks"]
 
 _ROWS = 8192  # samples at a time, so that the hidden units of many samples do not fill the memory
 
@@ -129,7 +128,25 @@ def fvu(
             "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, read from a file or "
             "made by arithmetic, does not know what it was fitted under."
         )
-    return _closed_form(net, poly, inputs)
+    return _closed_form(net, [(w, poly, g) for w, g in components(net, inputs)])
+
+
+def fvu_by_component(net: MLP | GLU, polys: Sequence[Polynomial], inputs: GaussianMixture) -> FVU:
+    """The same where each component of a mixture has a polynomial of its own, and it is known which is which.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+    polys : sequence of RidgePolynomial or DensePolynomial
+        One for each component, in their order.
+    inputs : GaussianMixture
+    """
+    for poly in polys:
+        check_functions(net, poly)
+    if len(polys) != len(inputs.weights):
+        raise ValueError(f"polys holds {len(polys)} polynomials, expected {len(inputs.weights)}: one per component.")
+    parts = components(net, inputs)
+    return _closed_form(net, [(w, poly, g) for poly, (w, g) in zip(polys, parts, strict=True)])
 
 
 def _check_varying(variance: Array) -> None:
@@ -206,8 +223,8 @@ def _variance(f: Array) -> Array:
 # -- in closed form ----------------------------------------------------------------------------------------------------
 
 
-def _closed_form(net: MLP | GLU, poly: Polynomial, inputs: Any) -> FVU:
-    parts = [(weight, gaussian_error(net, poly, g)) for weight, g in components(net, inputs)]
+def _closed_form(net: MLP | GLU, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
+    parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)
     size = sum(w * e.size for w, e in parts)

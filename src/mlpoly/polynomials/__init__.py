@@ -7,6 +7,7 @@ from mlpoly.polynomials.dense import DensePolynomial, to_dense
 from mlpoly.polynomials.files import load
 from mlpoly.polynomials.ridge import Gate, RidgePolynomial
 from mlpoly.polynomials.source import Source
+from mlpoly.polynomials.tails import Tails
 
 __all__ = [
     "ChaosPolynomial",
@@ -16,6 +17,7 @@ __all__ = [
     "Polynomial",
     "RidgePolynomial",
     "Source",
+    "Tails",
     "load",
     "to_dense",
 ]

@@ -24,6 +24,7 @@ _LAYOUT = 1
 
 # What a file of each kind holds: name of the tensor -> its shape in terms of the header; "?" marks an optional one.
 _GATE = {"gate.directions": "h d", "gate.shifts": "h", "gate.slopes": "h", "gate.series": "n h"}
+_TAILS = {"tails.slopes": "2 h", "tails.gate": "2 h"}
 _KINDS: dict[str, dict[str, str]] = {
     "RidgePolynomial": {
         "directions": "h d",
@@ -32,7 +33,7 @@ _KINDS: dict[str, dict[str, str]] = {
         "series": "m h",
         "readout?": "o h",
         "bias?": "o",
-        **{f"{name}?": shape for name, shape in _GATE.items()},
+        **{f"{name}?": shape for name, shape in (_GATE | _TAILS).items()},
     },
     "DensePolynomial": {"center": "d", "constant": "o", "linear?": "o d", "quadratic?": "o d d"},
     "ChaosPolynomial": {"center": "d", "whitener": "r d", "exponents": "t r", "values": "o t"},
@@ -99,6 +100,9 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
     gate = {name.removeprefix("gate."): made.pop(name) for name in _GATE if name in made}
     if gate:
         made["gate"] = polynomials.Gate(**gate)
+    tails = {name.removeprefix("tails."): made.pop(name) for name in _TAILS if name in made}
+    if tails:
+        made["tails"] = polynomials.Tails(**tails)
     source = Source(**{k: str(header.get(k, "")) for k in ("activation", "method", "inputs")})
     built: Polynomial = getattr(polynomials, header["kind"])(**made, source=source)
     return built
@@ -134,10 +138,11 @@ def _check_arrays(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarr
     shapes = {name.rstrip("?"): shape for name, shape in kind.items()}
     needed = {name for name in kind if not name.endswith("?")}
     gates = sum(name in arrays for name in _GATE)
-    sizes = {"d": header.get("dim_in"), "o": header.get("dim_out")}
+    sizes = {"d": header.get("dim_in"), "o": header.get("dim_out"), "2": 2}
     if header["kind"] == "RidgePolynomial":
         sizes |= {"n": header.get("degree", -1), "m": header.get("degree", -1) + 1}
     fits = needed <= set(arrays) <= set(shapes) and gates in (0, len(_GATE))
+    fits = fits and ("tails.gate" not in arrays or {"tails.slopes", "gate.series"} <= set(arrays))
     for name, a in arrays.items() if fits else ():
         letters = shapes[name].split()
         fits &= a.ndim == len(letters) and all(

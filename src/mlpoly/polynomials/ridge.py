@@ -13,6 +13,7 @@ from mlpoly.polynomials.calculus import gradient, hessian
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
+from mlpoly.polynomials.tails import Tails
 from mlpoly.special import clenshaw
 
 __all__ = ["Gate", "RidgePolynomial", "check_bound"]
@@ -60,6 +61,8 @@ class RidgePolynomial(Polynomial):
     bias : array (o,) or None
     gate : Gate or None
         Second factor, for gated units.
+    tails : Tails or None
+        How the neurons go on beyond a bound; of no account without one.
     inputs : Gaussian or None
         What the polynomial was fitted under, if known.
     source : Source
@@ -75,6 +78,7 @@ class RidgePolynomial(Polynomial):
     readout: Array | None = None
     bias: Array | None = None
     gate: Gate | None = None
+    tails: Tails | None = None
     inputs: Any = None
     source: Source = static(default=Source())
     report: Any = static(default=None)
@@ -101,19 +105,32 @@ class RidgePolynomial(Polynomial):
     def __call__(self, x: Array, bound: float | None = None) -> Array:
         """Values (..., o) at points x (..., d), by Clenshaw's recurrence in the preactivations.
 
-        With a `bound`, t_i is first held within +-bound, that many standard deviations of w_i.x: far from the inputs
-        of the fit the value then stays of the size that it has there. The result is a piecewise polynomial of x. The
-        second factor v_i.x of a gated unit is not held: the unit is linear in it.
+        With a `bound`, t_i is first held within +-bound, that many standard deviations of w_i.x, and `tails`, if there
+        are any, add straight lines for what lies beyond: far from the inputs of the fit the value then does not
+        explode. The result is a piecewise polynomial of x. The second factor v_i.x of a gated unit is not held: the
+        unit is linear in it.
         """
         x = check_points(x, self.directions, self.dim_in)
         t = self.standardise(x)
         if bound is not None:
-            bound = check_bound(bound)
-            t = namespace(t=t).clip(t, -bound, bound)
+            return self.read_out(self._hidden_within(x, t, check_bound(bound)))
         hidden = clenshaw(self.series, t)
         if self.gate is not None:
             hidden = hidden + self.gate_residual(x, t) * clenshaw(self.gate.series, t)
         return self.read_out(hidden)
+
+    def _hidden_within(self, x: Array, t: Array, bound: float) -> Array:
+        """Neurons (..., h) with t held within the bound, and lines beyond it."""
+        held = namespace(t=t).clip(t, -bound, bound)
+        hidden = clenshaw(self.series, held)
+        if self.tails is not None:
+            hidden = hidden + self.tails.value(t - held)
+        if self.gate is not None:
+            factor = clenshaw(self.gate.series, held)
+            if self.tails is not None:
+                factor = factor + self.tails.gate_value(t - held)
+            hidden = hidden + self.gate_residual(x, held) * factor
+        return hidden
 
     # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
 
@@ -151,10 +168,12 @@ class RidgePolynomial(Polynomial):
         degree = as_integer("degree", degree, 0)
         if degree >= self.degree:
             return self
-        gate = self.gate
+        gate, tails = self.gate, self.tails
         if gate is not None:
             gate = None if degree == 0 else replace_fields(gate, series=gate.series[:degree, ...])
-        return replace_fields(self, series=self.series[: degree + 1, ...], gate=gate, report=None)
+        if tails is not None and degree < 2:  # a line is of degree 1, and times e of degree 2
+            tails = None if degree == 0 else replace_fields(tails, gate=None)
+        return replace_fields(self, series=self.series[: degree + 1, ...], gate=gate, tails=tails, report=None)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
@@ -212,7 +231,9 @@ class RidgePolynomial(Polynomial):
         if readout is not None:
             return replace_fields(self, readout=readout, bias=bias, source=Source(), report=None)
         gate = None if self.gate is None else replace_fields(self.gate, series=self.gate.series * factor)
-        return replace_fields(self, series=self.series * factor, bias=bias, gate=gate, source=Source(), report=None)
+        tails = None if self.tails is None else self.tails.scaled(factor)
+        changes = {"series": self.series * factor, "bias": bias, "gate": gate, "tails": tails}
+        return replace_fields(self, **changes, source=Source(), report=None)
 
     __rmul__ = __mul__
 
@@ -244,6 +265,7 @@ class RidgePolynomial(Polynomial):
             readout=xp.concat([_explicit_readout(p) for p in parts], axis=1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
             gate=_joined_gate(parts, degree) if gated else None,
+            tails=_joined_tails(parts) if any(p.tails is not None for p in parts) else None,
         )
 
 
@@ -281,3 +303,13 @@ def _joined_gate(parts: tuple[RidgePolynomial, RidgePolynomial], degree: int) ->
         slopes=xp.concat([g.slopes for g in gates]),
         series=xp.concat([_padded(g.series, max(degree, 1)) for g in gates], axis=1),
     )
+
+
+def _joined_tails(parts: tuple[RidgePolynomial, RidgePolynomial]) -> Tails:
+    """Tails side by side; a polynomial without them is held at the bound, as by slopes of zero."""
+    xp = namespace(left=parts[0].directions)
+    zeros = [xp.stack([p.shifts * 0, p.shifts * 0]) for p in parts]
+    tails = [p.tails if p.tails is not None else Tails(z) for p, z in zip(parts, zeros, strict=True)]
+    gates = [z if t.gate is None else t.gate for t, z in zip(tails, zeros, strict=True)]
+    gated = any(t.gate is not None for t in tails)
+    return Tails(xp.concat([t.slopes for t in tails], axis=1), xp.concat(gates, axis=1) if gated else None)

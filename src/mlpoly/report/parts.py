@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import quote
@@ -26,22 +27,30 @@ __all__ = [
 ]
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "", stacked: bool = False) -> Html:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    caption: str = "",
+    stacked: bool = False,
+    digits: int = 3,
+) -> Html:
     """A table that scrolls inside its own frame where the window is narrow; numbers stand to the right.
 
     Parameters
     ----------
     columns : sequence of str
     rows : sequence of sequences
-        Numbers are written to three digits, other things as their escaped text; the first of a row is its heading.
+        Numbers are written to some digits, other things as their escaped text; the first of a row is its heading.
     caption : str
     stacked : bool
         Rows of sentences: in a narrow window each becomes a card.
+    digits : int
+        Of numbers.
     """
     numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     names = zip(columns, numeric, strict=True)
     head = element("tr", *(element("th", name, scope="col", class_="number" if n else None) for name, n in names))
-    body = [element("tr", *map(_cell, columns, row, range(len(row)))) for row in rows]
+    body = [element("tr", *map(_cell, columns, row, range(len(row)), repeat(digits))) for row in rows]
     parts = [element("caption", caption)] if caption else []
     inner = element("table", *parts, element("thead", head), element("tbody", *body))
     kind = "table stacked" if stacked else "table"
@@ -49,11 +58,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str
     return element("div", inner, class_=kind, tabindex=0, role="region", aria_label=caption or ", ".join(columns))
 
 
-def _cell(column: str, value: object, place: int) -> Html:
+def _cell(column: str, value: object, place: int, digits: int) -> Html:
     if place == 0:
         return element("th", value, scope="row", data_label=column)
     if _is_number(value):
-        return element("td", number(value), class_="number", data_label=column)
+        return element("td", number(value, digits), class_="number", data_label=column)
     return element("td", value, data_label=column)
 
 

@@ -1,16 +1,12 @@
 """Adversarial attacks made from the polynomials, carried out on the network (figures 4 and 5; MATH 7).
 
-One change is applied to all test images: directions are removed from them, or they are moved along a direction. A
-quadratic polynomial is evaluated on all images once; what such a change does to it has few coefficients:
-
-    p(x + a B) = p(x) + a (B grad p(x)) + a (B Q B') a'        directions B (k, d), coordinates a (k,)
-
-so that curves over many directions, draws and strengths cost little more than one evaluation, and are exact.
+One change is applied to all test images: directions are removed from them, or they are moved along a direction. What
+that does to the quadratic polynomial follows from one evaluation, see `mlpoly.studies.moves`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -25,17 +21,18 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
-    promote,
     scalar,
     to_numpy,
     widen,
 )
-from mlpoly.features import ablate, eigenfeatures, singular_directions
+from mlpoly.features import ablate, singular_directions
 from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
 from mlpoly.measures import accuracy, fvu, kl
 from mlpoly.polynomials import DensePolynomial, Polynomial
-from mlpoly.studies.features import as_labels, check_degree, check_fits, decisions, quadratic_part
+from mlpoly.studies.directions import principal, random_basis, singular, strongest, unit
+from mlpoly.studies.features import as_labels, check_degree, check_fits, decisions
+from mlpoly.studies.moves import Line, noise_lines, span, universal_lines
 from mlpoly.studies.results import Ablation, AttackPictures, Steering
 
 __all__ = ["Directions", "ablation_curve", "ablation_pictures", "steering_curve"]
@@ -105,12 +102,12 @@ def ablation_curve(
     if directions not in get_args(Directions):
         raise ValueError(f"directions must be one of {get_args(Directions)}, got {directions!r}.")
     if directions == "singular":
-        bases = [_singular(linear, count)]
+        bases = [singular(linear, count)]
     elif directions == "random":
         rng = np.random.default_rng([seed, _ABLATION])
-        bases = [_random_basis(rng, count, case.images) for _ in range(draws)]
+        bases = [random_basis(rng, count, case.images) for _ in range(draws)]
     else:
-        bases = [_principal(covariance, count, case.images)]
+        bases = [principal(covariance, count, case.images)]
     mean = np.mean([_accuracies_without(case, basis) for basis in bases], axis=0)
     return [
         Ablation(seed, directions, k, network, first, second, step)
@@ -146,7 +143,7 @@ def ablation_pictures(
     first = {int(c): int(order[np.argmax(found[order] == c)]) for c in np.unique(found)}
     if label not in first:
         raise ValueError(f"label is {label}, but no image has it; choose one of {sorted(first)}.")
-    xp, basis = namespace(images=images), _singular(linear, count)
+    xp, basis = namespace(images=images), singular(linear, count)
     ladder = xp.stack([ablate(images[first[label], :], basis[:k, :]) for k in range(count + 1)])
     digits = xp.stack([images[i, :] for i in first.values()])
     ablated = ablate(digits, singular_directions(linear).vectors)
@@ -203,11 +200,13 @@ def steering_curve(
     case = _case(net, linear, quadratic, images, labels)
     seed, draws, lengths = as_integer("seed", seed, 0), as_integer("draws", draws, 1), _lengths(strengths)
     radius = _mean_distance(case.images)
-    universal = np.random.default_rng([seed, _RANDOM]).standard_normal((draws, net.dim_in))
+    universal = unit(np.random.default_rng([seed, _RANDOM]).standard_normal((draws, net.dim_in)))
+    noise = np.random.default_rng([seed, _NOISE])
+    seen = (quadratic, case.images)
     attacks = {
-        "eigenvector": ((1, -1), _universal_lines(case, radius * _strongest(quadratic, inputs))),
-        "noise": ((1,), _noise_lines(case, radius, np.random.default_rng([seed, _NOISE]), draws)),
-        "random": ((1,), _universal_lines(case, radius * _unit(universal))),
+        "eigenvector": ((1, -1), universal_lines(*seen, radius * strongest(quadratic, inputs))),
+        "noise": ((1,), noise_lines(*seen, case.base, radius, noise, draws)),
+        "random": ((1,), universal_lines(*seen, radius * universal)),
     }
     found: list[Steering] = []
     for name, (signs, lines) in attacks.items():
@@ -250,113 +249,21 @@ def _mean_distance(images: Array) -> float:
     return scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))
 
 
-# -- directions, orthonormal in rows -----------------------------------------------------------------------------------
-
-
-def _singular(linear: Polynomial, count: int) -> Array:
-    vectors = singular_directions(linear).vectors
-    if count > vectors.shape[0]:
-        raise ValueError(f"components is {count}, but linear has {vectors.shape[0]} singular directions; lower it.")
-    return vectors[:count, :]
-
-
-def _random_basis(rng: np.random.Generator, count: int, like: Array) -> Array:
-    _check_count(count, like)
-    return constant(np.linalg.qr(rng.standard_normal((like.shape[1], count)))[0].T, like)
-
-
-def _principal(covariance: Any, count: int, like: Array) -> Array:
-    _check_count(count, like)
-    if covariance is None:
-        raise ValueError("directions='pca' needs covariance=, that of the training images (d, d).")
-    covariance = as_float_array("covariance", covariance)
-    check_shape("covariance", covariance, (like.shape[1], like.shape[1]), "that of the training images")
-    check_finite("covariance", covariance)
-    vectors = np.linalg.eigh(to_numpy(widen(covariance)))[1]
-    return constant(vectors[:, ::-1][:, :count].T, like)
-
-
-def _check_count(count: int, images: Array) -> None:
-    if count > images.shape[1]:
-        raise ValueError(f"components is {count}, but images have only {images.shape[1]} dimensions; lower it.")
-
-
-def _strongest(quadratic: Polynomial, inputs: Gaussian | None) -> np.ndarray:
-    """The unit direction of the eigenfeature of largest magnitude of each output, (o, d)."""
-    part, metric = quadratic_part(quadratic), "input" if inputs is None else "whitened"
-    found = [eigenfeatures(part, output=c, k=1, metric=metric, inputs=inputs) for c in range(part.dim_out)]
-    return _unit(np.stack([to_numpy(f.directions[0, :]) for f in found]))
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-# -- the quadratic on moved images -------------------------------------------------------------------------------------
-
-
-class _Span(NamedTuple):
-    """How a quadratic polynomial changes at each image within the span of k directions."""
-
-    slopes: Array  # (n, o, k), along each direction
-    bends: Array  # (k, o, k)
-
-    def change(self, moves: Array) -> Array:
-        """By how much (n, o) the polynomial changes when images move by `moves` (n, k) along the directions."""
-        xp = namespace(moves=moves)
-        return xp.sum((self.slopes + xp.tensordot(moves, self.bends, axes=1)) * moves[:, None, :], axis=-1)
-
-
-def _span(case: _Case, rows: Array) -> _Span:
-    xp, wide, poly = namespace(images=case.images), widen(case.images), case.quadratic
-    centre = xp.mean(wide, axis=0)
-    forms, rows = promote(poly.coefficients().quadratic, widen(rows))
-    turned = forms @ rows.T  # (o, d, k)
-    # The gradient at the centre along the directions: the odd part of a quadratic about it.
-    at_centre = (poly(centre + rows) - poly(centre - rows)) / 2  # (k, o)
-    slopes = 2 * xp.tensordot(wide - centre, turned, axes=([1], [1])) + at_centre.T
-    return _Span(slopes, xp.tensordot(rows, turned, axes=([1], [1])))
-
-
-class _Line(NamedTuple):
-    """Images moved along a line, and how the quadratic changes: slope t + bend t^2 at images + t move."""
-
-    move: Array  # (d,) or (n, d)
-    slope: Array  # (n, o)
-    bend: Array  # (o,) or (n, o)
-
-
-def _universal_lines(case: _Case, moves: np.ndarray) -> Iterator[_Line]:
-    """One line for each row of `moves` (k, d), the same for all images."""
-    rows = constant(moves, case.images)
-    span = _span(case, rows)
-    for j in range(moves.shape[0]):
-        yield _Line(rows[j, :], span.slopes[:, :, j], span.bends[j, :, j])
-
-
-def _noise_lines(case: _Case, radius: float, rng: np.random.Generator, draws: int) -> Iterator[_Line]:
-    """Every image has a line of its own: three points on it determine the quadratic there."""
-    for _ in range(draws):
-        move = constant(radius * _unit(rng.standard_normal(tuple(case.images.shape))), case.images)
-        up, down = (widen(case.quadratic(case.images + sign * move)) for sign in (1, -1))
-        yield _Line(move, (up - down) / 2, (up + down) / 2 - case.base)
-
-
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
 def _accuracies_without(case: _Case, basis: Array) -> list[list[float]]:
     """Accuracies of network, linear and quadratic without the first 0, 1, ... rows of `basis`."""
-    span, coordinates = _span(case, basis), widen(case.images) @ widen(basis).T
+    within, coordinates = span(case.quadratic, case.images, basis), widen(case.images) @ widen(basis).T
     found = []
     for k in range(basis.shape[0] + 1):
         left = ablate(case.images, basis[:k, :])
         removed = coordinates * constant(np.arange(basis.shape[0]) < k, coordinates)
-        found.append(_shares(case, case.net(left), case.linear(left), case.base + span.change(-removed)))
+        found.append(_shares(case, case.net(left), case.linear(left), case.base + within.change(-removed)))
     return found
 
 
-def _measured(case: _Case, line: _Line, t: float) -> list[float]:
+def _measured(case: _Case, line: Line, t: float) -> list[float]:
     """Accuracies of network, linear and quadratic, FVU and KL of the quadratic, t along the line."""
     moved = case.images + t * line.move
     logits, quadratic = case.net(moved), case.base + t * line.slope + t**2 * line.bend

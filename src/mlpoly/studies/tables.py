@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
@@ -12,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.files import write_text
+from mlpoly.files import write_csv
 
 __all__ = ["plain", "write_table"]
 
@@ -38,13 +36,7 @@ def plain(value: Any) -> Any:
 
 def write_table(path: Path, records: Sequence[Any]) -> None:
     """One row per record, one column per field; a field that is a tuple gets a column for each entry."""
-    rows = [_row(r) for r in records]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
+    write_csv(path, [_row(record) for record in records])
 
 
 def _row(record: Any) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""Slopes for the neurons of a ridge polynomial beyond a bound, from the activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlpoly.arrays import Array, cast_like, namespace, widen
+from mlpoly.layers import GLU, MLP
+from mlpoly.polynomials import RidgePolynomial, Tails
+from mlpoly.polynomials.base import replace_fields
+from mlpoly.polynomials.ridge import check_bound
+
+__all__ = ["chord_tails", "with_tails"]
+
+
+def with_tails(net: MLP | GLU, poly: RidgePolynomial, bound: float) -> RidgePolynomial:
+    """The polynomial of a network's neurons, with lines along the network's activation beyond the bound.
+
+    Parameters
+    ----------
+    net : MLP or GLU
+        That the polynomial was fitted to.
+    poly : RidgePolynomial
+        With the network's neurons, in their order.
+    bound : float
+        Standard deviations of the preactivations, see `RidgePolynomial.__call__`.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.fitting.tails import with_tails
+    >>> net = mp.MLP(np.eye(1), None, np.eye(1), None, "relu")
+    >>> poly = with_tails(net, mp.fit(net, mp.Gaussian.standard(1), 4), 3.0)
+    >>> far = np.array([[-50.0], [50.0]])
+    >>> bool(abs(poly(far, bound=3.0) - net(far)).max() < 0.5), bool(abs(poly(far)).min() > 1e5)
+    (True, True)
+    """
+    slopes = chord_tails(net, poly, check_bound(bound))
+    tails = Tails(cast_like(slopes.slopes, poly.series), None)
+    if slopes.gate is not None and poly.degree > 1:
+        tails = replace_fields(tails, gate=cast_like(slopes.gate, poly.series))
+    return replace_fields(poly, tails=tails if poly.degree > 0 else None)
+
+
+def chord_tails(net: Any, poly: RidgePolynomial, bound: float) -> Tails:
+    """Slopes of the activation between one and two bounds from the mean, in standard deviations; in float64.
+
+    A chord and not the tangent at the bound: it tells how the activation goes on, also where it is still bent there.
+    A gated unit is act(z) u with u = shift + slope t + e; at the bound t is held in u, so that what it gives goes
+    into e, and P has the slope of act(z) times what is left of u without e.
+    """
+    xp = namespace(shifts=poly.shifts)
+    bias = net.b1 if isinstance(net, MLP) else net.b_gate
+    # The shifts are those of w.x, without the bias.
+    center = widen(poly.shifts) + (0.0 if bias is None else widen(bias))
+    scale = widen(poly.scales)
+
+    def slope(sign: float) -> Array:
+        near, far = (net.activation(center + sign * k * bound * scale) for k in (1, 2))
+        return (far - near) * (sign / bound)
+
+    slopes = xp.stack([slope(-1.0), slope(1.0)])
+    if poly.gate is None:
+        return Tails(slopes)
+    up = 0.0 if net.b_up is None else widen(net.b_up)
+    middle, along = widen(poly.gate.shifts) + up, bound * widen(poly.gate.slopes)
+    return Tails(slopes * xp.stack([middle - along, middle + along]), slopes)

@@ -1,0 +1,129 @@
+"""The fit of one block: under its moments, or to the inputs that pass by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from mlpoly.fitting import fit
+from mlpoly.fitting.preactivations import first_weight
+from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.tails import with_tails
+from mlpoly.integrations.blocks import Block
+from mlpoly.layers import GLU, MLP
+from mlpoly.lm.accumulate import RowSums
+from mlpoly.lm.moments import Moments
+from mlpoly.polynomials import Polynomial
+
+__all__ = ["METHODS", "Fitter", "Parts", "Task"]
+
+METHODS = ("gaussian", "neuronwise", "components", "samples")
+
+Parts = dict[int, Polynomial]  # by component; {0: the only one} if there is one for all
+
+
+class Task(Protocol):
+    """The fit of one block."""
+
+    @property
+    def add(self) -> Callable[[Tensor], Any]:
+        """Looks at inputs (n, d)."""
+
+    @property
+    def polynomials(self) -> Callable[[], Parts]:
+        """Gives what came of it; the polynomial of most tokens comes first."""
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """What is the same for all blocks; see `mlpoly.lm.convert`."""
+
+    moments: Moments
+    degree: int
+    method: str
+    bound: float | None
+    sequential: bool
+    shrinkage: float | str
+
+    def describe(self) -> dict[str, Any]:
+        """For provenance."""
+        names = ("method", "degree", "bound", "sequential", "shrinkage")
+        return {name: getattr(self, name) for name in names}
+
+    def task(self, block: Block) -> Task:
+        """The fit of a block, not yet begun."""
+        net = block.net()
+        if self.method == "gaussian" and self.sequential:
+            return _Summed(self, net)
+        if self.method == "samples":
+            inputs = self.inputs(block.name, 0, first_weight(net))
+            return _Sampled(SampleFit(net, inputs, self.degree, self.bound))
+        numbers = self._frequent(block.name) if self.method == "components" else [0]
+        return _Closed(lambda: {n: self.under(net, self.inputs(block.name, n, first_weight(net))) for n in numbers})
+
+    def inputs(self, name: str, number: int, like: Tensor) -> Any:
+        """What the polynomial of a block, or of one of its components, is fitted under."""
+        if self.method == "neuronwise":
+            return self.moments.mixture(name, self.shrinkage, like)
+        if self.method == "components":
+            alone = Moments({name: {number: self.moments.components(name)[number]}}, {})
+            return alone.gaussian(name, self.shrinkage, like)
+        return self.moments.gaussian(name, self.shrinkage, like)
+
+    def under(self, net: MLP | GLU, inputs: Any) -> Polynomial:
+        """The best polynomial, with lines beyond the bound if there is one."""
+        how = "neuronwise" if self.method == "neuronwise" else "exact"
+        poly: Any = fit(net, inputs, self.degree, method=how)
+        return poly if self.bound is None else with_tails(net, poly, self.bound)
+
+    def _frequent(self, name: str) -> list[int]:
+        """Components by how many tokens they have, most first."""
+        parts = self.moments.components(name)
+        order = sorted(parts, key=lambda number: -parts[number].count)
+        if parts[order[-1]].count < 2:
+            raise ValueError(
+                f"component {order[-1]} of {name!r} has one token only, and a polynomial of its own needs several; "
+                f"collect from more tokens, or use method='neuronwise'."
+            )
+        return order
+
+
+class _Closed:
+    """From moments that are there."""
+
+    def __init__(self, make: Callable[[], Parts]) -> None:
+        self.polynomials = make
+
+    def add(self, x: Tensor) -> None:
+        """Nothing more is needed."""
+
+
+class _Summed:
+    """From the moments of what is seen."""
+
+    def __init__(self, fitter: Fitter, net: MLP | GLU) -> None:
+        self._fitter, self._net = fitter, net
+        self._sums = RowSums()
+        self.add = self._sums.add
+
+    def polynomials(self) -> Parts:
+        """Fit under the Gaussian of these moments."""
+        found = self._sums.result()
+        assert found is not None  # visit has seen to it
+        inputs = Moments({"": {0: found}}, {}).gaussian("", self._fitter.shrinkage, first_weight(self._net))
+        return {0: self._fitter.under(self._net, inputs)}
+
+
+class _Sampled:
+    """From the samples themselves."""
+
+    def __init__(self, sums: SampleFit) -> None:
+        self._sums = sums
+        self.add = sums.update
+
+    def polynomials(self) -> Parts:
+        """Fit to all that was seen."""
+        return {0: self._sums.polynomial()}

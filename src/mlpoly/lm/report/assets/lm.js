@@ -1,0 +1,124 @@
+"use strict";
+
+// Features and attributions of a language model. Tokens can be any text: it is set as text, never as HTML.
+addEventListener("DOMContentLoaded", () => {
+  const made = (tag, text, cls) => {
+    const node = document.createElement(tag);
+    if (text !== undefined) node.textContent = text;
+    if (cls) node.className = cls;
+    return node;
+  };
+  const marked = (text) => text.replace(/^ +| +$/g, (blanks) => "␣".repeat(blanks.length)); // on a chip of its own
+  const pieces = (tokens) => {
+    const list = made("ul", undefined, "pieces");
+    tokens.forEach(([text, score]) => {
+      const item = made("li", marked(text));
+      item.title = `score ${Page.signed(score)}`;
+      list.append(item);
+    });
+    return list;
+  };
+
+  for (const block of document.querySelectorAll("[data-features]")) {
+    const spec = Page.data(block.dataset.features);
+    const [layer, output] = block.querySelectorAll("select");
+    const space = block.querySelector(".features");
+    const part = (title, tokens, cls) => [made("h4", title, cls), pieces(tokens)];
+    const show = () => {
+      const fits = (f) => f.layer === Number(layer.value) && f.output === Number(output.value);
+      const chosen = spec.features.filter(fits);
+      space.replaceChildren(...chosen.map((f) => {
+        const row = made("div", undefined, "feature");
+        const value = made("div", Page.signed(f.value), "value");
+        value.append(made("small", `feature ${f.rank + 1}`));
+        const reads = made("div"), writes = made("div");
+        reads.append(...part("reads, one end", f.reads), ...part("reads, other end", f.reads_not));
+        writes.append(...part("raises", f.raises, "raises"), ...part("lowers", f.lowers, "lowers"));
+        row.append(value, reads, writes);
+        return row;
+      }));
+      if (!chosen.length) space.append(made("p", "No features were read here.", "note"));
+    };
+    [layer, output].forEach((menu) => menu.addEventListener("change", show));
+    show();
+  }
+
+  for (const block of document.querySelectorAll("[data-attribution]")) {
+    const spec = Page.data(block.dataset.attribution);
+    const layer = block.querySelector("select");
+    const degrees = block.querySelector("fieldset");
+    const spans = [...block.querySelectorAll(".stream span")];
+    const count = spec.degrees.length;
+    let token = spans.length - 1;
+
+    // A row holds every degree, then what the block itself adds; layer 0 of the menu is the sum of all.
+    const zeros = new Array(count + 1).fill(0);
+    const sum = (rows) => rows.reduce((all, row) => all.map((v, i) => v + row[i]), zeros);
+    const row = (place, t) => (place === 0 ? sum(spec.values.map((l) => l[t])) : spec.values[place - 1][t]);
+    const total = (values) => values.slice(0, count).reduce((a, b) => a + b, 0);
+    const picked = (values, kind) => (kind < count ? values[kind] : kind === count ? total(values) : values[count]);
+    const tint = (node, value, largest) => {
+      const share = Math.round(70 * Math.min(Math.abs(value) / (largest || 1), 1));
+      const colour = value > 0 ? "var(--positive)" : "var(--negative)";
+      node.style.background = `color-mix(in srgb, ${colour} ${share}%, transparent)`;
+    };
+    const cells = (name, values, cls) => {
+      const line = made("tr", undefined, cls);
+      const heading = made("th", name);
+      heading.scope = "row";
+      line.append(heading);
+      const shown = [...values.slice(0, count), total(values), values[count]];
+      line.append(...shown.map((v) => made("td", Page.signed(v), "number")));
+      return line;
+    };
+
+    const table = () => {
+      const body = block.querySelector(".parts tbody");
+      body.replaceChildren(
+        ...spec.layers.map((name, i) => cells(name, spec.values[i][token])),
+        cells("all blocks", row(0, token), "sum"),
+      );
+      const numbers = spec.layers.flatMap((_, i) => spec.values[i][token].slice(0, count));
+      const largest = Math.max(...numbers.map(Math.abs));
+      [...body.rows].slice(0, -1).forEach((line, i) => {
+        for (let k = 0; k < count; k += 1) tint(line.cells[k + 1], spec.values[i][token][k], largest);
+      });
+      const words = block.querySelector(".taken");
+      words.replaceChildren(
+        "After ", made("code", marked(spec.tokens[token])), `, position ${token}, towards `,
+        made("code", marked(spec.targets[token])),
+        `: the model’s logit is ${Page.number(spec.logits[token])}`,
+        spec.centred ? " above the mean of all logits." : ".",
+      );
+    };
+    const show = () => {
+      const kind = Number(degrees.querySelector("input:checked").value), place = Number(layer.value);
+      const rows = spans.map((_, t) => row(place, t));
+      const values = rows.map((values) => picked(values, kind));
+      const largest = Math.max(...values.map(Math.abs));
+      spans.forEach((span, t) => {
+        tint(span, values[t], largest);
+        const parts = spec.degrees.map((name, k) => `${name} ${Page.signed(rows[t][k])}`);
+        const sums = [`polynomial ${Page.signed(total(rows[t]))}`, `block itself ${Page.signed(rows[t][count])}`];
+        span.title = [`${spec.tokens[t]} → ${spec.targets[t]}`, ...parts, ...sums].join("\n");
+        span.setAttribute("aria-pressed", String(t === token));
+        span.tabIndex = t === token ? 0 : -1;
+      });
+      block.querySelector(".largest").textContent = `colours reach ±${Page.number(largest)}`;
+    };
+    const choose = (t) => { token = Math.max(0, Math.min(spans.length - 1, t)); show(); table(); };
+    spans.forEach((span, t) => {
+      span.addEventListener("click", () => choose(t));
+      span.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        choose(t + step);
+        spans[token].focus();
+      });
+    });
+    layer.addEventListener("change", show);
+    degrees.addEventListener("change", show);
+    choose(token);
+  }
+});

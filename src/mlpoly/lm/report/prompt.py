@@ -1,0 +1,88 @@
+"""A prompt taken apart: what every degree of every block adds to a logit, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlpoly.lm.attribution import Attribution
+from mlpoly.lm.report.viewers import menu, rounded, visible
+from mlpoly.report import Page
+from mlpoly.report.data import island
+from mlpoly.report.html import Html, element, paragraph
+from mlpoly.report.parts import choices, figure
+
+__all__ = ["prompt_section"]
+
+_DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
+
+
+def prompt_section(page: Page, found: Attribution) -> None:
+    """The prompt in colours, and the parts of the chosen token as a table."""
+    less = ", less the mean of all logits" if found.centred else ""
+    same = len(set(found.targets)) == 1
+    goal = "one token" if same else "the token that follows (at the end: of the model’s own guess)"
+    caption = (
+        "The direct path alone: block, residual stream, final norm with its divisor at that position, unembedding. "
+        "Degrees are those of the fit, orthogonal under its Gaussian, not monomials: the constant is the block’s mean "
+        "output. Degrees add up to the polynomial exactly; what the blocks do not add to the logit comes from the "
+        "embedding and attention. Choose a token with the pointer or the arrow keys."
+    )
+    page.section("prompt", "A prompt taken apart", "A prompt").add(
+        f"Every token is coloured by what the blocks at its position add to the logit of {goal}{less}: red raises it, "
+        "blue lowers it.",
+        figure(_viewer(found), caption),
+    )
+
+
+def _viewer(found: Attribution) -> Html:
+    names = [_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(found.degree + 1)]
+    blocks = menu("prompt-layer", "Block", ["all blocks", *found.layers])
+    kinds = choices("prompt-degree", "Part", [*names, "whole polynomial", "block itself"], len(names))
+    scale = (
+        element("span", "−"),
+        element("span", class_="ramp"),
+        element("span", "+"),
+        element("span", class_="largest"),
+    )
+    parts = _empty_table(("Block", *names, "polynomial", "block itself"))
+    return element(
+        "div",
+        element("div", blocks, kinds, class_="controls"),
+        element("div", *map(_token, found.tokens), class_="stream"),
+        paragraph(*scale, class_="scale"),
+        paragraph(class_="taken", aria_live="polite"),
+        element("div", parts, class_="parts", tabindex=0, role="region", aria_label="Parts by block and degree"),
+        island("prompt-data", _data(found, names)),
+        id="prompt-viewer",
+        data_attribution="prompt-data",
+    )
+
+
+def _token(token: str) -> Html:
+    """A token of the prompt; a line end also ends the line."""
+    breaks = element("br") if "\n" in token else Html()
+    return Html(element("span", visible(token), role="button") + breaks)
+
+
+def _empty_table(columns: Sequence[str]) -> Html:
+    """A table whose rows the page's script fills in."""
+    cells = (element("th", c, scope="col", class_="number" if i else None) for i, c in enumerate(columns))
+    return element("table", element("thead", element("tr", *cells)), element("tbody"))
+
+
+def _data(found: Attribution, degrees: list[str]) -> dict[str, Any]:
+    """What the page's script gets: a row of values for each block and token, every degree and then the block itself."""
+    values = [
+        [rounded([*found.parts[i, t], found.blocks[i, t]]) for t in range(len(found.ids))]
+        for i in range(len(found.layers))
+    ]
+    return {
+        "degrees": degrees,
+        "layers": found.layers,
+        "tokens": list(map(visible, found.tokens)),
+        "targets": list(map(visible, found.target_tokens)),
+        "values": values,
+        "logits": rounded(found.logits),
+        "centred": found.centred,
+    }
