@@ -409,6 +409,15 @@ def test_default_tolerance_is_close_to_the_optimum():
     assert 1 - 1e-9 <= report.misfit / converged().report.misfit <= 1.005
 
 
+def test_a_start_near_the_answer_ends_after_a_few_iterations():
+    net, inputs = hard_case()
+    near = mp.fit(net, inputs, 2, tolerance=1e-4)
+    report = mp.fit(net, inputs, 2, start=near).report
+    assert report.converged and report.iterations <= 6 and report.gain_left <= 1e-3
+    assert report.misfit <= near.report.misfit * (1 + 1e-9)
+    assert mp.fit(net, inputs, 2).report.iterations > 6  # from zero it does need them
+
+
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
 def test_the_tolerance_is_kept(tolerance):
     """Twice the tolerance: what is left is extrapolated, not known."""

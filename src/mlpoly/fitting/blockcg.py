@@ -13,6 +13,8 @@ from mlpoly.arrays import Array, constant, namespace, scalar, to_numpy
 __all__ = ["BlockSolution", "block_cg"]
 
 _WINDOW = 5  # iterations over which the speed of convergence is judged
+_FEW = 2  # the same for a start that is nearly there, on which two windows would be wasted
+_SLOWEST = 0.9  # share of the decrease of one window that the next one still brings, at most
 _NOISE = 20  # roundings that add up in one product
 
 
@@ -170,10 +172,13 @@ def _gain_left(decreases: list[float], misfit: float) -> float:
     From the decreases themselves: differences of misfits are lost in rounding long before the answer has settled.
     """
     if len(decreases) < 2 * _WINDOW:
-        return 1.0
+        # Too few to tell the speed. At the slowest that is believed, only a start close to the answer ends here.
+        rate = _SLOWEST ** (_FEW / _WINDOW)
+        newer = sum(decreases[-_FEW:])
+        return newer * rate / (1 - rate) / misfit if len(decreases) >= 2 * _FEW and newer > 0 else 1.0
     older, newer = sum(decreases[-2 * _WINDOW : -_WINDOW]), sum(decreases[-_WINDOW:])
     if newer <= 0:
         return 0.0
     # Early windows fall faster than later ones, so a rate below one half is not believed.
-    rate = min(max(newer / older, 0.5), 0.9) if older > 0 else 0.9
+    rate = min(max(newer / older, 0.5), _SLOWEST) if older > 0 else _SLOWEST
     return newer * rate / (1 - rate) / misfit
