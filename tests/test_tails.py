@@ -138,3 +138,19 @@ def test_the_module_has_the_lines_among_its_buffers(kind: str) -> None:
     fresh.load_state_dict(module.state_dict())
     assert_close(fresh(torch.tensor(x)), poly(x, bound=BOUND), 1e-13)
     assert_close(module.polynomial(torch.tensor(x), bound=BOUND), poly(x, bound=BOUND), 1e-13)
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
+    module = polynomial(kind).to_torch(bound=BOUND)
+    x = torch.tensor(points(), requires_grad=True)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    assert_close(compiled(x).detach(), module(x).detach(), 1e-13)
+    far = torch.tensor(1e3 * np.eye(3), requires_grad=True)
+    (gradient,) = torch.autograd.grad(module(far).sum(), far)
+    step = 1e-3
+    shifted = [module(far.detach() + step * s * torch.eye(3)[0]).sum(1) for s in (1.0, -1.0)]
+    # Linear, or quadratic for a gated unit, that far out: a difference quotient is exact but for rounding.
+    assert_close(gradient[:, 0], (shifted[0] - shifted[1]) / (2 * step), 1e-6)

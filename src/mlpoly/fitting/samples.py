@@ -1,4 +1,4 @@
-"""Each neuron's own best polynomial on samples: a ridge form, from one pass over the data (MATH 4b).
+"""Each neuron's own best polynomial on samples: a ridge form, from one pass over the data (MATH 4b, 4c).
 
 Real activations have heavier tails than the Gaussian of their mean and covariance, and a neuron's polynomial is only
 as good as the marginal that it is fitted under. The samples themselves give that marginal. Every neuron needs the

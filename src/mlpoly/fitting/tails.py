@@ -1,4 +1,4 @@
-"""Slopes for the neurons of a ridge polynomial beyond a bound, from the activation."""
+"""Slopes for the neurons of a ridge polynomial beyond a bound, from the activation (MATH 4c)."""
 
 from __future__ import annotations
 
