@@ -197,3 +197,16 @@ def test_the_command_of_the_report_has_what_differs():
 def test_unknown_options_are_refused(tmp_path):
     with pytest.raises(TypeError, match="no option 'degre'; there are batch_size"):
         study_lm("model", "text", tmp_path, degre=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "foo"}, "method must be one of"),
+        ({"bound": -1.0}, "bound must be a positive number"),
+        ({"method": "components", "sequential": True}, "does not tell components apart"),
+    ],
+)
+def test_wrong_options_are_told_before_the_work_begins(options, message):
+    with pytest.raises(ValueError, match=message):
+        LmConfig(**options)

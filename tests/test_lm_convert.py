@@ -23,7 +23,8 @@ from test_lm_graft import EXACT, bert, llama, logits, state, token_ids  # noqa: 
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm.collect import collect  # noqa: E402
 from mlpoly.lm.conversion import load_conversion  # noqa: E402
-from mlpoly.lm.convert import METHODS, convert  # noqa: E402
+from mlpoly.lm.convert import convert  # noqa: E402
+from mlpoly.lm.fits import METHODS  # noqa: E402
 from mlpoly.lm.graft import graft  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -254,3 +255,40 @@ def test_what_is_wrong_is_said() -> None:
         convert(model, None, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batches held no tokens"):
         convert(model, moments, 2, method="samples", batches=iter([]))
+
+
+@pytest.mark.parametrize("options", [{"method": "samples"}, {"sequential": True}, {"held_out": True}])
+def test_inputs_that_are_no_numbers_are_named(options: dict[str, Any]) -> None:
+    model, batches = llama("silu"), token_ids(3)
+    moments = collect(model, batches)
+    model.model.embed_tokens.weight.data[int(batches[1][0, 0])] = float("nan")
+    seen = [b for b in token_ids(3) if not (b == batches[1][0, 0]).any()]
+    bad = [*seen, batches[1]]
+    given = {"held_out": bad} if "held_out" in options else {"batches": bad, **options}
+    name = find_blocks(model)[0].name
+    with pytest.raises(ValueError, match=f"an input of '{name}' is NaN or infinite in batch {len(bad) - 1}"):
+        convert(model, moments, 2, closed_form=False, **given)
+
+
+def test_a_block_that_is_never_reached_is_named() -> None:
+    class Half(torch.nn.Module):
+        """Has two blocks and uses one, or both."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(20, 4)
+            self.one, self.two = (
+                torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4)) for _ in range(2)
+            )
+            self.both = True
+
+        def forward(self, ids: Any) -> Any:
+            x = self.one(self.embedding(ids))
+            return self.two(x) if self.both else x
+
+    model, batches = Half(), [b % 20 for b in token_ids(2)]
+    moments = collect(model, batches)
+    model.both = False
+    for options in ({"method": "samples", "batches": batches}, {"held_out": batches}):
+        with pytest.raises(ValueError, match="'two' was never reached"):
+            convert(model, moments, 2, closed_form=False, **options)

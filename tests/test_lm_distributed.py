@@ -83,6 +83,7 @@ import json, sys
 from pathlib import Path
 from setting import CASES, CONVERSIONS, batches, model
 from mlpoly.fitting.samples import SampleFit
+from mlpoly.lm.distributed import together
 from mlpoly.lm import collect, convert, exchange, finish, gather_tensors, initialise, share, world
 import torch
 
@@ -140,6 +141,16 @@ for name, options in CONVERSIONS.items():
     made = convert(net, moments, 3, batches=batches(7), held_out=batches(2), **options)
     made.save(out / f"conversion-{name}-{here.rank}")
 facts["fitted"] = len(fits)
+try:
+    with together():
+        if here.rank:
+            raise KeyError("only here")
+except Exception as error:
+    facts["together"] = f"{type(error).__name__}: {error}"
+try:
+    convert(net, moments, 2 + here.rank)
+except ValueError as error:
+    facts["disagree"] = str(error)
 facts["inputs"] = [type(p.inputs).__name__ for p in made.polynomials.values()]
 (out / f"facts-{here.rank}.json").write_text(json.dumps(facts))
 finish()
@@ -255,6 +266,14 @@ def test_blocks_are_shared_out_for_fitting(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
     assert first["fitted"] == second["fitted"] == 7  # batches, for one block of the two
     assert first["inputs"] == second["inputs"] == ["Gaussian"]
+
+
+def test_what_fails_on_one_process_fails_on_all(results: Path) -> None:
+    first, second = facts(results, 0), facts(results, 1)
+    assert second["together"] == "KeyError: 'only here'"
+    assert first["together"].startswith("RuntimeError: process 1 failed, and this one stops with it (KeyError")
+    for found in (first, second):
+        assert "different arguments for convert" in found["disagree"]
 
 
 def test_different_data_is_refused(results: Path) -> None:

@@ -15,17 +15,23 @@ from conftest import assert_close
 import mlpoly as mp
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 from test_lm_graft import llama, logits, token_ids  # noqa: E402 - after importorskip
 
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import NormOutliers, attribute, collect, convert, evaluate, graft, load_conversion  # noqa: E402
+from mlpoly.lm.components import as_components  # noqa: E402
+from mlpoly.lm.conversion import Conversion  # noqa: E402
 from mlpoly.lm.switch import Switch  # noqa: E402
 from mlpoly.measures.error import gaussian_error  # noqa: E402
 
 
 def even(x: Any, positions: Any, tokens: Any) -> Any:
     return tokens % 2
+
+
+def nobody(x: Any, positions: Any, tokens: Any) -> Any:
+    return (positions + tokens * 0 == 99).long()
 
 
 def model_of_lengths() -> Any:
@@ -140,6 +146,99 @@ def test_padding_and_a_cache_do_not_move_the_first_token() -> None:
     assert_close(rest, whole[:, 3:], 1e-4)
 
 
+def told(model: Any, found: Any, call: Any) -> list[list[list[int]]]:
+    """Positions that the first switch is told, pass by pass."""
+    first = next(iter(found.grafts.values()))
+    seen: list[list[list[int]]] = []
+    handle = first.register_forward_pre_hook(lambda m, args: seen.append(m.told.positions.tolist()))
+    with graft(model, found), torch.no_grad():
+        call()
+    handle.remove()
+    assert first.told is None
+    return seen
+
+
+def test_every_way_to_call_a_model_tells_the_positions() -> None:
+    model = llama("silu")
+    found, ids = converted(model, "first"), token_ids(1, b=2, t=4, seed=5)[0]
+    padded = torch.cat([torch.zeros_like(ids[:, :2]), ids], 1)
+    mask = torch.ones_like(padded)
+    mask[:, :2] = 0
+    plain, left = [[0, 1, 2, 3]] * 2, [[-1, -1, 0, 1, 2, 3]] * 2
+    embeddings = model.get_input_embeddings()(padded)
+    assert told(model, found, lambda: model(ids)) == [plain]
+    assert told(model, found, lambda: model.model(padded, mask)) == [left]
+    assert told(model, found, lambda: model(inputs_embeds=embeddings, attention_mask=mask)) == [left]
+    steps = [left, [[4]] * 2, [[5]] * 2]
+    options = {"attention_mask": mask, "max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    assert told(model, found, lambda: model.generate(padded, **options)) == steps
+    static = told(model, found, lambda: model.generate(padded, cache_implementation="static", **options))
+    # Here padding has the position of the first token, which it is computed with; nobody looks at what comes of it.
+    assert [row[-4:] for row in static[0]] == plain and static[1:] == steps[1:]
+    wrapper = torch.nn.ModuleDict({"inner": model})
+    inside = Conversion(
+        {f"inner.{name}": poly for name, poly in found.polynomials.items()},
+        {f"inner.{name}": quality for name, quality in found.quality.items()},
+        apart={f"inner.{name}": parts for name, parts in found.apart.items()},
+        components=found.components,
+    )
+    assert told(wrapper, inside, lambda: wrapper["inner"].generate(padded, **options)) == steps
+
+
+def test_a_model_that_flattens_its_batch() -> None:
+    """OPT computes its blocks on (b t, d)."""
+    config = transformers.OPTConfig(
+        vocab_size=32, hidden_size=16, ffn_dim=24, num_hidden_layers=2, num_attention_heads=2
+    )
+    torch.manual_seed(0)
+    model = transformers.OPTForCausalLM(config).eval()
+    for weight in model.parameters():
+        weight.data = weight.data * 5
+    found, ids = converted(model, "first"), token_ids(1, b=3, seed=5)[0] % 32
+    with graft(model, found), torch.no_grad():
+        whole = model(input_ids=ids).logits
+        alone = torch.cat([model(input_ids=row[None]).logits for row in ids])
+    assert_close(whole, alone, 1e-4)
+
+
+def test_encoder_and_decoder_have_tokens_of_their_own() -> None:
+    options = {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**options, decoder_start_token_id=0)).eval()
+    blocks = [block.name for block in find_blocks(model)]
+    switch = {name: Switch(name, torch.nn.Identity(), {}, as_components("first")) for name in blocks}
+    seen: dict[str, list[Any]] = {name: [] for name in blocks}
+    for name, module in switch.items():
+        module.register_forward_pre_hook(lambda m, args, name=name: seen[name].append(m.told.positions.tolist()))
+    ids = token_ids(1, b=1, t=4)[0] % 32
+    with graft(model, switch), torch.no_grad():
+        model.generate(ids, max_new_tokens=3, do_sample=False, eos_token_id=None)
+    encoder = next(name for name in blocks if "encoder" in name)
+    decoder = next(name for name in blocks if "decoder" in name)
+    assert seen[encoder] == [[[0, 1, 2, 3]]]
+    assert seen[decoder] == [[[0]], [[1]], [[2]]]
+
+
+def test_tokens_apart_count_by_their_own_polynomial_as_beyond() -> None:
+    model = llama("silu")
+    found = converted(model, "first", bound=2.0)
+    for block in find_blocks(model):
+        name, x = block.name, []
+        handle = block.module.register_forward_hook(partial(remember, x, []))
+        with torch.no_grad():
+            for ids in token_ids(2, seed=9):
+                model(input_ids=ids)
+        handle.remove()
+        rows = torch.cat(x)
+        first, rest = rows[:, :1].flatten(0, 1), rows[:, 1:].flatten(0, 1)
+        out = [
+            (p.standardise(r).abs() > 2).sum()
+            for p, r in ((found.apart[name][1], first), (found.polynomials[name], rest))
+        ]
+        total = (first.shape[0] + rest.shape[0]) * found.polynomials[name].directions.shape[0]
+        assert found.quality[name].beyond == pytest.approx(float(sum(out)) / total)
+
+
 def test_afterwards_the_model_is_as_it_was() -> None:
     model = llama("silu")
     ids = token_ids(1)[0]
@@ -201,9 +300,16 @@ def test_what_cannot_be_told_apart_says_so() -> None:
     by_function = collect(model, batches, components=even)
     with pytest.raises(ValueError, match="pass it as components="):
         convert(model, by_function, 2, method="components")
-    alone = collect(model, batches, components=lambda x, positions, tokens: (positions + tokens * 0 == 99).long())
-    found = convert(model, alone, 2, method="components", components=even)
+    with pytest.raises(ValueError, match="told apart by 'function even'"):
+        convert(model, by_function, 2, method="components", components=nobody)
+    with pytest.raises(ValueError, match="is for method='components'"):
+        convert(model, by_function, 2, components=even)
+    alone = collect(model, batches, components=nobody)
+    found = convert(model, alone, 2, method="components", components=nobody)
     assert found.apart == {}  # one component: one polynomial
+    lengths = [collect(model_of_lengths(), [b], components=NormOutliers(1.2)) for b in batches]
+    with pytest.raises(ValueError, match="different medians"):
+        convert(model_of_lengths(), lengths[0].merge(lengths[1]), 2, method="components")
     rare = collect(model, [batches[0][:1, :3]], components="first")
     with pytest.raises(ValueError, match="one token only"):
         convert(model, rare, 2, method="components")

@@ -93,6 +93,26 @@ def test_clenshaw_sums_the_series(degree, rng):
     assert_close(special.clenshaw(coefficients, t), np.einsum("kh,knh->nh", coefficients, hermite_table(t, degree)))
 
 
+def test_clenshaw_leaves_its_arguments_alone(rng):
+    coefficients, t = rng.standard_normal((4, 3)), rng.standard_normal((5, 3))
+    for a in (coefficients, t):
+        a.setflags(write=False)
+    expected = np.einsum("kh,knh->nh", coefficients, hermite_table(t, 3))
+    assert_close(special.clenshaw(coefficients, t), expected)
+    wide = special.clenshaw(coefficients.astype(np.float32), t)
+    assert wide.dtype == np.float64
+
+
+def test_gradients_flow_through_clenshaw(rng):
+    torch = pytest.importorskip("torch")
+    coefficients, t = (torch.tensor(rng.standard_normal(s), requires_grad=True) for s in ((5, 3), (4, 3)))
+    assert torch.autograd.gradcheck(special.clenshaw, (coefficients, t))
+    # Mapped over several series at once: none of them may be written into.
+    series = torch.stack([coefficients, 2 * coefficients])
+    mapped = torch.func.vmap(special.clenshaw, in_dims=(0, None))(series, t)
+    assert torch.allclose(mapped[1], 2 * special.clenshaw(coefficients, t))
+
+
 def test_tables_of_powers_and_hermite_polynomials_are_inverse():
     up, down = np.array(special.powers_in_hermite(10)), np.array(special.hermite_in_powers(10))
     # The entries have both signs and reach 945, so their products cancel: judge by the size of the terms.

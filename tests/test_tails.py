@@ -9,6 +9,7 @@ import pytest
 from conftest import Backend, assert_close, make
 
 import mlpoly as mp
+from mlpoly.fitting.samples import SampleFit
 from mlpoly.fitting.tails import with_tails
 from mlpoly.polynomials import Tails
 
@@ -64,7 +65,7 @@ def test_values_are_those_of_the_definition(kind: str, degree: int, backend: Bac
         readout=make(poly.readout, backend),
         bias=make(poly.bias, backend),
         gate=None if poly.gate is None else type(poly.gate)(*(make(a, backend) for a in vars(poly.gate).values())),
-        tails=Tails(*(None if a is None else make(a, backend) for a in vars(poly.tails).values())),
+        tails=Tails(*(a if a is None else make(a, backend) for a in (poly.tails.slopes, poly.tails.gate)), BOUND),
     )
     assert_close(moved(make(x, backend), bound=BOUND), by_hand(poly, x), 1e-4 if backend.dtype == "float32" else 1e-12)
 
@@ -154,3 +155,46 @@ def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> N
     shifted = [module(far.detach() + step * s * torch.eye(3)[0]).sum(1) for s in (1.0, -1.0)]
     # Linear, or quadratic for a gated unit, that far out: a difference quotient is exact but for rounding.
     assert_close(gradient[:, 0], (shifted[0] - shifted[1]) / (2 * step), 1e-6)
+
+
+def test_slopes_are_for_one_bound() -> None:
+    """A bilinear unit is its own quadratic, and lines along it are exact, if they begin where they were made for."""
+    net = mp.GLU(np.eye(2), None, np.array([[1.0, 0.5], [0.0, 2.0]]), np.ones(2), np.eye(2), None, "linear")
+    inputs = mp.Gaussian(np.array([0.5, -1.0]), np.array([[1.0, 0.3], [0.3, 2.0]]))
+    plain = mp.fit(net, inputs, 2)
+    x = 5 * np.random.default_rng(0).standard_normal((30, 2))
+    for bound in (0.5, 1.0, 4.0):
+        assert_close(with_tails(net, plain, bound)(x, bound=bound), net(x), 1e-13)
+    poly = with_tails(net, plain, 1.0)
+    with pytest.raises(ValueError, match="begin at 1 standard deviations"):
+        poly(x, bound=2.0)
+    with pytest.raises(ValueError, match="different bounds"):
+        poly + with_tails(net, plain, 2.0)
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="with_tails"):
+        poly.to_torch(bound=2.0)
+    assert poly.to_torch().bound is None
+
+
+def test_what_has_no_such_neurons_is_refused() -> None:
+    net, other = network("GLU"), network("MLP")
+    poly = mp.fit(net, mp.Gaussian.standard(3), 2)
+    for wrong, given in ((other, poly), (network("GLU", h=4), poly), (net, poly + poly)):
+        with pytest.raises(ValueError, match="fitted to"):
+            with_tails(wrong, given, 2.0)
+    with pytest.raises(TypeError, match="must be a RidgePolynomial"):
+        with_tails(net, mp.polynomials.to_dense(poly, np.zeros(3)), 2.0)
+    with pytest.raises(ValueError, match="bound must be a positive number"):
+        with_tails(net, poly, 0.0)
+    assert with_tails(net, poly, np.float32(2.0)).tails.bound == 2.0
+
+
+def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> None:
+    """With one input the other factor is explained by the preactivation, but no longer where that is held."""
+    rng = np.random.default_rng(3)
+    net = mp.GLU(np.array([[1.3]]), np.zeros(1), np.array([[0.8]]), np.array([0.2]), np.eye(1), None, "silu")
+    x = rng.standard_t(2, (4000, 1))
+    inputs = mp.Gaussian.from_samples(x)
+    closed, fitted = with_tails(net, mp.fit(net, inputs, 3), 2.0), SampleFit(net, inputs, 3, 2.0).update(x).polynomial()
+    miss = [float(np.mean((p(x, bound=2.0) - net(x)) ** 2)) for p in (closed, fitted)]
+    assert miss[1] < miss[0]

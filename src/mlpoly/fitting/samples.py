@@ -178,9 +178,12 @@ def _residual_spread(net: Any, inputs: Gaussian, closed: RidgePolynomial) -> Arr
     assert closed.gate is not None
     xp = namespace(weights=net.W_up)
     variance = preactivations(inputs, net.W_up).stds ** 2
-    left = variance - widen(closed.gate.slopes) ** 2
+    along = widen(closed.gate.slopes)
+    left = variance - along**2
     real = left > 1e-6 * variance  # below that it is rounding
-    return xp.where(real, xp.sqrt(xp.where(real, left, 1.0)), 0.0)
+    # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
+    least = xp.abs(along) if closed.tails is not None else along * 0
+    return xp.where(real, xp.sqrt(xp.where(real, left, 1.0)), least)
 
 
 def _inverse(spread: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, cast_like, namespace, widen
+from mlpoly.fitting.preactivations import first_weight
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import RidgePolynomial, Tails
 from mlpoly.polynomials.base import replace_fields
@@ -35,11 +36,25 @@ def with_tails(net: MLP | GLU, poly: RidgePolynomial, bound: float) -> RidgePoly
     >>> bool(abs(poly(far, bound=3.0) - net(far)).max() < 0.5), bool(abs(poly(far)).min() > 1e5)
     (True, True)
     """
-    slopes = chord_tails(net, poly, check_bound(bound))
-    tails = Tails(cast_like(slopes.slopes, poly.series), None)
-    if slopes.gate is not None and poly.degree > 1:
-        tails = replace_fields(tails, gate=cast_like(slopes.gate, poly.series))
+    _check(net, poly)
+    bound = check_bound(bound)
+    slopes = chord_tails(net, poly, bound)
+    gate = None if slopes.gate is None or poly.degree < 2 else cast_like(slopes.gate, poly.series)
+    tails = Tails(cast_like(slopes.slopes, poly.series), gate, bound)
     return replace_fields(poly, tails=tails if poly.degree > 0 else None)
+
+
+def _check(net: Any, poly: Any) -> None:
+    """Raise unless the polynomial has the network's neurons."""
+    if not isinstance(poly, RidgePolynomial):
+        raise TypeError(f"poly must be a RidgePolynomial, whose neurons can go on as lines; got {type(poly).__name__}.")
+    weight = first_weight(net)
+    other = poly.degree > 0 and (poly.gate is not None) != isinstance(net, GLU)
+    if tuple(weight.shape) != tuple(poly.directions.shape) or other:
+        raise ValueError(
+            f"poly has {poly.directions.shape[0]} neurons of {poly.dim_in} inputs, the {type(net).__name__} has "
+            f"{weight.shape[0]} of {weight.shape[1]}; give the network that the polynomial was fitted to."
+        )
 
 
 def chord_tails(net: Any, poly: RidgePolynomial, bound: float) -> Tails:
@@ -61,7 +76,7 @@ def chord_tails(net: Any, poly: RidgePolynomial, bound: float) -> Tails:
 
     slopes = xp.stack([slope(-1.0), slope(1.0)])
     if poly.gate is None:
-        return Tails(slopes)
+        return Tails(slopes, None, bound)
     up = 0.0 if net.b_up is None else widen(net.b_up)
     middle, along = widen(poly.gate.shifts) + up, bound * widen(poly.gate.slopes)
-    return Tails(slopes * xp.stack([middle - along, middle + along]), slopes)
+    return Tails(slopes * xp.stack([middle - along, middle + along]), slopes, bound)

@@ -46,8 +46,9 @@ class PolynomialModule(nn.Module):
     polynomial : RidgePolynomial, DensePolynomial or ChaosPolynomial
         Of any array library.
     bound : float, optional
-        For the ridge form: hold every preactivation within this many standard deviations of its mean, see
-        `RidgePolynomial.__call__`. The module is then a piecewise polynomial. The state dict does not hold it.
+        For the ridge form: hold every preactivation within this many standard deviations of its mean, or go on along
+        the polynomial's `tails`, see `RidgePolynomial.__call__`. The module is then a piecewise polynomial. The state
+        dict does not hold it.
 
     Attributes
     ----------
@@ -66,6 +67,8 @@ class PolynomialModule(nn.Module):
         self.bound = _checked_bound(bound, polynomial)
         for name in _FIELDS[type(polynomial)]:
             self.register_buffer(name, _copied(getattr(polynomial, name)))
+        tails = getattr(polynomial, "tails", None)
+        self._tails_bound = {} if tails is None else {"bound": tails.bound}
         self._parts = [part for part in _PARTS if getattr(polynomial, part, None) is not None]
         for part in self._parts:
             for name in _PARTS[part][1]:
@@ -95,7 +98,8 @@ class PolynomialModule(nn.Module):
         cast: dict[str, Any] = {name: b.to(dtype) for name, b in self.named_buffers()}
         for part in self._parts:
             kind, names = _PARTS[part]
-            cast[part] = kind(**{name: cast.pop(f"{part}_{name}", None) for name in names})
+            given = {name: cast.pop(f"{part}_{name}", None) for name in names}
+            cast[part] = kind(**given, **(self._tails_bound if part == "tails" else {}))
         return replace_fields(self._rest, **cast)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -127,7 +131,10 @@ def _checked_bound(bound: Any, polynomial: Polynomial) -> float | None:
             f"bound holds the preactivations of a RidgePolynomial, and a {type(polynomial).__name__} has none; leave "
             f"it out, or fit under one Gaussian or with method='neuronwise'."
         )
-    return check_bound(bound)
+    bound = check_bound(bound)
+    if polynomial.tails is not None:
+        polynomial.tails.check(bound)
+    return bound
 
 
 def _copied(array: Any) -> torch.Tensor | None:

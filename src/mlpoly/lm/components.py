@@ -163,21 +163,32 @@ def as_components(components: str | Components | Function) -> Components:
     )
 
 
-def components_of(about: dict[str, Any], function: Function | None = None) -> Components:
+def components_of(provenance: dict[str, Any], function: Function | None = None) -> Components:
     """The way in which moments were told apart, from what `Components.describe` left in their provenance.
 
     Raises
     ------
     ValueError
-        If it was a function of the user's, and is not given.
+        If it was a function of the user's, and is not given; or if it is not known.
     """
+    about = provenance.get("components", {})
     kind = str(about.get("kind", "none"))
+    found = as_components(function) if function is not None else None
+    if found is not None and found.kind != kind:
+        raise ValueError(
+            f"components is a {found.kind}, but the moments were told apart by {kind!r}; pass that, if any."
+        )
     if kind.startswith("function"):
-        if function is None:
+        if found is None:
             raise ValueError(f"the moments were told apart by a {kind}, which no file holds; pass it as components=.")
-        return as_components(function)
+        return found
     if kind.startswith("norm"):
-        found: Components = NormOutliers(float(kind.split()[1]))
+        if "medians" not in about:
+            raise ValueError(
+                "the moments were merged from passes whose lengths had different medians, so that their components are "
+                "not the same; collect in one pass, or use method='neuronwise'."
+            )
+        found = NormOutliers(float(kind.split()[1]))
         found.state = about["medians"]
         return found
     return as_components(kind)

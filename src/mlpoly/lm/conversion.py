@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -17,6 +17,7 @@ from mlpoly.lm.components import Components, Function, components_of
 from mlpoly.lm.switch import Switch
 from mlpoly.lm.tables import plain_table
 from mlpoly.polynomials import Polynomial, RidgePolynomial, load
+from mlpoly.polynomials.ridge import check_bound
 
 __all__ = ["Conversion", "Quality", "load_conversion"]
 
@@ -107,7 +108,8 @@ class Conversion:
         others = self.apart.get(name)
         if not others:
             return main
-        assert self.components is not None
+        if self.components is None:
+            raise ValueError(f"the conversion has several polynomials for {name!r}, but no components to choose by.")
         return Switch(name, main, {n: module_of(poly, self.bound) for n, poly in others.items()}, self.components)
 
     def table(self) -> list[dict[str, Any]]:
@@ -204,14 +206,21 @@ def load_conversion(
             quality[cfg["hookpoint"]] = Quality(**cfg["fvu"], seconds=cfg["seconds"])
             polynomials[cfg["hookpoint"]] = load(place / _POLYNOMIAL, library="torch", like=like)
             others = {kind: load(place / _APART.format(kind), library="torch", like=like) for kind in cfg["apart"]}
+            _check_sizes(place, cfg, [polynomials[cfg["hookpoint"]], *others.values()])
             apart |= {cfg["hookpoint"]: others} if others else {}
         first = ours[0][1]
         if any(cfg["provenance"] != first["provenance"] for _, cfg in ours):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
-        split = components_of(first["provenance"]["moments"]["components"], components) if apart else None
-        return Conversion(polynomials, quality, first["bound"], first["provenance"], apart, split)
-    except (KeyError, TypeError) as error:
+        split = components_of(first["provenance"]["moments"], components) if apart else None
+        bound = None if first["bound"] is None else check_bound(first["bound"])
+        return Conversion(polynomials, quality, bound, first["provenance"], apart, split)
+    except (KeyError, TypeError, FileNotFoundError) as error:
         raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
+
+
+def _check_sizes(place: Path, cfg: dict[str, Any], polynomials: Sequence[Polynomial]) -> None:
+    if any((poly.dim_in, poly.dim_out) != (cfg["d_in"], cfg["d_out"]) for poly in polynomials):
+        raise FileFormatError(f"a polynomial in {place} is not of the block's size; convert again.")
 
 
 def _check_version(place: Path, cfg: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from torch import nn
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.components import Function, components_of
 from mlpoly.lm.conversion import Conversion, Quality, module_of
-from mlpoly.lm.distributed import exchange, share, world
-from mlpoly.lm.fits import METHODS, Fitter, Parts, Task
+from mlpoly.lm.distributed import check_agreement, exchange, share, together, world
+from mlpoly.lm.fits import Fitter, Parts, Task, check_method
 from mlpoly.lm.graft import graft
 from mlpoly.lm.moments import Moments
 from mlpoly.lm.provenance import describe_model, versions
@@ -108,17 +108,19 @@ def convert(
     >>> convert(model, collect(model, [ids]), degree=3, held_out=[ids])
     Conversion(1 block, degree=3, gaussian)
     """
-    _check(method, sequential, batches)
+    _check(method, sequential, batches, components)
     bound = None if bound is None else check_bound(bound)
     blocks = _blocks(model, moments, layers)
-    split = components_of(moments.provenance["components"], components) if method == "components" else None
+    split = components_of(moments.provenance, components) if method == "components" else None
     fitter = Fitter(moments, degree, method, bound, sequential, shrinkage)
     # Blocks are shared out among processes, unless each needs those before it.
     own = blocks if sequential else share(blocks)
     work = _Work(model, fitter)
-    with progress("convert", len(own), show_progress) as bar:
-        found, seconds = work.fit(own, batches, bar)
-    errors, judged = judge(model, own, found, fitter, split, held_out, closed_form)
+    check_agreement("convert", fitter.describe() | {"blocks": [block.name for block in blocks]})
+    with together():
+        with progress("convert", len(own), show_progress) as bar:
+            found, seconds = work.fit(own, batches, bar)
+        errors, judged = judge(model, own, found, fitter, split, held_out, closed_form)
     quality = {name: Quality(*errors[name], seconds=seconds[name]) for name in found}
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | fitter.describe()
     about |= {"batches": work.read, "held_out": judged}
@@ -130,14 +132,13 @@ def convert(
     return Conversion(polynomials, quality, bound, about, apart, split)
 
 
-def _check(method: str, sequential: bool, batches: Any) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+def _check(method: str, sequential: bool, batches: Any, components: Any) -> None:
+    check_method(method, sequential)
     if batches is None and (sequential or method == "samples"):
         reason = "sequential=True" if sequential else "method='samples'"
         raise ValueError(f"{reason} needs data: pass batches=, such as those that the moments were collected from.")
-    if sequential and method in ("neuronwise", "components"):
-        raise ValueError("sequential=True does not tell components apart; use method='gaussian' or method='samples'.")
+    if components is not None and method != "components":
+        raise ValueError(f"components= is for method='components', not for method={method!r}; leave it out.")
 
 
 def _blocks(model: nn.Module, moments: Moments, layers: str | Sequence[str] | None) -> list[Block]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from mlpoly.lm.accumulate import Component, Norms
 
 __all__ = [
     "World",
+    "check_agreement",
     "exchange",
     "exchange_tensors",
     "finish",
@@ -23,6 +25,7 @@ __all__ = [
     "initialise",
     "reduce_components",
     "share",
+    "together",
     "world",
 ]
 
@@ -123,6 +126,29 @@ def _exchange_bytes(sent: bytes) -> list[bytes]:
     rows = [torch.empty_like(padded, device=_place()) for _ in lengths]
     dist.all_gather(rows, padded.to(_place()))
     return [row[:n].cpu().numpy().tobytes() for row, n in zip(rows, lengths, strict=True)]
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What fails here on one process fails on all, so that none waits for it, or goes on alone with other work."""
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    told = exchange(None if failure is None else f"{type(failure).__name__}: {failure}")
+    if failure is not None:
+        raise failure
+    failed = [(rank, text) for rank, text in enumerate(told) if text is not None]
+    if failed:
+        raise RuntimeError(f"process {failed[0][0]} failed, and this one stops with it ({failed[0][1]})")
+
+
+def check_agreement(what: str, arguments: Any) -> None:
+    """Raise unless all processes were given the same arguments, as JSON can hold them."""
+    told = exchange(arguments)
+    if any(other != told[0] for other in told):
+        raise ValueError(f"the processes were given different arguments for {what}; give all of them the same.")
 
 
 def gather_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:

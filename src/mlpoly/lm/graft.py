@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.integrations.torch import PolynomialModule
-from mlpoly.lm.switch import told_tokens
+from mlpoly.lm.places import told_places
+from mlpoly.lm.switch import Switch
 from mlpoly.lm.visit import first_tensor
 from mlpoly.polynomials import Polynomial
 
@@ -63,7 +64,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     wanted = as_modules(polys)
     blocks = _find(model, list(wanted))
     with ExitStack() as stack:
-        stack.enter_context(told_tokens(model, list(wanted.values())))
+        stack.enter_context(told_places(model, [m for m in wanted.values() if isinstance(m, Switch)]))
         for name, module in wanted.items():
             stack.enter_context(_in_place(model, blocks[name], _ready(module, blocks[name])))
         yield model

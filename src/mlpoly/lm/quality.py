@@ -108,8 +108,7 @@ class _Tally:
         self._tokens.append(((f - held) ** 2).sum(1) / (f**2).sum(1))
         n, mean = f.shape[0], f.mean(0)
         if self._bound is not None:
-            main: Any = self._main
-            self._beyond = self._beyond + n * (main.standardise(x).abs() > self._bound).double().mean()
+            self._beyond = self._beyond + self._outside(x, numbers)
         gap, total = mean - self._mean, self._count + n
         self._spread = self._spread + ((f - mean) ** 2).sum() + (gap**2).sum() * (self._count * n / total)
         self._mean = self._mean + gap * (n / total)
@@ -127,6 +126,17 @@ class _Tally:
         for number, poly in self._apart:
             values = choose_rows(values, x, numbers, number, lambda rows, p=poly: p(rows, **options))
         return values.double()
+
+    def _outside(self, x: Tensor, numbers: Tensor | None) -> Tensor:
+        """How many inputs, counted by the share of neurons that are beyond the bound of their polynomial."""
+
+        def share(poly: Any, rows: Tensor) -> Tensor:
+            return (poly.standardise(rows).abs() > self._bound).double().mean(1, keepdim=True)
+
+        found = share(self._main, x)
+        for number, poly in self._apart:
+            found = choose_rows(found, x, numbers, number, lambda rows, p=poly: share(p, rows))
+        return found.sum()
 
     def errors(self) -> Errors:
         """What came of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -26,7 +27,8 @@ _TAILS = ("slopes", "gate")
 def share_polynomials(found: Mapping[str, Parts], blocks: Sequence[Block], fitter: Fitter) -> dict[str, Parts]:
     """The polynomials of all blocks, in their order, from those that each process has fitted."""
     sent = {f"{name}/{n}/{key}": t for name, parts in found.items() for n, p in parts.items() for key, t in _send(p)}
-    sources = exchange({name: {n: asdict(_source(p)) for n, p in parts.items()} for name, parts in found.items()})
+    ours: Mapping[str, dict[int, Any]] = found  # every form has a source, though not by contract
+    sources = exchange({name: {n: asdict(p.source) for n, p in parts.items()} for name, parts in ours.items()})
     merged: dict[str, Parts] = dict(found)
     for named, arrays in zip(sources, exchange_tensors(sent), strict=True):
         for block in (b for b in blocks if b.name in named and b.name not in merged):
@@ -41,11 +43,6 @@ def share_quality(found: Mapping[str, Quality], blocks: Sequence[Block]) -> dict
     """How well the polynomials of all blocks do, from what each process knows of its own."""
     told = {name: q for part in exchange({n: asdict(q) for n, q in found.items()}) for name, q in part.items()}
     return {block.name: Quality(**told[block.name]) for block in blocks}
-
-
-def _source(poly: Any) -> Source:
-    found: Source = poly.source
-    return found
 
 
 def _send(poly: Any) -> list[tuple[str, Tensor]]:
@@ -71,7 +68,7 @@ def _receive(block: Block, number: int, source: Source, sent: dict[str, Tensor],
         readout=net.W2 if plain else net.W_down,
         bias=net.b2 if plain else net.b_down,
         gate=Gate(directions=net.W_up, **gate) if gate else None,
-        tails=Tails(**tails) if tails else None,
+        tails=None if not tails else Tails(**tails, bound=fitter.bound or math.inf),
         inputs=fitter.inputs(block.name, number, like),
         source=source,
     )

@@ -1,17 +1,17 @@
-"""A block as several polynomials, one for each kind of token, and how a running model tells which token is which."""
+"""A block as several polynomials, one for each kind of token."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mlpoly.lm.components import Components
+from mlpoly.lm.places import Places
 
-__all__ = ["Switch", "choose_rows", "told_tokens"]
+__all__ = ["Switch", "choose_rows"]
 
 
 class Switch(nn.Module):
@@ -27,6 +27,11 @@ class Switch(nn.Module):
         By the number of their kind.
     components : Components
         Tells the kinds apart; see `mlpoly.lm.collect`.
+
+    Attributes
+    ----------
+    told : Places or None
+        The batch that a model around it is running on, inside `mlpoly.lm.graft`.
     """
 
     def __init__(self, name: str, main: nn.Module, apart: Mapping[int, nn.Module], components: Components) -> None:
@@ -34,30 +39,36 @@ class Switch(nn.Module):
         self.name, self.components = name, components
         self.main = main
         self.apart = nn.ModuleDict({str(number): module for number, module in apart.items()})
-        self.told: tuple[Tensor, Tensor] | None = None  # positions and token ids (b, t) of the running batch
+        self.told: Places | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Values (..., o) at inputs (..., d)."""
-        rows = x.flatten(0, -2)
+        rows = x.reshape(-1, x.shape[-1])
         numbers = self.components.numbers(self.name, rows, *self._tokens(x))
         values: Tensor = self.main(rows)
         for number, module in self.apart.items():
             values = choose_rows(values, rows, numbers, int(number), module)
-        return values.unflatten(0, x.shape[:-1])
+        return values.reshape(*x.shape[:-1], -1)
 
     def _tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions and token ids (n,) of the inputs; without a model around, they are one sequence in each row."""
-        if self.told is not None and self.told[0].shape == x.shape[:-1]:
+        """Positions and token ids (n,) of the inputs; without a model around, the last axis but one is a sequence."""
+        if self.told is None:
+            length = x.shape[-2] if x.ndim > 1 else 1
+            positions, tokens = torch.arange(length, device=x.device).expand(x.shape[:-1]), None
+        else:
             positions, tokens = self.told
-            return positions.flatten().to(x.device), tokens.flatten().to(x.device)
-        if self.components.needs_tokens:
+            if positions.numel() != x.shape[:-1].numel():  # some models flatten the batch before a block
+                raise ValueError(
+                    f"{self.name!r} was given inputs of shape {tuple(x.shape)} while the model runs on a batch of "
+                    f"{tuple(positions.shape)} tokens, so that it is not known which is which; use another method."
+                )
+        if tokens is None and self.components.needs_tokens:
             raise ValueError(
                 f"the component function of {self.name!r} asks for token ids, which are known only while the model "
                 f"runs on input_ids inside mlpoly.lm.graft."
             )
-        length = x.shape[-2] if x.ndim > 1 else 1
-        positions = torch.arange(length, device=x.device).expand(x.shape[:-1]).flatten()
-        return positions, torch.full_like(positions, -1)
+        flat = positions.reshape(-1).to(x.device)
+        return flat, torch.full_like(flat, -1) if tokens is None else tokens.reshape(-1).to(x.device)
 
 
 def choose_rows(values: Tensor, rows: Tensor, numbers: Tensor | None, number: int, function: Any) -> Tensor:
@@ -68,41 +79,3 @@ def choose_rows(values: Tensor, rows: Tensor, numbers: Tensor | None, number: in
     if not chosen.shape[0]:
         return values
     return values.index_copy(0, chosen, function(rows[chosen]).to(values.dtype))
-
-
-@contextmanager
-def told_tokens(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """While this is open, every batch that the model runs on is told to the switches among the modules."""
-    switches = [module for module in modules if isinstance(module, Switch)]
-    if not switches:
-        yield
-        return
-
-    def tell(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        found = _positions(args, kwargs)
-        for switch in switches:
-            switch.told = found
-
-    # Some callers run the model with its head, some without.
-    body = getattr(model, getattr(model, "base_model_prefix", None) or "", None)
-    parts = {id(part): part for part in (model, body) if isinstance(part, nn.Module)}
-    handles = [part.register_forward_pre_hook(tell, with_kwargs=True) for part in parts.values()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        for switch in switches:
-            switch.told = None
-
-
-def _positions(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Positions in their sequences, padding not counted, and token ids (b, t), of what a model is called with."""
-    ids = kwargs.get("input_ids", args[0] if args else None)
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.ndim != 2:
-        return None
-    mask, past = kwargs.get("attention_mask"), kwargs.get("past_key_values")
-    if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] >= ids.shape[1]:
-        return (mask != 0).long().cumsum(1)[:, -ids.shape[1] :] - 1, ids
-    seen = 0 if past is None else int(past.get_seq_length())
-    return torch.arange(seen, seen + ids.shape[1], device=ids.device).expand(ids.shape), ids

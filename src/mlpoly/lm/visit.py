@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.batches import Batch, Reader
 from mlpoly.lm.forward import Runner, evaluating, explained_memory_errors
-from mlpoly.lm.watch import block_rows
+from mlpoly.lm.watch import block_rows, not_finite
 
 __all__ = ["chosen_blocks", "first_tensor", "visit"]
 
@@ -37,6 +38,11 @@ def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see
     -------
     Reader
         Knows how many tokens there were, and their hash.
+
+    Raises
+    ------
+    ValueError
+        If an input of a block is NaN or infinite, or if a block was never reached.
     """
     reader, run, eye = Reader(batches), Runner(model, blocks), _Eye(blocks, see)
     with evaluating(model), explained_memory_errors(), eye.open():
@@ -45,10 +51,11 @@ def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see
             eye.look(batch, run, stop=stop and eye.calls == len(blocks))
     if not reader.tokens:
         raise ValueError("batches held no tokens; were they an iterator that was used before?")
-    if not eye.calls:
+    missed = [block.name for block in blocks if block.name not in eye.reached]
+    if missed:
         raise ValueError(
-            f"{blocks[0].name!r} was never reached while the model ran on the batches; choose other layers, or pass "
-            f"the inputs that lead there."
+            f"{missed[0]!r} was never reached while the model ran on the batches; choose other layers, or pass the "
+            f"inputs that lead there."
         )
     return reader
 
@@ -64,7 +71,9 @@ class _Eye:
         self._blocks, self._see = blocks, see
         self._batch: Batch | None = None
         self._stop, self._seen = False, 0
+        self._finite: list[tuple[str, Tensor]] = []
         self.calls: int | None = None  # of blocks, in the first batch
+        self.reached: set[str] = set()
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -76,20 +85,33 @@ class _Eye:
                 handle.remove()
 
     def look(self, batch: Batch, run: Runner, stop: bool) -> None:
-        self._batch, self._stop, self._seen = batch, stop, 0
+        self._batch, self._stop, self._seen, self._finite = batch, stop, 0, []
         try:
             run(batch)
         except _Reached:
             pass
+        except ValueError:
+            self._check(batch)  # the first cause, if it is one
+            raise
         finally:
             self._batch = None
+        self._check(batch)
         self.calls = self._seen if self.calls is None else self.calls
+
+    def _check(self, batch: Batch) -> None:
+        """Raise if an input was not finite; not in the hooks, where the processor would wait for the GPU."""
+        for name, finite in self._finite:
+            if not bool(finite):
+                raise ValueError(not_finite(name, batch.number))
 
     def _hook(self, block: Block) -> Callable[..., None]:
         def show(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is None:
                 return
-            self._see(block, block_rows(block.name, first_tensor(args, kwargs), self._batch), self._batch)
+            rows = block_rows(block.name, first_tensor(args, kwargs), self._batch)
+            self._finite.append((block.name, torch.isfinite(rows).all()))
+            self._see(block, rows, self._batch)
+            self.reached.add(block.name)
             self._seen += 1
             if self._stop and self._seen == len(self._blocks):
                 raise _Reached

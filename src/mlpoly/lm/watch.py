@@ -15,7 +15,7 @@ from mlpoly.lm.accumulate import Component, RowSums
 from mlpoly.lm.batches import Batch
 from mlpoly.lm.components import Components
 
-__all__ = ["Watcher", "block_rows"]
+__all__ = ["Watcher", "block_rows", "not_finite"]
 
 
 class Watcher:
@@ -75,7 +75,7 @@ class Watcher:
         # Looked at here and not in the hooks, where it would make the processor wait for the GPU at every block.
         for name, finite in self._finite:
             if not bool(finite):
-                raise ValueError(_not_finite(name, batch.number))
+                raise ValueError(not_finite(name, batch.number))
 
     def result(self) -> dict[str, dict[int, Component]]:
         """Components by block and number, on the CPU; the sums can go on afterwards."""
@@ -127,7 +127,8 @@ def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
     )
 
 
-def _not_finite(name: str, number: int) -> str:
+def not_finite(name: str, number: int) -> str:
+    """What to say of a block's input in a batch that is no number."""
     return (
         f"an input of {name!r} is NaN or infinite in batch {number}. float16 overflows in many models: load the model "
         f"with dtype=torch.bfloat16 or torch.float32. If it is one already, look for damaged weights, or leave the "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "save_polynomial"]
 
-_LAYOUT = 1
+_LAYOUT, _PLAIN = 2, 1  # what is written with tails, which older versions do not know, and without
 
 # What a file of each kind holds: name of the tensor -> its shape in terms of the header; "?" marks an optional one.
 _GATE = {"gate.directions": "h d", "gate.shifts": "h", "gate.slopes": "h", "gate.series": "n h"}
@@ -48,11 +48,12 @@ def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
     header = {
         "format": "mlpoly",
         "kind": type(p).__name__,
-        "layout": _LAYOUT,
+        "layout": _PLAIN if getattr(p, "tails", None) is None else _LAYOUT,
         "version": __version__,
         "degree": p.degree,
         "dim_in": p.dim_in,
         "dim_out": p.dim_out,
+        **({} if getattr(p, "tails", None) is None else {"bound": p.tails.bound}),
         **asdict(source),
     }
     tensors = {name.rstrip("?"): _attribute(p, name.rstrip("?")) for name in _KINDS[type(p).__name__]}
@@ -102,7 +103,7 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
         made["gate"] = polynomials.Gate(**gate)
     tails = {name.removeprefix("tails."): made.pop(name) for name in _TAILS if name in made}
     if tails:
-        made["tails"] = polynomials.Tails(**tails)
+        made["tails"] = polynomials.Tails(**tails, bound=float(header["bound"]))
     source = Source(**{k: str(header.get(k, "")) for k in ("activation", "method", "inputs")})
     built: Polynomial = getattr(polynomials, header["kind"])(**made, source=source)
     return built
@@ -143,6 +144,7 @@ def _check_arrays(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarr
         sizes |= {"n": header.get("degree", -1), "m": header.get("degree", -1) + 1}
     fits = needed <= set(arrays) <= set(shapes) and gates in (0, len(_GATE))
     fits = fits and ("tails.gate" not in arrays or {"tails.slopes", "gate.series"} <= set(arrays))
+    fits = fits and ("tails.slopes" not in arrays or isinstance(header.get("bound"), (int, float)))
     for name, a in arrays.items() if fits else ():
         letters = shapes[name].split()
         fits &= a.ndim == len(letters) and all(

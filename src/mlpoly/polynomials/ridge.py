@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from os import PathLike
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, eye, namespace, promote, record, static
+from mlpoly.arrays import Array, add_product, as_integer, eye, namespace, promote, record, static
 from mlpoly.polynomials.base import Polynomial, check_points, replace_fields
 from mlpoly.polynomials.calculus import gradient, hessian
 from mlpoly.polynomials.files import save_polynomial
@@ -116,11 +117,13 @@ class RidgePolynomial(Polynomial):
             return self.read_out(self._hidden_within(x, t, check_bound(bound)))
         hidden = clenshaw(self.series, t)
         if self.gate is not None:
-            hidden = hidden + self.gate_residual(x, t) * clenshaw(self.gate.series, t)
+            hidden = add_product(hidden, self.gate_residual(x, t), clenshaw(self.gate.series, t))
         return self.read_out(hidden)
 
     def _hidden_within(self, x: Array, t: Array, bound: float) -> Array:
         """Neurons (..., h) with t held within the bound, and lines beyond it."""
+        if self.tails is not None:
+            self.tails.check(bound)
         held = namespace(t=t).clip(t, -bound, bound)
         hidden = clenshaw(self.series, held)
         if self.tails is not None:
@@ -129,7 +132,7 @@ class RidgePolynomial(Polynomial):
             factor = clenshaw(self.gate.series, held)
             if self.tails is not None:
                 factor = factor + self.tails.gate_value(t - held)
-            hidden = hidden + self.gate_residual(x, held) * factor
+            hidden = add_product(hidden, self.gate_residual(x, held), factor)
         return hidden
 
     # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
@@ -144,7 +147,8 @@ class RidgePolynomial(Polynomial):
     def standardise(self, x: Array) -> Array:
         """Standardised preactivations t (..., h)."""
         x, directions = promote(x, self.directions)
-        return (x @ directions.T - self.shifts) * self.inverse_scales
+        inverse = self.inverse_scales
+        return add_product(-self.shifts * inverse, x @ directions.T, inverse)
 
     def gate_residual(self, x: Array, t: Array) -> Array:
         """The part e (..., h) of the second factor that t does not explain."""
@@ -152,7 +156,7 @@ class RidgePolynomial(Polynomial):
         if gate is None:
             return t * 0
         x, directions = promote(x, gate.directions)
-        return x @ directions.T - gate.shifts - gate.slopes * t
+        return add_product(x @ directions.T - gate.shifts, gate.slopes, t, -1.0)
 
     def read_out(self, hidden: Array) -> Array:
         """Readout (..., o) of hidden values (..., h), bias included."""
@@ -271,7 +275,7 @@ class RidgePolynomial(Polynomial):
 
 def check_bound(bound: Any) -> float:
     """A positive number of standard deviations."""
-    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 < bound < math.inf:
+    if isinstance(bound, bool) or not isinstance(bound, Real) or not 0 < float(bound) < math.inf:
         raise ValueError(f"bound must be a positive number of standard deviations, such as 4.0, got {bound!r}.")
     return float(bound)
 
@@ -309,7 +313,14 @@ def _joined_tails(parts: tuple[RidgePolynomial, RidgePolynomial]) -> Tails:
     """Tails side by side; a polynomial without them is held at the bound, as by slopes of zero."""
     xp = namespace(left=parts[0].directions)
     zeros = [xp.stack([p.shifts * 0, p.shifts * 0]) for p in parts]
+    bounds = {p.tails.bound for p in parts if p.tails is not None}
+    if len(bounds) > 1:
+        raise ValueError(
+            f"the lines of the two polynomials begin at different bounds, {sorted(bounds)}; make them anew at one "
+            f"bound with mlpoly.fitting.tails.with_tails."
+        )
     tails = [p.tails if p.tails is not None else Tails(z) for p, z in zip(parts, zeros, strict=True)]
     gates = [z if t.gate is None else t.gate for t, z in zip(tails, zeros, strict=True)]
     gated = any(t.gate is not None for t in tails)
-    return Tails(xp.concat([t.slopes for t in tails], axis=1), xp.concat(gates, axis=1) if gated else None)
+    slopes = xp.concat([t.slopes for t in tails], axis=1)
+    return Tails(slopes, xp.concat(gates, axis=1) if gated else None, bounds.pop())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, namespace, record
+import math
+
+from mlpoly.arrays import Array, namespace, record, static
 
 __all__ = ["Tails"]
 
@@ -21,10 +23,13 @@ class Tails:
         Of P, below -b and above b.
     gate : array (2, h) or None
         Of Q, likewise, for gated units.
+    bound : float
+        b, in standard deviations of the preactivation: the slopes belong to it.
     """
 
     slopes: Array
     gate: Array | None = None
+    bound: float = static(default=math.inf)
 
     def value(self, excess: Array) -> Array:
         """What P gains by an excess t - clip(t, -b, b) (..., h)."""
@@ -36,7 +41,15 @@ class Tails:
 
     def scaled(self, factor: float) -> Tails:
         """Tails of the neurons times a factor."""
-        return Tails(self.slopes * factor, None if self.gate is None else self.gate * factor)
+        return Tails(self.slopes * factor, None if self.gate is None else self.gate * factor, self.bound)
+
+    def check(self, bound: float) -> None:
+        """Raise unless this is the bound that the slopes are for."""
+        if bound != self.bound:
+            raise ValueError(
+                f"bound is {bound:g}, but the lines of this polynomial begin at {self.bound:g} standard deviations; "
+                f"use that, or make others with mlpoly.fitting.tails.with_tails(net, poly, {bound:g})."
+            )
 
 
 def _line(slopes: Array, excess: Array) -> Array:

@@ -7,6 +7,8 @@ from typing import Any
 
 from mlpoly.arrays import as_integer
 from mlpoly.lm.components import as_components
+from mlpoly.lm.fits import check_method
+from mlpoly.polynomials.ridge import check_bound
 
 __all__ = ["LmConfig", "with_options"]
 
@@ -76,6 +78,9 @@ class LmConfig:
         for degree in self.degrees:
             as_integer("degrees", degree, 1)
         as_components(self.components)
+        if self.bound is not None:
+            check_bound(self.bound)
+        check_method(self.method, self.sequential)
 
 
 def with_options(config: LmConfig | None, options: dict[str, Any]) -> LmConfig:
