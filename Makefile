@@ -9,10 +9,10 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench bench-gpu clean
+.PHONY: help demo test test-slow lint bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits; open out/demo/report.html
 	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --seeds 2 --out out/demo
@@ -35,6 +35,14 @@ bench: $(STAMP) ## benchmarks on the CPU
 bench-gpu: $(STAMP) ## benchmarks on a GPU
 	$(BIN)/python -m benchmarks --gpu
 
+# Two runs side by side: make bench, MLPOLY_BENCH=out/bench-again make bench, make bench-page RUNS="out/bench out/bench-again"
+RUNS ?= out/bench
+bench-page: $(STAMP) ## docs/benchmarks.md from the results of the benchmarks
+	$(BIN)/python -m benchmarks.page --keep $(RUNS)
+
+bench-check: $(STAMP) ## compare the ratios of the last run with those that are kept
+	$(BIN)/python -m benchmarks.check
+
 clean: ## remove the environment, caches, builds and results
 	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -46,5 +54,5 @@ $(STAMP): pyproject.toml constraints.txt
 	       "name one that is: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@echo "Setting up $(VENV): about 2 GB of packages, a minute or two, once"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[all,dev]' -c constraints.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[all,dev,bench]' -c constraints.txt
 	@touch $@

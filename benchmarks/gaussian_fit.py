@@ -1,4 +1,4 @@
-"""How close is a fit under one Gaussian to the one matrix product it contains, and to what people do instead?"""
+"""How close is a fit under one Gaussian to the one matrix product it contains?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 import mlpoly as mp
-from benchmarks.common import paired_seconds, peak_gib, save, seconds
+from benchmarks.common import paired_seconds, peak_gib, save
 
 
 def small_network() -> dict[str, float]:
@@ -30,34 +30,6 @@ def small_network() -> dict[str, float]:
         "784-256-10 product W1 S, ms": 1e3 * times["product"],
         "784-256-10 quadratic / product (goal 3)": times["degree 2"] / times["product"],
         "784-256-10 degree 8 / degree 2 (goal 1.5)": times["degree 8"] / times["degree 2"],
-    }
-
-
-def against_regression() -> dict[str, float]:
-    """Closed form against scikit-learn on 10^5 samples at d = 32, degree 2."""
-    from sklearn.linear_model import LinearRegression
-    from sklearn.preprocessing import PolynomialFeatures
-
-    rng = np.random.default_rng(0)
-    d, h, o = 32, 128, 4
-    net = mp.MLP(rng.standard_normal((h, d)) / np.sqrt(d), rng.standard_normal(h), rng.standard_normal((o, h)), None)
-    inputs = mp.Gaussian.standard(d)
-
-    def regression() -> tuple[np.ndarray, np.ndarray]:
-        x = inputs.sample(100_000)
-        features = PolynomialFeatures(2)
-        model = LinearRegression(fit_intercept=False).fit(features.fit_transform(x), net(x))
-        squares = [i for i, p in enumerate(features.powers_) if p.max() == 2]
-        return model.coef_[:, squares], np.diagonal(mp.fit(net, inputs, 2).coefficients().quadratic, axis1=1, axis2=2)
-
-    closed = seconds(lambda: mp.fit(net, inputs, 2), repeats=31)
-    sampled, exact = regression()
-    slow = seconds(regression, repeats=1)
-    return {
-        "d = 32: regression on 10^5 samples / closed form (goal 100)": slow / closed,
-        "d = 32: regression's error in x_i^2 coefficients, relative": float(
-            np.linalg.norm(sampled - exact) / np.linalg.norm(exact)
-        ),
     }
 
 
@@ -100,7 +72,7 @@ def large_glu() -> dict[str, float]:
 
 def main() -> None:
     """Run all parts."""
-    results = {**small_network(), **against_regression(), **large_glu()}
+    results = {**small_network(), **large_glu()}
     save("gaussian_fit", {**results, "peak memory of the rest, GiB": peak_gib()})
 
 

@@ -1,23 +1,33 @@
 """On a CUDA device: the same results as on the CPU, and how near the machine's limit the work runs.
 
-Set MLPOLY_DATA to a folder with ``mnist`` for the mixture part.
+Set MLPOLY_DATA to a folder with ``mnist`` for the mixture part. With ``--tiny`` everything but that part runs in small
+sizes, on the CPU where there is no GPU.
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 import mlpoly as mp
-from benchmarks.common import save
-from benchmarks.mixture import growth, operator_alone, operator_share, product_rate, timed_fit, trained
-from mlpoly.studies.data import load_mnist
+from benchmarks.common import Skip, save, write
+from benchmarks.gpu_rates import PARTS, TINY, Machine, Sizes
+from mlpoly.plots import style
 
-DEVICE = "cuda"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def synchronise() -> None:
+    """Wait until the device has finished."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
 
 
 def clock(work: Callable[[], Any], repeats: int = 5) -> float:
@@ -25,10 +35,10 @@ def clock(work: Callable[[], Any], repeats: int = 5) -> float:
     work()
     times = []
     for _ in range(repeats):
-        torch.cuda.synchronize()
+        synchronise()
         began = time.perf_counter()
         work()
-        torch.cuda.synchronize()
+        synchronise()
         times.append(time.perf_counter() - began)
     return sorted(times)[repeats // 2]
 
@@ -78,35 +88,20 @@ def gradients_flow() -> dict[str, float]:
     return {"gradient through fit against finite difference": float((W.grad[2, 3] - slope).abs() / slope.abs())}
 
 
-def large_glu() -> dict[str, float]:
-    """One block of an 8-billion-parameter language model, degree 3, float32."""
+def large_features(sizes: Sizes) -> dict[str, float]:
+    """Eigenfeatures of one block of an 8-billion-parameter language model, in float32."""
     torch.manual_seed(0)
-    d, h = 4096, 14336
+    d, h = sizes.d, sizes.h
     W, V, D = (torch.randn(*s, device=DEVICE) / s[1] ** 0.5 for s in ((h, d), (h, d), (d, h)))
-    A = torch.randn(d, d, device=DEVICE) / d**0.5
-    S = A @ A.T
-    inputs = mp.Gaussian(torch.zeros(d, device=DEVICE), S)
-    net = mp.GLU(W, None, V, None, D, None, "silu")
-    torch.cuda.reset_peak_memory_stats()
-    fit = clock(lambda: mp.fit(net, inputs, 3))
-    peak = torch.cuda.max_memory_allocated() / 2**30
-    product = clock(lambda: W @ S)
-    poly = mp.fit(net, inputs, 3)
-    x = torch.randn(8192, d, device=DEVICE)
-    return {
-        "GLU 4096-14336 cubic, ms": 1e3 * fit,
-        "GLU 4096-14336 cubic / product W S": fit / product,
-        "GLU 4096-14336 peak memory, GiB": peak,
-        "GLU 4096-14336 evaluation / network": clock(lambda: poly(x)) / clock(lambda: net(x)),
-        "eigenfeatures of it (k = 5), ms": 1e3 * clock(lambda: mp.eigenfeatures(poly, output=0, k=5), repeats=3),
-    }
+    poly = mp.fit(mp.GLU(W, None, V, None, D, None, "silu"), mp.Gaussian.standard(d, like=W), 3)
+    return {"eigenfeatures (k = 5), ms": 1e3 * clock(lambda: mp.eigenfeatures(poly, output=0, k=5), repeats=3)}
 
 
-def large_measures() -> dict[str, float]:
+def large_measures(sizes: Sizes) -> dict[str, float]:
     """Exact FVU of blocks of that size under one Gaussian, beside a sample."""
     torch.manual_seed(0)
-    d, h, o = 4096, 14336, 4096
-    W, V, D = (torch.randn(*s, device=DEVICE) / s[1] ** 0.5 for s in ((h, d), (h, d), (o, h)))
+    d, h = sizes.d, sizes.h
+    W, V, D = (torch.randn(*s, device=DEVICE) / s[1] ** 0.5 for s in ((h, d), (h, d), (d, h)))
     inputs = mp.Gaussian.standard(d, like=W)
     x = torch.randn(20_000, d, device=DEVICE)
     results: dict[str, float] = {}
@@ -115,7 +110,7 @@ def large_measures() -> dict[str, float]:
         exact, sampled = mp.fvu(net, poly), mp.fvu(net, poly, samples=x)
         gap = (exact.total - sampled.total).abs() / sampled.standard_error
         results |= {
-            f"exact FVU of a {name} 4096-14336-4096, s (goal 5)": clock(lambda n=net, p=poly: mp.fvu(n, p), repeats=3),
+            f"exact FVU of a {name} {d}-{h}-{d}, s (goal 5)": clock(lambda n=net, p=poly: mp.fvu(n, p), repeats=2),
             f"{name}: distance from 20 000 samples, in standard errors": float(gap),
         }
     return results
@@ -123,6 +118,9 @@ def large_measures() -> dict[str, float]:
 
 def mixtures() -> dict[str, Any]:
     """The exact quadratic at MNIST size: seconds, share of the product rate, and quality beside the paper's route."""
+    from benchmarks.mixture import growth, operator_alone, product_rate, trained
+    from mlpoly.studies.data import load_mnist
+
     images = load_mnist()
     x, y = torch.tensor(images.train, device=DEVICE), torch.tensor(images.train_labels, device=DEVICE)
     mixture = mp.GaussianMixture.from_labels(x, images.train_labels)
@@ -130,16 +128,16 @@ def mixtures() -> dict[str, Any]:
     results: dict[str, Any] = {"float64 product rate, TFLOP/s": rate / 1e12}
     for kind in ("relu", "swiglu"):
         net = trained(kind, x, y)
-        timed_fit(net, mixture, DEVICE)
-        poly, took = timed_fit(net, mixture, DEVICE)
-        best, _ = timed_fit(net, mixture, DEVICE, tolerance=1e-6, max_iterations=2000)
+        timed_fit(net, mixture)
+        poly, took = timed_fit(net, mixture)
+        best, _ = timed_fit(net, mixture, tolerance=1e-6, max_iterations=2000)
         results |= {
-            f"{kind}: seconds for ten outputs (goal 0.5)": took,
-            f"{kind}: iterations at full size": poly.report.iterations,
-            f"{kind}: gradient (certificate)": poly.report.gradient,
-            f"{kind}: misfit / converged misfit": poly.report.misfit / best.report.misfit,
-            f"{kind}: converged after": best.report.iterations,
-            f"{kind}: directions kept, dropped": f"{poly.report.kept}, {poly.report.dropped}",
+            f"mixture, {kind}: seconds for ten outputs (goal 0.5)": took,
+            f"mixture, {kind}: iterations at full size": poly.report.iterations,
+            f"mixture, {kind}: gradient (certificate)": poly.report.gradient,
+            f"mixture, {kind}: misfit / converged misfit": poly.report.misfit / best.report.misfit,
+            f"mixture, {kind}: converged after": best.report.iterations,
+            f"mixture, {kind}: directions kept, dropped": f"{poly.report.kept}, {poly.report.dropped}",
         }
         results |= iteration_share(net, mixture, rate, kind)
         results |= quality(net, mixture, poly, best, kind)
@@ -147,24 +145,33 @@ def mixtures() -> dict[str, Any]:
     return results | growth(DEVICE, {"d": [512, 1024, 1536], "components": [4, 8, 16], "outputs": [4, 8, 16]})
 
 
+def timed_fit(net: Any, mixture: mp.GaussianMixture, **options: Any) -> tuple[Any, float]:
+    """A degree-2 fit and the seconds it took."""
+    from benchmarks import mixture as on_cpu
+
+    return on_cpu.timed_fit(net, mixture, DEVICE, **options)
+
+
 def iteration_share(net: Any, mixture: mp.GaussianMixture, rate: float, kind: str) -> dict[str, float]:
     """Share of the product rate that iterations at full size achieve; the difference of two runs leaves these alone."""
+    from benchmarks.mixture import operator_share
+
     start = mp.fit(net, mixture, 1)
     options = {"start": start, "tolerance": 0.0}
-    short = min(timed_fit(net, mixture, DEVICE, max_iterations=5, **options)[1] for _ in range(3))
-    runs = [timed_fit(net, mixture, DEVICE, max_iterations=45, **options) for _ in range(3)]
+    short = min(timed_fit(net, mixture, max_iterations=5, **options)[1] for _ in range(3))
+    runs = [timed_fit(net, mixture, max_iterations=45, **options) for _ in range(3)]
     poly, long = min(runs, key=lambda run: run[1])
     share = operator_share(poly, long - short, 10, rate) * 40 / 45
     return {
-        f"{kind}: ms per iteration": 1e3 * (long - short) / 40,
-        f"{kind}: share of that rate, whole iteration": share,
+        f"mixture, {kind}: ms per iteration": 1e3 * (long - short) / 40,
+        f"mixture, {kind}: share of the float64 product rate, whole iteration (goal 0.6)": share,
     }
 
 
 def quality(net: Any, mixture: mp.GaussianMixture, poly: Any, best: Any, kind: str) -> dict[str, float]:
     """FVU under the mixture of the exact fit and of the paper's route, on one large sample."""
     samples = torch.cat([mixture.sample(50_000, seed=s) for s in range(1, 5)])
-    paper = mp.fit(net, mp.Gaussian.standard(784), 2)
+    paper = mp.fit(net, mp.Gaussian.standard(net.dim_in), 2)
     whole = mp.fit(net, mp.Gaussian(mixture.mean, mixture.covariance), 2)
     candidates = {
         "exact quadratic": poly,
@@ -177,7 +184,9 @@ def quality(net: Any, mixture: mp.GaussianMixture, poly: Any, best: Any, kind: s
     dense = mp.DensePolynomial(mixture.mean * 0, *paper_coefficients(paper))
     for steps in (200, 2000):
         candidates[f"paper: N(0, I) + {steps} steps of SGD"] = mp.finetune(dense, net, mixture, steps=steps)
-    return {f"{kind}: FVU, {name}": float(mp.fvu(net, p, samples=samples).total) for name, p in candidates.items()}
+    return {
+        f"mixture, {kind}: FVU, {name}": float(mp.fvu(net, p, samples=samples).total) for name, p in candidates.items()
+    }
 
 
 def paper_coefficients(poly: Any) -> tuple[Any, Any, Any]:
@@ -186,15 +195,67 @@ def paper_coefficients(poly: Any) -> tuple[Any, Any, Any]:
     return c.constant, c.linear, c.quadratic
 
 
-def main() -> None:
-    """Run everything once."""
+def parts(tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Everything that is measured, by name."""
+    sizes = TINY if tiny else Sizes()
+    machine = Machine(DEVICE, sizes)
+    work: dict[str, Callable[[], dict[str, Any]]] = {"limits": machine.limits}
+    work |= {part.__name__: partial(part, machine) for part in PARTS}
+    work |= {"same_as_cpu": same_as_cpu, "gradients_flow": gradients_flow}
+    work |= {part.__name__: partial(part, sizes) for part in (large_features, large_measures)}
+    return work if tiny else {**work, "mixtures": mixtures}
+
+
+def main(tiny: bool = False) -> None:
+    """Run everything once; a part that fails costs only its own results."""
+    if DEVICE == "cpu" and not tiny:
+        raise Skip("it needs a CUDA device (--tiny tries its code without one)")
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
     results: dict[str, Any] = {}
-    for part in (same_as_cpu, gradients_flow, large_glu, large_measures, mixtures):
-        print(part.__name__, flush=True)
-        results |= part()
-    results["device"] = torch.cuda.get_device_name()
-    results["torch"] = torch.__version__
+    failed = []
+    for name, part in parts(tiny).items():
+        began = time.perf_counter()
+        try:
+            results |= part()
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+        if DEVICE == "cuda":
+            torch.cuda.empty_cache()
+        print(f"  {name}: {time.perf_counter() - began:.1f} s", flush=True)
+        write("gpu", results)  # what was measured stays, even if a limit of time ends the run
     save("gpu", results)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def plot(results: dict[str, Any]) -> dict[str, Figure]:
+    """Shares of the limits, and evaluation beside the network."""
+    shares = {k: v for k, v in results.items() if "share of the" in k and isinstance(v, float)}
+    ratios = {k: v for k, v in results.items() if "degree 3 / network" in k}
+    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.3 * (len(shares) + len(ratios))), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=[len(shares) + 1, len(ratios) + 1])
+    draw_bars(upper, shares, (1.0, 0.6))
+    style.tidy(upper, "share of the measured limit (dashed: goal)")
+    draw_bars(lower, ratios, (1.0, 2.0))
+    style.tidy(lower, "time / network (dashed: goal for float32)")
+    return {"gpu": figure}
+
+
+def draw_bars(ax: Any, values: dict[str, float], lines: tuple[float, float]) -> None:
+    """Horizontal bars, the first on top, behind a limit and a dashed goal."""
+    names = [key.split(" (goal")[0].replace(": share of the ", ", of the ") for key in values]
+    ax.barh(range(len(values)), list(values.values()), 0.65, color=style.QUADRATIC)
+    ax.set_yticks(range(len(values)), names)
+    ax.invert_yaxis()
+    for place, value in enumerate(values.values()):
+        style.note(ax, f"{value:.2f}", (value, place), (3, 0), va="center")
+    for line, dashes in zip(lines, ("-", style.DASHED), strict=True):
+        ax.axvline(line, color=style.INK, linewidth=0.8, linestyle=dashes, zorder=0)
+    ax.set_xlim(0, 1.12 * max(*values.values(), *lines))
 
 
 if __name__ == "__main__":

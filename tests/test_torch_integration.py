@@ -333,6 +333,23 @@ def test_sixteen_bit_inputs_are_computed_in_float32(gated, dtype):
     torch.testing.assert_close(out, module(x.float()).to(dtype), rtol=0, atol=0)
 
 
+@both
+@pytest.mark.parametrize("bound", [None, 2.0])
+def test_fast_products_err_as_the_network_does(gated, bound):
+    poly = polynomial(gated, d=64, h=256, o=32)
+    x = tensor(50, 64).bfloat16()
+    exact, sizes = poly.to_torch(bound)(x.double()), poly.to_torch(bound)(x.double()).norm()
+    fast, safe = poly.to_torch(bound, fast=True), poly.to_torch(bound)
+    error, careful = ((m.float()(x).double() - exact).norm() / sizes for m in (fast, safe))
+    # Rounding to 8 bits of preactivations, hidden units and outputs, each of about 2^-9; only the last one if careful.
+    assert 2**-9 / 4 < careful < 2**-9
+    assert careful < error < 2**-6
+    assert fast(x).dtype == torch.bfloat16
+    torch.testing.assert_close(fast(x.float()), safe(x.float()), rtol=0, atol=0)  # nothing to gain in 32 bits
+    compiled = torch.compile(fast, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
+
+
 def test_sixteen_bit_module_computes_in_float32():
     module = polynomial().to_torch().to(torch.bfloat16)
     x = tensor(50, 4, dtype=torch.bfloat16)

@@ -64,12 +64,12 @@ def namespace(**arrays: Array) -> Any:
         If the arguments come from different array libraries or live on different devices.
     """
     given = {name: a for name, a in arrays.items() if a is not None}
-    libraries = {name: _namespace_of(a) for name, a in given.items()}
-    if len(set(libraries.values())) > 1:
+    libraries = [_namespace_of(a) for a in given.values()]
+    xp = libraries[0]
+    if any(other is not xp for other in libraries):  # a set of them would stop torch.compile
         found = ", ".join(f"{name} is {_library(a)}" for name, a in given.items())
         raise TypeError(f"arguments come from different array libraries ({found}); convert them to one of these.")
     _check_devices(given)
-    xp = next(iter(libraries.values()))
     if compat.is_jax_namespace(xp):
         register_pytrees()
     return xp

@@ -69,19 +69,22 @@ class Polynomial(ABC):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
 
-    def to_torch(self, bound: float | None = None) -> Any:
+    def to_torch(self, bound: float | None = None, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module, to put in the place of the block that it was fitted to.
 
         Parameters
         ----------
         bound : float, optional
             For the ridge form: hold every preactivation within this many standard deviations of its mean under the
-            inputs of the fit. The module is then a piecewise polynomial, and grows no faster than linearly where
-            the data leave the region that the polynomial was fitted on.
+            inputs of the fit, or go on along the polynomial's `tails`. The module is then a piecewise polynomial, and
+            grows no faster than linearly where the data leave the region that the polynomial was fitted on.
+        fast : bool
+            For the ridge form and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does, instead
+            of in float32.
         """
         from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
 
-        return PolynomialModule(self, bound)
+        return PolynomialModule(self, bound, fast)
 
 
 def check_points(x: Any, like: Array, dim: int) -> Array:

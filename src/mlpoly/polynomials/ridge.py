@@ -112,15 +112,20 @@ class RidgePolynomial(Polynomial):
         unit is linear in it.
         """
         x = check_points(x, self.directions, self.dim_in)
-        t = self.standardise(x)
+        factor = None if self.gate is None else _product(x, self.gate.directions)
+        return self.read_out(self.neurons(_product(x, self.directions), factor, bound))
+
+    def neurons(self, forms: Array, factors: Array | None, bound: float | None = None) -> Array:
+        """Values of the neurons (..., h) from the linear forms w_i.x and, for a gate, v_i.x (..., h)."""
+        t = self._standard(forms)
         if bound is not None:
-            return self.read_out(self._hidden_within(x, t, check_bound(bound)))
+            return self._neurons_within(t, factors, check_bound(bound))
         hidden = clenshaw(self.series, t)
         if self.gate is not None:
-            hidden = add_product(hidden, self.gate_residual(x, t), clenshaw(self.gate.series, t))
-        return self.read_out(hidden)
+            hidden = add_product(hidden, self._residual(factors, t), clenshaw(self.gate.series, t))
+        return hidden
 
-    def _hidden_within(self, x: Array, t: Array, bound: float) -> Array:
+    def _neurons_within(self, t: Array, factors: Array | None, bound: float) -> Array:
         """Neurons (..., h) with t held within the bound, and lines beyond it."""
         if self.tails is not None:
             self.tails.check(bound)
@@ -132,8 +137,17 @@ class RidgePolynomial(Polynomial):
             factor = clenshaw(self.gate.series, held)
             if self.tails is not None:
                 factor = factor + self.tails.gate_value(t - held)
-            hidden = add_product(hidden, self.gate_residual(x, held), factor)
+            hidden = add_product(hidden, self._residual(factors, held), factor)
         return hidden
+
+    def _standard(self, forms: Array) -> Array:
+        inverse = self.inverse_scales
+        return add_product(-self.shifts * inverse, forms, inverse)
+
+    def _residual(self, factors: Array, t: Array) -> Array:
+        gate = self.gate
+        assert gate is not None
+        return add_product(factors - gate.shifts, gate.slopes, t, -1.0)
 
     # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
 
@@ -146,17 +160,11 @@ class RidgePolynomial(Polynomial):
 
     def standardise(self, x: Array) -> Array:
         """Standardised preactivations t (..., h)."""
-        x, directions = promote(x, self.directions)
-        inverse = self.inverse_scales
-        return add_product(-self.shifts * inverse, x @ directions.T, inverse)
+        return self._standard(_product(x, self.directions))
 
     def gate_residual(self, x: Array, t: Array) -> Array:
         """The part e (..., h) of the second factor that t does not explain."""
-        gate = self.gate
-        if gate is None:
-            return t * 0
-        x, directions = promote(x, gate.directions)
-        return add_product(x @ directions.T - gate.shifts, gate.slopes, t, -1.0)
+        return t * 0 if self.gate is None else self._residual(_product(x, self.gate.directions), t)
 
     def read_out(self, hidden: Array) -> Array:
         """Readout (..., o) of hidden values (..., h), bias included."""
@@ -271,6 +279,11 @@ class RidgePolynomial(Polynomial):
             gate=_joined_gate(parts, degree) if gated else None,
             tails=_joined_tails(parts) if any(p.tails is not None for p in parts) else None,
         )
+
+
+def _product(x: Array, directions: Array) -> Array:
+    x, directions = promote(x, directions)
+    return x @ directions.T
 
 
 def check_bound(bound: Any) -> float:

