@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import mlpoly as mp
-from benchmarks import activations, common, measures, mixture, sampling
+from benchmarks import activations, common, measures, mixture, peers, sampling
 
-SMALL = sampling.Problem(3)
+SMALL = peers.Problem(3)
 
 
 def test_closed_form_has_no_excess_and_a_perturbation_has_what_fvu_says():
@@ -29,7 +29,7 @@ def test_symmetric_tensors_of_a_cubic():
     rng = np.random.default_rng(0)
     powers = np.array([p for p in np.ndindex(4, 4) if sum(p) <= 3])
     coefficients = rng.standard_normal((2, len(powers)))
-    tensors = sampling.symmetric_tensors(powers, coefficients, 3)
+    tensors = peers.symmetric_tensors(powers, coefficients, 3)
     x = rng.standard_normal(2)
     values = tensors[0]
     for k in (1, 2, 3):
@@ -44,25 +44,25 @@ def test_symmetric_tensors_of_a_cubic():
 def test_hermite_basis_of_a_cubic_gives_its_variance():
     """Variance of x^3 under N(0, 1) is 15: 9 at degree 1 and 6 at degree 3."""
     cubic = [np.zeros((1, *[1] * k)) for k in range(3)] + [np.ones((1, 1, 1, 1))]
-    assert sampling.squares(sampling.in_hermite_basis(cubic)) == [0, 9, 0, 6]
+    assert peers.squares(peers.in_hermite_basis(cubic)) == [0, 9, 0, 6]
 
 
 def test_regressions_agree_with_each_other_and_come_near_the_optimum():
     pytest.importorskip("chaospy")
-    ways = [sampling.regression, sampling.chaospy_regression, sampling.PEERS["scikit-learn, normal equations"]]
+    ways = [peers.regression, peers.chaospy_regression, peers.PEERS["scikit-learn, normal equations"]]
     few, *others = [way(SMALL, 200, 0)() for way in ways]
     for other in others:
         for a, b in zip(few, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-9)
-    many = sampling.regression(SMALL, 20_000, 0)()
+    many = peers.regression(SMALL, 20_000, 0)()
     assert SMALL.errors(many)[0] < SMALL.errors(few)[0] / 20 < 0.01
 
 
 def test_quadrature_of_chaospy_and_descent_come_near_the_optimum():
     pytest.importorskip("chaospy")
-    assert SMALL.errors(sampling.chaospy_quadrature(SMALL, 12**3, 0)())[0] < 1e-5
+    assert SMALL.errors(peers.chaospy_quadrature(SMALL, 12**3, 0)())[0] < 1e-5
     pytest.importorskip("schedulefree")
-    assert SMALL.errors(sampling.descent(SMALL, 40 * sampling.BATCH, 0)())[0] < 1e-2
+    assert SMALL.errors(peers.descent(SMALL, 40 * peers.BATCH, 0)())[0] < 1e-2
 
 
 def law(*sizes: int) -> list[sampling.Run]:

@@ -121,11 +121,7 @@ class PolynomialModule(nn.Module):
 
     def _fast_values(self, p: RidgePolynomial, x: torch.Tensor) -> torch.Tensor:
         """Values with the three large products in the dtype of x, and everything else in that of the polynomial."""
-        forms = functional.linear(x, p.directions.to(x.dtype)).to(p.directions.dtype)
-        factors = None
-        if p.gate is not None:
-            factors = functional.linear(x, p.gate.directions.to(x.dtype)).to(p.directions.dtype)
-        hidden = p.neurons(forms, factors, self.bound)
+        hidden = p.neurons(lambda w: functional.linear(x, w.to(x.dtype)).to(w.dtype), self.bound)
         if p.readout is None:
             return hidden if p.bias is None else hidden + p.bias
         values = functional.linear(hidden.to(x.dtype), p.readout.to(x.dtype))

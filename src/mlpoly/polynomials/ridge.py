@@ -112,20 +112,20 @@ class RidgePolynomial(Polynomial):
         unit is linear in it.
         """
         x = check_points(x, self.directions, self.dim_in)
-        factor = None if self.gate is None else _product(x, self.gate.directions)
-        return self.read_out(self.neurons(_product(x, self.directions), factor, bound))
+        return self.read_out(self.neurons(lambda directions: _product(x, directions), bound))
 
-    def neurons(self, forms: Array, factors: Array | None, bound: float | None = None) -> Array:
-        """Values of the neurons (..., h) from the linear forms w_i.x and, for a gate, v_i.x (..., h)."""
-        t = self._standard(forms)
+    def neurons(self, forms: Callable[[Array], Array], bound: float | None = None) -> Array:
+        """Values of the neurons (..., h), given a function that makes linear forms of x (..., h) from directions."""
+        t = self._standard(forms(self.directions))
         if bound is not None:
-            return self._neurons_within(t, factors, check_bound(bound))
+            return self._neurons_within(t, forms, check_bound(bound))
         hidden = clenshaw(self.series, t)
         if self.gate is not None:
-            hidden = add_product(hidden, self._residual(factors, t), clenshaw(self.gate.series, t))
+            residual = self._residual(forms(self.gate.directions), t)
+            hidden = add_product(hidden, residual, clenshaw(self.gate.series, t))
         return hidden
 
-    def _neurons_within(self, t: Array, factors: Array | None, bound: float) -> Array:
+    def _neurons_within(self, t: Array, forms: Callable[[Array], Array], bound: float) -> Array:
         """Neurons (..., h) with t held within the bound, and lines beyond it."""
         if self.tails is not None:
             self.tails.check(bound)
@@ -137,7 +137,7 @@ class RidgePolynomial(Polynomial):
             factor = clenshaw(self.gate.series, held)
             if self.tails is not None:
                 factor = factor + self.tails.gate_value(t - held)
-            hidden = add_product(hidden, self._residual(factors, held), factor)
+            hidden = add_product(hidden, self._residual(forms(self.gate.directions), held), factor)
         return hidden
 
     def _standard(self, forms: Array) -> Array:
