@@ -23,6 +23,9 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small sizes where a benchmark has them, to try its code")
     chosen = parser.parse_args()
     names = chosen.names or (GPU if chosen.gpu else CPU)
+    unknown = [name for name in names if name not in (*CPU, *GPU)]
+    if unknown:
+        parser.error(f"unknown benchmark {unknown[0]!r}; there are {', '.join((*CPU, *GPU))}")
     if len(names) == 1:
         run_here(names[0], chosen.tiny)
         return

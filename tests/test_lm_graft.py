@@ -252,3 +252,15 @@ def test_a_model_without_logits_is_refused() -> None:
     model, batches = llama("silu"), token_ids()
     with pytest.raises(TypeError, match="no logits"):
         evaluate(model.model, {}, batches, baselines=())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_in_sixteen_bits_have_all_baselines(dtype: torch.dtype) -> None:
+    """The linear map is computed in float32, and its values are the model's."""
+    model = llama("silu")
+    expected = evaluate(model, polynomials(model, 3), token_ids(3))
+    narrow = model.to(dtype)
+    found = evaluate(narrow, {name: p.to_torch() for name, p in polynomials(narrow, 3).items()}, token_ids(3))
+    assert [row.by for row in found.rows] == ["", "polynomial", "removed", "mean", "linear"]
+    for row, other in zip(found.rows, expected.rows, strict=True):
+        assert row.cross_entropy == pytest.approx(other.cross_entropy, rel=0.02)  # 8 bits, all the way through

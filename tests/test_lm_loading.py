@@ -333,3 +333,9 @@ def test_what_is_no_vocabulary(content: str, tmp_path: Path) -> None:
         vocabulary(tmp_path)
     with pytest.raises(FileNotFoundError, match="no vocabulary"):
         vocabulary(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./nowhere", "~/nowhere", "a/b/c"])
+def test_a_path_that_is_not_there_is_no_hub_name(name):
+    with pytest.raises(FileNotFoundError, match=r"no folder .* with a model"):
+        load_model(name)

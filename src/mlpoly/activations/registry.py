@@ -54,10 +54,10 @@ def _hardtanh(name: str, low: float, high: float) -> Activation:
     )
 
 
-def _threshold(name: str, threshold: float, value: float) -> Activation:
+def _threshold(name: str, threshold: float, value: float, formula: str = "value") -> Activation:
     return piecewise(
         name,
-        "y if y > threshold else value",
+        f"y if y > threshold else {formula}",
         lambda y: _above(y, threshold, y, value),
         [threshold],
         [[value, 0], [0, 1]],
@@ -105,7 +105,10 @@ def _piecewise_families() -> list[Family]:
             piecewise("step", "1 if y > 0 else 0", lambda y: _above(y, 0, y * 0 + 1, 0.0), [0], [[0], [1]]), "heaviside"
         ),
         Family(
-            "jumprelu", lambda name, threshold: _threshold(name, threshold, 0.0), {"threshold": 1.0}, ("jump_relu",)
+            "jumprelu",
+            lambda name, threshold: _threshold(name, threshold, 0.0, "0"),
+            {"threshold": 1.0},
+            ("jump_relu",),
         ),
         Family("threshold", _threshold, {"threshold": 1.0, "value": 0.0}),
         Family("hardtanh", _hardtanh, {"low": -1.0, "high": 1.0}, ("hard_tanh",)),

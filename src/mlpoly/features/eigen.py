@@ -156,7 +156,10 @@ def _solve(form: Callable[[Array], Array], poly: Polynomial, k: int) -> tuple[Ar
 def _root(poly: Polynomial, inputs: Any) -> Array:
     inputs = poly.inputs if inputs is None else inputs
     if inputs is None:
-        raise ValueError("metric='whitened' needs the input distribution; pass inputs=Gaussian(...).")
+        raise ValueError(
+            "metric='whitened' needs the input distribution, which a polynomial from a file does not have; pass "
+            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
+        )
     if inputs.dim != poly.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
     inputs = inputs.like(poly.sample_array)

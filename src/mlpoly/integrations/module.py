@@ -14,7 +14,7 @@ from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomia
 from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.ridge import check_bound
 
-__all__ = ["PolynomialModule"]
+__all__ = ["PolynomialModule", "full_precision"]
 
 # The arrays of each form.
 _FIELDS: dict[type[Polynomial], tuple[str, ...]] = {
@@ -114,7 +114,7 @@ class PolynomialModule(nn.Module):
         """Values (..., o) at points x (..., d), in the dtype of x; 16-bit numbers are computed in float32."""
         wide = torch.promote_types(torch.promote_types(x.dtype, self.dtype), torch.float32)
         limits = {} if self.bound is None else {"bound": self.bound}
-        with _full_precision(x):
+        with full_precision(x):
             p = self._polynomial(wide)
             values: torch.Tensor = self._fast_values(p, x) if self.fast and x.itemsize == 2 else p(x, **limits)
         return values.to(x.dtype)
@@ -138,7 +138,7 @@ class PolynomialModule(nn.Module):
 _AUTOCAST = {kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind)}
 
 
-def _full_precision(x: torch.Tensor) -> AbstractContextManager[Any]:
+def full_precision(x: torch.Tensor) -> AbstractContextManager[Any]:
     """Autocast, which would multiply in 16 bits, off; it does not exist on every device."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if kind in _AUTOCAST else nullcontext()

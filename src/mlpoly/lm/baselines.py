@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations import find_blocks
+from mlpoly.integrations.module import full_precision
 from mlpoly.layers import GLU, MLP
 from mlpoly.lm.graft import Constant
 from mlpoly.lm.visit import visit
@@ -75,16 +76,25 @@ class _Regression:
         return Constant(self.means[self.net.dim_in :].float())
 
     def linear(self) -> nn.Linear:
-        """The map as a module in float32."""
+        """The map as a module that computes in float32."""
         d, gap = self.net.dim_in, self._sum / self._count
         products = self._products / self._count - gap[:d, None] * gap[None, :]
         cov, cross = products[:, :d], products[:, d:]
         ridge = _RIDGE * torch.diagonal(cov).mean() + torch.finfo(cov.dtype).tiny
         weight = torch.linalg.solve(cov + ridge * torch.eye(d, dtype=cov.dtype, device=cov.device), cross).T
-        made = nn.Linear(d, self.net.dim_out, device=weight.device, dtype=torch.float32)
+        made = _Wide(d, self.net.dim_out, device=weight.device, dtype=torch.float32)
         made.weight.data.copy_(weight)
         made.bias.data.copy_(self.means[d:] - weight @ self.means[:d])
         return made.requires_grad_(False)
+
+
+class _Wide(nn.Linear):
+    """A linear map in float32, in a model of any dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Values in the dtype of x."""
+        with full_precision(x):
+            return super().forward(x.float()).to(x.dtype)
 
 
 _MAKERS: dict[str, Callable[[_Regression], nn.Module]] = {

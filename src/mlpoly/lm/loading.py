@@ -81,7 +81,9 @@ def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[st
         if not place.is_file():
             raise FileNotFoundError(f"no GGUF file {place}.")
         return str(place.parent), place.name
-    if isinstance(name_or_path, PathLike) and not place.is_dir():
+    text = str(name_or_path)
+    is_path = isinstance(name_or_path, PathLike) or text.startswith(("/", ".", "~")) or text.count("/") > 1
+    if is_path and not place.is_dir():
         raise FileNotFoundError(f"no folder {place} with a model.")
     if gguf_file is not None and place.is_dir() and not (place / gguf_file).is_file():
         raise FileNotFoundError(f"no file {gguf_file} in {place}.")
