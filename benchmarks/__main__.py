@@ -11,7 +11,7 @@ import time
 
 from benchmarks.common import Skip
 
-CPU = ("gaussian_fit", "sampling", "activations", "mixture", "measures", "scaling", "evaluation", "tokens")
+CPU = ("gaussian_fit", "sampling", "activations", "mixture", "measures", "scaling", "evaluation", "tokens", "stories")
 GPU = ("gpu", "language_model", "smollm2")
 
 

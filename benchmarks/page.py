@@ -1,8 +1,8 @@
 """Write docs/benchmarks.md and its pictures from the JSON of one run or two: ``python -m benchmarks.page [FOLDER]...``.
 
 The prose is ``benchmarks/page.md``. Every number comes from the JSON; where it says ``<!-- results: NAME -->``, the
-pictures, notes and table of that benchmark are put. With ``--keep`` the JSON is copied to ``benchmarks/results``, which
-later runs are compared with.
+pictures, notes and table of that benchmark are put. The tables of docs/language_models.md are filled in as well. With
+``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are compared with.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tables
 from benchmarks.check import comparable, is_number, rule_of
 from benchmarks.common import FOLDER
 
@@ -54,6 +55,9 @@ def write_page(runs: list[Run], docs: Path) -> Path:
     text = text.replace("<!-- machines -->", machines(runs))
     path = docs / "benchmarks.md"
     path.write_text(text)
+    models = docs / "language_models.md"
+    if models.is_file():
+        models.write_text(tables.filled(models.read_text(), runs[0]))
     return path
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,21 +50,14 @@ def cases(train: list[Any]) -> Iterator[Case]:
             yield Case(f"fitted to the tokens, lines beyond {bound:g} sigma", (3, 5), {**fitted, "bound": bound})
 
 
-def opened(tiny: bool) -> tuple[Any, list[Any], list[Any]]:
+def opened() -> tuple[Any, list[Any], list[Any]]:
     """The model, and tokens to fit to and to judge by."""
     from mlpoly.lm import load_model, token_batches
 
-    data = Path(os.environ.get("MLPOLY_DATA", ""))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if tiny:
-        import numpy as np
-
-        model, _ = load_model(data / "stories260K", device=device)
-        ids = torch.from_numpy(np.load(data / "stories260K" / "tokens.npy").astype(np.int64))
-        return model, [ids[:4]], [ids[4:6]]
-    text = data / "text" / "tinyshakespeare.txt"
+    text = Path(os.environ.get("MLPOLY_DATA", ""), "text", "tinyshakespeare.txt")
     if not text.is_file():
         raise Skip("it needs MLPOLY_DATA with text/tinyshakespeare.txt")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer = load_model(_gguf(), device=device, dtype="float32")
     words = text.read_text()
     cut = len(words) * 6 // 10
@@ -97,15 +90,13 @@ def measured(model: Any, moments: Any, case: Case, degree: int, held_out: list[A
     }
 
 
-def main(tiny: bool = False) -> None:
-    """Run everything; about three minutes on an H200."""
+def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[Case]) -> dict[str, Any]:
+    """Everything that is saved of one model."""
     from mlpoly.lm import collect, convert, evaluate
 
-    torch.backends.cuda.matmul.allow_tf32 = False
-    model, train, held_out = opened(tiny)
     moments = collect(model, train, components="first")
     table: dict[str, dict[str, Any]] = {}
-    for case in cases(train):
+    for case in chosen:
         for degree in case.degrees:
             row = table.setdefault(case.title, {})[str(degree)] = measured(model, moments, case, degree, held_out)
             print(f"{case.title}, degree {degree}: {row['change']:+.4f} nats", flush=True)
@@ -113,7 +104,14 @@ def main(tiny: bool = False) -> None:
     baselines = evaluate(model, line, held_out, calibration=train)
     found = {"cross-entropy of the model": baselines.original}
     found |= {f"{row.by}: nats added": row.cross_entropy - baselines.original for row in baselines.rows[2:]}
-    save("smollm2", {**found, **headlines(table), "table": table})
+    return {**found, **headlines(table), "table": table}
+
+
+def main() -> None:
+    """Run everything; about three minutes on an H200."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model, train, held_out = opened()
+    save("smollm2", compare(model, train, held_out, cases(train)))
 
 
 def headlines(table: dict[str, Any]) -> dict[str, float]:

@@ -51,7 +51,7 @@ def main() -> None:
     ids = torch.from_numpy(np.load(folder / "tokens.npy").astype(np.int64))
     train, held_out = list(ids[:96].split(8)), list(ids[-16:].split(8))
 
-    moments = collect(model, train, components="first")  # the first token of a text is unlike all others
+    moments = collect(model, train)
     print(moments)
     cubic = convert(model, moments, degree=3, held_out=held_out)
     print(cubic)

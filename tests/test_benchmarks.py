@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-from benchmarks import check, common, evaluation, gpu, page, scaling
+from benchmarks import check, common, evaluation, gpu, page, scaling, tables
 from benchmarks.__main__ import CPU, GPU, run_here
 
 
@@ -195,3 +196,42 @@ def test_a_benchmark_that_lacks_its_data_says_so(capsys, monkeypatch):
     monkeypatch.delenv("MLPOLY_DATA", raising=False)
     run_here("tokens", tiny=True)
     assert "tokens: skipped, it needs the model stories260K" in capsys.readouterr().out
+
+
+def fake_conversions() -> dict:
+    """Two blocks, some of the cases, numbers that tell where they come from."""
+
+    def row(x: float, cost: float) -> dict:
+        return {"change": cost, "held_out": [x, 100 * x], "closed_form": [x / 10, 0.2]}
+
+    whole = {str(d): row(10.0**-d, 0.5**d) for d in range(1, 6)}
+    table = {
+        "closed form": whole,
+        "closed form, lines beyond 3 sigma": whole,
+        "fitted to the tokens": {"3": whole["3"]},
+    }
+    table["fitted to the tokens, lines beyond 3 sigma"] = whole
+    found = {"removed: nats added": 7.0234, "mean: nats added": 5.7, "linear: nats added": 3.15}
+    return {"table": table, "cross-entropy of the model": 1.2847, **found}
+
+
+def test_tables_of_language_models_are_filled_from_json():
+    marks = "".join(f"<!-- table: stories {kind} -->\nold\n<!-- end -->\n" for kind in tables.KINDS)
+    text = f"before\n{marks}<!-- table: other cost -->\nkept\n<!-- end -->\nafter\n"
+    results = fake_conversions()
+    made = tables.filled(text, {"stories": {"results": results}})
+    assert "old" not in made and "kept" in made and made.startswith("before") and made.endswith("after\n")
+    assert "| closed form, polynomials everywhere | 0.50 | 0.25 | 0.12 | 0.0625 | 0.0312 |" in made
+    assert '| `method="samples"`, polynomials everywhere |  |  | 0.12 |  |  |' in made
+    assert "| 1 | .200 .200 .200 .200 .200 | 10.0 1.0 .100 .0100 .0010 |" in made
+    assert "| worst | .200 .200 .200 .200 .200 | 10.0 1.0" in made
+    assert "has 1.28 nats" in made and "removed + 7.02" in made
+    assert tables.filled(made, {"stories": {"results": results}}) == made
+
+
+def test_the_documents_tables_are_those_of_the_kept_results():
+    """Whoever edits a number by hand, or keeps other results without writing the page, hears of it here."""
+    text = (Path(__file__).parents[1] / "docs" / "language_models.md").read_text(encoding="utf-8")
+    marks = {(mark[2], mark[3]) for mark in tables.MARKED.finditer(text)}
+    assert marks == {(name, kind) for name in ("smollm2", "stories") for kind in tables.KINDS}
+    assert tables.filled(text, page.read(page.KEPT)) == text

@@ -123,10 +123,14 @@ class SampleFit:
         if self._spread is None:
             return xp.stack([*functions, *lines])
         e = closed.gate_residual(x, held) * cast_like(_inverse(self._spread), t)
-        times = functions[: closed.degree] + (
-            lines if closed.tails is not None and closed.tails.gate is not None else []
-        )
-        return xp.stack([*functions, *lines, *(f * e for f in times)])
+        with_gate = [*functions[: closed.degree], *(lines if self._gate_slopes else [])]
+        return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
+
+    @property
+    def _gate_slopes(self) -> list[Array]:
+        """Slopes of the gate beyond the bound, [(2, h)], or nothing."""
+        tails = self._closed.tails
+        return [] if tails is None or tails.gate is None else [tails.gate]
 
     def _known(self) -> Array:
         """Coefficients of the closed form (basis, h)."""
@@ -134,9 +138,8 @@ class SampleFit:
         parts = [closed.series, *([] if closed.tails is None else [closed.tails.slopes])]
         if closed.gate is None:
             return widen(xp.concat(parts))
-        times = [closed.gate.series]
-        times += [] if closed.tails is None or closed.tails.gate is None else [closed.tails.gate]
-        return xp.concat([*map(widen, parts), *(widen(part) * self._spread for part in times)])
+        with_gate = [closed.gate.series, *self._gate_slopes]
+        return xp.concat([*map(widen, parts), *(widen(part) * self._spread for part in with_gate)])
 
     def polynomial(self) -> RidgePolynomial:
         """The polynomial of all samples so far."""
@@ -163,7 +166,7 @@ class SampleFit:
         if gate is not None:
             times = cast_like(times * _inverse(self._spread), gate.series)
             gate = replace_fields(gate, series=times[: closed.degree, ...])
-            if tails is not None and tails.gate is not None:
+            if self._gate_slopes:
                 tails = replace_fields(tails, gate=times[closed.degree :, ...])
         changes = {"series": cast_like(series, closed.series), "gate": gate, "tails": tails}
         return replace_fields(closed, **changes, source=Source(closed.source.activation, METHOD))

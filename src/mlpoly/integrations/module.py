@@ -32,11 +32,10 @@ _PARTS: dict[str, tuple[type, tuple[str, ...]]] = {
 class PolynomialModule(nn.Module):
     """A polynomial as a module: drop-in for the block that it was fitted to.
 
-    The arrays are buffers, named like the fields of the polynomial (those of gate and tails
-    ``gate_...`` and ``tails_...``): the module moves
-    with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its numbers,
-    so that training the network goes on without touching it; gradients reach the input, and the coefficients after
-    ``requires_grad_()`` on the buffers.
+    The arrays are buffers, named like the fields of the polynomial (those of gate and tails ``gate_...`` and
+    ``tails_...``): the module moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it
+    alone. It owns a copy of its numbers, so that training the network goes on without touching it; gradients reach the
+    input, and the coefficients after ``requires_grad_()`` on the buffers.
 
     Unless `fast`, it computes in float32 or wider, also inside ``torch.autocast``, because powers of 16-bit numbers
     lose their digits. ``.to(torch.bfloat16)`` on it, or on a model that it is a part of, rounds the coefficients to 8
@@ -51,7 +50,6 @@ class PolynomialModule(nn.Module):
         For the ridge form: hold every preactivation within this many standard deviations of its mean, or go on along
         the polynomial's `tails`, see `RidgePolynomial.__call__`. The module is then a piecewise polynomial. The state
         dict does not hold it.
-
     fast : bool
         For the ridge form and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does, and compute
         the polynomials in float32. Several times faster on a GPU; the error is that of the block's own arithmetic.
@@ -111,7 +109,7 @@ class PolynomialModule(nn.Module):
         return replace_fields(self._rest, **cast)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Values (..., o) at points x (..., d), in the dtype of x; 16-bit numbers are computed in float32."""
+        """Values (..., o) at points x (..., d), in the dtype of x; unless `fast`, 16 bits are computed in float32."""
         wide = torch.promote_types(torch.promote_types(x.dtype, self.dtype), torch.float32)
         limits = {} if self.bound is None else {"bound": self.bound}
         with full_precision(x):
@@ -123,7 +121,7 @@ class PolynomialModule(nn.Module):
         """Values with the three large products in the dtype of x, and everything else in that of the polynomial."""
         hidden = p.neurons(lambda w: functional.linear(x, w.to(x.dtype)).to(w.dtype), self.bound)
         if p.readout is None:
-            return hidden if p.bias is None else hidden + p.bias
+            return p.read_out(hidden)
         values = functional.linear(hidden.to(x.dtype), p.readout.to(x.dtype))
         return values if p.bias is None else values + p.bias
 

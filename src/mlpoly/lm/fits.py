@@ -22,6 +22,8 @@ __all__ = ["METHODS", "Fitter", "Parts", "Task", "check_method"]
 
 METHODS = ("gaussian", "neuronwise", "components", "samples")
 
+Parts = dict[int, Polynomial]  # by component; {0: the only one} if there is one for all
+
 
 def check_method(method: str, sequential: bool) -> None:
     """Raise unless it is one that is there, and goes with `sequential`."""
@@ -29,9 +31,6 @@ def check_method(method: str, sequential: bool) -> None:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
     if sequential and method in ("neuronwise", "components"):
         raise ValueError("sequential=True does not tell components apart; use method='gaussian' or method='samples'.")
-
-
-Parts = dict[int, Polynomial]  # by component; {0: the only one} if there is one for all
 
 
 class Task(Protocol):

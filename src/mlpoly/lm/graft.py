@@ -13,7 +13,7 @@ from mlpoly.integrations.blocks import Block
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.places import told_places
 from mlpoly.lm.switch import Switch
-from mlpoly.lm.visit import first_tensor
+from mlpoly.lm.watch import first_tensor
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["Constant", "as_modules", "graft"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -61,14 +60,14 @@ def _receive(block: Block, number: int, source: Source, sent: dict[str, Tensor],
     like = first_weight(net)
     arrays = {name: tensor.to(like.device) for name, tensor in sent.items()}
     plain = isinstance(net, MLP)
-    gate, tails = _under(arrays, "gate."), _under(arrays, "tails.")
+    gate, tails, bound = _under(arrays, "gate."), _under(arrays, "tails."), fitter.bound
     return RidgePolynomial(
         directions=net.W1 if plain else net.W_gate,
         **{name: arrays[name] for name in _OWN},
         readout=net.W2 if plain else net.W_down,
         bias=net.b2 if plain else net.b_down,
         gate=Gate(directions=net.W_up, **gate) if gate else None,
-        tails=None if not tails else Tails(**tails, bound=fitter.bound or math.inf),
+        tails=Tails(**tails, bound=bound) if tails and bound is not None else None,
         inputs=fitter.inputs(block.name, number, like),
         source=source,
     )

@@ -13,9 +13,9 @@ from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.batches import Batch, Reader
 from mlpoly.lm.forward import Runner, evaluating, explained_memory_errors
-from mlpoly.lm.watch import block_rows, not_finite
+from mlpoly.lm.watch import block_rows, check_inputs, first_tensor
 
-__all__ = ["chosen_blocks", "first_tensor", "visit"]
+__all__ = ["chosen_blocks", "visit"]
 
 See = Callable[[Block, Tensor, Batch], Any]
 
@@ -91,18 +91,12 @@ class _Eye:
         except _Reached:
             pass
         except ValueError:
-            self._check(batch)  # the first cause, if it is one
+            check_inputs(self._finite, batch)  # the first cause, if it is one
             raise
         finally:
             self._batch = None
-        self._check(batch)
+        check_inputs(self._finite, batch)
         self.calls = self._seen if self.calls is None else self.calls
-
-    def _check(self, batch: Batch) -> None:
-        """Raise if an input was not finite; not in the hooks, where the processor would wait for the GPU."""
-        for name, finite in self._finite:
-            if not bool(finite):
-                raise ValueError(not_finite(name, batch.number))
 
     def _hook(self, block: Block) -> Callable[..., None]:
         def show(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -117,11 +111,6 @@ class _Eye:
                 raise _Reached
 
         return show
-
-
-def first_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """The input of a block among the arguments that its module is called with."""
-    return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
 
 
 def chosen_blocks(model: nn.Module, given: str | Sequence[str] | None, argument: str = "layers") -> list[Block]:

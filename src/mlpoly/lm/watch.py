@@ -15,7 +15,7 @@ from mlpoly.lm.accumulate import Component, RowSums
 from mlpoly.lm.batches import Batch
 from mlpoly.lm.components import Components
 
-__all__ = ["Watcher", "block_rows", "not_finite"]
+__all__ = ["Watcher", "block_rows", "check_inputs", "first_tensor"]
 
 
 class Watcher:
@@ -72,10 +72,7 @@ class Watcher:
             run(batch)
         finally:
             self._batch = None
-        # Looked at here and not in the hooks, where it would make the processor wait for the GPU at every block.
-        for name, finite in self._finite:
-            if not bool(finite):
-                raise ValueError(not_finite(name, batch.number))
+        check_inputs(self._finite, batch)
 
     def result(self) -> dict[str, dict[int, Component]]:
         """Components by block and number, on the CPU; the sums can go on afterwards."""
@@ -85,8 +82,7 @@ class Watcher:
     def _hook(self, name: str) -> Callable[..., None]:
         def see(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is not None:
-                x = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-                self._take(name, block_rows(name, x, self._batch), self._batch)
+                self._take(name, block_rows(name, first_tensor(args, kwargs), self._batch), self._batch)
 
         return see
 
@@ -127,10 +123,20 @@ def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
     )
 
 
-def not_finite(name: str, number: int) -> str:
-    """What to say of a block's input in a batch that is no number."""
-    return (
-        f"an input of {name!r} is NaN or infinite in batch {number}. float16 overflows in many models: load the model "
-        f"with dtype=torch.bfloat16 or torch.float32. If it is one already, look for damaged weights, or leave the "
-        f"batch out."
-    )
+def first_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """The input of a block among the arguments that its module is called with."""
+    return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+
+
+def check_inputs(finite: Sequence[tuple[str, Tensor]], batch: Batch) -> None:
+    """Raise if an input was not finite, by block.
+
+    To be called behind the model's run and not in its hooks, where the processor would wait for the GPU at every block.
+    """
+    for name, good in finite:
+        if not bool(good):
+            raise ValueError(
+                f"an input of {name!r} is NaN or infinite in batch {batch.number}. float16 overflows in many models: "
+                f"load the model with dtype=torch.bfloat16 or torch.float32. If it is one already, look for damaged "
+                f"weights, or leave the batch out."
+            )

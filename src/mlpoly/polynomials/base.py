@@ -77,7 +77,8 @@ class Polynomial(ABC):
         bound : float, optional
             For the ridge form: hold every preactivation within this many standard deviations of its mean under the
             inputs of the fit, or go on along the polynomial's `tails`. The module is then a piecewise polynomial, and
-            grows no faster than linearly where the data leave the region that the polynomial was fitted on.
+            its neurons grow no faster than linearly (times the other factor of a gated unit) where the data leave the
+            region that the polynomial was fitted on.
         fast : bool
             For the ridge form and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does, instead
             of in float32.
