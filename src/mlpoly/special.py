@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mlpoly.arrays import Array, add_product, constant, namespace
+from mlpoly.arrays import Array, add_product, namespace
 
 __all__ = [
     "clenshaw",
     "hermite",
     "hermite_in_powers",
+    "in_powers",
     "normal_cdf",
     "normal_pdf",
     "powers_in_hermite",
     "tail_integrals",
 ]
 
+_HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
 _FAR = 1.0e4  # beyond this many standard deviations every tail is zero, and squares must not overflow
 
 
@@ -81,6 +83,8 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
     last = coefficients.shape[0] - 1
     if last == 0:
         return coefficients[0, ...] + t * 0
+    if last <= _HORNER:
+        return _horner(coefficients, t)
     # The top two steps hold one coefficient each, so they work on rows of coefficients and not on arrays like t.
     later = coefficients[last, ...]
     ahead = add_product(coefficients[last - 1, ...], t, later * (1 / math.sqrt(last)))
@@ -88,6 +92,26 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
         start = later * -math.sqrt((k + 1) / (k + 2)) + coefficients[k, ...]
         ahead, later = add_product(start, t, ahead, 1 / math.sqrt(k + 1)), ahead
     return ahead
+
+
+def _horner(coefficients: Array, t: Array) -> Array:
+    """The same in powers of t: a pass over the memory less, and as many digits while the degree is low."""
+    *lower, ahead = in_powers(coefficients)
+    for c in reversed(lower):
+        ahead = add_product(c, t, ahead)
+    return ahead
+
+
+def in_powers(series: Array) -> list[Array]:
+    """Hermite series (n + 1, ...) as a list of coefficients of 1, t, t^2, ..."""
+    n = series.shape[0]
+    table = hermite_in_powers(n - 1)
+
+    def power(j: int) -> Array:
+        terms = [series[k, ...] * table[k][j] for k in range(j, n, 2)]
+        return sum(terms[1:], start=terms[0])
+
+    return [power(j) for j in range(n)]
 
 
 def times_line(series: Array, offset: Array, slope: Array) -> Array:
@@ -106,13 +130,15 @@ def times_line(series: Array, offset: Array, slope: Array) -> Array:
     -------
     array (n, ...)
     """
-    xp = namespace(series=series)
     n = series.shape[0] - 1
-    shape = (-1, *[1] * (len(series.shape) - 1))
-    roots = xp.reshape(constant([math.sqrt(k + 1) for k in range(n)], series), shape)
-    from_above = roots * series[1:, ...]
-    from_below = xp.concat([series[:1, ...] * 0, roots[: n - 1, ...] * series[: n - 1, ...]]) if n > 1 else 0
-    return offset * series[:n, ...] + slope * (from_above + from_below)
+    # Row by row with plain numbers: an array of roots would have to travel to the device, which then waits for it.
+    rows = []
+    for k in range(n):
+        beside = series[k + 1, ...] * math.sqrt(k + 1)
+        if k:
+            beside = beside + series[k - 1, ...] * math.sqrt(k)
+        rows.append(offset * series[k, ...] + slope * beside)
+    return namespace(series=series).stack(rows) if rows else series[:0, ...] * offset
 
 
 def hermite_in_powers(degree: int) -> list[list[float]]:

@@ -119,7 +119,8 @@ class PolynomialModule(nn.Module):
 
     def _fast_values(self, p: RidgePolynomial, x: torch.Tensor) -> torch.Tensor:
         """Values with the three large products in the dtype of x, and everything else in that of the polynomial."""
-        hidden = p.neurons(lambda w: functional.linear(x, w.to(x.dtype)).to(w.dtype), self.bound)
+        # The forms stay in 16 bits: what follows widens them while it reads them, which saves a pass.
+        hidden = p.neurons(lambda w: functional.linear(x, w.to(x.dtype)), self.bound)
         if p.readout is None:
             return p.read_out(hidden)
         values = functional.linear(hidden.to(x.dtype), p.readout.to(x.dtype))

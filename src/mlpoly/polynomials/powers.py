@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, promote
-from mlpoly.special import hermite_in_powers
+from mlpoly.special import in_powers
 
 if TYPE_CHECKING:
     from mlpoly.polynomials.ridge import RidgePolynomial
@@ -17,22 +17,15 @@ __all__ = ["neuron_powers", "ridge_tensor"]
 
 def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
     """Each neuron as A_i(w_i.x) + (v_i.x) B_i(w_i.x): coefficients of A and B, ascending; B is empty without a gate."""
-    a = _powers_of_t(p.series)
+    a = in_powers(p.series)
     b: list[Array] = []
     if p.gate is not None:
         g = p.gate
-        q = _powers_of_t(g.series)
+        q = in_powers(g.series)
         # (v.x - shift - slope t) q(t): the part without v.x joins the first polynomial.
         a = [a[k] - (g.shifts * q[k] if k < len(q) else 0) - (g.slopes * q[k - 1] if k else 0) for k in range(len(a))]
         b = _substitute(q, p.inverse_scales, -p.shifts * p.inverse_scales)
     return _substitute(a, p.inverse_scales, -p.shifts * p.inverse_scales), b
-
-
-def _powers_of_t(series: Array) -> list[Array]:
-    """Hermite series (n + 1, h) as a list of coefficients of 1, t, t^2, ..."""
-    table = hermite_in_powers(series.shape[0] - 1)
-    n = series.shape[0]
-    return [sum((series[k, ...] * table[k][j] for k in range(j, n, 2)), start=series[0, ...] * 0) for j in range(n)]
 
 
 def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]:

@@ -15,7 +15,7 @@ from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.polynomials.tails import Tails
-from mlpoly.special import clenshaw
+from mlpoly.special import clenshaw, times_line
 
 __all__ = ["Gate", "RidgePolynomial", "check_bound"]
 
@@ -117,37 +117,38 @@ class RidgePolynomial(Polynomial):
     def neurons(self, forms: Callable[[Array], Array], bound: float | None = None) -> Array:
         """Values of the neurons (..., h), given a function that makes linear forms of x (..., h) from directions."""
         t = self._standard(forms(self.directions))
-        if bound is not None:
-            return self._neurons_within(t, forms, check_bound(bound))
-        hidden = clenshaw(self.series, t)
-        if self.gate is not None:
-            residual = self._residual(forms(self.gate.directions), t)
-            hidden = add_product(hidden, residual, clenshaw(self.gate.series, t))
-        return hidden
-
-    def _neurons_within(self, t: Array, forms: Callable[[Array], Array], bound: float) -> Array:
-        """Neurons (..., h) with t held within the bound, and lines beyond it."""
-        if self.tails is not None:
+        held = t if bound is None else namespace(t=t).clip(t, -check_bound(bound), check_bound(bound))
+        gate = self.gate
+        hidden = clenshaw(self.series if gate is None else self._series_at_no_factor(gate), held)
+        factor = None if gate is None else clenshaw(gate.series, held)
+        if bound is not None and self.tails is not None:
             self.tails.check(bound)
-        held = namespace(t=t).clip(t, -bound, bound)
-        hidden = clenshaw(self.series, held)
-        if self.tails is not None:
-            hidden = hidden + self.tails.value(t - held)
-        if self.gate is not None:
-            factor = clenshaw(self.gate.series, held)
-            if self.tails is not None:
-                factor = factor + self.tails.gate_value(t - held)
-            hidden = add_product(hidden, self._residual(forms(self.gate.directions), held), factor)
-        return hidden
+            hidden, factor = self._with_lines(self.tails, hidden, factor, t - held, held)
+        return hidden if gate is None else add_product(hidden, forms(gate.directions), factor)
+
+    def _with_lines(
+        self, tails: Tails, hidden: Array, factor: Array | None, excess: Array, held: Array
+    ) -> tuple[Array, Array | None]:
+        """P_i and Q_i, as `neurons` combines them, with the lines that they go on along beyond the bound."""
+        hidden = hidden + tails.value(excess)
+        if factor is None or self.gate is None:
+            return hidden, None
+        line = tails.gate_value(excess)
+        hidden = add_product(hidden, line, add_product(self.gate.shifts, self.gate.slopes, held), -1.0)
+        return hidden, factor + line
+
+    def _series_at_no_factor(self, gate: Gate) -> Array:
+        """Series of P_i - (shift_i + slope_i t) Q_i, what is left of a neuron where v_i.x = 0.
+
+        With it a neuron is that plus v_i.x Q_i, and e_i never fills an array of the size of all neurons.
+        """
+        rows = max(self.degree, int(gate.series.shape[0])) + 1
+        product = times_line(_padded(gate.series, rows + 1), gate.shifts, gate.slopes)  # it drops the top row
+        return _padded(self.series, rows) - product
 
     def _standard(self, forms: Array) -> Array:
         inverse = self.inverse_scales
         return add_product(-self.shifts * inverse, forms, inverse)
-
-    def _residual(self, factors: Array, t: Array) -> Array:
-        gate = self.gate
-        assert gate is not None
-        return add_product(factors - gate.shifts, gate.slopes, t, -1.0)
 
     # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
 
@@ -164,7 +165,9 @@ class RidgePolynomial(Polynomial):
 
     def gate_residual(self, x: Array, t: Array) -> Array:
         """The part e (..., h) of the second factor that t does not explain."""
-        return t * 0 if self.gate is None else self._residual(_product(x, self.gate.directions), t)
+        if self.gate is None:
+            return t * 0
+        return add_product(_product(x, self.gate.directions) - self.gate.shifts, self.gate.slopes, t, -1.0)
 
     def read_out(self, hidden: Array) -> Array:
         """Readout (..., o) of hidden values (..., h), bias included."""
