@@ -354,6 +354,17 @@ def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) ->
     return made
 
 
+def accumulate_product(total: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
+    """Total + factor * left @ right, in the memory of `total` where the library allows: use only what is returned."""
+    if _is_torch(total):
+        return total.addmm_(left, right, alpha=factor)
+    made = left @ right
+    if factor != 1.0:
+        made *= factor
+    total += made
+    return total
+
+
 def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
     """Whether matrix + tolerance * I has a Cholesky factor."""
     xp = _namespace_of(matrix)

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, accumulate_product, constant, namespace, scalar, to_numpy
 
 __all__ = ["BlockSolution", "block_cg"]
 
 _WINDOW = 5  # iterations over which the speed of convergence is judged
 _FEW = 2  # the same for a start that is nearly there, on which two windows would be wasted
 _SLOWEST = 0.9  # share of the decrease of one window that the next one still brings, at most
+_DEPENDENT = 1e-3  # smallest eigenvalue of scaled inner products of directions that are far from dependent
 _NOISE = 20  # roundings that add up in one product
 
 
@@ -61,51 +62,99 @@ def block_cg(
     rows = _Rows(tuple(b.shape))
     flat_apply = rows.on(apply)
     flat_precondition = rows.on(precondition)
-    r, x = rows.flat(b), rows.flat(b) * 0
+    # The loop adds to these in place, so they must not be the caller's.
+    r, x = rows.flat(b) + 0, rows.flat(b) * 0
     history: list[float] = []
     decreases: list[float] = []
     fresh = flat_precondition(r)
     level = rounding**2 * _dot(r, fresh)
     value, floor = misfit, rounding * misfit
     if start is not None:
-        x = rows.flat(start)
+        x = rows.flat(start) + 0
         image = flat_apply(x)
         value = misfit - 2 * _dot(r, x) + _dot(image, x)
         r = r - image
         fresh = flat_precondition(r)
-    residuals, scale = [_dot(r, fresh)], 0.0
+    residuals = [_dot(r, fresh)]
     exhausted = converged = _exhausted(residuals, level)
-    gain, direction, interrupted = 0.0 if converged else 1.0, fresh, False
+    gain, search, interrupted = 0.0 if converged else 1.0, _Search(fresh, rounding), False
     try:
         for k in range(max_iterations):
             if converged:
                 break
-            direction = _orthonormal(direction)
-            if direction.shape[0] == 0:
+            step = search.along(flat_apply, r)
+            if search.empty:
                 converged, exhausted, gain = True, True, 0.0
                 break
-            image = flat_apply(direction)
-            curvature, slope = _inner(direction, image), _inner(direction, r)
-            scale = max(scale, float(curvature.max()))
-            step = _solve(curvature, slope, _NOISE * rounding * scale)
-            decreases.append(float(np.sum(step * slope)))
+            decreases.append(float(np.sum(step * search.slope)))
             value -= decreases[-1]
             move = constant(step.T.copy(), x)
-            x, r = x + move @ direction, r - move @ image
+            x = accumulate_product(x, move, search.directions)
+            r = accumulate_product(r, move, search.images, -1.0)
             history.append(value)
             report(k + 1, value)
             fresh = flat_precondition(r)
-            residuals.append(_dot(r, fresh))
+            residual, overlap = _inner((r, fresh), (search.images, fresh))
+            residuals.append(float(np.trace(residual)))
             gain = _gain_left(decreases, max(value, floor, 1e-300))
             exhausted = gain > tolerance and _exhausted(residuals, level)
             gain = 0.0 if exhausted else gain
             converged = gain <= tolerance
-            past = _solve(curvature, _inner(image, fresh), _NOISE * rounding * scale)
-            direction = fresh - constant(past.T.copy(), x) @ direction
+            search.turn_to(fresh, overlap)
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)
     return BlockSolution(rows.shaped(x), history, gain, converged, exhausted, interrupted)
+
+
+class _Search:
+    """The directions of one iteration, their images under the operator, and the inverse of their curvature.
+
+    They are not made orthonormal unless they are nearly dependent: the small problem is solved in an orthonormal basis
+    of their span, which the host knows from their inner products. So one wait for the device tells all that a step
+    needs, inner products, curvature and slope.
+    """
+
+    def __init__(self, directions: Array, rounding: float) -> None:
+        self.directions, self.rounding = directions, rounding
+        self.independent = False  # whether the last directions were; the first ones are not known
+        self.scale = 0.0  # largest curvature seen
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left to search along."""
+        return int(self.directions.shape[0]) == 0
+
+    def along(self, apply: Callable[[Array], Array], r: Array) -> np.ndarray:
+        """Coefficients (k, o) of the best step along the directions for each residual."""
+        if self.independent:
+            self.images = apply(self.directions)
+            gram, curvature, self.slope = self._products(r)
+            basis, smallest = _orthonormal_basis(gram, 0.0)
+            if smallest > _DEPENDENT:
+                return self._step(curvature, basis)
+        self.directions, self.independent = _orthonormal(self.directions)
+        if self.empty:
+            return np.zeros((0, r.shape[0]))
+        self.images = apply(self.directions)
+        _, curvature, self.slope = self._products(r)
+        return self._step(curvature, np.eye(curvature.shape[0]))
+
+    def turn_to(self, fresh: Array, overlap: np.ndarray) -> None:
+        """New directions: the preconditioned residuals less what is not conjugate to the old ones."""
+        past = self.inverse @ overlap
+        self.directions = accumulate_product(fresh, constant(past.T.copy(), fresh), self.directions, -1.0)
+
+    def _products(self, r: Array) -> list[np.ndarray]:
+        d = self.directions
+        return _inner((d, d), (d, self.images), (d, r))
+
+    def _step(self, curvature: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        turned = basis.T @ curvature @ basis
+        self.scale = max(self.scale, float(turned.max()))
+        self.inverse = basis @ _inverse(turned, _NOISE * self.rounding * self.scale) @ basis.T
+        step: np.ndarray = self.inverse @ self.slope
+        return step
 
 
 class _Rows:
@@ -128,36 +177,57 @@ def _dot(a: Array, b: Array) -> float:
     return scalar(namespace(a=a).sum(a * b))
 
 
-def _inner(a: Array, b: Array) -> np.ndarray:
-    """Inner products of all rows of a and b, on the host: the small algebra of a block is faster there."""
-    return to_numpy(a @ b.T).astype(np.float64)
+def _inner(*pairs: tuple[Array, Array]) -> list[np.ndarray]:
+    """Inner products of all rows of pairs of arrays, on the host, where the small algebra of a block is faster.
+
+    All of them in one transfer, because the device idles until the host has answered.
+    """
+    made = [a @ b.T for a, b in pairs]
+    xp = namespace(a=made[0])
+    flat = to_numpy(xp.concat([xp.reshape(m, (-1,)) for m in made])).astype(np.float64)
+    ends = np.cumsum([m.shape[0] * m.shape[1] for m in made])
+    return [part.reshape(m.shape) for part, m in zip(np.split(flat, ends[:-1]), made, strict=True)]
 
 
-def _orthonormal(rows: Array) -> Array:
-    """Orthonormal basis of the row space; directions of outputs that have converged, or repeat others, drop out."""
+def _orthonormal(rows: Array) -> tuple[Array, bool]:
+    """Orthonormal basis of the row space, and whether the rows were far from dependent.
+
+    Directions of outputs that have converged, or repeat others, drop out.
+    """
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
+    independent = True
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
-        gram = _inner(rows, rows)
-        size = np.sqrt(np.diagonal(gram))
-        size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(gram / size / size[:, None])
-        keep = values > floor * max(float(values.max()), 0.0)
-        if not gram.any() or not keep.any():
-            return rows[:0, ...]
-        turn = vectors[:, keep] / np.sqrt(values[keep]) / size[:, None]
-        rows = constant(turn.T.copy(), rows) @ rows
-        if float(values[keep].min()) > 1e-3:
+        (gram,) = _inner((rows, rows))
+        basis, smallest = _orthonormal_basis(gram, floor)
+        if not basis.shape[1]:
+            return rows[:0, ...], False
+        independent = independent and smallest > _DEPENDENT and basis.shape[0] == basis.shape[1]
+        rows = constant(basis.T.copy(), rows) @ rows
+        if smallest > _DEPENDENT:
             break  # well conditioned: once is enough
-    return rows
+    return rows, independent
 
 
-def _solve(matrix: np.ndarray, right: np.ndarray, floor: float) -> np.ndarray:
-    """Solution of a small symmetric positive semidefinite system; directions of curvature below `floor` get nothing."""
+def _orthonormal_basis(gram: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
+    """Columns that make vectors with this Gram matrix orthonormal, and the smallest eigenvalue among them.
+
+    Eigenvalues are those of vectors scaled to length one; combinations below `floor` times the largest are left out.
+    """
+    size = np.sqrt(np.diagonal(gram))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(gram / size / size[:, None])
+    keep = values > floor * max(float(values.max()), 0.0)
+    if not keep.any():
+        return gram[:, :0], 0.0
+    return vectors[:, keep] / np.sqrt(values[keep]) / size[:, None], float(values[keep].min())
+
+
+def _inverse(matrix: np.ndarray, floor: float) -> np.ndarray:
+    """Inverse of a small symmetric positive semidefinite matrix; directions of curvature below `floor` get nothing."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     good = values > floor
-    inverse = np.where(good, 1 / np.where(good, values, 1.0), 0.0)
-    solved: np.ndarray = vectors @ (inverse[:, None] * (vectors.T @ right))
-    return solved
+    inverse: np.ndarray = (vectors * np.where(good, 1 / np.where(good, values, 1.0), 0.0)) @ vectors.T
+    return inverse
 
 
 def _exhausted(residuals: list[float], level: float) -> bool:

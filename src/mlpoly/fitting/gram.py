@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, astype, blocks, cast_like, constant, eye, namespace, widen
+from mlpoly.arrays import Array, add_product, astype, blocks, cast_like, constant, eye, namespace, widen
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
@@ -41,6 +41,7 @@ class GramOperator(NamedTuple):
     means: Array  # (c, n): v
     seconds: Array  # (c, n, n): M
     products: Array  # (c, m, m): M once more for the large products, in their precision, m >= n with zeros
+    weighted: Array  # (m, m, c): the same times the weights, with the components along the last axis
 
     def component(self, index: int, matrices: Array) -> Array:
         """Gram operator of one component on quadratics (o, n, n)."""
@@ -53,44 +54,44 @@ class GramOperator(NamedTuple):
     def apply(self, matrices: Array) -> Array:
         """Gram operator of the mixture on quadratics (o, n, n)."""
         xp = namespace(matrices=matrices)
-        o, n, _ = matrices.shape
-        c = self.weights.shape[0]
-        # sum_c pi_c (<H, M_c> M_c - 2 (v_c' H v_c) v_c v_c'), a term of low rank
-        flat = xp.reshape(self.seconds, (c, n * n))
-        inner = xp.reshape(matrices, (o, n * n)) @ flat.T
-        total = xp.reshape((inner * self.weights) @ flat, (o, n, n))
-        at_means = xp.vecdot(matrices @ self.means.T, self.means.T[None, ...], axis=-2)
-        total = total - 2 * ((at_means * self.weights)[:, None, :] * self.means.T) @ self.means
-        m = self.products.shape[-1]
-        rows = xp.reshape(padded(astype(matrices, self.products.dtype), m), (o * m, m))
-        for part in blocks(c, max(1, _NUMBERS // (o * m * m))):
-            total = total + 2 * astype(self._sandwich(rows, part, o)[:, :n, :n], total.dtype)
+        n, m = matrices.shape[-1], self.products.shape[-1]
+        half = self._low_rank(matrices)
+        rows = padded(astype(matrices, self.products.dtype), m)
+        for part in blocks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * m * m))):
+            half = half + astype(self._sandwich(rows, part)[:, :n, :n], half.dtype)
         # The products above flip the sign of antisymmetric parts: left in by rounding, those would grow without bound.
-        return 0.5 * (total + xp.matrix_transpose(total))
+        return half + xp.matrix_transpose(half)
 
     def in_full_precision(self) -> GramOperator:
         """The same operator with all products in the precision of its moments."""
-        return self._replace(products=_for_products(self.seconds, self.seconds.dtype))
+        return _operator(self.weights, self.means, self.seconds, self.seconds.dtype)
 
     def leading(self, n: int) -> GramOperator:
         """The operator on quadratics of the first n - 1 whitened coordinates alone."""
         seconds = self.seconds[:, :n, :n] + 0  # contiguous, for the sake of the products
-        return GramOperator(self.weights, self.means[:, :n] + 0, seconds, _for_products(seconds, self.products.dtype))
+        return _operator(self.weights, self.means[:, :n] + 0, seconds, self.products.dtype)
 
-    def _sandwich(self, rows: Array, part: slice, o: int) -> Array:
+    def _low_rank(self, matrices: Array) -> Array:
+        """Half of sum_c pi_c (<H, M_c> M_c - 2 (v_c' H v_c) v_c v_c')."""
+        xp = namespace(matrices=matrices)
+        o, n, _ = matrices.shape
+        flat = xp.reshape(self.seconds, (-1, n * n))
+        inner = xp.reshape(matrices, (o, n * n)) @ flat.T
+        total = xp.reshape((inner * (0.5 * self.weights)) @ flat, (o, n, n))
+        at_means = xp.sum((matrices @ self.means.T) * self.means.T, axis=-2)
+        return total - ((at_means * self.weights)[:, None, :] * self.means.T) @ self.means
+
+    def _sandwich(self, matrices: Array, part: slice) -> Array:
         """sum_c pi_c M_c H M_c over a chunk of components, in two large products.
 
-        H M_c for all outputs and components at once, then each block transposed (M_c H), then the sum over components
-        happens inside the second product, along its inner dimension.
+        H M_c for all outputs and components is one product, whose result lies in memory as (o, n, c, n). Read as
+        (o, n c, n) it stands ready for the second product, in which rows and components are summed together.
         """
-        xp = namespace(rows=rows)
-        n = rows.shape[1]
-        M = self.products[part, ...]
-        stacked = xp.reshape(M, (-1, n))
-        once = xp.reshape(rows @ stacked.T, (o, n, M.shape[0], n))
-        turned = xp.reshape(xp.permute_dims(once, (0, 3, 2, 1)), (o * n, -1))
-        weighted = xp.reshape(M * astype(self.weights[part], M.dtype)[:, None, None], (-1, n))
-        return xp.reshape(turned @ weighted, (o, n, n))
+        xp = namespace(matrices=matrices)
+        o, n, _ = matrices.shape
+        stacked = xp.reshape(self.products[part, ...], (-1, n))
+        once = xp.reshape(matrices, (o * n, n)) @ stacked.T
+        return xp.reshape(self.weighted[..., part], (n, -1)) @ xp.reshape(once, (o, -1, n))
 
 
 def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = False) -> GramOperator:
@@ -103,13 +104,15 @@ def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = 
         means.append(v)
         seconds.append(_bordered(cov) + v[:, None] * v[None, :])
     second = xp.stack(seconds)
-    products = _for_products(second, xp.float32 if single else second.dtype)
-    return GramOperator(widen(inputs.weights), xp.stack(means), second, products)
+    return _operator(widen(inputs.weights), xp.stack(means), second, xp.float32 if single else second.dtype)
 
 
-def _for_products(seconds: Array, dtype: Any) -> Array:
-    """The matrices in the precision of the products, with sides that are multiples of 8: matrix units want that."""
-    return padded(astype(seconds, dtype), -(-seconds.shape[-1] // 8) * 8)
+def _operator(weights: Array, means: Array, seconds: Array, dtype: Any) -> GramOperator:
+    """The operator with matrices for the products in a dtype, their sides multiples of 8: matrix units want that."""
+    xp = namespace(seconds=seconds)
+    products = padded(astype(seconds, dtype), -(-seconds.shape[-1] // 8) * 8)
+    weighted = xp.stack([products[c, ...] * astype(w, dtype) for c, w in enumerate(weights)], axis=-1)
+    return GramOperator(weights, means, seconds, products, weighted)
 
 
 def padded(matrices: Array, n: int) -> Array:
@@ -136,16 +139,17 @@ def standard_inverse(like: Array) -> Callable[[Array], Array]:
 
     In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture.
     """
-    n = like.shape[-1]
-    one = eye(n, like)
-    corner_only = one[:, :1] * one[:1, :]
-    rest_only = one - corner_only
+    one = eye(like.shape[-1], like)
 
     def apply(matrices: Array) -> Array:
-        corner = matrices[:, :1, :1]
-        half = 0.5 * (matrices - corner * rest_only)
-        rest = namespace(half=half).sum(half * rest_only, axis=(-1, -2))[:, None, None]
-        return half + (0.5 * corner - rest) * corner_only
+        # Half of the matrix, with the corner and the rest of the diagonal set right: two passes over the memory.
+        xp = namespace(matrices=matrices)
+        half = 0.5 * matrices
+        diagonal = xp.linalg.diagonal(half)
+        corner, rest = diagonal[:, :1], diagonal[:, 1:] - diagonal[:, :1]
+        first = corner - xp.sum(rest, axis=-1, keepdims=True)
+        change = xp.concat([first, xp.zeros_like(rest) - corner], axis=-1)
+        return add_product(half, change[:, None, :], one)
 
     return apply
 
