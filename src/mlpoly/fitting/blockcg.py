@@ -231,9 +231,13 @@ def _inverse(matrix: np.ndarray, floor: float) -> np.ndarray:
 
 
 def _exhausted(residuals: list[float], level: float) -> bool:
-    """Whether squared residuals are rounding errors, `level`, or so near to these that they grow again."""
-    best = min(residuals)
-    return residuals[-1] <= 400 * level or (best <= 1e6 * level and residuals[-1] > 10 * best)
+    """Whether squared residuals are rounding errors, `level`, or so near to these that they grow again.
+
+    Residuals of conjugate gradients may grow for a while in between, so the farther the best one is from rounding, the
+    more they must have grown.
+    """
+    best, near = min(residuals), 1e6 * level
+    return residuals[-1] <= 400 * level or residuals[-1] > 10 * best * max(1.0, best / max(near, 1e-300))
 
 
 def _gain_left(decreases: list[float], misfit: float) -> float:
