@@ -118,7 +118,8 @@ def large_measures(sizes: Sizes) -> dict[str, float]:
 
 def mixtures() -> dict[str, Any]:
     """The exact quadratic at MNIST size: seconds, share of the product rate, and quality beside the paper's route."""
-    from benchmarks.mixture import growth, operator_alone, product_rate, trained
+    from benchmarks.mixture import trained
+    from benchmarks.mixture_rates import Solver, growth, operator_share, product_rate, synthetic, whole_fit
     from mlpoly.studies.data import load_mnist
 
     images = load_mnist()
@@ -127,44 +128,41 @@ def mixtures() -> dict[str, Any]:
     rate = product_rate(DEVICE, torch.float64, 8192)
     results: dict[str, Any] = {"float64 product rate, TFLOP/s": rate / 1e12}
     for kind in ("relu", "swiglu"):
-        net = trained(kind, x, y)
+        net, name = trained(kind, x, y), f"mixture, {kind}"
         timed_fit(net, mixture)
         poly, took = timed_fit(net, mixture)
         best, _ = timed_fit(net, mixture, tolerance=1e-6, max_iterations=2000)
         results |= {
-            f"mixture, {kind}: seconds for ten outputs (goal 0.5)": took,
-            f"mixture, {kind}: iterations at full size": poly.report.iterations,
-            f"mixture, {kind}: gradient (certificate)": poly.report.gradient,
-            f"mixture, {kind}: misfit / converged misfit": poly.report.misfit / best.report.misfit,
-            f"mixture, {kind}: converged after": best.report.iterations,
-            f"mixture, {kind}: directions kept, dropped": f"{poly.report.kept}, {poly.report.dropped}",
+            f"{name}: seconds for ten outputs (goal 0.5)": took,
+            f"{name}: iterations at full size": poly.report.iterations,
+            f"{name}: gradient (certificate)": poly.report.gradient,
+            f"{name}: misfit / converged misfit": poly.report.misfit / best.report.misfit,
+            f"{name}: converged after": best.report.iterations,
+            f"{name}: directions kept, dropped": f"{poly.report.kept}, {poly.report.dropped}",
+            **iteration_share(Solver(net, mixture, DEVICE), rate, name),
+            f"{name}: share of the float64 product rate, whole fit": whole_fit(net, mixture, DEVICE, rate),
+            **quality(net, mixture, poly, best, kind),
         }
-        results |= iteration_share(net, mixture, rate, kind)
-        results |= quality(net, mixture, poly, best, kind)
-    results |= operator_alone(mixture, DEVICE, rate)
+    results |= operator_share(Solver(net, mixture, DEVICE), rate)
+    large, name = synthetic(DEVICE, 1536, 16, 16), "mixture, 1536 inputs, 16 components, 16 outputs"
+    results |= iteration_share(Solver(*large, DEVICE), rate, name, 3, 13)
+    results[f"{name}: share of the float64 product rate, whole fit (goal 0.6)"] = whole_fit(*large, DEVICE, rate)
     return results | growth(DEVICE, {"d": [512, 1024, 1536], "components": [4, 8, 16], "outputs": [4, 8, 16]})
 
 
 def timed_fit(net: Any, mixture: mp.GaussianMixture, **options: Any) -> tuple[Any, float]:
     """A degree-2 fit and the seconds it took."""
-    from benchmarks import mixture as on_cpu
+    from benchmarks.mixture_rates import timed_fit as timed
 
-    return on_cpu.timed_fit(net, mixture, DEVICE, **options)
+    return timed(net, mixture, DEVICE, **options)
 
 
-def iteration_share(net: Any, mixture: mp.GaussianMixture, rate: float, kind: str) -> dict[str, float]:
-    """Share of the product rate that iterations at full size achieve; the difference of two runs leaves these alone."""
-    from benchmarks.mixture import operator_share
-
-    start = mp.fit(net, mixture, 1)
-    options = {"start": start, "tolerance": 0.0}
-    short = min(timed_fit(net, mixture, max_iterations=5, **options)[1] for _ in range(3))
-    runs = [timed_fit(net, mixture, max_iterations=45, **options) for _ in range(3)]
-    poly, long = min(runs, key=lambda run: run[1])
-    share = operator_share(poly, long - short, 10, rate) * 40 / 45
+def iteration_share(solver: Any, rate: float, name: str, few: int = 5, many: int = 45) -> dict[str, float]:
+    """Share of the product rate that iterations at full size achieve, counting their two large products alone."""
+    took = solver.iteration(few, many)
     return {
-        f"mixture, {kind}: ms per iteration": 1e3 * (long - short) / 40,
-        f"mixture, {kind}: share of the float64 product rate, whole iteration (goal 0.6)": share,
+        f"{name}: ms per iteration": 1e3 * took,
+        f"{name}: share of the float64 product rate, whole iteration (goal 0.6)": solver.flops / took / rate,
     }
 
 

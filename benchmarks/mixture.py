@@ -17,8 +17,7 @@ from torch import nn
 
 import mlpoly as mp
 from benchmarks.common import peak_gib, save, versions
-from mlpoly.fitting.gram import gram_operator
-from mlpoly.fitting.whitening import whiten
+from benchmarks.mixture_rates import Solver, operator_share, product_rate, timed_fit, whole_fit
 from mlpoly.plots import style
 
 STEPS = (10, 40, 160)  # of SGD; each is a run of its own, whose warm-up is made for its length
@@ -59,95 +58,6 @@ def trained(kind: str, x: torch.Tensor, y: torch.Tensor, hidden: int = 256, step
         return mp.MLP(w["0.weight"], w["0.bias"], w["2.weight"], w["2.bias"], "relu")
     parts = [w[f"{name}.{what}"] for name in ("gate", "up", "down") for what in ("weight", "bias")]
     return mp.GLU(*parts, "silu")
-
-
-def synchronise(device: str) -> None:
-    """Wait until the device has finished."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def product_rate(device: str, dtype: torch.dtype, n: int) -> float:
-    """Rate of a large square matrix product, in FLOP/s."""
-    a = torch.randn(n, n, dtype=dtype, device=device)
-    a @ a
-    synchronise(device)
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        a @ a
-        synchronise(device)
-        times.append(time.perf_counter() - began)
-    return 2 * n**3 / sorted(times)[2]
-
-
-def timed_fit(net: Any, mixture: mp.GaussianMixture, device: str, **options: Any) -> tuple[mp.DensePolynomial, float]:
-    """A degree-2 fit and the seconds it took."""
-    synchronise(device)
-    began = time.perf_counter()
-    poly = mp.fit(net, mixture, 2, show_progress=False, **options)
-    synchronise(device)
-    return poly, time.perf_counter() - began
-
-
-def operator_share(poly: mp.DensePolynomial, seconds: float, components: int, rate: float) -> float:
-    """Share of the product rate that the iterations achieve, counting their two large products alone."""
-    n = poly.report.kept + 1
-    flops = poly.report.iterations * components * poly.dim_out * 2 * 2 * n**3
-    return flops / seconds / rate
-
-
-def operator_alone(mixture: mp.GaussianMixture, device: str, rate: float, outputs: int = 10) -> dict[str, float]:
-    """Milliseconds of one application of the Gram operator, and its share of the product rate."""
-    whitening = whiten(mixture)
-    operator = gram_operator(mixture, whitening, single=device == "cpu")
-    n, c = whitening.kept + 1, mixture.weights.shape[0]
-    block = torch.randn(outputs, n, n, dtype=torch.float64, device=device)
-    times = []
-    for _ in range(6):
-        synchronise(device)
-        began = time.perf_counter()
-        operator.apply(block)
-        synchronise(device)
-        times.append(time.perf_counter() - began)
-    apply = sorted(times)[2]
-    return {
-        "Gram operator, ms": 1e3 * apply,
-        "Gram operator, share of the product rate (goal 0.6)": c * outputs * 4 * n**3 / apply / rate,
-    }
-
-
-def growth(device: str, sizes: dict[str, list[int]]) -> dict[str, float]:
-    """Time per iteration against inputs, components and outputs: measured exponent of each."""
-    base = {"d": sizes["d"][0], "components": 8, "outputs": 8}
-    slopes = {}
-    for axis, values in sizes.items():
-        times = []
-        for value in values:
-            shape = {**base, axis: value}
-            net, mixture = synthetic(device, **shape)
-            # The difference of two runs leaves the iterations alone.
-            short = min(timed_fit(net, mixture, device, max_iterations=2, tolerance=1e-3)[1] for _ in range(2))
-            long = min(timed_fit(net, mixture, device, max_iterations=8, tolerance=1e-3)[1] for _ in range(2))
-            times.append(max(long - short, 1e-9) / 6)
-        slopes[f"exponent of time per iteration in {axis}"] = float(np.polyfit(np.log(values), np.log(times), 1)[0])
-    return slopes
-
-
-def synthetic(device: str, d: int, components: int, outputs: int) -> tuple[mp.MLP, mp.GaussianMixture]:
-    """A random network and mixture of given size."""
-    rng = np.random.default_rng(0)
-
-    def tensor(*shape: int) -> torch.Tensor:
-        return torch.tensor(rng.standard_normal(shape), device=device)
-
-    net = mp.MLP(tensor(64, d) / d**0.5, tensor(64), tensor(outputs, 64), None, "relu")
-    parts = []
-    for _ in range(components):
-        a = tensor(d, d) / d**0.5
-        parts.append(mp.Gaussian(tensor(d), a @ a.T))
-    weights = torch.full((components,), 1 / components, dtype=torch.float64, device=device)
-    return net, mp.GaussianMixture.of(weights, parts)
 
 
 # -- against the paper's route -----------------------------------------------------------------------------------------
@@ -260,6 +170,17 @@ def against_the_paper(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ..
     return {**results, "curves": drawn}
 
 
+def shares(net: Any, mixture: mp.GaussianMixture) -> dict[str, float]:
+    """How near the solver comes to the product rate: its operator, an iteration, and the fit as a whole."""
+    rate = product_rate("cpu", torch.float32, 2048)
+    solver = Solver(net, mixture, "cpu")
+    return {
+        **operator_share(solver, rate),
+        "mixture iteration, share of the product rate (goal 0.6)": solver.flops / solver.iteration(1, 5) / rate,
+        "mixture fit as a whole, share of the product rate": whole_fit(net, mixture, "cpu", rate),
+    }
+
+
 def notes(results: dict[str, Any]) -> list[str]:
     """When SGD is ahead: it has something to show long before the exact solver ends."""
     curves = results["curves"]
@@ -273,8 +194,9 @@ def notes(results: dict[str, Any]) -> list[str]:
 def main(tiny: bool = False) -> None:
     """Cost and quality on the CPU."""
     mixture = class_like(6, 3) if tiny else class_like()
-    results = against_the_paper(classifier(mixture), mixture, (5, 20) if tiny else STEPS)
-    results |= operator_alone(mixture, "cpu", product_rate("cpu", torch.float32, 2048))
+    net = classifier(mixture)
+    results = against_the_paper(net, mixture, (5, 20) if tiny else STEPS)
+    results |= shares(net, mixture)
     results["peak memory, GiB (goal 4)"] = peak_gib()
     save("mixture", {**results, "notes": notes(results), "versions": versions("torch", "schedulefree")})
 

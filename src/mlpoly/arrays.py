@@ -18,6 +18,8 @@ Array = Any  # an array of any supported library; there is no common static type
 
 __all__ = [
     "Array",
+    "accumulate_product",
+    "add_at",
     "add_product",
     "as_float_array",
     "as_integer",
@@ -363,6 +365,14 @@ def accumulate_product(total: Array, left: Array, right: Array, factor: float = 
         made *= factor
     total += made
     return total
+
+
+def add_at(array: Array, index: Any, values: Array) -> Array:
+    """The array with values added in some places, in its own memory where the library allows: use what is returned."""
+    if hasattr(array, "at"):
+        return array.at[index].add(values)
+    array[index] += values
+    return array
 
 
 def positive_semidefinite(matrix: Array, tolerance: float) -> bool:

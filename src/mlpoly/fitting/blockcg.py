@@ -15,7 +15,7 @@ __all__ = ["BlockSolution", "block_cg"]
 _WINDOW = 5  # iterations over which the speed of convergence is judged
 _FEW = 2  # the same for a start that is nearly there, on which two windows would be wasted
 _SLOWEST = 0.9  # share of the decrease of one window that the next one still brings, at most
-_DEPENDENT = 1e-3  # smallest eigenvalue of scaled inner products of directions that are far from dependent
+_DEPENDENT = 1e-4  # smallest eigenvalue of scaled inner products of directions that are far from dependent
 _NOISE = 20  # roundings that add up in one product
 
 

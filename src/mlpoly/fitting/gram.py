@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, astype, blocks, cast_like, constant, eye, namespace, widen
+from mlpoly.arrays import Array, add_at, add_product, astype, blocks, cast_like, constant, device, eye, namespace, widen
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
@@ -53,14 +53,15 @@ class GramOperator(NamedTuple):
 
     def apply(self, matrices: Array) -> Array:
         """Gram operator of the mixture on quadratics (o, n, n)."""
-        xp = namespace(matrices=matrices)
         n, m = matrices.shape[-1], self.products.shape[-1]
-        half = self._low_rank(matrices)
-        rows = padded(astype(matrices, self.products.dtype), m)
-        for part in blocks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * m * m))):
-            half = half + astype(self._sandwich(rows, part)[:, :n, :n], half.dtype)
+        wide = padded(astype(matrices, self.products.dtype), m)
+        parts = blocks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * m * m)))
+        half = self._half(wide, parts[0])
+        for part in parts[1:]:
+            half = half + self._half(wide, part)
+        half = astype(half[:, :n, :n], matrices.dtype)
         # The products above flip the sign of antisymmetric parts: left in by rounding, those would grow without bound.
-        return half + xp.matrix_transpose(half)
+        return half + namespace(half=half).matrix_transpose(half)
 
     def in_full_precision(self) -> GramOperator:
         """The same operator with all products in the precision of its moments."""
@@ -71,26 +72,24 @@ class GramOperator(NamedTuple):
         seconds = self.seconds[:, :n, :n] + 0  # contiguous, for the sake of the products
         return _operator(self.weights, self.means[:, :n] + 0, seconds, self.products.dtype)
 
-    def _low_rank(self, matrices: Array) -> Array:
-        """Half of sum_c pi_c (<H, M_c> M_c - 2 (v_c' H v_c) v_c v_c')."""
-        xp = namespace(matrices=matrices)
-        o, n, _ = matrices.shape
-        flat = xp.reshape(self.seconds, (-1, n * n))
-        inner = xp.reshape(matrices, (o, n * n)) @ flat.T
-        total = xp.reshape((inner * (0.5 * self.weights)) @ flat, (o, n, n))
-        at_means = xp.sum((matrices @ self.means.T) * self.means.T, axis=-2)
-        return total - ((at_means * self.weights)[:, None, :] * self.means.T) @ self.means
-
-    def _sandwich(self, matrices: Array, part: slice) -> Array:
-        """sum_c pi_c M_c H M_c over a chunk of components, in two large products.
+    def _half(self, matrices: Array, part: slice) -> Array:
+        """Half of the operator's three terms, over a chunk of components, in two large products.
 
         H M_c for all outputs and components is one product, whose result lies in memory as (o, n, c, n). Read as
-        (o, n c, n) it stands ready for the second product, in which rows and components are summed together.
+        (o, n c, n) it stands ready for the second one, in which rows and components are summed together. Because
+        M_c I = M_c and M_c e_0 = v_c, the other terms need only changes to diagonals and first rows in between.
         """
         xp = namespace(matrices=matrices)
         o, n, _ = matrices.shape
-        stacked = xp.reshape(self.products[part, ...], (-1, n))
-        once = xp.reshape(matrices, (o * n, n)) @ stacked.T
+        M = self.products[part, ...]
+        once = xp.reshape(matrices, (o * n, n)) @ xp.reshape(M, (-1, n)).T
+        once = xp.reshape(once, (o, n, -1, n))
+        v = M[:, 0, :]
+        at_means = xp.sum(once[..., 0] * v.T, axis=1)  # v_c' H v_c, because H M_c e_0 = H v_c
+        inner = xp.sum(xp.linalg.diagonal(xp.permute_dims(once, (0, 2, 1, 3))), axis=-1)  # <H, M_c>
+        everything, i = slice(None), xp.arange(n, device=device(matrices))
+        once = add_at(once, (everything, 0), -at_means[..., None] * v)
+        once = add_at(once, (everything, i, everything, i), 0.5 * inner)
         return xp.reshape(self.weighted[..., part], (n, -1)) @ xp.reshape(once, (o, -1, n))
 
 

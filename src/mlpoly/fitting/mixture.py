@@ -31,7 +31,7 @@ from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
 from mlpoly.polynomials.base import replace_fields
 from mlpoly.progress import progress
 
-__all__ = ["METHOD", "fit_mixture_linear", "fit_mixture_quadratic"]
+__all__ = ["METHOD", "fit_mixture_linear", "fit_mixture_quadratic", "normal_equations"]
 
 METHOD = "least squares under a Gaussian mixture"
 _COARSEST = 96  # whitened coordinates of the smallest problem worth solving first
@@ -99,7 +99,7 @@ def fit_mixture_quadratic(
     """Degree 2, by block conjugate gradients with the matrix-free Gram operator."""
     whitening = whiten(inputs)
     operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, tolerance))
-    b, misfits = _normal_equations(net, inputs, whitening, operator)
+    b, misfits = normal_equations(net, inputs, whitening, operator)
     first = None if start is None else matrices_of_dense(to_dense(start, start_center(start, whitening)), whitening)
     answer, reports = [], []
     for part in blocks(b.shape[0], _OUTPUTS):
@@ -134,7 +134,7 @@ def start_center(start: Polynomial, whitening: Whitening) -> Array:
     return astype(whitening.center, start.sample_array.dtype)
 
 
-def _normal_equations(
+def normal_equations(
     net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening, operator: GramOperator
 ) -> tuple[Array, Array]:
     """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
