@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mlpoly as mp
 from mlpoly.fitting.blockcg import block_cg
-from mlpoly.fitting.gram import gram_operator, standard_inverse
+from mlpoly.fitting.gram import gram_operator, padded, standard_inverse
 from mlpoly.fitting.mixture import normal_equations
 from mlpoly.fitting.whitening import whiten
 
@@ -52,18 +52,26 @@ class Solver:
         whitening = whiten(mixture)
         self.device = device
         self.operator = gram_operator(mixture, whitening, single=device == "cpu")
-        self.b, misfits = normal_equations(net, mixture, whitening, self.operator)
+        b, misfits = normal_equations(net, mixture, whitening, self.operator)
+        self.b = padded(b, self.operator.side)
         self.misfit = float(misfits.sum())
 
     @property
     def flops(self) -> int:
         """Of the two large products of one iteration."""
-        o, n, _ = self.b.shape
-        return int(self.operator.weights.shape[0] * o * 4 * n**3)
+        return int(self.operator.weights.shape[0] * self.b.shape[0] * 4 * self.operator.unknowns**3)
 
     def run(self, iterations: int) -> int:
         """Iterations made, without a cascade before them."""
-        solver = self.operator.apply, standard_inverse(self.b), self.b, None, self.misfit, 0.0, iterations
+        solver = (
+            self.operator.apply,
+            standard_inverse(self.operator.unknowns, self.b),
+            self.b,
+            None,
+            self.misfit,
+            0.0,
+            iterations,
+        )
         return len(block_cg(*solver, lambda k, value: None).history)
 
     def iteration(self, few: int, many: int, repeats: int = 3) -> float:

@@ -52,7 +52,7 @@ def block_cg(
     Parameters
     ----------
     apply, precondition : callable
-        Symmetric positive (semi)definite operators on blocks of the shape of `b`, (o, ...).
+        Symmetric positive (semi)definite operators on blocks of the shape of `b`, (o, ...). They return new arrays.
     misfit : float
         Value at x = 0.
     rounding : float, optional
@@ -67,56 +67,55 @@ def block_cg(
     history: list[float] = []
     decreases: list[float] = []
     fresh = flat_precondition(r)
-    level = rounding**2 * _dot(r, fresh)
+    level = rounding**2 * scalar(_dot(r, fresh))
     value, floor = misfit, rounding * misfit
     if start is not None:
         x = rows.flat(start) + 0
         image = flat_apply(x)
-        value = misfit - 2 * _dot(r, x) + _dot(image, x)
+        value = misfit + scalar(_dot(image - 2 * r, x))
         r = r - image
         fresh = flat_precondition(r)
-    residuals = [_dot(r, fresh)]
-    exhausted = converged = _exhausted(residuals, level)
-    gain, search, interrupted = 0.0 if converged else 1.0, _Search(fresh, rounding), False
+    search = _Search(fresh, r, rounding)
+    residuals: list[float] = []
+    exhausted = converged = _exhausted([scalar(search.residual)], level)
+    gain, interrupted = 0.0 if converged else 1.0, False
     try:
-        for k in range(max_iterations):
-            if converged:
-                break
-            step = search.along(flat_apply, r)
-            if search.empty:
+        for k in range(0 if converged else max_iterations):
+            step, residual = search.along(flat_apply, r)
+            residuals.append(residual)
+            if search.empty or _exhausted(residuals, level):
                 converged, exhausted, gain = True, True, 0.0
                 break
             decreases.append(float(np.sum(step * search.slope)))
             value -= decreases[-1]
-            move = constant(step.T.copy(), x)
-            x = accumulate_product(x, move, search.directions)
-            r = accumulate_product(r, move, search.images, -1.0)
+            x, r = search.move(step, x, r)
             history.append(value)
             report(k + 1, value)
-            fresh = flat_precondition(r)
-            residual, overlap = _inner((r, fresh), (search.images, fresh))
-            residuals.append(float(np.trace(residual)))
             gain = _gain_left(decreases, max(value, floor, 1e-300))
-            exhausted = gain > tolerance and _exhausted(residuals, level)
-            gain = 0.0 if exhausted else gain
             converged = gain <= tolerance
-            search.turn_to(fresh, overlap)
+            if converged:
+                break
+            search.turn_to(flat_precondition(r), r)
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)
+    if not (converged or interrupted) and _exhausted([*residuals, scalar(search.residual)], level):
+        converged, exhausted, gain = True, True, 0.0
     return BlockSolution(rows.shaped(x), history, gain, converged, exhausted, interrupted)
 
 
 class _Search:
     """The directions of one iteration, their images under the operator, and the inverse of their curvature.
 
-    They are not made orthonormal unless they are nearly dependent: the small problem is solved in an orthonormal basis
-    of their span, which the host knows from their inner products. So one wait for the device tells all that a step
-    needs, inner products, curvature and slope.
+    The device waits for the host once in an iteration, after the images have been made. Everything that the host has to
+    know comes then in one transfer, what it answers goes back in another, and the device can work on until the next
+    images without it. For that the directions are not made orthonormal, unless they are nearly dependent: the small
+    problem is solved in an orthonormal basis of their span, which the host knows from their inner products.
     """
 
-    def __init__(self, directions: Array, rounding: float) -> None:
-        self.directions, self.rounding = directions, rounding
+    def __init__(self, fresh: Array, r: Array, rounding: float) -> None:
+        self.directions, self.rounding = fresh, rounding
+        self.residual = _dot(fresh, r)  # squared, in the metric of the preconditioner
         self.independent = False  # whether the last directions were; the first ones are not known
         self.scale = 0.0  # largest curvature seen
 
@@ -125,29 +124,40 @@ class _Search:
         """Whether nothing is left to search along."""
         return int(self.directions.shape[0]) == 0
 
-    def along(self, apply: Callable[[Array], Array], r: Array) -> np.ndarray:
-        """Coefficients (k, o) of the best step along the directions for each residual."""
+    def along(self, apply: Callable[[Array], Array], r: Array) -> tuple[np.ndarray, float]:
+        """Coefficients (k, o) of the best step along the directions for each residual r, and the size of these."""
         if self.independent:
-            self.images = apply(self.directions)
-            gram, curvature, self.slope = self._products(r)
+            gram, curvature, residual = self._look(apply, r)
             basis, smallest = _orthonormal_basis(gram, 0.0)
             if smallest > _DEPENDENT:
-                return self._step(curvature, basis)
+                return self._step(curvature, basis), residual
         self.directions, self.independent = _orthonormal(self.directions)
         if self.empty:
-            return np.zeros((0, r.shape[0]))
-        self.images = apply(self.directions)
-        _, curvature, self.slope = self._products(r)
-        return self._step(curvature, np.eye(curvature.shape[0]))
+            return np.zeros((0, r.shape[0])), 0.0
+        gram, curvature, residual = self._look(apply, r)
+        return self._step(curvature, np.eye(gram.shape[0])), residual
 
-    def turn_to(self, fresh: Array, overlap: np.ndarray) -> None:
-        """New directions: the preconditioned residuals less what is not conjugate to the old ones."""
-        past = self.inverse @ overlap
-        self.directions = accumulate_product(fresh, constant(past.T.copy(), fresh), self.directions, -1.0)
+    def move(self, step: np.ndarray, x: Array, r: Array) -> tuple[Array, Array]:
+        """Iterate and residuals after a step."""
+        both = constant(np.concatenate([step.T, self.inverse]), x)
+        change, self.inverse_there = both[: x.shape[0], :], both[x.shape[0] :, :]
+        r = accumulate_product(r, change, self.images, -1.0)
+        return accumulate_product(x, change, self.directions), r
 
-    def _products(self, r: Array) -> list[np.ndarray]:
-        d = self.directions
-        return _inner((d, d), (d, self.images), (d, r))
+    def turn_to(self, fresh: Array, r: Array) -> None:
+        """New directions: the preconditioned residuals less what is not conjugate to the old ones.
+
+        They take the place of `fresh` in memory.
+        """
+        self.residual = _dot(fresh, r)
+        past = (fresh @ self.images.T) @ self.inverse_there
+        self.directions = accumulate_product(fresh, past, self.directions, -1.0)
+
+    def _look(self, apply: Callable[[Array], Array], r: Array) -> tuple[np.ndarray, np.ndarray, float]:
+        """Make the images of the directions; inner products and curvature, and the size of the residuals."""
+        d, self.images = self.directions, apply(self.directions)
+        gram, curvature, self.slope, residual = _fetch(d @ d.T, d @ self.images.T, d @ r.T, self.residual)
+        return gram, curvature, float(residual)
 
     def _step(self, curvature: np.ndarray, basis: np.ndarray) -> np.ndarray:
         turned = basis.T @ curvature @ basis
@@ -173,20 +183,19 @@ class _Rows:
         return lambda rows: self.flat(operator(self.shaped(rows)))
 
 
-def _dot(a: Array, b: Array) -> float:
-    return scalar(namespace(a=a).sum(a * b))
+def _dot(a: Array, b: Array) -> Array:
+    """Sum of all products, where the arrays are."""
+    xp = namespace(a=a)
+    return xp.reshape(a, (-1,)) @ xp.reshape(b, (-1,))
 
 
-def _inner(*pairs: tuple[Array, Array]) -> list[np.ndarray]:
-    """Inner products of all rows of pairs of arrays, on the host, where the small algebra of a block is faster.
-
-    All of them in one transfer, because the device idles until the host has answered.
-    """
-    made = [a @ b.T for a, b in pairs]
-    xp = namespace(a=made[0])
-    flat = to_numpy(xp.concat([xp.reshape(m, (-1,)) for m in made])).astype(np.float64)
-    ends = np.cumsum([m.shape[0] * m.shape[1] for m in made])
-    return [part.reshape(m.shape) for part, m in zip(np.split(flat, ends[:-1]), made, strict=True)]
+def _fetch(*small: Array) -> list[np.ndarray]:
+    """Small arrays in one transfer to the host, where their algebra is faster."""
+    xp = namespace(small=small[0])
+    flat = to_numpy(xp.concat([xp.reshape(a, (-1,)) for a in small])).astype(np.float64)
+    sizes = [int(np.prod(a.shape)) for a in small]
+    ends = np.cumsum(sizes)
+    return [flat[end - size : end].reshape(a.shape) for a, size, end in zip(small, sizes, ends, strict=True)]
 
 
 def _orthonormal(rows: Array) -> tuple[Array, bool]:
@@ -197,7 +206,7 @@ def _orthonormal(rows: Array) -> tuple[Array, bool]:
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
     independent = True
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
-        (gram,) = _inner((rows, rows))
+        (gram,) = _fetch(rows @ rows.T)
         basis, smallest = _orthonormal_basis(gram, floor)
         if not basis.shape[1]:
             return rows[:0, ...], False

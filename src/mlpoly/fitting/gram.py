@@ -43,6 +43,16 @@ class GramOperator(NamedTuple):
     products: Array  # (c, m, m): M once more for the large products, in their precision, m >= n with zeros
     weighted: Array  # (m, m, c): the same times the weights, with the components along the last axis
 
+    @property
+    def unknowns(self) -> int:
+        """Side n of the matrices that are meant."""
+        return int(self.means.shape[-1])
+
+    @property
+    def side(self) -> int:
+        """Side m of the matrices that `apply` takes: n, and zeros up to a multiple of 8, as matrix units want it."""
+        return int(self.products.shape[-1])
+
     def component(self, index: int, matrices: Array) -> Array:
         """Gram operator of one component on quadratics (o, n, n)."""
         v, M = self.means[index, ...], self.seconds[index, ...]
@@ -52,14 +62,13 @@ class GramOperator(NamedTuple):
         return 2 * (M @ matrices @ M) + inner * M - 2 * at_mean * (v[:, None] * v[None, :])
 
     def apply(self, matrices: Array) -> Array:
-        """Gram operator of the mixture on quadratics (o, n, n)."""
-        n, m = matrices.shape[-1], self.products.shape[-1]
-        wide = padded(astype(matrices, self.products.dtype), m)
-        parts = blocks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * m * m)))
-        half = self._half(wide, parts[0])
+        """Gram operator of the mixture on quadratics (o, m, m), `padded` with zeros."""
+        narrow = astype(matrices, self.products.dtype)
+        parts = blocks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * self.side**2)))
+        half = self._half(narrow, parts[0])
         for part in parts[1:]:
-            half = half + self._half(wide, part)
-        half = astype(half[:, :n, :n], matrices.dtype)
+            half = half + self._half(narrow, part)
+        half = astype(half, matrices.dtype)
         # The products above flip the sign of antisymmetric parts: left in by rounding, those would grow without bound.
         return half + namespace(half=half).matrix_transpose(half)
 
@@ -107,7 +116,7 @@ def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = 
 
 
 def _operator(weights: Array, means: Array, seconds: Array, dtype: Any) -> GramOperator:
-    """The operator with matrices for the products in a dtype, their sides multiples of 8: matrix units want that."""
+    """The operator with matrices for the products in a dtype."""
     xp = namespace(seconds=seconds)
     products = padded(astype(seconds, dtype), -(-seconds.shape[-1] // 8) * 8)
     weighted = xp.stack([products[c, ...] * astype(w, dtype) for c, w in enumerate(weights)], axis=-1)
@@ -133,10 +142,11 @@ def _bordered(cov: Array) -> Array:
     return frame @ cov @ frame.T
 
 
-def standard_inverse(like: Array) -> Callable[[Array], Array]:
-    """The preconditioner: inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, n, n).
+def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
+    """The preconditioner: inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m).
 
-    In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture.
+    In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture. Matrices may
+    be padded with zeros beyond n.
     """
     one = eye(like.shape[-1], like)
 
@@ -145,9 +155,9 @@ def standard_inverse(like: Array) -> Callable[[Array], Array]:
         xp = namespace(matrices=matrices)
         half = 0.5 * matrices
         diagonal = xp.linalg.diagonal(half)
-        corner, rest = diagonal[:, :1], diagonal[:, 1:] - diagonal[:, :1]
-        first = corner - xp.sum(rest, axis=-1, keepdims=True)
-        change = xp.concat([first, xp.zeros_like(rest) - corner], axis=-1)
+        corner = diagonal[:, :1]
+        first = n * corner - xp.sum(diagonal[:, 1:], axis=-1, keepdims=True)
+        change = xp.concat([first, xp.broadcast_to(-corner, (len(corner), n - 1)), diagonal[:, n:]], axis=-1)
         return add_product(half, change[:, None, :], one)
 
     return apply

@@ -158,8 +158,11 @@ def _solve_outputs(
     whitening: Whitening,
     precision: float,
 ) -> tuple[Array, SolveReport]:
+    """Matrices (o, n, n) that solve the normal equations for some outputs, and how that went."""
     tolerance, max_iterations, show = limits
     interrupted = False
+    b = padded(b, operator.side)
+    start = None if start is None else padded(start, operator.side)
     with progress("mixture fit", max_iterations, show) as update:
 
         def solve(
@@ -168,13 +171,13 @@ def _solve_outputs(
             nonlocal interrupted
             found = block_cg(
                 op.apply,
-                standard_inverse(right),
+                standard_inverse(op.unknowns, right),
                 right,
                 first,
                 at_zero,
                 share,
                 0 if interrupted else max_iterations,
-                lambda k, value: update(k, f"{right.shape[-1] - 1} directions, misfit {value:.4g}"),
+                lambda k, value: update(k, f"{op.unknowns - 1} directions, misfit {value:.4g}"),
                 max(precision, _precision(op.products)),
             )
             interrupted = interrupted or found.interrupted
@@ -192,14 +195,14 @@ def _solve_outputs(
         "block conjugate gradients",
         len(found.history),
         found.converged,
-        _norm(b - image) / max(_norm(b), 1e-300),
+        _norm(b - image, operator.unknowns) / max(_norm(b, operator.unknowns), 1e-300),
         misfit + scalar(namespace(x=x).sum(x * (image - 2 * b))),
         found.gain_left,
         whitening.kept,
         whitening.dropped,
         tuple(found.history),
     )
-    return x, report
+    return x[:, : operator.unknowns, : operator.unknowns], report
 
 
 def _cascade(
@@ -212,8 +215,8 @@ def _cascade(
     quadratics agree on the whole mixture the answer may differ from the one of minimum norm. A start that the caller
     gives is corrected in the same way.
     """
-    n = b.shape[-1]
-    sizes = [m for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
+    n = operator.unknowns
+    sizes = [-(-m // 8) * 8 for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
     if not sizes:
         return start
     if start is not None:
@@ -224,7 +227,7 @@ def _cascade(
     for m in sizes:
         first = None if x is None else padded(x, m)
         x = _symmetric(solve(operator.leading(m), b[:, :m, :m] + 0, first, _COARSE_TOLERANCE, misfit).x)
-    correction = padded(x, n)
+    correction = padded(x, operator.side)
     return correction if start is None else start + correction
 
 
@@ -237,10 +240,10 @@ def _symmetric(matrices: Array) -> Array:
     return 0.5 * (matrices + namespace(m=matrices).matrix_transpose(matrices))
 
 
-def _norm(residual: Array) -> float:
+def _norm(residual: Array, n: int) -> float:
     """Size of a gradient in the metric of N(0, I), in which the problem is well scaled."""
     xp = namespace(residual=residual)
-    return max(scalar(xp.sum(residual * standard_inverse(residual)(residual))), 0.0) ** 0.5
+    return max(scalar(xp.sum(residual * standard_inverse(n, residual)(residual))), 0.0) ** 0.5
 
 
 def _joined(reports: list[SolveReport]) -> SolveReport:
