@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat as compat
@@ -45,6 +46,7 @@ __all__ = [
     "record",
     "relu",
     "scalar",
+    "start_copy",
     "static",
     "take_rows",
     "to_numpy",
@@ -268,6 +270,21 @@ def to_numpy(a: Array) -> np.ndarray:
     elif _is_low_precision(a.dtype):
         a = _namespace_of(a).astype(a, "float32")
     return np.asarray(a)
+
+
+def start_copy(a: Array) -> Callable[[], np.ndarray]:
+    """Begin to copy to the host. Calling what is returned waits for the copy, not for work that was queued since."""
+    if not (_is_torch(a) and a.is_cuda):
+        return lambda: to_numpy(a)
+    there = a.detach().to("cpu", non_blocking=True)
+    done = sys.modules["torch"].cuda.Event()
+    done.record()
+
+    def wait() -> np.ndarray:
+        done.synchronize()
+        return to_numpy(there)
+
+    return wait
 
 
 def from_numpy(a: np.ndarray, library: str) -> Array:

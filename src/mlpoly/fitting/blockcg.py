@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, accumulate_product, constant, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, accumulate_product, constant, namespace, scalar, start_copy
 
 __all__ = ["BlockSolution", "block_cg"]
 
@@ -107,9 +108,9 @@ def block_cg(
 class _Search:
     """The directions of one iteration, their images under the operator, and the inverse of their curvature.
 
-    The device waits for the host once in an iteration, after the images have been made. Everything that the host has to
-    know comes then in one transfer, what it answers goes back in another, and the device can work on until the next
-    images without it. For that the directions are not made orthonormal, unless they are nearly dependent: the small
+    A device waits for the host once in an iteration, until the curvature of the directions has been inverted. Inner
+    products and slopes are looked at before, while it makes the images, and after that it works on until the next
+    images by itself. For that the directions are not made orthonormal, unless they are nearly dependent: the small
     problem is solved in an orthonormal basis of their span, which the host knows from their inner products.
     """
 
@@ -127,15 +128,15 @@ class _Search:
     def along(self, apply: Callable[[Array], Array], r: Array) -> tuple[np.ndarray, float]:
         """Coefficients (k, o) of the best step along the directions for each residual r, and the size of these."""
         if self.independent:
-            gram, curvature, residual = self._look(apply, r)
+            gram, residual = self._look(apply, r)
             basis, smallest = _orthonormal_basis(gram, 0.0)
             if smallest > _DEPENDENT:
-                return self._step(curvature, basis), residual
+                return self._step(basis), residual
         self.directions, self.independent = _orthonormal(self.directions)
         if self.empty:
             return np.zeros((0, r.shape[0])), 0.0
-        gram, curvature, residual = self._look(apply, r)
-        return self._step(curvature, np.eye(gram.shape[0])), residual
+        gram, residual = self._look(apply, r)
+        return self._step(np.eye(gram.shape[0])), residual
 
     def move(self, step: np.ndarray, x: Array, r: Array) -> tuple[Array, Array]:
         """Iterate and residuals after a step."""
@@ -153,18 +154,36 @@ class _Search:
         past = (fresh @ self.images.T) @ self.inverse_there
         self.directions = accumulate_product(fresh, past, self.directions, -1.0)
 
-    def _look(self, apply: Callable[[Array], Array], r: Array) -> tuple[np.ndarray, np.ndarray, float]:
-        """Make the images of the directions; inner products and curvature, and the size of the residuals."""
-        d, self.images = self.directions, apply(self.directions)
-        gram, curvature, self.slope, residual = _fetch(d @ d.T, d @ self.images.T, d @ r.T, self.residual)
-        return gram, curvature, float(residual)
+    def _look(self, apply: Callable[[Array], Array], r: Array) -> tuple[np.ndarray, float]:
+        """Start to make the images of the directions; inner products of these, and the size of the residuals."""
+        d = self.directions
+        known = _Small(d @ d.T, d @ r.T, self.residual)
+        self.images = apply(d)
+        gram, self.slope, residual = known.arrays()
+        return gram, float(residual)
 
-    def _step(self, curvature: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    def _step(self, basis: np.ndarray) -> np.ndarray:
+        (curvature,) = _Small(self.directions @ self.images.T).arrays()
         turned = basis.T @ curvature @ basis
         self.scale = max(self.scale, float(turned.max()))
         self.inverse = basis @ _inverse(turned, _NOISE * self.rounding * self.scale) @ basis.T
         step: np.ndarray = self.inverse @ self.slope
         return step
+
+
+class _Small:
+    """Small arrays on their way to the host, where their algebra is faster, in one transfer."""
+
+    def __init__(self, *small: Array) -> None:
+        xp = namespace(small=small[0])
+        self.shapes = [tuple(a.shape) for a in small]
+        self.wait = start_copy(xp.concat([xp.reshape(a, (-1,)) for a in small]))
+
+    def arrays(self) -> list[np.ndarray]:
+        """The same as NumPy arrays."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = np.split(self.wait().astype(np.float64), ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
 class _Rows:
@@ -189,15 +208,6 @@ def _dot(a: Array, b: Array) -> Array:
     return xp.reshape(a, (-1,)) @ xp.reshape(b, (-1,))
 
 
-def _fetch(*small: Array) -> list[np.ndarray]:
-    """Small arrays in one transfer to the host, where their algebra is faster."""
-    xp = namespace(small=small[0])
-    flat = to_numpy(xp.concat([xp.reshape(a, (-1,)) for a in small])).astype(np.float64)
-    sizes = [int(np.prod(a.shape)) for a in small]
-    ends = np.cumsum(sizes)
-    return [flat[end - size : end].reshape(a.shape) for a, size, end in zip(small, sizes, ends, strict=True)]
-
-
 def _orthonormal(rows: Array) -> tuple[Array, bool]:
     """Orthonormal basis of the row space, and whether the rows were far from dependent.
 
@@ -206,7 +216,7 @@ def _orthonormal(rows: Array) -> tuple[Array, bool]:
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
     independent = True
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
-        (gram,) = _fetch(rows @ rows.T)
+        (gram,) = _Small(rows @ rows.T).arrays()
         basis, smallest = _orthonormal_basis(gram, floor)
         if not basis.shape[1]:
             return rows[:0, ...], False
