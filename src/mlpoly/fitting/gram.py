@@ -148,17 +148,17 @@ def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
     In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture. Matrices may
     be padded with zeros beyond n.
     """
-    one = eye(like.shape[-1], like)
+    m = like.shape[-1]
+    # It halves the matrix and changes its diagonal by a linear map of that: few kernels, two passes over the memory.
+    map_of_diagonal = np.zeros((m, m))
+    map_of_diagonal[0, 1:n] = map_of_diagonal[1:n, 0] = -1
+    map_of_diagonal[0, 0] = n
+    change, one = constant(map_of_diagonal, like), eye(m, like)
 
     def apply(matrices: Array) -> Array:
-        # Half of the matrix, with the corner and the rest of the diagonal set right: two passes over the memory.
-        xp = namespace(matrices=matrices)
         half = 0.5 * matrices
-        diagonal = xp.linalg.diagonal(half)
-        corner = diagonal[:, :1]
-        first = n * corner - xp.sum(diagonal[:, 1:], axis=-1, keepdims=True)
-        change = xp.concat([first, xp.broadcast_to(-corner, (len(corner), n - 1)), diagonal[:, n:]], axis=-1)
-        return add_product(half, change[:, None, :], one)
+        diagonal = namespace(half=half).linalg.diagonal(half)
+        return add_product(half, (diagonal @ change)[:, None, :], one)
 
     return apply
 

@@ -1,0 +1,76 @@
+"""Values of a gated ridge polynomial against its definition, P(t) + e Q(t), term by term in extended precision."""
+
+import math
+
+import numpy as np
+import pytest
+from conftest import assert_close, make
+
+import mlpoly as mp
+from mlpoly.polynomials import Gate
+
+H, D, POINTS = 5, 3, 20
+
+
+def hermite(t, degree):
+    """Orthonormal Hermite polynomials by their three-term recurrence."""
+    rows = [t * 0 + 1, t]
+    for k in range(1, degree):
+        rows.append((t * rows[k] - np.sqrt(np.longdouble(k)) * rows[k - 1]) / np.sqrt(np.longdouble(k + 1)))
+    return rows[: degree + 1]
+
+
+def by_definition(p, x):
+    """In extended precision, and the size of the terms that are added up."""
+    x, W, V = (np.asarray(a, np.longdouble) for a in (x, p.directions, p.gate.directions))
+    t = np.where(p.scales > 0, (x @ W.T - p.shifts) / np.where(p.scales > 0, p.scales, 1), 0)
+    e = x @ V.T - p.gate.shifts - p.gate.slopes * t
+    rows = hermite(t, max(p.series.shape[0], p.gate.series.shape[0]))
+    first = sum(c * he for c, he in zip(p.series, rows, strict=False))
+    factor = sum(c * he for c, he in zip(p.gate.series, rows, strict=False))
+    size = np.abs(x @ V.T) * np.abs(factor) + np.abs(first) + np.abs(p.gate.shifts + p.gate.slopes * t) * np.abs(factor)
+    return first + e * factor, float(size.max())
+
+
+def polynomial(rows, gate_rows, mean=0.0, backend=None):
+    rng = np.random.default_rng(rows + 10 * gate_rows)
+
+    def numbers(*shape):
+        made = rng.standard_normal(shape)
+        return made if backend is None else make(made, backend)
+
+    scales = np.array([1.0, 0.5, 2.0, 0.0, 1e-3])  # one neuron is constant
+    gate = Gate(numbers(H, D), numbers(H) + mean, numbers(H), numbers(gate_rows, H))
+    return mp.RidgePolynomial(
+        numbers(H, D), numbers(H), scales if backend is None else make(scales, backend), numbers(rows, H), gate=gate
+    )
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e6])
+@pytest.mark.parametrize(("rows", "gate_rows"), [(1, 1), (2, 1), (3, 2), (4, 3), (6, 5), (2, 4), (4, 1), (9, 8)])
+def test_values(rows, gate_rows, mean):
+    """Also where the gate's series is as long as the other, or longer: then the neuron is of higher degree."""
+    p = polynomial(rows, gate_rows, mean)
+    x = np.random.default_rng(1).standard_normal((POINTS, D))
+    expected, size = by_definition(p, x)
+    # The neuron of scale 1e-3 turns the rounding of w.x, 1e-16, into 1e-13 of t, and that counts at most n times.
+    assert np.abs(p(x) - expected).max() <= 1e-13 * (rows + gate_rows) * size
+
+
+def test_values_in_every_library(backend):
+    p = polynomial(4, 3, backend=backend)
+    x = np.random.default_rng(1).standard_normal((POINTS, D))
+    moderate = np.array([0, 1, 2, 3])  # single precision knows nothing of a neuron whose scale is 1e-3
+    expected, _ = by_definition(polynomial(4, 3), x)
+    assert_close(p(make(x, backend))[:, moderate], expected[:, moderate], 10 * backend.tolerance)
+
+
+def test_powers_say_the_same():
+    p = polynomial(4, 3)
+    x = np.random.default_rng(1).standard_normal((POINTS, D))
+    a, b = p.powers()
+    y, v = x @ p.directions.T, x @ p.gate.directions.T
+    value = sum(c * y**k for k, c in enumerate(a)) + v * sum(c * y**k for k, c in enumerate(b))
+    keep = [0, 1, 2, 3]  # in powers of w.x the neuron of scale 1e-3 cancels nine digits
+    assert_close(value[:, keep], p(x)[:, keep], 1e-12)
+    assert math.isfinite(float(np.abs(value).max()))
