@@ -42,17 +42,15 @@ def difference(module: nn.Module, net: MLP | GLU, residual: bool) -> float:
     first = next(module.parameters(), weight)
     length = getattr(module, "chunk_size_feed_forward", 0) or _POINTS  # chunks must divide the points evenly
     points = torch.randn(1, length, net.dim_in, generator=torch.Generator().manual_seed(0))
-    worst = 0.0
-    for size in _SIZES:
-        x = (size * points).to(first.device, first.dtype)
-        found = bare(x, torch.zeros_like(x)) if residual else bare(x)
-        worst = max(worst, _relative(found, net(x)))
-    return worst
-
-
-def _relative(found: Any, expected: torch.Tensor) -> float:
+    x = torch.cat([size * points for size in _SIZES]).to(first.device, first.dtype)
+    found = bare(x, torch.zeros_like(x)) if residual else bare(x)
+    expected = net(x)
     if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
         return float("inf")
+    return max(_relative(*pair) for pair in zip(found, expected, strict=True))
+
+
+def _relative(found: torch.Tensor, expected: torch.Tensor) -> float:
     seen = torch.isfinite(found)  # float16 may overflow
     found, expected = found.double()[seen], expected.double()[seen]
     size = float(expected.norm())
