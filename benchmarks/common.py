@@ -39,9 +39,13 @@ def paired_seconds(
     repeats: int = 7,
     synchronise: Callable[[], None] = lambda: None,
     of: Callable[[list[float]], float] = statistics.median,
+    warm: bool = True,
 ) -> dict[str, float]:
-    """Median wall times of several calls measured in turn, so that a noisy machine disturbs all alike."""
-    for work in works.values():
+    """Median wall times of several calls measured in turn, so that a noisy machine disturbs all alike.
+
+    Every call is made once before, unless that was done already (`warm=False`).
+    """
+    for work in works.values() if warm else ():
         work()
     synchronise()
     times: dict[str, list[float]] = {name: [] for name in works}

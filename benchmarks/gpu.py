@@ -1,7 +1,6 @@
 """On a CUDA device: the same results as on the CPU, and how near the machine's limit the work runs.
 
-Set MLPOLY_DATA to a folder with ``mnist`` for the mixture part. With ``--tiny`` everything but that part runs in small
-sizes, on the CPU where there is no GPU.
+With ``--tiny`` everything runs in small sizes, on the CPU where there is no GPU.
 """
 
 from __future__ import annotations
@@ -116,83 +115,6 @@ def large_measures(sizes: Sizes) -> dict[str, float]:
     return results
 
 
-def mixtures() -> dict[str, Any]:
-    """The exact quadratic at MNIST size: seconds, share of the product rate, and quality beside the paper's route."""
-    from benchmarks.mixture import trained
-    from benchmarks.mixture_rates import Solver, growth, operator_share, product_rate, synthetic, whole_fit
-    from mlpoly.studies.data import load_mnist
-
-    images = load_mnist()
-    x, y = torch.tensor(images.train, device=DEVICE), torch.tensor(images.train_labels, device=DEVICE)
-    mixture = mp.GaussianMixture.from_labels(x, images.train_labels)
-    rate = product_rate(DEVICE, torch.float64, 8192)
-    results: dict[str, Any] = {"float64 product rate, TFLOP/s": rate / 1e12}
-    for kind in ("relu", "swiglu"):
-        net, name = trained(kind, x, y), f"mixture, {kind}"
-        timed_fit(net, mixture)
-        poly, took = timed_fit(net, mixture)
-        best, _ = timed_fit(net, mixture, tolerance=1e-6, max_iterations=2000)
-        results |= {
-            f"{name}: seconds for ten outputs (goal 0.5)": took,
-            f"{name}: iterations at full size": poly.report.iterations,
-            f"{name}: gradient (certificate)": poly.report.gradient,
-            f"{name}: misfit / converged misfit": poly.report.misfit / best.report.misfit,
-            f"{name}: converged after": best.report.iterations,
-            f"{name}: directions kept, dropped": f"{poly.report.kept}, {poly.report.dropped}",
-            **iteration_share(Solver(net, mixture, DEVICE), rate, name),
-            f"{name}: share of the float64 product rate, whole fit": whole_fit(net, mixture, DEVICE, rate),
-            **quality(net, mixture, poly, best, kind),
-        }
-    results |= operator_share(Solver(net, mixture, DEVICE), rate)
-    large, name = synthetic(DEVICE, 1536, 16, 16), "mixture, 1536 inputs, 16 components, 16 outputs"
-    results |= iteration_share(Solver(*large, DEVICE), rate, name, 3, 13)
-    results[f"{name}: share of the float64 product rate, whole fit (goal 0.6)"] = whole_fit(*large, DEVICE, rate)
-    return results | growth(DEVICE, {"d": [512, 1024, 1536], "components": [4, 8, 16], "outputs": [4, 8, 16]})
-
-
-def timed_fit(net: Any, mixture: mp.GaussianMixture, **options: Any) -> tuple[Any, float]:
-    """A degree-2 fit and the seconds it took."""
-    from benchmarks.mixture_rates import timed_fit as timed
-
-    return timed(net, mixture, DEVICE, **options)
-
-
-def iteration_share(solver: Any, rate: float, name: str, few: int = 5, many: int = 45) -> dict[str, float]:
-    """Share of the product rate that iterations at full size achieve, counting their two large products alone."""
-    took = solver.iteration(few, many)
-    return {
-        f"{name}: ms per iteration": 1e3 * took,
-        f"{name}: share of the float64 product rate, whole iteration (goal 0.6)": solver.flops / took / rate,
-    }
-
-
-def quality(net: Any, mixture: mp.GaussianMixture, poly: Any, best: Any, kind: str) -> dict[str, float]:
-    """FVU under the mixture of the exact fit and of the paper's route, on one large sample."""
-    samples = torch.cat([mixture.sample(50_000, seed=s) for s in range(1, 5)])
-    paper = mp.fit(net, mp.Gaussian.standard(net.dim_in), 2)
-    whole = mp.fit(net, mp.Gaussian(mixture.mean, mixture.covariance), 2)
-    candidates = {
-        "exact quadratic": poly,
-        "exact quadratic, converged": best,
-        "linear": mp.fit(net, mixture, 1),
-        "neuronwise quadratic": mp.fit(net, mixture, 2, method="neuronwise"),
-        "quadratic under N(mean, cov)": whole,
-        "quadratic under N(0, I)": paper,
-    }
-    dense = mp.DensePolynomial(mixture.mean * 0, *paper_coefficients(paper))
-    for steps in (200, 2000):
-        candidates[f"paper: N(0, I) + {steps} steps of SGD"] = mp.finetune(dense, net, mixture, steps=steps)
-    return {
-        f"mixture, {kind}: FVU, {name}": float(mp.fvu(net, p, samples=samples).total) for name, p in candidates.items()
-    }
-
-
-def paper_coefficients(poly: Any) -> tuple[Any, Any, Any]:
-    """Dense coefficients of the N(0, I) fit, where the paper's SGD starts."""
-    c = poly.coefficients()
-    return c.constant, c.linear, c.quadratic
-
-
 def parts(tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """Everything that is measured, by name."""
     sizes = TINY if tiny else Sizes()
@@ -201,7 +123,7 @@ def parts(tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     work |= {part.__name__: partial(part, machine) for part in PARTS}
     work |= {"same_as_cpu": same_as_cpu, "gradients_flow": gradients_flow}
     work |= {part.__name__: partial(part, sizes) for part in (large_features, large_measures)}
-    return work if tiny else {**work, "mixtures": mixtures}
+    return work
 
 
 def main(tiny: bool = False) -> None:

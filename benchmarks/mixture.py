@@ -2,7 +2,7 @@
 
 The paper starts from the closed form under N(0, I) and goes on with schedule-free SGD on samples of the mixture.
 ``mp.finetune`` does that here, in float32 and with steps that it measures; every FVU is exact. The classes are made up,
-with blobs for means and smooth noise around them. ``benchmarks.gpu`` uses the same functions on MNIST itself.
+with blobs for means and smooth noise around them. ``benchmarks.gpu_mixture`` has MNIST itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 
 import mlpoly as mp
 from benchmarks.common import peak_gib, save, versions
-from benchmarks.mixture_rates import Solver, operator_share, product_rate, timed_fit, whole_fit
+from benchmarks.mixture_rates import Solver, iteration_share, timed_fit, whole_fit
 from mlpoly.plots import style
 
 STEPS = (10, 40, 160)  # of SGD; each is a run of its own, whose warm-up is made for its length
@@ -27,21 +27,21 @@ BATCH, SIDE, CLASSES = 1024, 28, 10
 class SwiGLU(nn.Module):
     """A gated network of the same size."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, d: int, hidden: int) -> None:
         super().__init__()
-        self.gate, self.up, self.down = nn.Linear(784, hidden), nn.Linear(784, hidden), nn.Linear(hidden, 10)
+        self.gate, self.up, self.down = nn.Linear(d, hidden), nn.Linear(d, hidden), nn.Linear(hidden, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
 def trained(kind: str, x: torch.Tensor, y: torch.Tensor, hidden: int = 256, steps: int = 2000) -> mp.MLP | mp.GLU:
-    """A trained 784-256-10 network as a record in double precision."""
+    """A trained network d-256-10 as a record in double precision."""
     import schedulefree
 
     torch.manual_seed(0)
     d = x.shape[1]
-    net = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, 10)) if kind == "relu" else SwiGLU(hidden)
+    net = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, 10)) if kind == "relu" else SwiGLU(d, hidden)
     net = net.to(x.device)
     single = x.float()
     optimizer = schedulefree.AdamWScheduleFree(net.parameters(), lr=1e-3, warmup_steps=1000, weight_decay=0.1)
@@ -172,12 +172,9 @@ def against_the_paper(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ..
 
 def shares(net: Any, mixture: mp.GaussianMixture) -> dict[str, float]:
     """How near the solver comes to the product rate: its operator, an iteration, and the fit as a whole."""
-    rate = product_rate("cpu", torch.float32, 2048)
-    solver = Solver(net, mixture, "cpu")
     return {
-        **operator_share(solver, rate),
-        "mixture iteration, share of the product rate (goal 0.6)": solver.flops / solver.iteration(1, 5) / rate,
-        "mixture fit as a whole, share of the product rate": whole_fit(net, mixture, "cpu", rate),
+        **iteration_share(Solver(net, mixture, "cpu"), "solver", 1, 4, repeats=3),
+        "solver: whole fit, share of the product rate": whole_fit(net, mixture, "cpu", repeats=1),
     }
 
 

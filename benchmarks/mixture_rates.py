@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import mlpoly as mp
+from benchmarks.common import paired_seconds, slope
 from mlpoly.fitting.blockcg import block_cg
 from mlpoly.fitting.gram import gram_operator, padded, standard_inverse
 from mlpoly.fitting.mixture import normal_equations
 from mlpoly.fitting.whitening import whiten
-
-
-def seconds(work: Callable[[], Any], device: str) -> float:
-    """Of one call, with the device idle before and after."""
-    synchronise(device)
-    began = time.perf_counter()
-    work()
-    synchronise(device)
-    return time.perf_counter() - began
 
 
 def synchronise(device: str) -> None:
@@ -32,17 +23,41 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def product_rate(device: str, dtype: torch.dtype, n: int) -> float:
-    """Rate of a large square matrix product, in FLOP/s."""
-    a = torch.randn(n, n, dtype=dtype, device=device)
-    return 2 * n**3 / sorted(seconds(lambda: a @ a, device) for _ in range(6))[2]
-
-
 def timed_fit(net: Any, mixture: mp.GaussianMixture, device: str, **options: Any) -> tuple[mp.DensePolynomial, float]:
     """A degree-2 fit and the seconds it took."""
     made = []
-    took = seconds(lambda: made.append(mp.fit(net, mixture, 2, show_progress=False, **options)), device)
+
+    def fit() -> None:
+        made.append(mp.fit(net, mixture, 2, show_progress=False, **options))
+
+    took = paired_seconds({"fit": fit}, 1, partial(synchronise, device), warm=False)["fit"]
     return made[0], took
+
+
+class Products:
+    """Large square products one after the other, which tell the rate that is possible."""
+
+    def __init__(self, device: str, count: int = 8) -> None:
+        self.n, self.count = (8192, count) if device == "cuda" else (2048, count)
+        dtype = torch.float64 if device == "cuda" else torch.float32  # those of the solver
+        self.matrix = torch.randn(self.n, self.n, dtype=dtype, device=device)
+
+    def __call__(self) -> None:
+        for _ in range(self.count):
+            self.matrix @ self.matrix
+
+    @property
+    def flops(self) -> int:
+        """Of one call."""
+        return 2 * self.n**3 * self.count
+
+
+class Shares(NamedTuple):
+    """Seconds of one iteration and of one application of the operator, and the product rate in FLOP/s."""
+
+    iteration: float
+    operator: float
+    rate: float
 
 
 class Solver:
@@ -61,41 +76,48 @@ class Solver:
         """Of the two large products of one iteration."""
         return int(self.operator.weights.shape[0] * self.b.shape[0] * 4 * self.operator.unknowns**3)
 
-    def run(self, iterations: int) -> int:
-        """Iterations made, without a cascade before them."""
-        solver = (
-            self.operator.apply,
-            standard_inverse(self.operator.unknowns, self.b),
-            self.b,
-            None,
-            self.misfit,
-            0.0,
-            iterations,
-        )
-        return len(block_cg(*solver, lambda k, value: None).history)
+    def run(self, iterations: int) -> None:
+        """So many iterations, without a cascade before them."""
+        solver = self.operator.apply, standard_inverse(self.operator.unknowns, self.b), self.b, None, self.misfit, 0.0
+        made = len(block_cg(*solver, iterations, lambda k, value: None).history)
+        if made != iterations:
+            raise RuntimeError(f"the solver ended after {made} of {iterations} iterations")
 
-    def iteration(self, few: int, many: int, repeats: int = 3) -> float:
-        """Seconds of one iteration: the difference of two runs leaves out what comes before and after them."""
-        assert self.run(many) == many, "the solver ended early"
-        short, long = (min(seconds(lambda k=k: self.run(k), self.device) for _ in range(repeats)) for k in (few, many))
-        return max(long - short, 1e-9) / (many - few)
+    def measure(self, few: int, many: int, repeats: int = 7) -> Shares:
+        """The best of runs made in turn with products that take about as long: both heat the device.
+
+        The difference of a long and a short run leaves out what comes before and after the iterations.
+        """
+        products = Products(self.device)
+        works = {
+            "few": partial(self.run, few),
+            "many": partial(self.run, many),
+            "operator": partial(self.operator.apply, self.b),
+            "products": products,
+        }
+        best = paired_seconds(works, repeats, partial(synchronise, self.device), of=min)
+        iteration = max(best["many"] - best["few"], 1e-9) / (many - few)
+        return Shares(iteration, best["operator"], products.flops / best["products"])
 
 
-def operator_share(solver: Solver, rate: float) -> dict[str, float]:
-    """Milliseconds of one application of the Gram operator, and its share of the product rate."""
-    block = torch.randn_like(solver.b)
-    took = sorted(seconds(lambda: solver.operator.apply(block), solver.device) for _ in range(6))[2]
+def iteration_share(solver: Solver, name: str, few: int, many: int, repeats: int = 7) -> dict[str, float]:
+    """Shares of the product rate that iterations and their operator achieve, counting two large products each."""
+    found = solver.measure(few, many, repeats)
     return {
-        "Gram operator, ms": 1e3 * took,
-        "Gram operator, share of the product rate (goal 0.6)": solver.flops / took / rate,
+        f"{name}: ms per iteration": 1e3 * found.iteration,
+        f"{name}: Gram operator, share of the product rate (goal 0.6)": solver.flops / found.operator / found.rate,
+        f"{name}: whole iteration, share of the product rate (goal 0.6)": solver.flops / found.iteration / found.rate,
     }
 
 
-def whole_fit(net: Any, mixture: mp.GaussianMixture, device: str, rate: float) -> float:
+def whole_fit(net: Any, mixture: mp.GaussianMixture, device: str, repeats: int = 3) -> float:
     """Share of the product rate that a whole fit achieves, counting all of its matrix products as torch counts them."""
     with FlopCounterMode(display=False) as counter:
         timed_fit(net, mixture, device)
-    return counter.get_total_flops() / timed_fit(net, mixture, device)[1] / rate
+    products = Products(device)
+    works = {"fit": lambda: timed_fit(net, mixture, device), "products": products}
+    best = paired_seconds(works, repeats, partial(synchronise, device), of=min, warm=False)
+    return float(counter.get_total_flops() / best["fit"] / (products.flops / best["products"]))
 
 
 def growth(device: str, sizes: dict[str, list[int]]) -> dict[str, float]:
@@ -103,8 +125,8 @@ def growth(device: str, sizes: dict[str, list[int]]) -> dict[str, float]:
     base = {"d": sizes["d"][0], "components": 8, "outputs": 8}
     slopes = {}
     for axis, values in sizes.items():
-        times = [Solver(*synthetic(device, **{**base, axis: v}), device).iteration(2, 8, repeats=2) for v in values]
-        slopes[f"exponent of time per iteration in {axis}"] = float(np.polyfit(np.log(values), np.log(times), 1)[0])
+        times = [Solver(*synthetic(device, **{**base, axis: v}), device).measure(2, 8, 3).iteration for v in values]
+        slopes[f"exponent of time per iteration in {axis}"] = slope(values, times)
     return slopes
 
 

@@ -163,8 +163,8 @@ class _Search:
         return gram, float(residual)
 
     def _step(self, basis: np.ndarray) -> np.ndarray:
-        (curvature,) = _Small(self.directions @ self.images.T).arrays()
-        turned = basis.T @ curvature @ basis
+        curvature = start_copy(self.directions @ self.images.T)()
+        turned = basis.T @ curvature.astype(np.float64) @ basis
         self.scale = max(self.scale, float(turned.max()))
         self.inverse = basis @ _inverse(turned, _NOISE * self.rounding * self.scale) @ basis.T
         step: np.ndarray = self.inverse @ self.slope
