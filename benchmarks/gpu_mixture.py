@@ -15,7 +15,7 @@ import mlpoly as mp
 from benchmarks.common import Skip, save, write
 from benchmarks.gpu import DEVICE, draw_bars
 from benchmarks.mixture import class_like, trained
-from benchmarks.mixture_rates import Solver, growth, iteration_share, synthetic, timed_fit, whole_fit
+from benchmarks.mixture_rates import Products, Solver, growth, iteration_share, synthetic, timed_fit, whole_fit
 from mlpoly.plots import style
 from mlpoly.studies.data import load_mnist
 
@@ -37,7 +37,9 @@ def classes(tiny: bool) -> tuple[torch.Tensor, torch.Tensor, mp.GaussianMixture]
     return x, y, mp.GaussianMixture.from_labels(x, images.train_labels)
 
 
-def cost(net: Any, mixture: mp.GaussianMixture, name: str, many: int) -> tuple[dict[str, Any], Any, Any]:
+def cost(
+    net: Any, mixture: mp.GaussianMixture, products: Products, name: str, many: int
+) -> tuple[dict[str, Any], Any, Any]:
     """Seconds, and shares of the product rate; the polynomial, and that of a solver that went on to the end."""
     timed_fit(net, mixture, DEVICE)
     poly, took = timed_fit(net, mixture, DEVICE)
@@ -49,8 +51,8 @@ def cost(net: Any, mixture: mp.GaussianMixture, name: str, many: int) -> tuple[d
         f"{name}: misfit / converged misfit": poly.report.misfit / best.report.misfit,
         f"{name}: converged after": best.report.iterations,
         f"{name}: directions kept, dropped": f"{poly.report.kept}, {poly.report.dropped}",
-        **iteration_share(Solver(net, mixture, DEVICE), name, min(5, many - 2), many),
-        f"{name}: whole fit, share of the product rate": whole_fit(net, mixture, DEVICE),
+        **iteration_share(Solver(net, mixture, DEVICE), products, name, min(5, many - 2), many),
+        f"{name}: whole fit, share of the product rate": whole_fit(net, mixture, products),
     }
     return results, poly, best
 
@@ -76,12 +78,12 @@ def quality(
     return {name: float(mp.fvu(net, p, samples=samples).total) for name, p in candidates.items()}
 
 
-def large(tiny: bool) -> dict[str, float]:
+def large(products: Products, tiny: bool) -> dict[str, float]:
     """The same shares for a mixture that fills a GPU."""
     d, components, outputs = (16, 3, 2) if tiny else (1536, 16, 16)
     name, case = f"{d} inputs, {components} components, {outputs} outputs", synthetic(DEVICE, d, components, outputs)
-    found = iteration_share(Solver(*case, DEVICE), name, 1 if tiny else 3, 3 if tiny else 13, repeats=3)
-    return {**found, f"{name}: whole fit, share of the product rate (goal 0.6)": whole_fit(*case, DEVICE, repeats=1)}
+    found = iteration_share(Solver(*case, DEVICE), products, name, 1 if tiny else 3, 3 if tiny else 13, repeats=3)
+    return {**found, f"{name}: whole fit, share of the product rate (goal 0.6)": whole_fit(*case, products, repeats=1)}
 
 
 def main(tiny: bool = False) -> None:
@@ -89,18 +91,19 @@ def main(tiny: bool = False) -> None:
     if DEVICE == "cpu" and not tiny:
         raise Skip("it needs a CUDA device (--tiny tries its code without one)")
     x, y, mixture = classes(tiny)
+    products = Products(DEVICE, tiny)
     results: dict[str, Any] = {}
     for kind, name in KINDS.items():
         net = trained(kind, x, y, steps=50 if tiny else 2000)
-        costs, poly, best = cost(net, mixture, name, 4 if tiny else 45)
+        costs, poly, best = cost(net, mixture, products, name, 4 if tiny else 45)
         found = {"exact quadratic": poly, "exact quadratic, converged": best}
         plan, size = ((5, 20), 100) if tiny else ((200, 2000), 50_000)
         judged = quality(net, mixture, found, plan, size)
         results |= {**costs, **{f"{name}: FVU, {what}": value for what, value in judged.items()}}
         write("gpu_mixture", results)  # what was measured stays, even if a limit of time ends the run
-    results |= large(tiny)
+    results |= large(products, tiny)
     sizes = [16, 24, 32] if tiny else [512, 1024, 1536]
-    results |= growth(DEVICE, {"d": sizes, "components": [4, 8, 16], "outputs": [4, 8, 16]})
+    results |= growth(products, {"d": sizes, "components": [4, 8, 16], "outputs": [4, 8, 16]})
     save("gpu_mixture", results)
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import mlpoly as mp
 from benchmarks.common import peak_gib, save, versions
-from benchmarks.mixture_rates import Solver, iteration_share, timed_fit, whole_fit
+from benchmarks.mixture_rates import Products, Solver, iteration_share, timed_fit, whole_fit
 from mlpoly.plots import style
 
 STEPS = (10, 40, 160)  # of SGD; each is a run of its own, whose warm-up is made for its length
@@ -170,11 +170,11 @@ def against_the_paper(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ..
     return {**results, "curves": drawn}
 
 
-def shares(net: Any, mixture: mp.GaussianMixture) -> dict[str, float]:
+def shares(net: Any, mixture: mp.GaussianMixture, products: Products) -> dict[str, float]:
     """How near the solver comes to the product rate: its operator, an iteration, and the fit as a whole."""
     return {
-        **iteration_share(Solver(net, mixture, "cpu"), "solver", 1, 4, repeats=3),
-        "solver: whole fit, share of the product rate": whole_fit(net, mixture, "cpu", repeats=1),
+        **iteration_share(Solver(net, mixture, "cpu"), products, "solver", 1, 4, repeats=3),
+        "solver: whole fit, share of the product rate": whole_fit(net, mixture, products, repeats=1),
     }
 
 
@@ -193,7 +193,7 @@ def main(tiny: bool = False) -> None:
     mixture = class_like(6, 3) if tiny else class_like()
     net = classifier(mixture)
     results = against_the_paper(net, mixture, (5, 20) if tiny else STEPS)
-    results |= shares(net, mixture)
+    results |= shares(net, mixture, Products("cpu", tiny))
     results["peak memory, GiB (goal 4)"] = peak_gib()
     save("mixture", {**results, "notes": notes(results), "versions": versions("torch", "schedulefree")})
 

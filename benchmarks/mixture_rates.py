@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,21 +36,25 @@ def timed_fit(net: Any, mixture: mp.GaussianMixture, device: str, **options: Any
 
 
 class Products:
-    """Large square products one after the other, which tell the rate that is possible."""
+    """Large square products one after the other, which tell the rate that is possible on a device."""
 
-    def __init__(self, device: str, count: int = 8) -> None:
-        self.n, self.count = (8192, count) if device == "cuda" else (2048, count)
+    def __init__(self, device: str, tiny: bool = False) -> None:
+        side, count = (8192, 8) if device == "cuda" else (4096, 2)
+        self.device, self.side, self.count = device, 64 if tiny else side, count
         dtype = torch.float64 if device == "cuda" else torch.float32  # those of the solver
-        self.matrix = torch.randn(self.n, self.n, dtype=dtype, device=device)
+        self.matrix = torch.randn(self.side, self.side, dtype=dtype, device=device)
 
     def __call__(self) -> None:
         for _ in range(self.count):
             self.matrix @ self.matrix
 
-    @property
-    def flops(self) -> int:
-        """Of one call."""
-        return 2 * self.n**3 * self.count
+    def beside(
+        self, works: dict[str, Callable[[], Any]], repeats: int, warm: bool = True
+    ) -> tuple[dict[str, float], float]:
+        """The best seconds of other work made in turn with the products, which heat the device as well; their rate."""
+        works = {**works, "products": self}
+        best = paired_seconds(works, repeats, partial(synchronise, self.device), of=min, warm=warm)
+        return best, 2 * self.side**3 * self.count / best["products"]
 
 
 class Shares(NamedTuple):
@@ -74,35 +79,31 @@ class Solver:
     @property
     def flops(self) -> int:
         """Of the two large products of one iteration."""
-        return int(self.operator.weights.shape[0] * self.b.shape[0] * 4 * self.operator.unknowns**3)
+        return int(self.operator.weights.shape[0] * self.b.shape[0] * 4 * self.operator.size**3)
 
     def run(self, iterations: int) -> None:
         """So many iterations, without a cascade before them."""
-        solver = self.operator.apply, standard_inverse(self.operator.unknowns, self.b), self.b, None, self.misfit, 0.0
+        solver = self.operator.apply, standard_inverse(self.operator.size, self.b), self.b, None, self.misfit, 0.0
         made = len(block_cg(*solver, iterations, lambda k, value: None).history)
         if made != iterations:
             raise RuntimeError(f"the solver ended after {made} of {iterations} iterations")
 
-    def measure(self, few: int, many: int, repeats: int = 7) -> Shares:
-        """The best of runs made in turn with products that take about as long: both heat the device.
-
-        The difference of a long and a short run leaves out what comes before and after the iterations.
-        """
-        products = Products(self.device)
-        works = {
+    def measure(self, products: Products, few: int, many: int, repeats: int = 7) -> Shares:
+        """The difference of a long and a short run leaves out what comes before and after the iterations."""
+        works: dict[str, Callable[[], Any]] = {
             "few": partial(self.run, few),
             "many": partial(self.run, many),
             "operator": partial(self.operator.apply, self.b),
-            "products": products,
         }
-        best = paired_seconds(works, repeats, partial(synchronise, self.device), of=min)
-        iteration = max(best["many"] - best["few"], 1e-9) / (many - few)
-        return Shares(iteration, best["operator"], products.flops / best["products"])
+        best, rate = products.beside(works, repeats)
+        return Shares(max(best["many"] - best["few"], 1e-9) / (many - few), best["operator"], rate)
 
 
-def iteration_share(solver: Solver, name: str, few: int, many: int, repeats: int = 7) -> dict[str, float]:
+def iteration_share(
+    solver: Solver, products: Products, name: str, few: int, many: int, repeats: int = 7
+) -> dict[str, float]:
     """Shares of the product rate that iterations and their operator achieve, counting two large products each."""
-    found = solver.measure(few, many, repeats)
+    found = solver.measure(products, few, many, repeats)
     return {
         f"{name}: ms per iteration": 1e3 * found.iteration,
         f"{name}: Gram operator, share of the product rate (goal 0.6)": solver.flops / found.operator / found.rate,
@@ -110,22 +111,29 @@ def iteration_share(solver: Solver, name: str, few: int, many: int, repeats: int
     }
 
 
-def whole_fit(net: Any, mixture: mp.GaussianMixture, device: str, repeats: int = 3) -> float:
-    """Share of the product rate that a whole fit achieves, counting all of its matrix products as torch counts them."""
+def whole_fit(net: Any, mixture: mp.GaussianMixture, products: Products, repeats: int = 3) -> float:
+    """Share of the product rate that a whole fit achieves, counting its matrix products as torch counts them.
+
+    (Those that are added to something in place torch does not count, but they are small.)
+    """
+
+    def fit() -> None:
+        mp.fit(net, mixture, 2, show_progress=False)
+
     with FlopCounterMode(display=False) as counter:
-        timed_fit(net, mixture, device)
-    products = Products(device)
-    works = {"fit": lambda: timed_fit(net, mixture, device), "products": products}
-    best = paired_seconds(works, repeats, partial(synchronise, device), of=min, warm=False)
-    return float(counter.get_total_flops() / best["fit"] / (products.flops / best["products"]))
+        fit()
+    _, before = products.beside({}, 3)
+    best, between = products.beside({"fit": fit}, repeats, warm=False)
+    return float(counter.get_total_flops() / best["fit"] / max(before, between))
 
 
-def growth(device: str, sizes: dict[str, list[int]]) -> dict[str, float]:
+def growth(products: Products, sizes: dict[str, list[int]]) -> dict[str, float]:
     """Time per iteration against inputs, components and outputs: measured exponent of each."""
-    base = {"d": sizes["d"][0], "components": 8, "outputs": 8}
+    device, base = products.device, {"d": sizes["d"][0], "components": 8, "outputs": 8}
     slopes = {}
     for axis, values in sizes.items():
-        times = [Solver(*synthetic(device, **{**base, axis: v}), device).measure(2, 8, 3).iteration for v in values]
+        solvers = (Solver(*synthetic(device, **{**base, axis: value}), device) for value in values)
+        times = [solver.measure(products, 2, 8, repeats=3).iteration for solver in solvers]
         slopes[f"exponent of time per iteration in {axis}"] = slope(values, times)
     return slopes
 

@@ -35,7 +35,7 @@ HEADLINES = (
     ("evaluation", r"slowest degree 3 / network"),
     ("scaling", r"share of the rate"),
     ("gpu", r"(fit|moments, streamed), .* share of"),
-    ("gpu", r"mixture, relu: share of"),
+    ("gpu_mixture", r"share of the product rate \(goal"),
     ("gpu", r"degree 3 / network, float32"),
 )
 

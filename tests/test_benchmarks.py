@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-from benchmarks import check, common, evaluation, gpu, page, scaling, tables
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import check, common, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, tables
 from benchmarks.__main__ import CPU, GPU, run_here
 
 
@@ -180,6 +182,30 @@ def test_dense_coefficients_are_the_same_quadratic():
     results = evaluation.beside_dense((3, 4), hidden=5, outputs=2)
     assert results["curves"]["dense coefficients"]["x"] == [3, 4]
     assert results["quadratic of 3-5-2, dense coefficients / ridge form"] > 0
+
+
+def test_the_products_of_an_iteration_are_those_that_torch_counts():
+    solver = mixture_rates.Solver(*mixture_rates.synthetic("cpu", d=15, components=3, outputs=2), "cpu")
+    with FlopCounterMode(display=False) as counter:
+        solver.operator.apply(solver.b)
+    assert counter.get_total_flops() == solver.flops == 3 * 2 * 4 * 16**3
+
+
+def test_iterations_that_were_not_made_are_not_timed():
+    solver = mixture_rates.Solver(*mixture_rates.synthetic("cpu", d=3, components=2, outputs=2), "cpu")
+    with pytest.raises(RuntimeError, match="of 500 iterations"):
+        solver.run(500)
+
+
+def test_mixtures_on_a_gpu(folder):
+    """On the CPU and in small; the shares mean nothing there, but all of them are made and drawn."""
+    gpu_mixture.main(tiny=True)
+    results = saved(folder, "gpu_mixture")["results"]
+    shares = [key for key in results if "share of the product rate" in key]
+    assert len(shares) == 9 and all(results[key] > 0 for key in shares)
+    assert results["ReLU: FVU, exact quadratic"] <= 1.001 * results["ReLU: FVU, neuronwise quadratic"]
+    (figure,) = gpu_mixture.plot(results).values()
+    assert len(figure.axes[0].patches) == 9
 
 
 def test_a_failing_part_of_the_gpu_benchmark_costs_only_itself(folder, monkeypatch):

@@ -10,6 +10,13 @@ from mlpoly.fitting.blockcg import block_cg
 SIZE, OUTPUTS = 30, 4
 
 
+@pytest.fixture(params=[False, True], ids=["processor", "as on a GPU"], autouse=True)
+def lazy(request, monkeypatch):
+    """On a GPU directions are not made orthonormal, to save a wait for the host; both ways must do."""
+    monkeypatch.setattr(blockcg, "on_cpu", lambda a: not request.param)
+    return request.param
+
+
 def system(condition=1e3, rank=SIZE, outputs=OUTPUTS, seed=0):
     """A symmetric matrix, right-hand sides in its range, and the solution of minimum norm."""
     rng = np.random.default_rng(seed)
@@ -30,8 +37,9 @@ def test_solves(condition):
     matrix, b, x = system(condition)
     found = solve(matrix, b)
     assert found.converged and found.exhausted and not found.interrupted
-    assert_close(found.x, x, 1e-14 * condition + 1e-13)
-    assert len(found.history) <= 40  # four directions at a time: eight iterations without rounding, here up to 31
+    assert_close(found.x, x, 1e-13 * condition)  # the residual ends at some hundred roundings
+    if condition < 1e6:
+        assert len(found.history) <= 25  # four directions at a time: eight iterations without rounding
 
 
 def test_in_every_library(backend):
@@ -70,7 +78,7 @@ def test_dependent_outputs(change):
         assert error <= 1e-13 * max(np.abs(b).max() * 1e-3, np.abs(right).max())
 
 
-def test_directions_are_made_orthonormal_only_where_they_are_dependent(monkeypatch):
+def test_on_a_gpu_directions_are_made_orthonormal_only_where_they_are_dependent(lazy, monkeypatch):
     calls = []
 
     def counting(rows):
@@ -81,7 +89,7 @@ def test_directions_are_made_orthonormal_only_where_they_are_dependent(monkeypat
     monkeypatch.setattr(blockcg, "_orthonormal", counting)
     matrix, b, _ = system(1e3)
     solve(matrix, b, iterations=5)
-    assert len(calls) == 1  # the first directions, which nobody knows
+    assert len(calls) == (1 if lazy else 5)  # the first directions, which nobody knows
     calls.clear()
     solve(matrix, b[[0, 1, 1, 2]], iterations=5)
     assert len(calls) == 5
@@ -89,12 +97,54 @@ def test_directions_are_made_orthonormal_only_where_they_are_dependent(monkeypat
 
 def test_both_ways_take_the_same_steps(monkeypatch):
     matrix, b, _ = system(10.0)
-    lazy = solve(matrix, b, iterations=5)
-    monkeypatch.setattr(blockcg, "_DEPENDENT", 2.0)
+    found = solve(matrix, b, iterations=5)
+    monkeypatch.setattr(blockcg, "on_cpu", lambda a: True)
     careful = solve(matrix, b, iterations=5)
     # Rounding counts by the condition of directions and matrix; it is forgotten later, as any error of a step is.
-    assert_close(lazy.x, careful.x, 1e-11)
-    assert_close(np.array(lazy.history), np.array(careful.history), 1e-13)
+    assert_close(found.x, careful.x, 1e-11)
+    assert_close(np.array(found.history), np.array(careful.history), 1e-13)
+
+
+def test_a_good_start_may_first_get_worse():
+    """A residual may grow for a while, all the more where the start errs most in what the matrix hardly sees."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.standard_normal((200, 200)))[0]
+    values = np.geomspace(1, 1e-5, 200)
+    matrix = (turn * values) @ turn.T
+    x = rng.standard_normal((4, 200)) @ turn.T
+    error = (rng.standard_normal((4, 200)) / values**2) @ turn.T
+    energy = np.sum(x * (x @ matrix))
+    error *= 0.03 * np.sqrt(energy / np.sum(error * (error @ matrix)))
+    b, single = x @ matrix, 1.2e-7
+    found = block_cg(
+        lambda v: v @ matrix, lambda r: r * 1.0, b, x + error, 1.001 * energy, 1e-4, 500, lambda k, v: None, single
+    )
+    left = found.x - x
+    assert np.sum(left * (left @ matrix)) < 1e-5 * energy  # of 9e-4 at the start
+
+
+@pytest.mark.parametrize("place", ["apply", "precondition"])
+@pytest.mark.parametrize("call", [3, 6])
+def test_an_interrupt_leaves_the_last_iterate(place, call):
+    matrix, b, _ = system(1e3)
+    calls = {"apply": 0, "precondition": 0}
+
+    def interrupted(name, work):
+        def run(v):
+            calls[name] += 1
+            if name == place and calls[name] == call:
+                raise KeyboardInterrupt
+            return work(v)
+
+        return run
+
+    works = interrupted("apply", lambda v: v @ matrix), interrupted("precondition", lambda r: r * 1.0)
+    with pytest.warns(UserWarning, match="interrupted"):
+        found = block_cg(*works, b, None, 1e4, 0.0, 50, lambda k, v: None)
+    assert found.interrupted and not found.converged
+    same = solve(matrix, b, iterations=len(found.history))
+    assert_close(found.x, same.x, 0)
+    assert len(found.history) == call - 1
 
 
 def test_a_singular_system_ends_when_residuals_are_noise():

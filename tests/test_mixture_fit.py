@@ -725,6 +725,7 @@ def test_weights_that_require_gradients():
     x = torch.tensor(points(4))
     for degree in range(4):
         assert_close(to_numpy(mp.fit(learning, mix, degree)(x)), mp.fit(net, mix, degree)(x), 1e-12)
+    assert not mp.fit(learning, mix, 2)(x).requires_grad
 
 
 # ---------------------------------------------------------------------------------------------------------------------

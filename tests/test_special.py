@@ -86,7 +86,7 @@ def test_hermite_starts_from_any_factor():
     np.testing.assert_allclose(scaled, start * hermite_table(t, 5), rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("degree", [0, 1, 2, 7, 20])
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 4, 7, 20])
 def test_clenshaw_sums_the_series(degree, rng):
     coefficients = rng.standard_normal((degree + 1, 4))
     t = rng.standard_normal((6, 4))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import array_api_compat as compat
@@ -38,6 +39,7 @@ __all__ = [
     "from_numpy",
     "library",
     "namespace",
+    "no_gradients",
     "on",
     "on_cpu",
     "positive_semidefinite",
@@ -277,8 +279,9 @@ def start_copy(a: Array) -> Callable[[], np.ndarray]:
     if not (_is_torch(a) and a.is_cuda):
         return lambda: to_numpy(a)
     there = a.detach().to("cpu", non_blocking=True)
-    done = sys.modules["torch"].cuda.Event()
-    done.record()
+    cuda = sys.modules["torch"].cuda
+    done = cuda.Event()
+    done.record(cuda.current_stream(a.device))  # which need not be the current device
 
     def wait() -> np.ndarray:
         done.synchronize()
@@ -390,6 +393,11 @@ def add_at(array: Array, index: Any, values: Array) -> Array:
         return array.at[index].add(values)
     array[index] += values
     return array
+
+
+def no_gradients(like: Array) -> AbstractContextManager[Any]:
+    """Nothing inside is recorded for differentiation; only PyTorch records what it is not asked for."""
+    return sys.modules["torch"].no_grad() if _is_torch(like) else nullcontext()
 
 
 def positive_semidefinite(matrix: Array, tolerance: float) -> bool:

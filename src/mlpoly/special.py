@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mlpoly.arrays import Array, add_product, namespace
+from mlpoly.arrays import Array, add_product, namespace, promote
 
 __all__ = [
     "clenshaw",
@@ -20,6 +20,7 @@ __all__ = [
     "normal_pdf",
     "powers_in_hermite",
     "tail_integrals",
+    "times_line",
 ]
 
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
@@ -72,7 +73,7 @@ def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array
 
 
 def clenshaw(coefficients: Array, t: Array) -> Array:
-    """Sum_k coefficients[k] he_k(t), by Clenshaw's recurrence.
+    """Sum_k coefficients[k] he_k(t), by Clenshaw's recurrence, or Horner's rule where the degree is low.
 
     Parameters
     ----------
@@ -80,6 +81,7 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
         Ascending; trailing axes broadcast against `t`.
     t : array (..., h)
     """
+    (coefficients,) = promote(coefficients)  # powers of 16-bit numbers lose their digits
     last = coefficients.shape[0] - 1
     if last == 0:
         return coefficients[0, ...] + t * 0

@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, accumulate_product, constant, namespace, scalar, start_copy
+from mlpoly.arrays import Array, accumulate_product, constant, namespace, on_cpu, scalar, start_copy, to_numpy
 
 __all__ = ["BlockSolution", "block_cg"]
 
 _WINDOW = 5  # iterations over which the speed of convergence is judged
 _FEW = 2  # the same for a start that is nearly there, on which two windows would be wasted
 _SLOWEST = 0.9  # share of the decrease of one window that the next one still brings, at most
-_DEPENDENT = 1e-4  # smallest eigenvalue of scaled inner products of directions that are far from dependent
+# Smallest eigenvalue of scaled inner products of the directions. Below the first, curvatures that the host turns into
+# an orthonormal basis have lost too many digits; above the second, that will hardly happen in the next iteration.
+_DEPENDENT, _INDEPENDENT = 1e-4, 1e-2
 _NOISE = 20  # roundings that add up in one product
 
 
@@ -97,25 +99,33 @@ def block_cg(
             if converged:
                 break
             search.turn_to(flat_precondition(r), r)
+        if not converged and _exhausted([*residuals, scalar(search.residual)], level):
+            converged, exhausted, gain = True, True, 0.0
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)
-    if not (converged or interrupted) and _exhausted([*residuals, scalar(search.residual)], level):
-        converged, exhausted, gain = True, True, 0.0
     return BlockSolution(rows.shaped(x), history, gain, converged, exhausted, interrupted)
 
 
 class _Search:
     """The directions of one iteration, their images under the operator, and the inverse of their curvature.
 
-    A device waits for the host once in an iteration, until the curvature of the directions has been inverted. Inner
+    A GPU waits for the host once in an iteration, until the curvature of the directions has been inverted. Inner
     products and slopes are looked at before, while it makes the images, and after that it works on until the next
     images by itself. For that the directions are not made orthonormal, unless they are nearly dependent: the small
-    problem is solved in an orthonormal basis of their span, which the host knows from their inner products.
+    problem is solved in an orthonormal basis of their span, which the host knows from their inner products. Where there
+    is nobody to wait they are made orthonormal every time.
+
+    An iteration is `along`, `move` and `turn_to`, in this order.
     """
 
+    images: Array  # of the directions under the operator
+    slope: np.ndarray  # (k, o): inner products of directions and residuals
+    inverse: np.ndarray  # (k, k): of the curvature
+    inverse_there: Array  # the same where the arrays are
+
     def __init__(self, fresh: Array, r: Array, rounding: float) -> None:
-        self.directions, self.rounding = fresh, rounding
+        self.directions, self.rounding, self.waits = fresh, rounding, not on_cpu(fresh)
         self.residual = _dot(fresh, r)  # squared, in the metric of the preconditioner
         self.independent = False  # whether the last directions were; the first ones are not known
         self.scale = 0.0  # largest curvature seen
@@ -132,7 +142,9 @@ class _Search:
             basis, smallest = _orthonormal_basis(gram, 0.0)
             if smallest > _DEPENDENT:
                 return self._step(basis), residual
-        self.directions, self.independent = _orthonormal(self.directions)
+        # Made orthonormal, they need new images. To leave out what is dependent would save these, but lose conjugacy.
+        self.directions, smallest = _orthonormal(self.directions)
+        self.independent = self.waits and smallest > _INDEPENDENT
         if self.empty:
             return np.zeros((0, r.shape[0])), 0.0
         gram, residual = self._look(apply, r)
@@ -163,8 +175,8 @@ class _Search:
         return gram, float(residual)
 
     def _step(self, basis: np.ndarray) -> np.ndarray:
-        curvature = start_copy(self.directions @ self.images.T)()
-        turned = basis.T @ curvature.astype(np.float64) @ basis
+        curvature = to_numpy(self.directions @ self.images.T).astype(np.float64)
+        turned = basis.T @ curvature @ basis
         self.scale = max(self.scale, float(turned.max()))
         self.inverse = basis @ _inverse(turned, _NOISE * self.rounding * self.scale) @ basis.T
         step: np.ndarray = self.inverse @ self.slope
@@ -208,23 +220,23 @@ def _dot(a: Array, b: Array) -> Array:
     return xp.reshape(a, (-1,)) @ xp.reshape(b, (-1,))
 
 
-def _orthonormal(rows: Array) -> tuple[Array, bool]:
-    """Orthonormal basis of the row space, and whether the rows were far from dependent.
+def _orthonormal(rows: Array) -> tuple[Array, float]:
+    """Orthonormal basis of the row space, and the smallest eigenvalue of the rows' scaled inner products.
 
-    Directions of outputs that have converged, or repeat others, drop out.
+    Directions of outputs that have converged, or repeat others, drop out; the eigenvalue is zero then.
     """
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
-    independent = True
+    first = math.inf
     for _ in range(2):  # once leaves errors of the condition number squared, twice none
         (gram,) = _Small(rows @ rows.T).arrays()
         basis, smallest = _orthonormal_basis(gram, floor)
         if not basis.shape[1]:
-            return rows[:0, ...], False
-        independent = independent and smallest > _DEPENDENT and basis.shape[0] == basis.shape[1]
+            return rows[:0, ...], 0.0
+        first = min(first, smallest if basis.shape[0] == basis.shape[1] else 0.0)
         rows = constant(basis.T.copy(), rows) @ rows
-        if smallest > _DEPENDENT:
+        if smallest > 1e-3:
             break  # well conditioned: once is enough
-    return rows, independent
+    return rows, first
 
 
 def _orthonormal_basis(gram: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
@@ -252,11 +264,13 @@ def _inverse(matrix: np.ndarray, floor: float) -> np.ndarray:
 def _exhausted(residuals: list[float], level: float) -> bool:
     """Whether squared residuals are rounding errors, `level`, or so near to these that they grow again.
 
-    Residuals of conjugate gradients may grow for a while in between, so the farther the best one is from rounding, the
-    more they must have grown.
+    Residuals of conjugate gradients may grow for a while in between, most of all after a good start. So the first ones
+    do not count, and the farther the best one is from rounding, the more they must have grown.
     """
-    best, near = min(residuals), 1e6 * level
-    return residuals[-1] <= 400 * level or residuals[-1] > 10 * best * max(1.0, best / max(near, 1e-300))
+    if residuals[-1] <= 400 * level:
+        return True
+    best = min(residuals[_WINDOW:], default=math.inf)
+    return residuals[-1] > 10 * best * max(1.0, best / (1e6 * level))
 
 
 def _gain_left(decreases: list[float], misfit: float) -> float:

@@ -44,8 +44,8 @@ class GramOperator(NamedTuple):
     weighted: Array  # (m, m, c): the same times the weights, with the components along the last axis
 
     @property
-    def unknowns(self) -> int:
-        """Side n of the matrices that are meant."""
+    def size(self) -> int:
+        """Side n of the matrices without padding: 1 and the whitened coordinates."""
         return int(self.means.shape[-1])
 
     @property
@@ -69,11 +69,13 @@ class GramOperator(NamedTuple):
         for part in parts[1:]:
             half = half + self._half(narrow, part)
         half = astype(half, matrices.dtype)
-        # The products above flip the sign of antisymmetric parts: left in by rounding, those would grow without bound.
+        # Both halves, and no antisymmetric part, which rounding would leave in.
         return half + namespace(half=half).matrix_transpose(half)
 
     def in_full_precision(self) -> GramOperator:
         """The same operator with all products in the precision of its moments."""
+        if self.products.dtype == self.seconds.dtype:
+            return self
         return _operator(self.weights, self.means, self.seconds, self.seconds.dtype)
 
     def leading(self, n: int) -> GramOperator:

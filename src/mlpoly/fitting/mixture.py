@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlpoly.arrays import Array, astype, blocks, cast_like, namespace, on_cpu, scalar, widen
+from mlpoly.arrays import Array, astype, blocks, cast_like, namespace, no_gradients, on_cpu, scalar, widen
 from mlpoly.fitting.blockcg import BlockSolution, block_cg
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.gram import (
@@ -96,9 +96,16 @@ def fit_mixture_quadratic(
     max_iterations: int,
     show_progress: bool,
 ) -> DensePolynomial:
-    """Degree 2, by block conjugate gradients with the matrix-free Gram operator."""
+    """Degree 2, by block conjugate gradients with the matrix-free Gram operator. No gradients flow through a solver."""
+    with no_gradients(first_weight(net)):
+        return _solve(net, inputs, start, (tolerance, max_iterations, show_progress))
+
+
+def _solve(
+    net: MLP | GLU, inputs: GaussianMixture, start: Polynomial | None, limits: tuple[float, int, bool]
+) -> DensePolynomial:
     whitening = whiten(inputs)
-    operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, tolerance))
+    operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, limits[0]))
     b, misfits = normal_equations(net, inputs, whitening, operator)
     first = None if start is None else matrices_of_dense(to_dense(start, start_center(start, whitening)), whitening)
     answer, reports = [], []
@@ -108,7 +115,7 @@ def fit_mixture_quadratic(
             b[part, ...],
             scalar(namespace(m=misfits).sum(misfits[part])),
             None if first is None else first[part, ...],
-            (tolerance, max_iterations, show_progress),
+            limits,
             whitening,
             _precision(inputs.means),
         )
@@ -171,13 +178,13 @@ def _solve_outputs(
             nonlocal interrupted
             found = block_cg(
                 op.apply,
-                standard_inverse(op.unknowns, right),
+                standard_inverse(op.size, right),
                 right,
                 first,
                 at_zero,
                 share,
                 0 if interrupted else max_iterations,
-                lambda k, value: update(k, f"{op.unknowns - 1} directions, misfit {value:.4g}"),
+                lambda k, value: update(k, f"{op.size - 1} directions, misfit {value:.4g}"),
                 max(precision, _precision(op.products)),
             )
             interrupted = interrupted or found.interrupted
@@ -195,14 +202,14 @@ def _solve_outputs(
         "block conjugate gradients",
         len(found.history),
         found.converged,
-        _norm(b - image, operator.unknowns) / max(_norm(b, operator.unknowns), 1e-300),
+        _norm(b - image, operator.size) / max(_norm(b, operator.size), 1e-300),
         misfit + scalar(namespace(x=x).sum(x * (image - 2 * b))),
         found.gain_left,
         whitening.kept,
         whitening.dropped,
         tuple(found.history),
     )
-    return x[:, : operator.unknowns, : operator.unknowns], report
+    return x[:, : operator.size, : operator.size], report
 
 
 def _cascade(
@@ -215,7 +222,7 @@ def _cascade(
     quadratics agree on the whole mixture the answer may differ from the one of minimum norm. A start that the caller
     gives is corrected in the same way.
     """
-    n = operator.unknowns
+    n = operator.size
     sizes = [-(-m // 8) * 8 for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
     if not sizes:
         return start

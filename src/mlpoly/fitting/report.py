@@ -19,7 +19,7 @@ class SolveReport:
     ----------
     method : str
     iterations : int
-        Products with the Gram operator; 0 for a direct solve.
+        Of the solver, at full size, with one product with the Gram operator each; 0 for a direct solve.
     converged : bool
         False if stopped by the iteration limit or by an interrupt: the polynomial is the best found so far.
     gradient : float

@@ -104,7 +104,7 @@ class RidgePolynomial(Polynomial):
         return f"RidgePolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {self.source}{gated})"
 
     def __call__(self, x: Array, bound: float | None = None) -> Array:
-        """Values (..., o) at points x (..., d), by Clenshaw's recurrence in the preactivations.
+        """Values (..., o) at points x (..., d), by recurrences in the preactivations.
 
         With a `bound`, t_i is first held within +-bound, that many standard deviations of w_i.x, and `tails`, if there
         are any, add straight lines for what lies beyond: far from the inputs of the fit the value then does not
@@ -116,8 +116,9 @@ class RidgePolynomial(Polynomial):
 
     def neurons(self, forms: Callable[[Array], Array], bound: float | None = None) -> Array:
         """Values of the neurons (..., h), given a function that makes linear forms of x (..., h) from directions."""
+        bound = None if bound is None else check_bound(bound)
         t = self._standard(forms(self.directions))
-        held = t if bound is None else namespace(t=t).clip(t, -check_bound(bound), check_bound(bound))
+        held = t if bound is None else namespace(t=t).clip(t, -bound, bound)
         gate = self.gate
         hidden = clenshaw(self.series if gate is None else self._series_at_no_factor(gate), held)
         factor = None if gate is None else clenshaw(gate.series, held)
@@ -129,7 +130,7 @@ class RidgePolynomial(Polynomial):
     def _with_lines(
         self, tails: Tails, hidden: Array, factor: Array | None, excess: Array, held: Array
     ) -> tuple[Array, Array | None]:
-        """P_i and Q_i, as `neurons` combines them, with the lines that they go on along beyond the bound."""
+        """What is left of a neuron where v_i.x = 0, and Q_i, with the lines that they go on along beyond the bound."""
         hidden = hidden + tails.value(excess)
         if factor is None or self.gate is None:
             return hidden, None
@@ -142,9 +143,10 @@ class RidgePolynomial(Polynomial):
 
         With it a neuron is that plus v_i.x Q_i, and e_i never fills an array of the size of all neurons.
         """
-        rows = max(self.degree, int(gate.series.shape[0])) + 1
-        product = times_line(_padded(gate.series, rows + 1), gate.shifts, gate.slopes)  # it drops the top row
-        return _padded(self.series, rows) - product
+        series, factor, shifts, slopes = promote(self.series, gate.series, gate.shifts, gate.slopes)
+        rows = max(self.degree, int(factor.shape[0])) + 1
+        product = times_line(_padded(factor, rows + 1), shifts, slopes)  # it drops the top row
+        return _padded(series, rows) - product
 
     def _standard(self, forms: Array) -> Array:
         inverse = self.inverse_scales
