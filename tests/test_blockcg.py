@@ -167,6 +167,7 @@ def test_the_misfit_is_kept_track_of():
 def test_nothing_to_do():
     matrix, b, x = system(10.0)
     assert solve(matrix, b * 0).history == []
+    assert_close(solve(matrix, b * 0, start=x).x, x * 0, 1e-13)  # and a start that is not the answer
     again = solve(matrix, b, start=x)
     assert again.converged and again.history == []
     limited = solve(matrix, b, iterations=0)

@@ -718,6 +718,13 @@ def test_arguments_are_not_changed():
     assert torch.equal(before[0], tensor_mix.covs) and torch.equal(before[1], tensor_net.W_gate)
 
 
+def test_a_network_of_zeros_and_a_start_that_is_not():
+    net, mix = make_net("MLP", "relu", 4), make_mixture(4)
+    silent = replace(net, W2=net.W2 * 0, b2=net.b2 * 0)
+    poly = mp.fit(silent, mix, 2, start=mp.fit(net, mix, 2))
+    assert np.abs(poly(points(4))).max() < 1e-6 * np.abs(net(points(4))).max()
+
+
 def test_weights_that_require_gradients():
     """A torch network in training can be fitted; the answer of the solver carries no gradient it does not have."""
     net, mix = in_library(make_net("MLP", "relu", 4), make_mixture(4), Backend("torch", "float64"))

@@ -270,7 +270,8 @@ def _exhausted(residuals: list[float], level: float) -> bool:
     if residuals[-1] <= 400 * level:
         return True
     best = min(residuals[_WINDOW:], default=math.inf)
-    return residuals[-1] > 10 * best * max(1.0, best / (1e6 * level))
+    near = max(1e6 * level, 1e-300)  # of a right-hand side of zeros no rounding is known
+    return residuals[-1] > 10 * best * max(1.0, best / near)
 
 
 def _gain_left(decreases: list[float], misfit: float) -> float:

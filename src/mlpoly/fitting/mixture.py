@@ -104,6 +104,7 @@ def fit_mixture_quadratic(
 def _solve(
     net: MLP | GLU, inputs: GaussianMixture, start: Polynomial | None, limits: tuple[float, int, bool]
 ) -> DensePolynomial:
+    """The same, some outputs at a time."""
     whitening = whiten(inputs)
     operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, limits[0]))
     b, misfits = normal_equations(net, inputs, whitening, operator)
