@@ -29,31 +29,37 @@ class Skip(Exception):
 # -- timing ------------------------------------------------------------------------------------------------------------
 
 
-def seconds(work: Callable[[], Any], repeats: int = 7, synchronise: Callable[[], None] = lambda: None) -> float:
+def synchronise(device: str) -> None:
+    """Wait until the device has finished."""
+    if device == "cuda":
+        sys.modules["torch"].cuda.synchronize()
+
+
+def seconds(work: Callable[[], Any], repeats: int = 7, finish: Callable[[], None] = lambda: None) -> float:
     """Median wall time of one call, after one call to warm up."""
-    return paired_seconds({"work": work}, repeats, synchronise)["work"]
+    return paired_seconds({"work": work}, repeats, finish)["work"]
 
 
 def paired_seconds(
     works: dict[str, Callable[[], Any]],
     repeats: int = 7,
-    synchronise: Callable[[], None] = lambda: None,
+    finish: Callable[[], None] = lambda: None,
     of: Callable[[list[float]], float] = statistics.median,
     warm: bool = True,
 ) -> dict[str, float]:
     """Median wall times of several calls measured in turn, so that a noisy machine disturbs all alike.
 
-    Every call is made once before, unless that was done already (`warm=False`).
+    Every call is made once before, unless that was done already (`warm=False`). `finish` waits until a device is done.
     """
     for work in works.values() if warm else ():
         work()
-    synchronise()
+    finish()
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
             began = time.perf_counter()
             work()
-            synchronise()
+            finish()
             times[name].append(time.perf_counter() - began)
     return {name: of(values) for name, values in times.items()}
 

@@ -16,30 +16,16 @@ import torch
 from matplotlib.figure import Figure
 
 import mlpoly as mp
-from benchmarks.common import Skip, save, write
+from benchmarks.common import Skip, save, seconds, synchronise, write
 from benchmarks.gpu_rates import PARTS, TINY, Machine, Sizes
 from mlpoly.plots import style
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def synchronise() -> None:
-    """Wait until the device has finished."""
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-
-
 def clock(work: Callable[[], Any], repeats: int = 5) -> float:
-    """Median seconds of one call, with the device idle before and after."""
-    work()
-    times = []
-    for _ in range(repeats):
-        synchronise()
-        began = time.perf_counter()
-        work()
-        synchronise()
-        times.append(time.perf_counter() - began)
-    return sorted(times)[repeats // 2]
+    """Median seconds of one call."""
+    return seconds(work, repeats, partial(synchronise, DEVICE))
 
 
 def same_as_cpu() -> dict[str, float]:

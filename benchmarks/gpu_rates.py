@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 import mlpoly as mp
-from benchmarks.common import paired_seconds
+from benchmarks.common import paired_seconds, synchronise
 from benchmarks.evaluation import Gated, compiles
 from mlpoly.lm.accumulate import RowSums
 from mlpoly.special import clenshaw
@@ -49,28 +50,23 @@ class Machine:
         """Normal numbers on the device, scaled so that products with them keep their size."""
         return (torch.randn(*shape, device=self.device) / shape[-1] ** 0.5).to(dtype)
 
-    def synchronise(self) -> None:
-        """Wait until the device has finished."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
     def clock(self, work: Callable[[], Any], repeats: int = 5) -> float:
         """Median seconds of one call."""
         return self.clocks({"work": work}, repeats)["work"]
 
     def clocks(self, works: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
         """Median seconds of calls made in turn."""
-        return paired_seconds(works, repeats, self.synchronise)
+        return paired_seconds(works, repeats, partial(synchronise, self.device))
 
     def peak(self, work: Callable[[], Any]) -> float:
         """GiB that a call needs beyond what is there already; 0 where there is no such count."""
         if self.device != "cuda":
             return 0.0
-        self.synchronise()
+        synchronise(self.device)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         work()
-        self.synchronise()
+        synchronise(self.device)
         return (torch.cuda.max_memory_allocated() - before) / 2**30
 
     def limits(self) -> dict[str, float]:
@@ -99,14 +95,10 @@ def fitting(machine: Machine) -> dict[str, float]:
         W, V, D = machine.weights(dtype)
         net = mp.GLU(W, None, V, None, D, None, "silu")
         took = machine.clock(lambda n=net: mp.fit(n, inputs, 3))
+        share = 2 * h * d * d / took / machine.rates["float32"]
         results |= {
             f"fit, SwiGLU, degree 3, {name} weights, ms": 1e3 * took,
-            f"fit, {name} weights: share of the float32 product rate (goal 0.6)": 2
-            * h
-            * d
-            * d
-            / took
-            / machine.rates["float32"],
+            f"fit, {name} weights: share of the float32 product rate (goal 0.6)": share,
             f"fit, {name} weights: memory beyond the weights, GiB": machine.peak(lambda n=net: mp.fit(n, inputs, 3)),
         }
     return results

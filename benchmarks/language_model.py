@@ -12,8 +12,8 @@ import torch
 from matplotlib.figure import Figure
 
 import mlpoly as mp
-from benchmarks.common import Skip, save
-from benchmarks.gpu import DEVICE, clock, synchronise
+from benchmarks.common import Skip, save, synchronise
+from benchmarks.gpu import DEVICE, clock
 from mlpoly.lm.accumulate import RowSums
 from mlpoly.plots import style
 
@@ -47,10 +47,10 @@ def single(net: mp.GLU) -> mp.GLU:
 
 def all_fits(modules: list[Block], inputs: list[mp.Gaussian]) -> tuple[list[mp.RidgePolynomial], float]:
     """Polynomials of all blocks and the seconds they took, reading the blocks included."""
-    synchronise()
+    synchronise(DEVICE)
     began = time.perf_counter()
     made = [mp.fit(single(mp.from_torch(m)), inputs[i % 4], 3) for i, m in enumerate(modules)]
-    synchronise()
+    synchronise(DEVICE)
     return made, time.perf_counter() - began
 
 
@@ -62,7 +62,7 @@ def blocks(shape: Shape) -> dict[str, float]:
     roots = [torch.randn(d, d, device=DEVICE) / d**0.5 for _ in range(4)]
     inputs = [mp.Gaussian(torch.randn(d, device=DEVICE) / 10, A @ A.T) for A in roots]
     mp.fit(single(mp.from_torch(modules[0])), inputs[0], 3)
-    synchronise()
+    synchronise(DEVICE)
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -11,17 +11,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import mlpoly as mp
-from benchmarks.common import paired_seconds, slope
+from benchmarks.common import paired_seconds, slope, synchronise
 from mlpoly.fitting.blockcg import block_cg
 from mlpoly.fitting.gram import gram_operator, padded, standard_inverse
 from mlpoly.fitting.mixture import normal_equations
 from mlpoly.fitting.whitening import whiten
-
-
-def synchronise(device: str) -> None:
-    """Wait until the device has finished."""
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def timed_fit(net: Any, mixture: mp.GaussianMixture, device: str, **options: Any) -> tuple[mp.DensePolynomial, float]:

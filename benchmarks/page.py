@@ -1,8 +1,8 @@
 """Write docs/benchmarks.md and its pictures from the JSON of one run or two: ``python -m benchmarks.page [FOLDER]...``.
 
 The prose is ``benchmarks/page.md``. Every number comes from the JSON; where it says ``<!-- results: NAME -->``, the
-pictures, notes and table of that benchmark are put. The tables of docs/language_models.md are filled in as well. With
-``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are compared with.
+pictures, notes and table of that benchmark are put. The tables of docs/language_models.md and README.md are filled in
+as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are compared with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks import tables
+from benchmarks import summary, tables
 from benchmarks.check import comparable, is_number, rule_of
 from benchmarks.common import FOLDER
 
@@ -23,21 +23,6 @@ HERE = Path(__file__).parent
 TEMPLATE, KEPT = HERE / "page.md", HERE / "results"
 MARK = re.compile(r"<!-- results: (\w+) -->")
 Run = dict[str, dict[str, Any]]  # of one folder: benchmark -> {"about": ..., "results": ...}
-
-# What the README shows, if it was measured: benchmark, and what its key contains.
-HEADLINES = (
-    ("gaussian_fit", r"quadratic / product"),
-    ("gaussian_fit", r"cubic / product"),
-    ("sampling", r"fastest peer / closed form, to excess 0?\.?0*1\b"),
-    ("activations", r"worst error of all activations: [^,]*, float64$"),
-    ("mixture", r"steps of SGD / exact quadratic"),
-    ("measures", r"/ closed form"),
-    ("evaluation", r"slowest degree 3 / network"),
-    ("scaling", r"share of the rate"),
-    ("gpu", r"(fit|moments, streamed), .* share of"),
-    ("gpu_mixture", r"share of the product rate \(goal"),
-    ("gpu", r"degree 3 / network, float32"),
-)
 
 
 def read(folder: Path) -> Run:
@@ -55,9 +40,11 @@ def write_page(runs: list[Run], docs: Path) -> Path:
     text = text.replace("<!-- machines -->", machines(runs))
     path = docs / "benchmarks.md"
     path.write_text(text)
-    models = docs / "language_models.md"
+    models, readme = docs / "language_models.md", docs.parent / "README.md"
     if models.is_file():
         models.write_text(tables.filled(models.read_text(), runs[0]))
+    if readme.is_file():
+        readme.write_text(summary.filled(readme.read_text(), runs))
     return path
 
 
@@ -155,17 +142,6 @@ def described(about: dict[str, Any]) -> str:
     return f"{chip}{processor}, threads: {about['threads']}, {about['os']}, Python {about['python']}, {versions}"
 
 
-def readme_table(runs: list[Run]) -> str:
-    """The headlines, as Markdown for the README."""
-    head = ["", *(["first run", "second run"] if len(runs) > 1 else ["measured"])]
-    lines = [row(head), "|---|" + "---:|" * (len(head) - 1)]
-    for name, pattern in HEADLINES:
-        found = runs[0].get(name, {}).get("results", {})
-        for key in (k for k in found if re.search(pattern, k)):
-            lines.append(row([escaped(key), *[number(r.get(name, {}).get("results", {}).get(key)) for r in runs]]))
-    return "\n".join(lines)
-
-
 def keep(folders: list[Path]) -> None:
     """Copy the JSON of the first run to where later runs are compared with it, and that of a second beside it."""
     for folder, target in zip(folders, (KEPT, KEPT / "second"), strict=False):
@@ -176,7 +152,7 @@ def keep(folders: list[Path]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the page, and print the table for the README."""
+    """Write the page, and the tables of the other documents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folders", nargs="*", type=Path, default=[FOLDER], help="with the JSON of one or two runs")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where benchmarks.md and images/ go")
@@ -185,7 +161,7 @@ def main(arguments: list[str] | None = None) -> None:
     runs = [read(folder) for folder in chosen.folders[:2]]
     if not runs[0]:
         parser.error(f"no JSON in {chosen.folders[0]}; run make bench first")
-    print(f"wrote {write_page(runs, chosen.docs)}\n\nFor the README:\n\n{readme_table(runs)}")
+    print(f"wrote {write_page(runs, chosen.docs)}")
     if chosen.keep:
         keep(chosen.folders[:2])
 

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import check, common, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, tables
+from benchmarks import check, common, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, summary, tables
 from benchmarks.__main__ import CPU, GPU, run_here
 
 
@@ -261,3 +261,24 @@ def test_the_documents_tables_are_those_of_the_kept_results():
     marks = {(mark[2], mark[3]) for mark in tables.MARKED.finditer(text)}
     assert marks == {(name, kind) for name in ("smollm2", "stories") for kind in tables.KINDS}
     assert tables.filled(text, page.read(page.KEPT)) == text
+    runs = [page.read(folder) for folder in (page.KEPT, page.KEPT / "second")]
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    for kind, make in summary.KINDS.items():
+        assert f"<!-- measured: {kind} -->\n{make(runs)}\n<!-- end -->" in readme
+    assert summary.filled(readme, runs) == readme
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.6469, "0.65"), (1.0357, "1.04"), (14.92, "15"), (8102.0, "8100"), (1.447e6, "1.4 · 10⁶"), (1.01e-13, "10⁻¹³")],
+)
+def test_the_readme_has_two_digits(value, text):
+    assert summary.short(value) == text
+
+
+def test_ranges_span_all_runs():
+    runs = [{"b": {"results": {"x, share": x, "y, share": 0.5, "note": "z"}}} for x in (0.71, 0.64)]
+    assert summary.span(runs, "b", "share") == "0.5 to 0.71"
+    assert summary.span(runs, "b", "^y") == "0.5"
+    with pytest.raises(KeyError):
+        summary.span(runs, "b", "nothing")
