@@ -47,11 +47,14 @@ __all__ = [
     "readable",
     "record",
     "relu",
+    "rounding_error",
+    "safe_inverse",
     "scalar",
     "start_copy",
     "static",
     "take_rows",
     "to_numpy",
+    "triangular_factor",
     "widen",
 ]
 
@@ -243,6 +246,12 @@ def promote(*arrays: Array) -> tuple[Array, ...]:
     return tuple(astype(a, common) for a in arrays)
 
 
+def rounding_error(a: Array) -> float:
+    """Relative rounding error of the numbers of an array; 16-bit ones are computed with in float32."""
+    xp = _namespace_of(a)
+    return float(xp.finfo(xp.float32 if _is_low_precision(a.dtype) else a.dtype).eps)
+
+
 def constant(values: Any, like: Array) -> Array:
     """Python or NumPy numbers as an array with the library, dtype and device of `like`."""
     xp = _namespace_of(like)
@@ -362,6 +371,24 @@ def relu(a: Array) -> Array:
     """Positive part, elementwise."""
     xp = _namespace_of(a)
     return xp.clip(a, 0, None) if not compat.is_torch_namespace(xp) else a.relu()
+
+
+def safe_inverse(a: Array) -> Array:
+    """1 / a where a is positive, elsewhere zero, with a zero gradient."""
+    xp = _namespace_of(a)
+    positive = a > 0
+    return xp.where(positive, 1 / xp.where(positive, a, 1.0), 0.0)
+
+
+def triangular_factor(a: Array) -> Array:
+    """R of the QR decomposition of matrices (..., m, n), without Q, which the standard's `qr` would make."""
+    if _is_torch(a):  # a gradient needs Q as well
+        return sys.modules["torch"].linalg.qr(a, mode="reduced" if a.requires_grad else "r").R
+    if compat.is_jax_array(a):
+        import jax.numpy as jnp
+
+        return jnp.linalg.qr(a, mode="r")
+    return np.linalg.qr(a, mode="r")
 
 
 def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) -> Array:

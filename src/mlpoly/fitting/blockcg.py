@@ -67,40 +67,48 @@ def block_cg(
     flat_precondition = rows.on(precondition)
     # The loop adds to these in place, so they must not be the caller's.
     r, x = rows.flat(b) + 0, rows.flat(b) * 0
-    history: list[float] = []
-    decreases: list[float] = []
     fresh = flat_precondition(r)
     level = rounding**2 * scalar(_dot(r, fresh))
     value, floor = misfit, rounding * misfit
     if start is not None:
-        x = rows.flat(start) + 0
-        image = flat_apply(x)
-        value = misfit + scalar(_dot(image - 2 * r, x))
-        r = r - image
-        fresh = flat_precondition(r)
-    search = _Search(fresh, r, rounding)
-    residuals: list[float] = []
-    exhausted = converged = _exhausted([scalar(search.residual)], level)
-    gain, interrupted = 0.0 if converged else 1.0, False
+        image = flat_apply(rows.flat(start))
+        there = misfit + scalar(_dot(image - 2 * r, rows.flat(start)))
+        # A start worse than none is far away: what it leaves over is rounding errors of its own size, not of b's.
+        if there < misfit:
+            x, value, r = rows.flat(start) + 0, there, r - image
+            fresh = flat_precondition(r)
+    history: list[float] = []
+    gain, converged, exhausted, interrupted = 1.0, False, False, False
+    before = math.inf  # squared residual at the last look
     try:
-        for k in range(0 if converged else max_iterations):
-            step, residual = search.along(flat_apply, r)
-            residuals.append(residual)
-            if search.empty or _exhausted(residuals, level):
+        while not converged:
+            search = _Search(fresh, r, rounding)
+            residuals, decreases = [scalar(search.residual)], list[float]()
+            if _exhausted(residuals, level) or residuals[0] > 0.25 * before:
                 converged, exhausted, gain = True, True, 0.0
+            if converged or len(history) >= max_iterations:
                 break
-            decreases.append(float(np.sum(step * search.slope)))
-            value -= decreases[-1]
-            x, r = search.move(step, x, r)
-            history.append(value)
-            report(k + 1, value)
-            gain = _gain_left(decreases, max(value, floor, 1e-300))
-            converged = gain <= tolerance
-            if converged:
-                break
-            search.turn_to(flat_precondition(r), r)
-        if not converged and _exhausted([*residuals, scalar(search.residual)], level):
-            converged, exhausted, gain = True, True, 0.0
+            before = residuals[0]
+            while len(history) < max_iterations:
+                step, residual = search.along(flat_apply, r)
+                residuals.append(residual)
+                if search.empty or _exhausted(residuals[1:], level):
+                    break
+                decreases.append(float(np.sum(step * search.slope)))
+                value -= decreases[-1]
+                x, r = search.move(step, x, r)
+                history.append(value)
+                report(len(history), value)
+                gain = _gain_left(decreases, max(value, floor, 1e-300))
+                converged = gain <= tolerance
+                if converged:
+                    break
+                search.turn_to(flat_precondition(r), r)
+            # The residual of the recurrence drifts away from the true one. Where it says that rounding ends all
+            # progress, look at the true one, and search again as long as that helps.
+            if not converged:
+                r = rows.flat(b) - flat_apply(x)
+                fresh = flat_precondition(r)
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=2)

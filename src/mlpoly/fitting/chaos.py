@@ -1,7 +1,7 @@
-"""Mixtures at any degree in few inputs: dense normal equations in a basis of polynomial chaos (MATH 4).
+"""Mixtures at any degree in few inputs: least squares in a basis of polynomial chaos (MATH 4).
 
-A component's Gram matrix is B'B, where B re-expands the products of Hermite polynomials of the mixture's coordinates in
-the component's own, by recurrence: no moment is ever enumerated.
+A component's matrix B re-expands the products of Hermite polynomials of the mixture's coordinates in the component's
+own, by recurrence: no moment is ever enumerated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
-    positive_semidefinite,
+    rounding_error,
+    safe_inverse,
     scalar,
     take_rows,
     to_numpy,
@@ -25,6 +26,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.fitting.report import SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
@@ -33,16 +35,32 @@ from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.chaos import multi_indices
 
-__all__ = ["fit_mixture_chaos"]
+__all__ = ["fit_mixture_chaos", "solve_directly"]
 
 METHOD = "least squares under a Gaussian mixture"
 MOST_MONOMIALS = 10_000
-_DIRECT = 2000  # up to this size an eigendecomposition gives the minimum-norm solution
 
 
 def fit_mixture_chaos(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
     """Optimal polynomial of any degree, while it has at most about 10^4 monomials."""
     whitening = whiten(inputs)
+    values, report = solve_directly(net, inputs, degree, whitening)
+    dtype = first_weight(net).dtype
+    return ChaosPolynomial(
+        astype(whitening.center, dtype),
+        astype(whitening.forward, dtype),
+        multi_indices(whitening.kept, degree),
+        astype(values.T, dtype),
+        inputs=inputs,
+        report=report,
+        source=Source(net.activation.name, METHOD),
+    )
+
+
+def solve_directly(
+    net: MLP | GLU, inputs: GaussianMixture, degree: int, whitening: Whitening
+) -> tuple[Array, SolveReport]:
+    """Coefficients (t, o) of the optimum in the Hermite products of whitened inputs, and how that went."""
     terms = math.comb(whitening.kept + degree, degree)
     if terms > MOST_MONOMIALS:
         raise TooLargeError(
@@ -52,37 +70,32 @@ def fit_mixture_chaos(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> C
     xp = namespace(means=inputs.means)
     weights = widen(inputs.weights)
     basis = _ladder(whitening.kept, degree)
-    gram, right, misfit = None, None, 0.0
+    problem = LeastSquares()
     for c, g in enumerate(inputs.components):
         place, factor = _coordinates(g, whitening)
         own = basis if factor.shape[1] == whitening.kept else _ladder(int(factor.shape[1]), degree)
         B = _change_of_basis(place, factor, basis, own)
-        f = _project_ridge(fit_gaussian(net, g, degree), whitening.back @ factor, own)
-        part, image = weights[c] * (B.T @ B), weights[c] * (B.T @ f)
-        gram, right = (part, image) if gram is None else (gram + part, right + image)
-        misfit = misfit + weights[c] * xp.sum(f * f)
-    values = _solve(gram, right)
-    residual = right - gram @ values
+        problem.add(weights[c], B, _project_ridge(fit_gaussian(net, g, degree), whitening.back @ factor, own))
+    if not bool(xp.all(xp.isfinite(problem.factor))):
+        raise OverflowError(
+            f"degree {degree} overflows {problem.factor.dtype} on a component this far from the others; lower the "
+            f"degree, use method='neuronwise', or compute in float64."
+        )
+    values = problem.solve(rounding_error(first_weight(net)))
+    reached, targets = problem.factor[:, :terms], problem.factor[:, terms:]
+    residual = reached @ values - targets
     report = SolveReport(
-        "dense normal equations",
+        "orthogonal transformations",
         0,
         True,
-        scalar(xp.linalg.vector_norm(residual)) / max(scalar(xp.linalg.vector_norm(right)), 1e-300),
-        scalar(misfit - xp.sum(values * (right + residual))),
+        scalar(xp.linalg.vector_norm(reached.T @ residual))
+        / max(scalar(xp.linalg.vector_norm(reached.T @ targets)), 1e-300),
+        scalar(xp.sum(residual * residual)),
         0.0,
         whitening.kept,
         whitening.dropped,
     )
-    dtype = first_weight(net).dtype
-    return ChaosPolynomial(
-        astype(whitening.center, dtype),
-        astype(whitening.forward, dtype),
-        basis.exponents,
-        astype(values.T, dtype),
-        inputs=inputs,
-        report=report,
-        source=Source(net.activation.name, METHOD),
-    )
+    return values, report
 
 
 class _Ladder(NamedTuple):
@@ -110,13 +123,16 @@ def _ladder(variables: int, degree: int) -> _Ladder:
 def _coordinates(g: Gaussian, whitening: Whitening) -> tuple[Array, Array]:
     """Mean (r,) and factor L (r, q) of a component in whitened coordinates, z = mean + L w with w standard normal."""
     xp = namespace(mean=g.mean)
-    place, cov = whitening.gaussian(g.mean, g.matrix)
-    values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T))
+    cov = widen(g.matrix)
+    units = xp.sqrt(xp.linalg.diagonal(cov))
+    inverse = safe_inverse(units)
+    values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])
     spectrum = to_numpy(values)
     # The covariance itself is known only to the precision of the caller's dtype.
     floor = 50 * float(xp.finfo(g.mean.dtype).eps) * len(spectrum) * float(spectrum.max(initial=0.0))
     keep = np.flatnonzero(spectrum > floor)
-    return place, take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep))
+    factor = take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep)) * units[:, None]
+    return whitening.forward @ (widen(g.mean) - whitening.center), whitening.forward @ factor
 
 
 def _raise(rows: Array, ladder: _Ladder, j: int) -> Array:
@@ -205,16 +221,3 @@ def _powers(t: Array, own: _Ladder) -> Array:
         scale = np.sqrt(k / own.exponents[new, variable])[:, None]
         rows = xp.concat([rows, parents * take_rows(t.T, variable) * constant(scale, t)])
     return rows
-
-
-def _solve(gram: Array, right: Array) -> Array:
-    """Minimum-norm solution where affordable, else a direct solve."""
-    xp = namespace(gram=gram)
-    floor = max(1e-13, 10 * float(xp.finfo(gram.dtype).eps))
-    # Singular components make singular Gram matrices: a product of linear forms may vanish on all of them.
-    if gram.shape[0] > _DIRECT and positive_semidefinite(gram, -floor * scalar(xp.max(xp.linalg.diagonal(gram)))):
-        return xp.linalg.solve(gram, right)
-    values, vectors = xp.linalg.eigh(0.5 * (gram + gram.T))
-    good = values > floor * xp.max(values)
-    inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
-    return vectors @ (inverse[:, None] * (vectors.T @ right))

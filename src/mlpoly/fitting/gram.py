@@ -10,12 +10,26 @@ which is MATH 4's operator with constant, linear and quadratic parts in one form
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_at, add_product, astype, blocks, cast_like, constant, device, eye, namespace, widen
+from mlpoly.arrays import (
+    Array,
+    add_at,
+    add_product,
+    astype,
+    blocks,
+    cast_like,
+    constant,
+    device,
+    eye,
+    namespace,
+    take_rows,
+    widen,
+)
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
@@ -24,6 +38,7 @@ __all__ = [
     "GramOperator",
     "dense_from_matrices",
     "gram_operator",
+    "matrices_of_chaos",
     "matrices_of_dense",
     "matrices_of_ridge",
     "padded",
@@ -215,6 +230,25 @@ def _assemble(p: RidgePolynomial, left: list[Array], right: list[Array], edge: A
         total = 0.5 * (total + xp.matrix_transpose(total))
         out.append(total + value[part][:, None, None] * (first.T * first))
     return xp.concat(out) if len(out) > 1 else out[0]
+
+
+def matrices_of_chaos(values: Array) -> Array:
+    """Coefficients (t, o) of the Hermite products of degree up to 2, in their usual order, as matrices (o, n, n)."""
+    xp = namespace(values=values)
+    n = math.isqrt(2 * values.shape[0])  # t = n (n + 1) / 2
+    # The products in order are 1, z_i and z_i z_j with i <= j, in which z_i z_i stands for (z_i^2 - 1) / sqrt(2).
+    row, column = np.triu_indices(n)
+    order = np.argsort(np.where(row == 0, 0, 1), kind="stable")
+    place = np.zeros((n, n), dtype=np.int64)
+    place[row[order], column[order]] = place[column[order], row[order]] = np.arange(len(row))
+    factor = np.full((n, n), 0.5)
+    np.fill_diagonal(factor, 0.5**0.5)
+    factor[0, 0] = 1.0
+    matrices = xp.reshape(take_rows(values, place.reshape(-1)), (n, n, -1)) * constant(factor[..., None], values)
+    matrices = xp.permute_dims(matrices, (2, 0, 1))
+    first = eye(n, values)[:1, :]
+    squares = xp.sum(xp.linalg.diagonal(matrices)[:, 1:], axis=-1)
+    return matrices - squares[:, None, None] * (first.T * first)
 
 
 def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:

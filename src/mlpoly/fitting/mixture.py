@@ -2,21 +2,26 @@
 
     ( sum_c pi_c G_c ) g = sum_c pi_c G_c g_c
 
-Degree 0 and 1 are closed form, degree 2 is solved with matrix products alone, higher degrees by dense normal
-equations where they fit.
+Degree 0 and 1 are closed form. Degree 2 is solved directly while it is small, then with matrix products alone; higher
+degrees directly where they fit.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 from mlpoly.arrays import Array, astype, blocks, cast_like, namespace, no_gradients, on_cpu, scalar, widen
 from mlpoly.fitting.blockcg import BlockSolution, block_cg
+from mlpoly.fitting.chaos import solve_directly
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.gram import (
     GramOperator,
     dense_from_matrices,
     gram_operator,
+    matrices_of_chaos,
     matrices_of_dense,
     matrices_of_ridge,
     padded,
@@ -34,7 +39,11 @@ from mlpoly.progress import progress
 __all__ = ["METHOD", "fit_mixture_linear", "fit_mixture_quadratic", "normal_equations"]
 
 METHOD = "least squares under a Gaussian mixture"
+_DIRECT = 300  # monomials, which 23 inputs have: no tolerance, start or distance of components matters there
 _COARSEST = 96  # whitened coordinates of the smallest problem worth solving first
+# Least variance within the components, as a fraction of that between them, at which the stopping rule can be trusted;
+# and at which its square, the curvature of what happens inside them, is above rounding.
+_DISTANT, _OUT_OF_SIGHT = 1e-5, 1e-9
 _COARSE_TOLERANCE = 2e-3
 _OUTPUTS = 32  # outputs solved together: more share a larger Krylov space, but need more memory
 
@@ -96,19 +105,44 @@ def fit_mixture_quadratic(
     max_iterations: int,
     show_progress: bool,
 ) -> DensePolynomial:
-    """Degree 2, by block conjugate gradients with the matrix-free Gram operator. No gradients flow through a solver."""
+    """Degree 2: directly where that is quick, else by block conjugate gradients with the matrix-free Gram operator.
+
+    No gradients flow through it.
+    """
     with no_gradients(first_weight(net)):
-        return _solve(net, inputs, start, (tolerance, max_iterations, show_progress))
+        whitening = whiten(inputs)
+        if math.comb(whitening.kept + 2, 2) <= _DIRECT:
+            values, report = solve_directly(net, inputs, 2, whitening)
+            matrices = matrices_of_chaos(values)
+        else:
+            limits = (tolerance, max_iterations, show_progress)
+            matrices, report = _solve(net, inputs, start, limits, whitening)
+        made = dense_from_matrices(matrices, whitening, lambda a: cast_like(a, first_weight(net)))
+        return replace_fields(made, inputs=inputs, report=report, source=Source(net.activation.name, METHOD))
 
 
 def _solve(
-    net: MLP | GLU, inputs: GaussianMixture, start: Polynomial | None, limits: tuple[float, int, bool]
-) -> DensePolynomial:
-    """The same, some outputs at a time."""
-    whitening = whiten(inputs)
-    operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, limits[0]))
+    net: MLP | GLU,
+    inputs: GaussianMixture,
+    start: Polynomial | None,
+    limits: tuple[float, int, bool],
+    whitening: Whitening,
+) -> tuple[Array, SolveReport]:
+    """Matrices (o, n, n) of the optimum, by block conjugate gradients, some outputs at a time, and how that went."""
+    tolerance, max_iterations, show = limits
+    xp = namespace(means=inputs.means)
+    # Where the components do not vary at all, nothing can be lost inside them.
+    within = scalar(xp.min(xp.where(whitening.within > 1e-14, whitening.within, 1.0)))
+    rounding = _precision(inputs.means)  # inputs in float32 are known no better, whatever follows
+    if within < _DISTANT:
+        # What varies inside components that are far apart converges last, after a standstill that would pass for the
+        # end; and its curvature, `within` squared, lies below the roundings of float32.
+        tolerance, rounding = 0.0, _precision(whitening.center)
+    operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, tolerance))
     b, misfits = normal_equations(net, inputs, whitening, operator)
     first = None if start is None else matrices_of_dense(to_dense(start, start_center(start, whitening)), whitening)
+    if first is not None and not bool(xp.all(xp.isfinite(first))):
+        raise ValueError("start has NaN or infinite coefficients; leave it out, or pass the answer of an earlier fit.")
     answer, reports = [], []
     for part in blocks(b.shape[0], _OUTPUTS):
         matrices, report = _solve_outputs(
@@ -116,16 +150,21 @@ def _solve(
             b[part, ...],
             scalar(namespace(m=misfits).sum(misfits[part])),
             None if first is None else first[part, ...],
-            limits,
+            (tolerance, max_iterations, show),
             whitening,
-            _precision(inputs.means),
+            rounding,
         )
         answer.append(matrices)
         reports.append(report)
-    matrices = namespace(b=b).concat(answer)
-    made = dense_from_matrices(matrices, whitening, lambda a: cast_like(a, first_weight(net)))
-    source = Source(net.activation.name, METHOD)
-    return replace_fields(made, inputs=inputs, report=_joined(reports), source=source)
+    report = _joined(reports)
+    if within < _OUT_OF_SIGHT:
+        warnings.warn(
+            f"components are about {within**-0.5:.0e} of their own standard deviations apart: what a quadratic of "
+            f"{inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
+            stacklevel=4,
+        )
+        report = replace(report, converged=False)
+    return xp.concat(answer), report
 
 
 def _single_suffices(inputs: GaussianMixture, tolerance: float) -> bool:
@@ -240,7 +279,7 @@ def _cascade(
 
 
 def _precision(a: Array) -> float:
-    """Relative rounding error of the numbers in an array. Inputs in float32 are known no better, whatever follows."""
+    """Relative rounding error of the numbers in an array."""
     return float(namespace(a=a).finfo(a.dtype).eps)
 
 

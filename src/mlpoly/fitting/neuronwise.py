@@ -1,7 +1,7 @@
 """Each neuron's own best polynomial under a mixture: a ridge form, in closed form, for any degree and size (MATH 4b).
 
-The one-dimensional problem has the same normal equations as the whole one, with a Gram matrix as small as the degree.
-A component's Gram matrix is B'B, where B re-expands the pooled Hermite basis in the component's own.
+The one-dimensional problem has the form of the whole one, with a matrix B per component as small as the degree, which
+re-expands the pooled Hermite basis in the component's own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 from mlpoly.activations import project
-from mlpoly.arrays import Array, cast_like, namespace, widen
+from mlpoly.arrays import Array, cast_like, namespace, promote, rounding_error, safe_inverse, widen
+from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.preactivations import Preactivations, preactivations, regression
 from mlpoly.inputs import GaussianMixture
 from mlpoly.layers import GLU, MLP
@@ -27,7 +28,6 @@ def fit_neuronwise(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> Ridg
 
 
 def _fit_mlp(net: MLP, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
-    xp = namespace(weights=net.W1)
     parts = [preactivations(g, net.W1) for g in inputs.components]
     centre, scale = _pooled(inputs.weights, [p.centres for p in parts], [p.stds for p in parts])
     bias = 0 if net.b1 is None else widen(net.b1)
@@ -35,13 +35,13 @@ def _fit_mlp(net: MLP, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
     for p in parts:
         basis = _basis(p.centres - centre, p.stds, scale, degree)
         systems.append((basis, project(net.activation, p.centres + bias, p.stds, degree)))
-    series = _solve(inputs.weights, systems)
     like = net.W1
+    series = _solve(inputs.weights, systems, like)
     return RidgePolynomial(
         directions=net.W1,
         shifts=cast_like(centre, like),
         scales=cast_like(scale, like),
-        series=cast_like(xp.matrix_transpose(series), like),
+        series=cast_like(series, like),
         readout=net.W2,
         bias=net.b2,
         inputs=inputs,
@@ -50,7 +50,6 @@ def _fit_mlp(net: MLP, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
 
 
 def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
-    xp = namespace(weights=net.W_gate)
     weights = widen(inputs.weights)
     parts = [preactivations(g, net.W_gate, net.W_up) for g in inputs.components]
     ups = [preactivations(g, net.W_up) for g in inputs.components]
@@ -64,18 +63,21 @@ def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
         start=0.0,
     )
     slope = regression(cross, scale)
-    spread = _root(up_scale**2 - slope**2)  # of the part of z that t does not explain
+    # Standard deviation of the part of z that t does not explain; below the floor it is what rounding leaves of none.
+    variance = up_scale**2 - slope**2
+    floor = 100 * rounding_error(promote(net.W_gate, inputs.means)[0]) * up_scale**2
+    spread = _root(namespace(v=variance).where(variance > floor, variance, 0.0))
     systems = [
         _glu_system(net, p, u, (centre, scale, up_centre, slope, spread), degree)
         for p, u in zip(parts, ups, strict=True)
     ]
-    solved = xp.matrix_transpose(_solve(weights, systems))
     like = net.W_gate
+    solved = _solve(weights, systems, like)
     gate = Gate(
         directions=net.W_up,
         shifts=cast_like(up_centre, like),
         slopes=cast_like(slope, like),
-        series=cast_like(solved[degree + 1 :, ...] * _inverse(spread), like),
+        series=cast_like(solved[degree + 1 :, ...] * safe_inverse(spread), like),
     )
     return RidgePolynomial(
         directions=net.W_gate,
@@ -106,7 +108,7 @@ def _glu_system(
     if degree == 0:
         return basis, target
     # e = e0 + e1 w1 + own_spread w2 in the component's coordinates
-    inverse, narrow = _inverse(scale), _inverse(spread)
+    inverse, narrow = safe_inverse(scale), safe_inverse(spread)
     e0 = u.centres - up_centre - slope * (p.centres - centre) * inverse
     e1 = own_slope - slope * p.stds * inverse
     lower = basis[: degree + 1, :degree, ...]
@@ -135,16 +137,10 @@ def _root(variance: Array) -> Array:
     return xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
 
 
-def _inverse(scale: Array) -> Array:
-    xp = namespace(scale=scale)
-    positive = scale > 0
-    return xp.where(positive, 1 / xp.where(positive, scale, 1.0), 0.0)
-
-
 def _basis(gap: Array, std: Array, scale: Array, degree: int) -> Array:
     """B (degree + 1, degree + 1, h): column k is he_k(t) in the component's he_j(w), for t = (gap + std w) / scale."""
     xp = namespace(gap=gap)
-    offset, slope = gap * _inverse(scale), std * _inverse(scale)
+    offset, slope = gap * safe_inverse(scale), std * safe_inverse(scale)
     zero = gap * 0
     columns = [xp.stack([zero + 1] + [zero] * degree)]
     before = columns[0] * 0
@@ -157,20 +153,16 @@ def _basis(gap: Array, std: Array, scale: Array, degree: int) -> Array:
     return xp.stack([columns[0], *[c * moving for c in columns[1:]]], axis=1)
 
 
-def _solve(weights: Array, systems: list[tuple[Array, Array]]) -> Array:
-    """Minimum-norm solutions (h, basis) of (sum pi B'B) x = sum pi B'f, neuron by neuron."""
+def _solve(weights: Array, systems: list[tuple[Array, Array]], like: Array) -> Array:
+    """Coefficients (basis, h), stored like `like`, from basis (rows, basis, h) and target (rows, h) by component."""
     xp = namespace(weights=weights)
     weights = widen(weights)
-    gram: Array = None
-    right: Array = None
+    # A basis function that overflows on some component could not be evaluated there either: it gets no coefficient.
+    usable = systems[0][0][:1, ...] == systems[0][0][:1, ...]
+    for basis, _ in systems:
+        usable = usable & xp.all(xp.isfinite(basis), axis=0, keepdims=True)
+    problem = LeastSquares()
     for c, (basis, target) in enumerate(systems):
-        b = xp.permute_dims(basis, (2, 1, 0))  # (h, basis, rows)
-        g = weights[c] * (b @ xp.matrix_transpose(b))
-        r = weights[c] * (b @ target.T[:, :, None])[..., 0]
-        gram, right = (g, r) if gram is None else (gram + g, right + r)
-    values, vectors = xp.linalg.eigh(gram)
-    floor = max(1e-13, 10 * float(xp.finfo(gram.dtype).eps))
-    good = values > floor * xp.max(values, axis=-1, keepdims=True)
-    inverse = xp.where(good, 1 / xp.where(good, values, 1.0), 0.0)
-    inner = xp.matrix_transpose(vectors) @ right[..., None]
-    return (vectors @ (inverse[..., None] * inner))[..., 0]
+        rows = xp.permute_dims(xp.where(usable, basis, 0.0), (2, 0, 1))
+        problem.add(weights[c], rows, target.T[..., None])
+    return problem.solve(rounding_error(like))[..., 0].T

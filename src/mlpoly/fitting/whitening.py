@@ -6,18 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant_index, namespace, to_numpy, widen
+from mlpoly.arrays import Array, constant_index, namespace, safe_inverse, scalar, to_numpy, widen
 from mlpoly.inputs import GaussianMixture
 
 __all__ = ["Whitening", "whiten"]
 
 
 class Whitening(NamedTuple):
-    """z = forward (x - center) and x = center + back z, on the range of the mixture; largest variance first."""
+    """z = forward (x - center) and x = center + back z, on the range of the mixture.
+
+    Coordinates are in the order of the variance of the standardised inputs, largest first.
+    """
 
     center: Array  # (d,)
     forward: Array  # (r, d)
     back: Array  # (d, r)
+    within: Array  # (r,): fraction of the variance of each coordinate that lies within the components, not between them
 
     @property
     def kept(self) -> int:
@@ -35,15 +39,31 @@ class Whitening(NamedTuple):
 
 
 def whiten(inputs: GaussianMixture) -> Whitening:
-    """Whitening by the total covariance; directions below rounding level of the largest variance are dropped."""
+    """Whitening by the total covariance; directions whose variance is a rounding error are dropped.
+
+    The inputs are standardised first, so that the units in which they are measured do not decide what is dropped.
+    """
     xp = namespace(means=inputs.means)
-    cov = widen(inputs.covariance)
-    values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T))
-    # The covariance itself is known only to the precision of the caller's dtype.
-    floor = float(xp.finfo(inputs.means.dtype).eps) * cov.shape[0]
+    weights, means = widen(inputs.weights), widen(inputs.means)
+    center = weights @ means
+    gaps = means - center
+    between = (gaps * weights[:, None]).T @ gaps
+    within = between * 0
+    for c, g in enumerate(inputs.components):
+        within = within + weights[c] * widen(g.matrix)
+    units = xp.sqrt(xp.linalg.diagonal(within + between))
+    inverse = safe_inverse(units)
+    total = (0.5 * (within + within.T) + between) * inverse * inverse[:, None]
+    values, vectors = xp.linalg.eigh(total)
+    # The covariances of the components are known only to the precision of the caller's dtype. Their means are too, but
+    # the error of a variance between means is that of the means squared.
+    given, used = (float(xp.finfo(a.dtype).eps) for a in (inputs.means, total))
+    known = given * scalar(xp.sum(xp.linalg.diagonal(within) * inverse * inverse))
     spectrum = to_numpy(values)
-    keep = np.flatnonzero(spectrum > floor * max(float(spectrum.max(initial=0.0)), 0.0))
-    index = constant_index(keep[::-1].copy(), cov)  # largest variance first
-    values, vectors = xp.take(values, index), xp.take(vectors, index, axis=1)
-    scale = xp.sqrt(values)
-    return Whitening(widen(inputs.mean), (vectors / scale).T, vectors * scale)
+    keep = np.flatnonzero(spectrum > 10 * (known + (used + given**2) * total.shape[0]))
+    index = constant_index(keep[::-1].copy(), total)  # largest variance first
+    scale = xp.sqrt(xp.take(values, index))
+    vectors = xp.take(vectors, index, axis=1)
+    forward = (vectors / scale).T * inverse
+    inside = xp.vecdot(forward @ within, forward)
+    return Whitening(center, forward, vectors * scale * units[:, None], inside)

@@ -1,0 +1,81 @@
+"""Least squares over the components of a mixture, one after the other, by orthogonal transformations (MATH 4).
+
+With f_c and the basis functions written in the orthonormal Hermite products of component c, as a vector f_c and the
+columns of a matrix B_c, the expected squared error of the polynomial with coefficients x is
+
+    sum_c pi_c |B_c x - f_c|^2  +  what no polynomial of this degree can reach inside the components
+
+Its normal equations square the condition number. A small or distant component makes the columns differ by many orders
+of magnitude, and then most of the polynomial is lost in them. A QR decomposition of the rows loses none of it.
+"""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, namespace, safe_inverse, scalar, triangular_factor
+
+__all__ = ["LeastSquares"]
+
+_ROUNDINGS = 4  # of each coefficient, between here and the value of the polynomial
+_NOISE = 10  # roundings that may make up a singular value which should be zero
+_WELL_CONDITIONED = 1e-4  # smallest diagonal entry of a triangular factor with columns of length one
+
+
+class LeastSquares:
+    """Rows seen so far, as their triangular factor; leading axes are problems of their own.
+
+    Attributes
+    ----------
+    factor : array (..., m, t + o)
+        R of all rows [B f], for t basis functions and o outputs. It holds all of the problem that depends on x:
+        |B x - f|^2 is |R_B x - R_f|^2.
+    """
+
+    def __init__(self) -> None:
+        self.factor: Array = None
+        self._terms = 0
+
+    def add(self, weight: Array, basis: Array, targets: Array) -> LeastSquares:
+        """Add weight (), basis (..., m, t) and targets (..., m, o) of one component; returns self."""
+        xp = namespace(basis=basis)
+        rows = xp.sqrt(weight) * xp.concat([basis, targets], axis=-1)
+        self._terms = int(basis.shape[-1])
+        self.factor = triangular_factor(rows if self.factor is None else xp.concat([self.factor, rows], axis=-2))
+        return self
+
+    def solve(self, rounding: float) -> Array:
+        """Coefficients (..., t, o) of least expected squared error, rounding errors included.
+
+        A coefficient x_j of a basis function of size s_j will be stored, and its term evaluated, with a relative error
+        of about `rounding`. So what is minimised is the expected squared error plus (rounding s_j x_j)^2 summed over j.
+        Where the components determine the polynomial this changes nothing that could be seen. Where it would have to be
+        the small difference of huge terms, it stays with those that rounding leaves intact. The sum cannot increase
+        with the degree, because lower degrees are among the higher ones. Combinations of basis functions that vanish on
+        all components get nothing.
+
+        Parameters
+        ----------
+        rounding : float
+            Relative rounding error of the numbers that hold the polynomial.
+        """
+        xp, t = namespace(factor=self.factor), self._terms
+        basis, targets = self.factor[..., :t], self.factor[..., t:]
+        largest = xp.max(xp.abs(basis), axis=-2, keepdims=True)  # whose squares may overflow
+        unit = basis * safe_inverse(largest)
+        sizes = xp.sqrt(xp.sum(unit * unit, axis=-2, keepdims=True))
+        unit = unit * safe_inverse(sizes)
+        if self._is_regular(unit):
+            solved = xp.linalg.solve(unit[:t, :], targets[:t, :])
+        else:
+            left, values, right = xp.linalg.svd(unit, full_matrices=False)
+            floor = _NOISE * float(xp.finfo(unit.dtype).eps) * xp.max(values, axis=-1, keepdims=True)
+            stretch = xp.where(values > floor, values / (values**2 + (_ROUNDINGS * rounding) ** 2), 0.0)
+            inner = xp.matrix_transpose(left) @ targets
+            solved = xp.matrix_transpose(right) @ (stretch[..., None] * inner)
+        return solved * xp.matrix_transpose(safe_inverse(largest) * safe_inverse(sizes))
+
+    def _is_regular(self, unit: Array) -> bool:
+        """Whether one large problem is so well conditioned that its triangular factor can be solved as it is."""
+        if len(unit.shape) > 2 or unit.shape[0] < unit.shape[1]:
+            return False
+        xp = namespace(unit=unit)
+        return scalar(xp.min(xp.abs(xp.linalg.diagonal(unit)))) > _WELL_CONDITIONED
