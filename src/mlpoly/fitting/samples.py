@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from mlpoly.arrays import Array, as_float_array, as_integer, cast_like, check_finite, eye, namespace, widen
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    cast_like,
+    check_finite,
+    eye,
+    namespace,
+    rounding_error,
+    widen,
+)
 from mlpoly.arrays import blocks as slices
 from mlpoly.fitting.fit import checked_inputs
 from mlpoly.fitting.gaussian import fit_gaussian
@@ -102,9 +112,10 @@ class SampleFit:
 
     def _add(self, x: Array) -> None:
         xp = namespace(x=x)
-        basis = xp.permute_dims(self._basis(x), (2, 0, 1))  # (h, basis, n)
-        target = xp.permute_dims(self._hidden(x), (1, 0))[..., None]
-        gram, right = widen(basis @ xp.matrix_transpose(basis)), widen(basis @ target)
+        # Products of float32 numbers would lose in the sums what the solution has to tell apart.
+        basis = widen(xp.permute_dims(self._basis(x), (2, 0, 1)))  # (h, basis, n)
+        target = widen(xp.permute_dims(self._hidden(x), (1, 0)))[..., None]
+        gram, right = basis @ xp.matrix_transpose(basis), basis @ target
         self._gram = gram if self._gram is None else self._gram + gram
         self._right = right if self._right is None else self._right + right
 
@@ -151,9 +162,14 @@ class SampleFit:
         # closed form. The lines beyond the bound count as if that many samples were a standard deviation beyond it.
         gram = self._gram + weight * eye(known.shape[0], self._gram)
         right = self._right + weight * xp.permute_dims(known, (1, 0))[..., None]
-        # Massive activations make some functions thousands of times larger than others: first all to length one.
+        # Massive activations make some functions thousands of times larger than others: first all to length one. What
+        # they then have in common may leave less than the rounding errors of the sums, or of the coefficients once
+        # they are stored, so coefficients cost as much as these errors: a higher degree can then do no harm.
         lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
-        solved = xp.linalg.solve(gram / lengths / xp.matrix_transpose(lengths), right / lengths) / lengths
+        noise = float(xp.finfo(gram.dtype).eps)
+        cost = max((4 * rounding_error(self._closed.series)) ** 2, 10 * known.shape[0] * noise)
+        unit = gram / lengths / xp.matrix_transpose(lengths) + cost * eye(known.shape[0], gram)
+        solved = xp.linalg.solve(unit, right / lengths) / lengths
         return self._with_coefficients(xp.permute_dims(solved[..., 0], (1, 0)))
 
     def _with_coefficients(self, solved: Array) -> RidgePolynomial:
