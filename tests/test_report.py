@@ -20,7 +20,7 @@ pytest.importorskip("sklearn")
 
 from mlpoly.report import Page, Plot, View, over_seeds
 from mlpoly.report.breakdown import Part, waterfall
-from mlpoly.report.data import DIVERGING, island, pack_images, picture, to_json
+from mlpoly.report.data import DIVERGING, pack_images, picture, to_json
 from mlpoly.report.explain import explanation_words
 from mlpoly.report.html import Html, element, link
 from mlpoly.report.parts import options, table, verdict
@@ -362,7 +362,7 @@ def half_of_it(path, text, **options):
 
 def test_half_of_a_surrogate_pair_does_not_cost_the_page(tmp_path):
     page = Page("A token \ud800")
-    page.section("one", "First").add(island("data", {"token": "\ud800"}))
+    page.section("one", "First").add(element("script", Html(to_json({"token": "\ud800"}))))
     text = page.write(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<h1>A token \\ud800</h1>" in text
     assert '>{"token":"\\ud800"}<' in text  # which JSON reads as what it was
