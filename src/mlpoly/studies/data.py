@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import math
 import os
@@ -39,6 +40,24 @@ class Images(NamedTuple):
     shape: tuple[int, int]  # of one image
     name: str = ""
     classes: tuple[str, ...] = ()  # what the labels stand for, c of them
+
+    @property
+    def training_fingerprint(self) -> str:
+        """SHA-256 of the training images and labels, which a trained network depends on."""
+        return _fingerprint(self.train, self.train_labels)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all images and labels."""
+        return _fingerprint(self.train, self.train_labels, self.test, self.test_labels)
+
+
+def _fingerprint(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for a in arrays:
+        digest.update(f"{a.shape} {a.dtype}".encode())
+        digest.update(np.ascontiguousarray(a).data)
+    return digest.hexdigest()
 
 
 class _Raw(NamedTuple):
