@@ -252,7 +252,12 @@ def test_data_of_the_same_shape_with_other_content_is_noticed(capfd, trained, da
     save(changed(blobs(), part), Path(data))
     before = everything(trained)
     message = r"is not what it was when the study in .*study was made: its images or labels have changed. Put the old"
-    for arguments in (["train", "--data", data, *SMALL], ["reproduce", "--data", data, *SMALL], ["dynamics"], ["report"]):
+    for arguments in (
+        ["train", "--data", data, *SMALL],
+        ["reproduce", "--data", data, *SMALL],
+        ["dynamics"],
+        ["report"],
+    ):
         assert_fails(capfd, [*arguments, "--out", trained], message)
         assert everything(trained) == before
     save(blobs(), Path(data))  # and back again
@@ -350,6 +355,29 @@ def test_damaged_study(capfd, trained, data, content):
 def test_damaged_results(capfd, trained):
     (trained / "results.json").write_text("{")
     assert_fails(capfd, ["report", "--out", trained], r"results.json is no readable JSON file .*truncated")
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"my": "own numbers"}', '{"about": {}, "fits": [], "losses": []}', '{"about": []}']
+)
+def test_results_that_are_damaged_or_of_somebody_else_are_never_replaced(capfd, trained, data, content):
+    (trained / "results.json").write_text(content)
+    before = everything(trained)
+    for arguments in (["train", "--data", data, *SMALL, "--samples", "77"], ["dynamics"], ["report"]):
+        message = r"results.json is (no readable JSON|damaged or of another version).*move results.json"
+        assert_fails(capfd, [*arguments, "--out", trained], message)
+        assert everything(trained) == before
+
+
+def test_crafted_checkpoints_are_one_line(capfd, trained, data):
+    path = trained / "seed-0" / "checkpoints" / "step-0000004.safetensors"
+    whole = path.read_bytes()
+    for name in ("config", "config.seed", "config.activation", "config.gated", "step"):
+        altered(path, {name: ABSENT})
+        for arguments in (["train", "--data", data, *SMALL], ["dynamics"], ["report"]):
+            message = rf"step-0000004.safetensors has no valid {name.split('.')[-1]} in its header"
+            assert_fails(capfd, [*arguments, "--out", trained], message)
+        path.write_bytes(whole)
 
 
 def test_damaged_checkpoint(capfd, trained):
