@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_study_training import blobs
+from test_study_training import ABSENT, altered, blobs, changed
 
 import mlpoly
 from mlpoly import cli
@@ -241,9 +241,64 @@ def test_study_of_other_data(capfd, trained, data):
 
 def test_data_that_has_changed(capfd, trained, data, tmp_path):
     save(blobs(side=5), Path(data))
-    message = r"holds a network 16 -> 3, but the data has 25 pixels and 3 classes"
+    message = r"the data '.*tiny.npz' is not what it was when the study in .*study was made"
     assert_fails(capfd, ["train", "--data", data, "--out", trained, *SMALL], message)
     assert_fails(capfd, ["dynamics", "--out", trained], message)
+
+
+@pytest.mark.parametrize("part", ["train", "train_labels", "test", "test_labels"])
+def test_data_of_the_same_shape_with_other_content_is_noticed(capfd, trained, data, part):
+    """Otherwise networks of the old images are judged on the new ones, and nobody is told."""
+    save(changed(blobs(), part), Path(data))
+    before = everything(trained)
+    message = r"is not what it was when the study in .*study was made: its images or labels have changed. Put the old"
+    for arguments in (
+        ["train", "--data", data, *SMALL],
+        ["reproduce", "--data", data, *SMALL],
+        ["dynamics"],
+        ["report"],
+    ):
+        assert_fails(capfd, [*arguments, "--out", trained], message)
+        assert everything(trained) == before
+    save(blobs(), Path(data))  # and back again
+    assert main(["train", "--data", data, "--out", str(trained), *SMALL]) == 0
+
+
+def everything(folder):
+    """Every file below a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [["--hidden", "9"], ["--seeds", "0"], ["--hidden", "9", "--seeds", "2"]])
+@pytest.mark.parametrize("command", ["train", "reproduce"])
+def test_a_refused_command_changes_nothing(capfd, trained, data, command, options):
+    """Not even what the folder says of its fits, which the next command would use."""
+    before = everything(trained)
+    other = ["--shrinkage", "0.5", "--samples", "77"]
+    assert_fails(capfd, [command, "--data", data, "--out", trained, *SMALL, *other, *options], "other options|seeds")
+    assert everything(trained) == before
+
+
+def test_a_refused_command_makes_no_folder(capfd, data, tmp_path):
+    assert_fails(capfd, ["train", "--data", f"{data}x", "--out", tmp_path / "new"], "tiny.npzx")
+    assert_fails(capfd, ["train", "--data", data, "--seeds", "0", "--out", tmp_path / "new"], "seeds")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_state_is_told_before_anything_is_changed(capfd, trained, data):
+    altered(trained / "seed-0" / "checkpoints" / "state.safetensors", {"step": -5})
+    before = everything(trained)
+    longer = [*SMALL, "--steps", "8", "--samples", "77"]
+    assert_fails(capfd, ["train", "--data", data, "--out", trained, *longer], "state.safetensors lacks a valid step")
+    assert everything(trained) == before
+
+
+def test_studies_of_versions_that_did_not_note_the_data_go_on(trained, data):
+    content = json.loads((trained / "study.json").read_text())
+    fingerprint = content.pop("fingerprint")
+    (trained / "study.json").write_text(json.dumps(content))
+    assert main(["train", "--data", data, "--out", str(trained), *SMALL]) == 0
+    assert json.loads((trained / "study.json").read_text())["fingerprint"] == fingerprint
 
 
 def test_other_options_in_the_folder(capfd, trained, data):
@@ -270,9 +325,27 @@ def test_report_of_a_study_that_was_killed_at_once(capfd, trained):
     assert_fails(capfd, ["report", "--out", trained], r"no results in .*study; run `mlpoly train --out .*study` first")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"data": 1}', '{"data": "digits", "data_dir": null, "dynamics": {"a": 1}}']
-)
+DAMAGED = [
+    "",
+    "[]",
+    "null",
+    '{"data": 1}',
+    '{"data": "digits", "data_dir": null}',
+    '{"data": "digits", "data_dir": null, "dynamics": null}',
+    '{"data": "digits", "data_dir": null, "dynamics": []}',
+    '{"data": "digits", "data_dir": null, "dynamics": {"a": 1}}',
+    '{"data": "digits", "data_dir": null, "dynamics": {"samples": "many"}}',
+    '{"data": "digits", "data_dir": null, "dynamics": {"tolerance": "small"}}',
+    '{"data": "digits", "data_dir": null, "dynamics": {"tolerance": 1%s}}' % ("0" * 400),
+    '{"data": "digits", "data_dir": null, "dynamics": {"samples": 1%s}}' % ("0" * 5000),
+    '{"data": "digits", "data_dir": 3, "dynamics": {}}',
+    '{"data": null, "data_dir": null, "dynamics": {}}',
+    '{"data": "digits", "data_dir": null, "dynamics": {}, "fingerprint": 3}',
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
 def test_damaged_study(capfd, trained, data, content):
     (trained / "study.json").write_text(content)
     for arguments in (["report"], ["train", "--data", data]):
@@ -282,6 +355,29 @@ def test_damaged_study(capfd, trained, data, content):
 def test_damaged_results(capfd, trained):
     (trained / "results.json").write_text("{")
     assert_fails(capfd, ["report", "--out", trained], r"results.json is no readable JSON file .*truncated")
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"my": "own numbers"}', '{"about": {}, "fits": [], "losses": []}', '{"about": []}']
+)
+def test_results_that_are_damaged_or_of_somebody_else_are_never_replaced(capfd, trained, data, content):
+    (trained / "results.json").write_text(content)
+    before = everything(trained)
+    for arguments in (["train", "--data", data, *SMALL, "--samples", "77"], ["dynamics"], ["report"]):
+        message = r"results.json is (no readable JSON|damaged or of another version).*move results.json"
+        assert_fails(capfd, [*arguments, "--out", trained], message)
+        assert everything(trained) == before
+
+
+def test_crafted_checkpoints_are_one_line(capfd, trained, data):
+    path = trained / "seed-0" / "checkpoints" / "step-0000004.safetensors"
+    whole = path.read_bytes()
+    for name in ("config", "config.seed", "config.activation", "config.gated", "step"):
+        altered(path, {name: ABSENT})
+        for arguments in (["train", "--data", data, *SMALL], ["dynamics"], ["report"]):
+            message = rf"step-0000004.safetensors has no valid {name.split('.')[-1]} in its header"
+            assert_fails(capfd, [*arguments, "--out", trained], message)
+        path.write_bytes(whole)
 
 
 def test_damaged_checkpoint(capfd, trained):

@@ -1,5 +1,6 @@
 """Polynomials with explicit matrices, and the files of every kind of polynomial."""
 
+import dataclasses
 import json
 
 import jax
@@ -12,7 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 import mlpoly as mp
 from mlpoly.fitting.chaos import fit_mixture_chaos
+from mlpoly.fitting.tails import with_tails
 from mlpoly.polynomials import to_dense
+from mlpoly.polynomials.chaos import multi_indices
 
 D, OUT = 4, 3
 degrees = pytest.mark.parametrize("degree", [0, 1, 2])
@@ -373,3 +376,118 @@ def test_damaged_files_are_refused(label, tmp_path):
     FITS[kind]().save(tmp_path / "poly")
     with pytest.raises(mp.FileFormatError, match="poly"):
         mp.load(rewritten(tmp_path / "poly", **damage))
+
+
+def ridge():
+    """A polynomial of few neurons; with lines, so that its file has a bound."""
+    net = mp.MLP(np.eye(3, 2), np.ones(3), np.ones((2, 3)), np.zeros(2), "tanh")
+    return with_tails(net, mp.fit(net, mp.Gaussian.standard(2), 3), 4.0)
+
+
+def with_one(a, value, dtype=None):
+    """A copy with another first entry."""
+    a = np.array(a, dtype=dtype)
+    a.reshape(-1)[0] = value
+    return a
+
+
+EXPONENTS = multi_indices(D, 3)
+LINES = ridge()
+
+# What is wrong -> polynomial, how its file is changed, and what the error says.
+CRAFTED = {
+    "degree is text": ("ridge", {"header": {"degree": "3"}}, "degree '3' in its header"),
+    "degree is null": ("chaos", {"header": {"degree": None}}, "degree None in its header"),
+    "degree is a list": ("ridge", {"header": {"degree": [3]}}, r"degree \[3\] in its header"),
+    "degree is a truth": ("dense quadratic", {"header": {"degree": True}}, "degree True in its header"),
+    "degree is huge": ("ridge", {"header": {"degree": 10**400}}, r"'series' is \(4, 3\), expected \(1000"),
+    "degree of the ridge form": ("ridge", {"header": {"degree": 2}}, r"'series' is \(4, 3\), expected \(3, 3\)"),
+    "degree of the dense form": ("dense quadratic", {"header": {"degree": 1}}, "degree 1 .*terms of degree 2"),
+    "degree of the chaos form": ("chaos", {"header": {"degree": 2}}, "degree 2 .*terms of degree 3"),
+    "inputs are a fraction": ("chaos", {"header": {"dim_in": 2.5}}, "dim_in 2.5 in its header"),
+    "outputs are negative": ("chaos", {"header": {"dim_out": -1}}, "dim_out -1 in its header"),
+    "bound is huge": ("ridge", {"header": {"bound": 10**400}}, "the bound 1000"),
+    "bound is NaN": ("ridge", {"header": {"bound": float("nan")}}, "the bound nan"),
+    "bound is negative": ("ridge", {"header": {"bound": -1.0}}, "the bound -1.0"),
+    "bound is zero": ("ridge", {"header": {"bound": 0}}, "the bound 0,"),
+    "bound is a truth": ("ridge", {"header": {"bound": True}}, "the bound True"),
+    "bound is text": ("ridge", {"header": {"bound": "4"}}, "the bound '4'"),
+    "bound is not there": ("ridge", {"header": {"bound": None}}, "the bound None"),
+    "layout is negative": ("ridge", {"header": {"layout": -1}}, "no mlpoly polynomial"),
+    "layout is zero": ("ridge", {"header": {"layout": 0}}, "layout 0, which never was"),
+    "layout is a truth": ("ridge", {"header": {"layout": True}}, "no mlpoly polynomial"),
+    "kind is a list": ("ridge", {"header": {"kind": ["RidgePolynomial"]}}, "no mlpoly polynomial"),
+    "NaN": ("ridge", {"series": with_one(LINES.series, np.nan)}, "NaN or infinite numbers in 'series'"),
+    "infinity": ("ridge", {"readout": with_one(LINES.readout, np.inf)}, "NaN or infinite numbers in 'readout'"),
+    "negative scales": ("ridge", {"scales": with_one(LINES.scales, -1.0)}, "negative scales"),
+    "NaN scales": ("ridge", {"scales": with_one(LINES.scales, np.nan)}, "NaN or infinite numbers in 'scales'"),
+    "integers": ("ridge", {"directions": np.eye(3, 2, dtype=np.int64)}, "type int64 in 'directions'"),
+    "truths": ("ridge", {"directions": np.eye(3, 2, dtype=bool)}, "type bool in 'directions'"),
+    "complex numbers": ("ridge", {"directions": np.eye(3, 2, dtype=np.complex64)}, "type complex64 in 'directions'"),
+    "unsigned exponents": ("chaos", {"exponents": EXPONENTS.astype(np.uint8)}, "type uint8 in 'exponents'"),
+    "no readout, but two outputs of three neurons": ("ridge", {"without": ["readout"]}, "missing or misshapen"),
+    "no terms": (
+        "chaos",
+        {"exponents": np.zeros((0, D), dtype=np.int64), "values": np.zeros((OUT, 0))},
+        "has no terms",
+    ),
+    "not symmetric": (
+        "dense quadratic",
+        {"quadratic": np.triu(np.ones((OUT, D, D)))},
+        "quadratic form that is not symmetric",
+    ),
+    "an exponent of a billion": ("chaos", {"exponents": with_one(EXPONENTS, 10**9)}, "an exponent of 1000000000"),
+    "an exponent that is one too high": ("chaos", {"exponents": with_one(EXPONENTS, 4)}, "degree 3 .*degree 4"),
+    "an exponent of a billion, and the header with it": (
+        "chaos",
+        {"exponents": with_one(EXPONENTS, 10**9), "header": {"degree": 10**9}},
+        "an exponent of 1000000000",
+    ),
+}
+
+
+@pytest.mark.parametrize("label", CRAFTED)
+def test_crafted_files_are_refused_and_the_error_names_what_is_wrong(label, tmp_path):
+    kind, damage, message = CRAFTED[label]
+    (ridge() if kind == "ridge" else FITS[kind]()).save(tmp_path / "poly")
+    mp.load(tmp_path / "poly")  # as it was, it is fine
+    with pytest.raises(mp.FileFormatError, match=message) as caught:
+        mp.load(rewritten(tmp_path / "poly", **damage))
+    assert "poly" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"degree": ' + "1" * 5000 + "}"], ids=["nested", "digits"])
+def test_headers_that_json_cannot_read_are_refused(content, tmp_path):
+    save_file({"a": np.zeros(1)}, tmp_path / "poly", metadata={"mlpoly": content})
+    with pytest.raises(mp.FileFormatError, match="poly"):
+        mp.load(tmp_path / "poly")
+
+
+def test_flipped_bits_in_exponents_never_make_evaluation_run_away(tmp_path):
+    """The file is refused, or the polynomial is of the degree that it had."""
+    path = tmp_path / "poly"
+    FITS["chaos"]().save(path)
+    content = path.read_bytes()
+    start = content.index(EXPONENTS.tobytes())
+    for place in range(start, start + EXPONENTS.nbytes, 7):  # all eight bytes of an exponent come in turn
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(bytes(damaged))
+            try:
+                found = mp.load(path)
+            except mp.FileFormatError:
+                continue
+            assert found.degree == 3
+
+
+def test_a_sparse_polynomial_of_high_degree_is_still_read(tmp_path):
+    poly = mp.polynomials.ChaosPolynomial(np.zeros(2), np.eye(2), np.array([[40, 2]]), np.ones((1, 1)))
+    poly.save(tmp_path / "poly")
+    assert mp.load(tmp_path / "poly").degree == 42
+
+
+def test_lines_without_a_bound_of_their_own_are_still_read(tmp_path):
+    by_hand = dataclasses.replace(LINES, tails=mp.polynomials.Tails(LINES.tails.slopes))
+    by_hand.save(tmp_path / "poly")
+    assert mp.load(tmp_path / "poly").tails.bound == np.inf

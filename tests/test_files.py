@@ -1,19 +1,24 @@
 """Files that are whole or not there: what is written comes back, and what goes wrong leaves nothing behind."""
 
+import csv
 import os
+import secrets
 import stat
+import threading
 
 import numpy as np
 import pytest
 import safetensors.numpy
+import safetensors.torch
+import torch
 from safetensors import SafetensorError
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import (
-    _replacing,
     make_folder,
     read_json,
     read_tensors,
+    replacing,
     write_csv,
     write_json,
     write_tensors,
@@ -104,7 +109,7 @@ def test_exception_in_the_middle(tmp_path, error, before):
     target = tmp_path / "file"
     if before is not None:
         target.write_text(before)
-    with pytest.raises(error), _replacing(target) as scratch:
+    with pytest.raises(error), replacing(target) as scratch:
         scratch.write_text("half of it")
         assert scratch.parent == target.parent
         raise error
@@ -114,7 +119,7 @@ def test_exception_in_the_middle(tmp_path, error, before):
 
 def test_full_disk(tmp_path):
     with pytest.raises(OSError, match=r"file could not be written \(No space left.*is there space"):  # noqa: SIM117
-        with _replacing(tmp_path / "file") as scratch:
+        with replacing(tmp_path / "file") as scratch:
             scratch.write_text("half of it")
             raise OSError(28, "No space left on device")
     assert os.listdir(tmp_path) == []
@@ -160,7 +165,7 @@ def test_folder_in_the_way(write, tmp_path):
 
 def test_name_too_long(write, tmp_path):
     with pytest.raises(OSError, match=r"could not be written .*the right to write"):
-        write(tmp_path / ("x" * 255))
+        write(tmp_path / ("x" * 256))
     assert os.listdir(tmp_path) == []
 
 
@@ -231,3 +236,105 @@ def test_folder_without_the_right_to_write(tmp_path):
             make_folder(tmp_path)
     finally:
         tmp_path.chmod(0o700)
+
+
+# -- other processes, threads and users --------------------------------------------------------------------------------
+
+
+def test_two_threads_may_save_to_one_path(write, tmp_path):
+    failed = []
+
+    def save():
+        try:
+            for _ in range(25):
+                write(tmp_path / "file")
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=save) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_two_threads_may_make_one_folder(tmp_path):
+    failed = []
+
+    def make():
+        try:
+            for _ in range(50):
+                make_folder(tmp_path / "folder")
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_umask_is_never_touched(write, tmp_path, monkeypatch):
+    """It belongs to the whole process: while it is another one, files of other threads get other rights."""
+    monkeypatch.setattr(os, "umask", None)
+    write(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")
+def test_links_in_the_folder_are_not_followed(write, tmp_path, monkeypatch):
+    """The name of the temporary file cannot be guessed; and if it could, a link of that name would be refused."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / f".file.{os.getpid()}.tmp").symlink_to(victim)  # the process's number is no secret
+    write(folder / "file")
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "guessed")
+    (folder / ".mlpoly-guessed.tmp").symlink_to(victim)
+    with pytest.raises(OSError, match="could not be written"):
+        write(folder / "file")
+    assert victim.read_text() == "precious"
+
+
+# -- odd text ----------------------------------------------------------------------------------------------------------
+
+
+def test_text_that_utf8_has_no_bytes_for(tmp_path):
+    """Vocabularies hold halves of surrogate pairs; they must not cost the work that was done."""
+    write_text(tmp_path / "a.txt", "a\ud800b")
+    assert (tmp_path / "a.txt").read_bytes() == b"a\\ud800b"
+    write_json(tmp_path / "a.json", {"token": "a\ud800b"})
+    assert read_json(tmp_path / "a.json") == {"token": "a\ud800b"}
+    write_csv(tmp_path / "a.csv", [{"token": "a\ud800b"}])
+    assert (tmp_path / "a.csv").read_bytes() == b"token\na\\ud800b\n"
+    write_tensors(tmp_path / "a", ARRAYS, {"token": "a\ud800b"})
+    assert read_tensors(tmp_path / "a")[0] == {"token": "a\ud800b"}
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_text_is_no_formula_in_a_spreadsheet(tmp_path, start):
+    text = f'{start}HYPERLINK("http://example.org","x")'
+    write_csv(tmp_path / "a.csv", [{"text": text, "later": f"a{start}", "number": -1.5, "whole": -2}])
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert row == {"text": f"'{text}", "later": f"a{start}", "number": "-1.5", "whole": "-2"}
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": ' + "1" * 5000 + "}"])
+def test_json_that_is_too_deep_or_has_too_many_digits(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(FileFormatError, match=r"a.json is no readable JSON file"):
+        read_json(tmp_path / "a.json")
+    safetensors.numpy.save_file({"a": ARRAYS["a"]}, tmp_path / "a", metadata={"mlpoly": content})
+    assert read_tensors(tmp_path / "a")[0] is None
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_numbers_that_numpy_has_no_type_for(tmp_path, kind):
+    safetensors.torch.save_file({"a": torch.zeros(2).to(getattr(torch, kind))}, tmp_path / "a")
+    with pytest.raises(FileFormatError, match="holds numbers that NumPy has no type for"):
+        read_tensors(tmp_path / "a")

@@ -109,6 +109,32 @@ def test_a_second_run_uses_the_moments(run, folder, capsys):
     assert (out / "moments/moments.safetensors").stat().st_mtime_ns >= before
 
 
+def test_halves_of_surrogate_pairs_and_formulas_in_the_vocabulary_do_not_cost_the_work(folder, tmp_path, capsys):
+    model = shutil.copytree(folder, tmp_path / "model")
+    words = json.loads((model / "vocab.json").read_text(encoding="utf-8"))
+    odd = ["\ud800", "=1+1", "@x", "\r", *words[4:]]
+    (model / "vocab.json").write_text(json.dumps([odd[i % 4] + str(i) for i in range(len(words))]), encoding="utf-8")
+    arguments = ["lm", str(model), "--text", str(model / "tokens.npy"), "--out", str(tmp_path / "out"), *SMALL, *FEW]
+    assert main([*arguments, "--no-each"]) == 0
+    assert "\\ud800" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "\\ud800" in (tmp_path / "out" / "results.json").read_text(encoding="utf-8")
+    with (tmp_path / "out" / "tables" / "attribution.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["layer"] for row in rows} == {"model.layers.0.mlp", "model.layers.1.mlp"}  # no row is broken
+    assert not any(row["token"].startswith(("=", "@", "\r")) for row in rows)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"about": {}, "training": [], "dynamics": [], "spectra": []}'])
+def test_results_of_something_else_are_not_replaced(folder, tmp_path, capsys, content):
+    (tmp_path / "results.json").write_text(content)
+    arguments = ["lm", str(folder), "--text", str(folder / "tokens.npy"), "--out", str(tmp_path), *SMALL, *FEW]
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "results.json" in error and "ove it away, or choose another --out" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert (tmp_path / "results.json").read_text() == content
+
+
 def test_text_with_a_tokenizer_a_prompt_and_sequential_fits(folder, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     words = {f"w{i}": i for i in range(31)} | {"?": 31}

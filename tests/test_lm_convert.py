@@ -213,6 +213,38 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
         load_conversion(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hookpoint": 3},
+        {"number": None},
+        {"number": "0"},
+        {"apart": None},
+        {"apart": ["../../elsewhere"]},
+        {"fvu": None},
+        {"fvu": []},
+        {"fvu": {"closed_form": "small"}},
+        {"fvu": {"more": 1.0}},
+        {"seconds": "long"},
+        {"bound": "4"},
+        {"bound": -1},
+        {"bound": 10**400},
+        {"bound": float("nan")},
+        {"provenance": None},
+        {"d_in": 3},
+        {"version": [2]},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    model = llama("silu")
+    convert(model, collect(model, token_ids(1)), 1, "layers.0.mlp", closed_form=False).save(tmp_path)
+    (path,) = tmp_path.glob("*/cfg.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(mp.FileFormatError, match="convert again"):
+        load_conversion(tmp_path)
+
+
 def test_a_conversion_shows_itself() -> None:
     model, batches = llama("silu"), token_ids(4)
     found = convert(model, collect(model, batches), 2, bound=4, closed_form=False)

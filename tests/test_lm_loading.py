@@ -298,6 +298,11 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
         list(token_batches(None, tmp_path / "floats.npy"))
     with pytest.raises(mp.FileFormatError, match="without pickles"):
         list(token_batches(None, tmp_path / "objects.npy"))
+    np.save(tmp_path / "damaged.npy", np.zeros((2, 2), np.int64))
+    content = (tmp_path / "damaged.npy").read_bytes().replace(b"(2, 2)", b"(99999999999999, 2)")
+    (tmp_path / "damaged.npy").write_bytes(content.replace(b" " * 13 + b"\n", b"\n"))  # the header is as long as before
+    with pytest.raises(mp.FileFormatError, match=r"damaged.npy is no readable"):
+        list(token_batches(None, tmp_path / "damaged.npy"))
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.99])
@@ -326,7 +331,10 @@ def test_vocabulary(content: Any, tmp_path: Path) -> None:
     assert vocabulary(tmp_path) == vocabulary(tmp_path / "vocab.json") == ["a", "b", "ä"]
 
 
-@pytest.mark.parametrize("content", ["{", "3", "[1, 2]", "{}", '{"a": "b"}'])
+BROKEN = ["{", "3", "[1, 2]", "{}", '{"a": "b"}', '{"a": 1000000000000}', "[" * 100_000, '{"a": 1%s}' % ("0" * 5000)]
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
 def test_what_is_no_vocabulary(content: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(content)
     with pytest.raises(mp.FileFormatError, match="is no vocabulary"):

@@ -13,6 +13,7 @@ from test_study_training import blobs
 
 import mlpoly
 from mlpoly import cli
+from mlpoly.errors import FileFormatError
 from mlpoly.studies import dynamics as dynamics_module
 from mlpoly.studies import reproduce as reproduce_module
 from mlpoly.studies import training as training_module
@@ -226,11 +227,19 @@ def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
 
 
 @pytest.mark.parametrize("name", ["results.json", "results.safetensors"])
-def test_damaged_results_are_made_again(data, tmp_path, quick, monkeypatch, name):
+def test_damaged_results_are_not_replaced_and_are_made_again_once_they_are_gone(
+    data, tmp_path, quick, monkeypatch, name
+):
     reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
     before = content(tmp_path)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
     monkeypatch.setattr(training_module, "_Trainer", None)
+    damaged = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    with pytest.raises(FileFormatError, match=rf"{name} is no readable .*move results.json and results.safetensors"):
+        reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, samples=77))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == damaged
+    for part in ("results.json", "results.safetensors"):
+        (tmp_path / part).unlink()
     reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
     assert content(tmp_path) == before
 

@@ -2,9 +2,14 @@
 
 import gzip
 import hashlib
+import io
 import os
+import re
 import sys
 import threading
+import time
+import tracemalloc
+import zipfile
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -224,7 +229,7 @@ BROKEN = {
     "no gz": ("a.gz", WHOLE, r"a\.gz cannot be read"),
     "empty gz": ("a.gz", b"", r"a\.gz is no IDX file"),
     "truncated": ("a", WHOLE[:-1], r"a is truncated or damaged: 23 values, shape \(2, 3, 4\)"),
-    "too long": ("a", WHOLE + b"1", "a is truncated or damaged: 25 values"),
+    "too long": ("a", WHOLE + b"1", "a is truncated or damaged: more than 24 values"),
     "no more than a header": ("a", WHOLE[:10], "a is no IDX file"),
     "empty": ("a", b"", "a is no IDX file"),
     "wrong magic": ("a", b"\x00\x01" + WHOLE[2:], "a is no IDX file"),
@@ -236,7 +241,7 @@ BROKEN = {
         b"\x00\x00\x08\x03" + b"\x80\x00\x00\x00" * 2 + b"\x00\x00\x00\x04",
         "a is truncated",
     ),
-    "absurd shape": ("a", b"\x00\x00\x08\x03" + b"\xff" * 12, "a is truncated or damaged: 0 values"),
+    "absurd shape": ("a", b"\x00\x00\x08\x03" + b"\xff" * 12, "a is truncated or damaged: 16 bytes cannot hold"),
 }
 
 
@@ -247,6 +252,80 @@ def test_broken_idx(tmp_path, case):
     with pytest.raises(FileFormatError, match=message) as caught:
         read_idx(tmp_path / name)
     assert "fetch it again" in str(caught.value)
+
+
+def peak_of(call):
+    """Bytes that Python and NumPy held at once while a call ran, and what it raised."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError) as caught:
+            call()
+        return tracemalloc.get_traced_memory()[1], str(caught.value)
+    finally:
+        tracemalloc.stop()
+
+
+def test_unpacking_an_idx_file_stops_where_its_header_ends(tmp_path):
+    """50 MB of zeros behind a header that promises 24 bytes."""
+    (tmp_path / "a.gz").write_bytes(gzip.compress(WHOLE + bytes(50_000_000)))
+    peak, message = peak_of(lambda: read_idx(tmp_path / "a.gz"))
+    assert "a.gz is truncated or damaged: more than 24 values, shape (2, 3, 4)" in message
+    assert peak < 2_000_000  # the packed file alone has 50 kB, and a block 64 kB
+
+
+def test_unpacking_an_idx_file_that_promises_too_much(tmp_path, monkeypatch):
+    claim = b"\x00\x00\x08\x03" + (10**6).to_bytes(4, "big") * 2 + (1).to_bytes(4, "big")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(claim + bytes(100)))
+    peak, message = peak_of(lambda: read_idx(tmp_path / "a.gz"))
+    assert "bytes cannot hold shape (1000000, 1000000, 1)" in message
+    assert peak < 2_000_000
+    # What could be true is weighed against the memory of the machine.
+    (tmp_path / "b.gz").write_bytes(gzip.compress(idx(np.zeros((1000, 100, 100)))))
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    peak, message = peak_of(lambda: read_idx(tmp_path / "b.gz"))
+    assert "b.gz promises 10000000 numbers, which need 0 GiB in double precision, more than" in message
+    assert peak < 2_000_000
+
+
+def crafted_npz(path, header, content):
+    """An .npz file whose first array has another header and content."""
+    parts = dict(zip(KERAS, arrays(), strict=True))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in parts.items():
+            file = io.BytesIO()
+            np.save(file, part)
+            archive.writestr(f"{name}.npy", header + content if name == KERAS[0] else file.getvalue())
+    return path
+
+
+def npy_header(shape, length=None):
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x02\x00" + (len(text) if length is None else length).to_bytes(4, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("header", "content", "message"),
+    [
+        (npy_header((12, 4, 3)), bytes(50_000_000), r"x_train has shape (12, 4, 3) of uint8, but 50000000 bytes"),
+        (npy_header((10**9, 4)), bytes(100), r"x_train has shape (1000000000, 4) of uint8, but 100 bytes"),
+        (npy_header((12, 4, 3), length=2**31), bytes(50_000_000), "cannot be read (EOF: reading array header"),
+    ],
+    ids=["more", "less", "header"],
+)
+def test_unpacking_an_npz_file_stops_where_its_header_ends(tmp_path, header, content, message):
+    path = crafted_npz(tmp_path / "a.npz", header, content)
+    peak, told = peak_of(lambda: load_images(path))
+    assert message in told
+    assert "write it anew with numpy.savez" in told
+    assert peak < 5_000_000
+
+
+def test_unpacking_an_npz_file_that_this_machine_has_no_room_for(tmp_path, monkeypatch):
+    path = crafted_npz(tmp_path / "a.npz", npy_header((10_000, 50, 40)), bytes(20_000_000))
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    peak, message = peak_of(lambda: load_images(path))
+    assert re.search(r"a.npz promises 20\d{6} numbers, which need .* GiB in double precision, more than", message)
+    assert peak < 2_000_000
 
 
 def test_idx_that_is_no_file(tmp_path):
@@ -351,12 +430,14 @@ def test_checksums_are_those_of_real_mnist(real_mnist):
         if not path.is_file():
             pytest.skip(f"{name} is not there in its compressed form")
         assert hashlib.md5(path.read_bytes()).hexdigest() == expected
+        assert path.stat().st_size == download_module._SOURCES["mnist"].size[name]
 
 
 def test_tables_name_the_same_files():
     for source in download_module._SOURCES.values():
         assert tuple(source.md5) == tuple(f"{name}.gz" for name in data_module._IDX)
         assert all(len(md5) == 32 for md5 in source.md5.values())
+        assert tuple(source.size) == tuple(source.md5)
 
 
 # -- downloads ---------------------------------------------------------------------------------------------------------
@@ -369,7 +450,8 @@ class Server(ThreadingHTTPServer):
 
     `ranges`: whether it knows of Range. `cut`: bytes after which an answer breaks off, and `cuts`, how often it does.
     `status`: answers that in place of a file. `location`: redirects there. `chunked`: sends no Content-Length.
-    `lie`: answers a Range with another one. `stalls`: says nothing until the event `stall`.
+    `lie`: answers a Range with another one. `stalls`: says nothing until the event `stall`. `drip`: seconds between
+    bytes. `endless`: goes on with zeros until nobody listens.
     """
 
     daemon_threads = False  # so that server_close waits for them
@@ -380,6 +462,7 @@ class Server(ThreadingHTTPServer):
         self.ranges, self.chunked, self.lie = True, False, False
         self.cut, self.cuts, self.status, self.location = None, 10**9, None, None
         self.stalls, self.stall = False, threading.Event()
+        self.drip, self.endless, self.sent = None, False, 0
 
     @property
     def url(self):
@@ -420,9 +503,17 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_header(key, value)
             if server.chunked:
                 self.send_header("Transfer-Encoding", "chunked")
-            else:
+            elif not server.endless:
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            if server.drip is not None:
+                for i in range(len(sent)):
+                    self.wfile.write(sent[i : i + 1])
+                    if server.stall.wait(server.drip):
+                        break
+                return
+            while server.endless and server.sent < 10**9:
+                server.sent += self.wfile.write(bytes(1 << 16))
             if server.chunked:
                 end = b"0\r\n\r\n" if sent == body else b""
                 sent = b"%x\r\n%s\r\n%s" % (len(sent), sent, end)
@@ -623,6 +714,50 @@ def test_no_answer(server, content, folder, monkeypatch):
     monkeypatch.setattr(download_module, "_TIMEOUT", 0.1)
     server.stalls = True
     assert_fails(server, folder, "cannot be reached: .*(?i:timeout|timed out)")
+
+
+def test_a_file_that_drips_is_given_up(server, content, folder, monkeypatch):
+    """A byte every twentieth of a second never lets a read time out; at this pace the file would take a minute."""
+    monkeypatch.setattr(download_module, "_TIMEOUT", 0.5)
+    server.drip = 0.05
+    began = time.monotonic()
+    assert_fails(server, folder, r"comes too slowly \(\d+ bytes in \d+ seconds\)")
+    assert time.monotonic() - began < 20
+    assert len(server.log) == 1  # and is not tried again
+
+
+def test_a_file_that_comes_slowly_but_steadily_is_fetched(server, content, folder, monkeypatch):
+    monkeypatch.setattr(download_module, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(download_module, "_SLOWEST", 5)
+    server.files = {name: body[:40] for name, body in content.items()}
+    md5 = {name: hashlib.md5(body).hexdigest() for name, body in server.files.items()}
+    monkeypatch.setitem(download_module._SOURCES, "mnist", download_module._Source("http://unused.invalid/", md5))
+    server.drip = 0.01
+    download("mnist", base_url=server.url)
+    assert_complete(folder, server.files)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_without_an_end_is_cut_off(server, content, folder, monkeypatch, known):
+    source = download_module._SOURCES["mnist"]
+    if known:
+        sizes = {name: len(body) for name, body in content.items()}
+        monkeypatch.setitem(download_module._SOURCES, "mnist", source._replace(size=sizes))
+    else:
+        monkeypatch.setattr(download_module, "_LARGEST", 10**6)
+    server.endless = True
+    most = len(content[FIRST]) if known else 10**6
+    assert_fails(server, folder, f"is longer than the {most} bytes that it may have")
+    assert server.sent < 10**8  # what stood in the buffers of the system
+
+
+def test_files_of_known_size_are_fetched_to_their_last_byte(server, content, folder, monkeypatch):
+    sizes = {name: len(body) for name, body in content.items()}
+    source = download_module._SOURCES["mnist"]._replace(size=sizes)
+    monkeypatch.setitem(download_module._SOURCES, "mnist", source)
+    half(folder, content)
+    download("mnist", base_url=server.url)
+    assert_complete(folder, content)
 
 
 @pytest.mark.parametrize(

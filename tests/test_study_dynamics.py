@@ -377,6 +377,38 @@ def test_damaged_fit(small, quick, done, calls, kind, share):
     load_fits(done, 2)
 
 
+@pytest.mark.parametrize("what", ["kind", "degree", "size"])
+def test_fits_of_another_kind(small, quick, done, calls, what):
+    """Whole files of polynomials, but not of the ones that belong there."""
+    linear = done / "step-0000002-linear.safetensors"
+    if what == "kind":
+        net = mp.MLP(np.eye(3, 16), None, np.ones((3, 3)), None, "relu")
+        mp.fit(net, mp.Gaussian.standard(16), 1).save(linear)
+    elif what == "degree":
+        linear.write_bytes((done / "step-0000002-quadratic.safetensors").read_bytes())
+    else:
+        mp.DensePolynomial(np.zeros(3), np.zeros(2), np.zeros((2, 3))).save(linear)
+    if what != "size":
+        with pytest.raises(
+            mp.FileFormatError, match=r"linear.safetensors is no linear fit; run `mlpoly dynamics` again"
+        ):
+            load_fits(done, 2)
+    dynamics(small, quick, done)
+    assert calls[0] == 1
+    load_fits(done, 2)
+
+
+@pytest.mark.parametrize("value", ["0.5", True, [0.5], 10**400])
+def test_a_number_that_is_none_is_computed_again(small, quick, first, done, calls, value):
+    path = done / "step-0000002.json"
+    content = json.loads(path.read_text())
+    content["points"][0]["fvu_test"] = value
+    path.write_text(json.dumps(content))
+    points, _ = dynamics(small, quick, done)
+    assert calls[0] == 1
+    assert all(isinstance(p.fvu_test, float) for p in points)
+
+
 def test_interrupt_keeps_what_is_finished(small, quick, first, tmp_path, monkeypatch):
     counted = [0]
 

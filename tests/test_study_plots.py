@@ -1,10 +1,12 @@
 """Figures of the reproduction: what is drawn equals the records, and files are the same on every writing."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from mlpoly.plots import (
     plot_ablation,
@@ -394,6 +396,21 @@ def check_files(make, folder):
         assert a.read_bytes() == b.read_bytes() == c.read_bytes()
     assert once[0].read_bytes()[:4] == b"\x89PNG" and once[1].read_bytes()[:5] == b"%PDF-"
     assert b"Date" not in once[1].read_bytes() and b"matplotlib" not in once[0].read_bytes()
+
+
+def test_figures_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    figure = Figure()
+    save_figure(figure, tmp_path, "name")
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def half_of_it(self, target, **options):
+        Path(target).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", half_of_it)
+    with pytest.raises(OSError, match=r"name.png could not be written \(No space left"):
+        save_figure(figure, tmp_path, "name")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 def test_files_are_the_same_on_every_writing(points, tmp_path):

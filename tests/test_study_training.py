@@ -393,6 +393,123 @@ def test_checkpoint_of_other_data(whole, images):
         training_points(whole, images)
 
 
+def changed(images, name):
+    """The same but for one number."""
+    values = np.array(getattr(images, name))
+    values.reshape(-1)[0] = values.reshape(-1)[1]
+    assert not np.array_equal(values, getattr(images, name))
+    return images._replace(**{name: values})
+
+
+@pytest.mark.parametrize("name", ["train", "train_labels"])
+@pytest.mark.parametrize("steps", [CONFIG.steps, 64])
+def test_other_images_of_the_same_shape_are_refused(whole, name, steps):
+    before = {p.name: p.read_bytes() for p in whole.folder.iterdir()}
+    with pytest.raises(FileFormatError, match="holds a run on other training images"):
+        train(changed(IMAGES, name), whole.folder, replace(CONFIG, steps=steps))
+    assert {p.name: p.read_bytes() for p in whole.folder.iterdir()} == before
+
+
+def test_other_test_images_do_not_matter_to_a_training(whole):
+    train(changed(IMAGES, "test"), whole.folder, CONFIG)
+
+
+def test_runs_of_versions_that_did_not_note_the_data_go_on(whole, tmp_path):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=8))
+    for path in tmp_path.iterdir():
+        header, arrays = read_tensors(path)
+        write_tensors(path, arrays, {k: v for k, v in header.items() if k != "data"})
+    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
+    assert Run.open(run.folder).data == IMAGES.training_fingerprint
+
+
+ABSENT = object()
+
+
+def altered(path, change, **arrays):
+    """The file with other entries in its header (dots lead into it), and other tensors."""
+    header, found = read_tensors(path)
+    for name, value in change.items():
+        *outer, last = name.split(".")
+        place = header
+        for part in outer:
+            place = place[part]
+        if value is ABSENT:
+            del place[last]
+        else:
+            place[last] = value
+    found = {name: a for name, a in (found | arrays).items() if a is not ABSENT}
+    write_tensors(path, found, header)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": ABSENT}, "no valid config"),
+        ({"config": None}, "no valid config"),
+        ({"config": []}, "no valid config"),
+        ({"config.seed": ABSENT}, "no valid seed"),
+        ({"config.seed": "3"}, "no valid seed"),
+        ({"config.seed": -3}, "no valid seed"),
+        ({"config.activation": ABSENT}, "no valid activation"),
+        ({"config.activation": ["relu"]}, "no valid activation"),
+        ({"config.activation": "nonsense"}, "nonsense"),
+        ({"config.gated": ABSENT}, "no valid gated"),
+        ({"config.gated": "no"}, "no valid gated"),
+        ({"step": ABSENT}, "no valid step"),
+        ({"step": -5}, "no valid step"),
+        ({"step": True}, "no valid step"),
+        ({"data": 3}, "no valid data"),
+        ({"format": 3}, "is no checkpoint"),
+    ],
+)
+def test_checkpoints_with_a_crafted_header(tmp_path, change, message):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=2))
+    altered(run.path(2), change)
+    with pytest.raises(FileFormatError, match=rf"step-0000002.safetensors.*{message}"):
+        load_checkpoint(run.path(2))
+    with pytest.raises(FileFormatError, match=message):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+
+
+MOMENT = "optimizer.1.exp_avg_sq"
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays", "message"),
+    [
+        ({"config": ABSENT}, {}, "lacks a valid step, config or group"),
+        ({"config": None}, {}, "lacks a valid step, config or group"),
+        ({"step": ABSENT}, {}, "lacks a valid step, config or group"),
+        ({"step": -5}, {}, "lacks a valid step, config or group"),
+        ({"step": "2"}, {}, "lacks a valid step, config or group"),
+        ({"step": 1}, {}, "odd settings of the optimiser"),
+        ({"group": ABSENT}, {}, "lacks a valid step, config or group"),
+        ({"group": [1]}, {}, "lacks a valid step, config or group"),
+        ({"group.k": ABSENT}, {}, "odd settings of the optimiser"),
+        ({"group.weight_sum": "much"}, {}, "odd settings of the optimiser"),
+        ({"group.lr": float("nan")}, {}, "odd settings of the optimiser"),
+        ({"group.new": 1}, {}, "odd settings of the optimiser"),
+        ({"data": "0" * 64}, {}, "other training images"),
+        ({}, {"weights.W1": ABSENT}, "missing or odd weights.W1"),
+        ({}, {"weights.W1": np.zeros((8, 15), np.float32)}, "missing or odd weights.W1"),
+        ({}, {"weights.b1": np.full(8, np.nan, np.float32)}, "missing or odd weights.b1"),
+        ({}, {"weights.b1": np.zeros(8, np.int64)}, "missing or odd weights.b1"),
+        ({}, {MOMENT: ABSENT}, f"missing or odd {MOMENT}"),
+        ({}, {f"optimizer.{i}.{name}": ABSENT for i in range(4) for name in ("z", "exp_avg_sq")}, "odd optimizer.0.z"),
+        ({}, {"optimizer.7.z": np.zeros(8, np.float32)}, "missing or odd optimizer.7.z"),
+        ({}, {"optimizer.x": np.zeros(8, np.float32)}, "missing or odd optimizer.x"),
+    ],
+)
+def test_states_with_crafted_content(tmp_path, change, arrays, message):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=2))
+    altered(run.folder / "state.safetensors", change, **arrays)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(FileFormatError, match=message):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.95])
 def test_truncated_checkpoint(tmp_path, share):
     run = train(IMAGES, tmp_path, replace(CONFIG, steps=4))

@@ -84,7 +84,8 @@ class Train(_Common):
         from mlpoly.studies.reproduce import study_training
         from mlpoly.studies.study import Study
 
-        study = Study(self.out, self.data, self.data_dir, self.fits, self.device).create()
+        study = Study(self.out, self.data, self.data_dir, self.fits, self.device)
+        study.create(self.train, self.seeds)
         study_training(study, self.train, self.seeds, show_progress=not self.quiet)
         last = {p.seed: p for p in study.results.training}
         return {"checkpoints": [r.folder for r in study.runs], "networks": list(last.values())}

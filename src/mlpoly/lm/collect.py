@@ -72,7 +72,8 @@ def collect(
         Of the Gaussians that the result gives.
     save_to : path, optional
         A folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
-        killed, the same call goes on from there.
+        killed, the same call goes on from there. A function for `components` must then be the same one: its code is
+        compared, with its constants and what it closes over.
     save_every : float
         Seconds. For large models, where a save takes long, it is done less often.
     resume : bool
@@ -115,6 +116,7 @@ def collect(
     names = {"model weights": about["weights"], "hookpoints": [block.name for block in blocks]}
     masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
     options = {"components": split.kind, "tokens": tokens, "mask": masked, "precision": precision}
+    options["code of components"] = split.fingerprint  # functions may share a name, as all lambdas do
     shards = Shards(save_to, names | options, save_every)
     run = _Pass(Runner(model, blocks), Watcher(blocks, split, precision), reader, split, shards)
     with evaluating(model), run.watcher, explained_memory_errors(), progress("collect", tokens, show_progress) as bar:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlpoly.lm.functions import function_fingerprint
+
 __all__ = ["Components", "FirstToken", "Function", "NormOutliers", "as_components", "components_of"]
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -29,12 +31,15 @@ class Components:
         Whether `calibrate` wants to see the first batch before the pass.
     needs_tokens : bool
         Whether token ids may decide, and not only inputs and positions.
+    fingerprint : str or None
+        Of a function of the user's, whose name does not tell what it does.
     """
 
     kind: str = "none"
     labels: dict[int, str] = {0: "all tokens"}  # noqa: RUF012 - subclasses replace it, nobody changes it
     calibrates: bool = False
     needs_tokens: bool = False
+    fingerprint: str | None = None
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
         """The component of each input (n,), or None if there is only one.
@@ -134,6 +139,7 @@ class UserFunction(Components):
     def __init__(self, function: Function) -> None:
         self._function = function
         self.kind = f"function {getattr(function, '__qualname__', type(function).__qualname__)}"
+        self.fingerprint = function_fingerprint(function)
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """What the function gives, checked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -201,8 +202,9 @@ def load_conversion(
     polynomials, quality = {}, {}
     apart: dict[str, dict[int, Polynomial]] = {}
     try:
+        for place, cfg in ours:
+            _check_config(place, cfg)
         for place, cfg in sorted(ours, key=lambda item: item[1]["number"]):
-            _check_version(place, cfg)
             quality[cfg["hookpoint"]] = Quality(**cfg["fvu"], seconds=cfg["seconds"])
             polynomials[cfg["hookpoint"]] = load(place / _POLYNOMIAL, library="torch", like=like)
             others = {kind: load(place / _APART.format(kind), library="torch", like=like) for kind in cfg["apart"]}
@@ -214,7 +216,7 @@ def load_conversion(
         split = components_of(first["provenance"]["moments"], components) if apart else None
         bound = None if first["bound"] is None else check_bound(first["bound"])
         return Conversion(polynomials, quality, bound, first["provenance"], apart, split)
-    except (KeyError, TypeError, FileNotFoundError) as error:
+    except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
         raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
 
 
@@ -223,9 +225,21 @@ def _check_sizes(place: Path, cfg: dict[str, Any], polynomials: Sequence[Polynom
         raise FileFormatError(f"a polynomial in {place} is not of the block's size; convert again.")
 
 
-def _check_version(place: Path, cfg: dict[str, Any]) -> None:
+def _check_config(place: Path, cfg: dict[str, Any]) -> None:
+    """Raise unless a cfg.json is of this version, and its entries are what they should be."""
     if cfg.get("version") != _VERSION:
         raise FileFormatError(
-            f"{place / _CONFIG} has version {cfg.get('version')} of the format, this library reads {_VERSION}; "
+            f"{place / _CONFIG} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; "
             f"convert again."
         )
+    numbers = [cfg["seconds"], *cfg["fvu"].values(), cfg["bound"]]
+    good = {
+        "hookpoint": isinstance(cfg["hookpoint"], str),
+        "number": type(cfg["number"]) is int,
+        "apart": all(type(kind) is int for kind in cfg["apart"]),  # they are parts of names of files
+        "fvu, seconds or bound": all(v is None or type(v) in (int, float) for v in numbers),
+        "bound": cfg["bound"] is None or 0 < cfg["bound"] <= sys.float_info.max,
+        "provenance": isinstance(cfg["provenance"], dict),
+    }
+    if odd := [name for name, fine in good.items() if not fine]:
+        raise FileFormatError(f"{place / _CONFIG} is damaged ({odd[0]}); convert again.")

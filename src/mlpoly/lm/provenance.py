@@ -14,7 +14,7 @@ from torch import nn
 
 from mlpoly._version import __version__
 
-__all__ = ["check_same_model", "describe_model", "merged_provenance", "versions"]
+__all__ = ["check_same_model", "describe_model", "merged_provenance", "versions", "weights_fingerprint"]
 
 _SAMPLED = 64  # values of each parameter that enter the fingerprint
 
@@ -28,7 +28,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
         "architecture": type(model).__name__,
         "commit": getattr(config, "_commit_hash", None),
         "dtype": None if first is None else str(first.dtype).removeprefix("torch."),
-        "weights": _fingerprint(model),
+        "weights": weights_fingerprint(model),
     }
 
 
@@ -38,7 +38,7 @@ def _name(name: Any) -> str:
     return Path(name).resolve().name if name and Path(name).exists() else name
 
 
-def _fingerprint(model: nn.Module) -> str:
+def weights_fingerprint(model: nn.Module) -> str:
     """SHA-256 over names, shapes and a few values of every parameter: cheap, and another after every training step."""
     digest = hashlib.sha256()
     for name, weight in model.named_parameters():

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder
 from mlpoly.lm.accumulate import Component
 from mlpoly.lm.distributed import exchange, world
@@ -87,7 +88,8 @@ class Shards:
         if not path.exists():
             return {}, Progress(), False
         moments, state = read_moments(path)
-        before = state.get("options", {})
+        before, progress = state.get("options", {}), state.get("progress", [])
+        before = before if isinstance(before, dict) else {}
         differing = [key for key, value in self._options.items() if before.get(key) != value]
         if differing:
             key = differing[0]
@@ -95,8 +97,11 @@ class Shards:
                 f"{path.parent} holds a pass with other options: {key} was {_short(before.get(key))}, now it is "
                 f"{_short(self._options[key])}. Use the same, or start again with resume=False or another save_to."
             )
+        kinds = [type(part) for part in progress] if isinstance(progress, list) else []
+        if kinds != [int, str, dict] or progress[0] < 0:
+            raise FileFormatError(f"{path} has a damaged progress of the pass; start again with resume=False.")
         hookpoints = {name: dict(parts) for name, parts in moments.hookpoints.items()}
-        return hookpoints, Progress(*state["progress"]), True
+        return hookpoints, Progress(*progress), True
 
     def _check_processes(self, folder: Path) -> None:
         size = world().size

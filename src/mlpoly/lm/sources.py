@@ -56,7 +56,7 @@ def read_ids(path: Path) -> np.ndarray:
     """Token ids (n, t) or (n,) of an .npy file."""
     try:
         ids = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, MemoryError) as error:  # memory: a damaged shape promises anything
         raise FileFormatError(f"{path} is no readable .npy file without pickles ({error}).") from None
     if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
         found = f"{ids.dtype} of shape {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__

@@ -22,6 +22,8 @@ from mlpoly.lm.sources import Source, as_path, chunks, read_ids, title
 
 __all__ = ["TokenBatches", "split_text", "token_batches", "vocabulary"]
 
+_MOST_TOKENS = 10**8  # an id of a vocabulary beyond it is damage, and a list of so many texts would fill the memory
+
 
 @dataclass(frozen=True)
 class TokenBatches:
@@ -193,12 +195,14 @@ def vocabulary(path: Source) -> list[str]:
         if isinstance(content, dict):
             pairs = content.items()
             by_id = {int(i): str(s) for s, i in pairs if isinstance(i, int)} or {int(i): str(s) for i, s in pairs}
+            if max(by_id) >= _MOST_TOKENS:
+                raise TypeError(f"it has an id of {max(by_id)}")
             content = [by_id.get(i, "") for i in range(max(by_id) + 1)]
         if not isinstance(content, list) or not all(isinstance(piece, str) for piece in content):
             raise TypeError("it holds neither a list of texts nor a mapping of ids and texts")
     except FileNotFoundError:
         raise FileNotFoundError(f"no vocabulary {file}; name a vocab.json, or a folder that has one.") from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"{file} is no vocabulary ({error}).") from None
     return content
 

@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from mlpoly.files import replacing
+
 __all__ = ["Curve", "Look", "curve_over_seeds", "save_figure"]
 
 INK, FAINT, GUIDE = "#222222", "#8a8a8a", "#d4d4d4"
@@ -90,9 +92,10 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # a second pass of the layout could move things by a hair
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    figure.savefig(png, dpi=150, metadata={"Software": None})
-    with rc_context({"pdf.fonttype": 42}):  # TrueType, as publishers ask
-        figure.savefig(pdf, metadata={"Creator": None, "Producer": None, "CreationDate": None})
+    with replacing(png) as scratch:
+        figure.savefig(scratch, format="png", dpi=150, metadata={"Software": None})
+    with replacing(pdf) as scratch, rc_context({"pdf.fonttype": 42}):  # TrueType, as publishers ask
+        figure.savefig(scratch, format="pdf", metadata={"Creator": None, "Producer": None, "CreationDate": None})
     return [png, pdf]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["load", "save_polynomial"]
 
 _LAYOUT, _PLAIN = 2, 1  # what is written with tails, which older versions do not know, and without
+_LARGEST = sys.float_info.max
+_MOST = 1000  # the highest exponent that a polynomial of fewer terms may have
 
 # What a file of each kind holds: name of the tensor -> its shape in terms of the header; "?" marks an optional one.
 _GATE = {"gate.directions": "h d", "gate.shifts": "h", "gate.slopes": "h", "gate.series": "n h"}
@@ -114,44 +118,83 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise FileNotFoundError(f"no polynomial file at {path}; polynomials are written with poly.save(path).")
     header, arrays = read_tensors(path)
     header = _checked(path, header)
-    _check_arrays(path, header, arrays)
+    wrong = _misfit(header, arrays) or _odd_numbers(header, arrays)
+    if wrong:
+        raise FileFormatError(f"{path} has {wrong}; the file is damaged, save it again.")
     return header, arrays
 
 
 def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
-    try:
-        known = header is not None and header["format"] == "mlpoly" and header["kind"] in _KINDS
-        known = known and isinstance(header["layout"], int)  # type: ignore[index]
-    except (KeyError, TypeError):
-        known = False
-    if header is None or not known:
+    """The header, if it is that of a polynomial in a layout that is known."""
+    about: dict[str, Any] = header or {}
+    kind, layout = about.get("kind"), about.get("layout", -1)
+    if about.get("format") != "mlpoly" or not isinstance(kind, str) or kind not in _KINDS or not _is_size(layout):
         raise FileFormatError(f"{path} is a safetensors file but holds no mlpoly polynomial; was it written by save()?")
-    if header["layout"] > _LAYOUT:
-        raise FileFormatError(
-            f"{path} has file layout {header['layout']}, mlpoly {__version__} knows layout {_LAYOUT}; upgrade it."
-        )
-    return header
+    if layout > _LAYOUT:
+        raise FileFormatError(f"{path} has file layout {layout}, mlpoly {__version__} knows {_LAYOUT}; upgrade it.")
+    if layout < _PLAIN:
+        raise FileFormatError(f"{path} has file layout {layout}, which never was; the file is damaged, save it again.")
+    for name in ("degree", "dim_in", "dim_out"):
+        if not _is_size(about.get(name)):
+            shown = f"{name} {repr(about.get(name))[:40]} in its header, which is no size"
+            raise FileFormatError(f"{path} has {shown}; the file is damaged, save it again.")
+    return about
 
 
-def _check_arrays(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Names and shapes must agree with the header, and with each other, before anything is built from them."""
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _misfit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """What does not agree between the names and shapes of the arrays and the header; empty if all does."""
     kind = _KINDS[header["kind"]]
     shapes = {name.rstrip("?"): shape for name, shape in kind.items()}
     needed = {name for name in kind if not name.endswith("?")}
-    gates = sum(name in arrays for name in _GATE)
-    sizes = {"d": header.get("dim_in"), "o": header.get("dim_out"), "2": 2}
+    needed |= set(_GATE) if set(_GATE) & set(arrays) else set()
+    needed |= {"tails.slopes", "gate.series"} if "tails.gate" in arrays else set()
+    if odd := sorted(needed - set(arrays)) or sorted(set(arrays) - set(shapes)):
+        return f"missing or misshapen tensors ({odd[0]!r} is {'not there' if odd[0] in needed else 'unknown'})"
+    sizes = {"d": header["dim_in"], "o": header["dim_out"], "2": 2}
     if header["kind"] == "RidgePolynomial":
-        sizes |= {"n": header.get("degree", -1), "m": header.get("degree", -1) + 1}
-    fits = needed <= set(arrays) <= set(shapes) and gates in (0, len(_GATE))
-    fits = fits and ("tails.gate" not in arrays or {"tails.slopes", "gate.series"} <= set(arrays))
-    fits = fits and ("tails.slopes" not in arrays or isinstance(header.get("bound"), (int, float)))
-    for name, a in arrays.items() if fits else ():
+        sizes |= {"n": header["degree"], "m": header["degree"] + 1}
+        if "readout" not in arrays:  # the neurons are the outputs
+            sizes["h"] = header["dim_out"]
+    for name, a in arrays.items():
         letters = shapes[name].split()
-        fits &= a.ndim == len(letters) and all(
-            sizes.setdefault(s, n) == n for s, n in zip(letters, a.shape, strict=False)
-        )
-    if fits and "exponents" in arrays:
+        if a.ndim != len(letters) or any(sizes.setdefault(s, n) != n for s, n in zip(letters, a.shape, strict=True)):
+            expected = ", ".join(str(sizes.get(s, s)) for s in letters)
+            return f"missing or misshapen tensors ({name!r} is {a.shape}, expected ({expected}))"
+    return ""
+
+
+def _odd_numbers(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """Which numbers cannot be those of a polynomial; empty if all can."""
+    for name, a in arrays.items():
+        if a.dtype.kind != ("i" if name == "exponents" else "f"):
+            return f"numbers of type {a.dtype} in {name!r}"
+        if a.dtype.kind == "f" and not np.isfinite(a).all():
+            return f"NaN or infinite numbers in {name!r}"
+    degree = header["degree"]
+    if header["kind"] == "RidgePolynomial":
+        bound: Any = header.get("bound")
+        number = isinstance(bound, float) or _is_size(bound)
+        # An infinite one is that of tails that were made by hand; integers may be too large for a float.
+        if "tails.slopes" in arrays and not (number and bound > 0 and (bound <= _LARGEST or bound == math.inf)):
+            return f"the bound {repr(bound)[:40]}, which is no positive number"
+        return "negative scales" if (arrays["scales"] < 0).any() else ""
+    if header["kind"] == "DensePolynomial":
+        found = 2 if "quadratic" in arrays else 1 if "linear" in arrays else 0
+        for q in arrays.get("quadratic", ()):
+            with np.errstate(over="ignore"):
+                gap = np.abs(q - q.T).max(initial=0)
+            if gap > math.sqrt(np.finfo(q.dtype).eps) * np.abs(q).max(initial=0):  # rounding leaves less
+                return "a quadratic form that is not symmetric"
+    else:
         exponents = arrays["exponents"]
-        fits = exponents.dtype.kind == "i" and bool((exponents >= 0).all())
-    if not fits:
-        raise FileFormatError(f"{path} has missing or misshapen tensors; the file is damaged, save it again.")
+        if not len(exponents):
+            return "no terms"
+        # The recurrences run up to the highest exponent: a damaged one must not make them run for years.
+        if exponents.min(initial=0) < 0 or exponents.max(initial=0) > max(len(exponents), _MOST):
+            return f"an exponent of {exponents.max(initial=0)} or below zero in a polynomial of {len(exponents)} terms"
+        found = int(exponents.sum(axis=1).max())
+    return "" if found == degree else f"the degree {degree} in its header, but terms of degree {found}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from mlpoly.files import write_text
 from mlpoly.report.html import Html, element, join, link, paragraph
 
 __all__ = ["Page", "Section"]
@@ -93,10 +94,10 @@ class Page:
         return f"<!DOCTYPE html>\n{page}\n"
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file, whose folder is made if it is missing."""
+        """Write the page to a file, whole or not at all; its folder is made if it is missing."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.html(), encoding="utf-8")
+        write_text(path, self.html())
         return path
 
     def _head(self) -> Html:

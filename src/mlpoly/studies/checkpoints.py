@@ -38,10 +38,10 @@ def build(weights: dict[str, Any], gated: bool, activation: Any) -> MLP | GLU:
     return (GLU if gated else MLP)(**weights, activation=activation)
 
 
-def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], config: Any) -> Path:
-    """Write the weights at one step; the header says how they were trained."""
+def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], config: Any, data: str = "") -> Path:
+    """Write the weights at one step; the header says how they were trained, and has the data's fingerprint."""
     path = folder / f"step-{step:07d}.safetensors"
-    header = {"format": "mlpoly-checkpoint", "step": step, "config": asdict(config)}
+    header = {"format": "mlpoly-checkpoint", "step": step, "config": asdict(config), "data": data}
     write_tensors(path, {name: w.detach().cpu().numpy() for name, w in weights.items()}, header)
     return path
 
@@ -60,9 +60,7 @@ def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = No
     FileFormatError
     """
     header, arrays = read_tensors(path)
-    if header is None or header.get("format") != "mlpoly-checkpoint":
-        raise FileFormatError(f"{path} is no checkpoint of `mlpoly train`; train again into an empty folder.")
-    config = header["config"]
+    step, config, _ = _checked(path, header)
     expected = set(parameter_shapes(config["gated"], 1, 1, 1))
     if set(arrays) != expected:
         raise FileFormatError(f"{path} holds {sorted(arrays)}, expected {sorted(expected)}; the file is damaged.")
@@ -75,7 +73,29 @@ def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = No
             f"{path} holds a network {net.dim_in} -> {net.dim_out}, but the data has {dim} pixels and {outputs} "
             f"classes; name the data it was trained on with --data, or another folder."
         )
-    return int(header["step"]), net
+    return step, net
+
+
+def _checked(path: Path, header: dict[str, Any] | None) -> tuple[int, dict[str, Any], str]:
+    """Step, options and fingerprint of the data from the header of a checkpoint.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    if header is None or header.get("format") != "mlpoly-checkpoint":
+        raise FileFormatError(f"{path} is no checkpoint of `mlpoly train`; train again into an empty folder.")
+    step, config, data = header.get("step"), header.get("config"), header.get("data", "")  # older ones have no data
+    if isinstance(config, dict):
+        kinds = {"seed": int, "activation": str, "gated": bool, "step": int, "data": str}
+        found = {**config, "step": step, "data": data}
+        odd = [name for name, kind in kinds.items() if type(found.get(name)) is not kind]
+        odd += [name for name in ("seed", "step") if name not in odd and found[name] < 0]
+    else:
+        odd = ["config"]
+    if odd:
+        raise FileFormatError(f"{path} has no valid {odd[0]} in its header; it is damaged, delete it and train again.")
+    return step, config, data  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -87,10 +107,13 @@ class Run:
     folder : Path
     config : dict
         How it was trained: the fields of `TrainConfig`.
+    data : str
+        Fingerprint of the images that it was trained on; empty if it is not known.
     """
 
     folder: Path
     config: dict[str, Any]
+    data: str = ""
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -105,9 +128,8 @@ class Run:
         if not files:
             raise FileNotFoundError(f"no checkpoints in {folder}; make them with `mlpoly train` first.")
         header, _ = read_tensors(files[-1])
-        if header is None or "config" not in header:
-            raise FileFormatError(f"{files[-1]} is no checkpoint of `mlpoly train`; train again into an empty folder.")
-        return cls(folder, header["config"])
+        _, config, data = _checked(files[-1], header)
+        return cls(folder, config, data)
 
     @property
     def seed(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import math
 import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +23,9 @@ DATASETS = ("digits", "mnist", "fashion-mnist")
 # Training images and labels, then test images and labels; every reader below keeps this order.
 _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _NPZ = (("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels"))
+
+_BLOCK = 1 << 16
+_RATIO = 1032  # a byte of a compressed file stands for no more than so many
 
 _CLOTHES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
@@ -35,6 +40,24 @@ class Images(NamedTuple):
     shape: tuple[int, int]  # of one image
     name: str = ""
     classes: tuple[str, ...] = ()  # what the labels stand for, c of them
+
+    @property
+    def training_fingerprint(self) -> str:
+        """SHA-256 of the training images and labels, which a trained network depends on."""
+        return _fingerprint(self.train, self.train_labels)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all images and labels."""
+        return _fingerprint(self.train, self.train_labels, self.test, self.test_labels)
+
+
+def _fingerprint(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for a in arrays:
+        digest.update(f"{a.shape} {a.dtype}".encode())
+        digest.update(np.ascontiguousarray(a).data)
+    return digest.hexdigest()
 
 
 class _Raw(NamedTuple):
@@ -147,22 +170,38 @@ def _read_folder(folder: Path) -> tuple[_Raw, ...]:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read an IDX file of unsigned bytes with one to three axes, plain or compressed."""
+    """Read an IDX file of unsigned bytes with one to three axes, plain or compressed.
+
+    Of a compressed file no more is unpacked than its header promises.
+    """
     try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        with path.open("rb") as raw:
+            file: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+            head = file.read(4)
+            axes = head[3] if len(head) == 4 else 0
+            sizes = file.read(4 * axes) if 1 <= axes <= 3 else b""
+            if head[:3] != b"\x00\x00\x08" or not sizes or len(sizes) != 4 * axes:
+                raise FileFormatError(
+                    f"{path} is no IDX file of unsigned bytes with one to three axes; fetch it again."
+                )
+            shape = tuple(int.from_bytes(sizes[i : i + 4], "big") for i in range(0, len(sizes), 4))
+            size = path.stat().st_size
+            if math.prod(shape) > size * (_RATIO if path.suffix == ".gz" else 1):
+                claim = f"{size} bytes cannot hold shape {shape}"
+                raise FileFormatError(f"{path} is truncated or damaged: {claim}; fetch it again.")
+            _check_memory(path, math.prod(shape))
+            # In small blocks, so that a false promise costs no memory; one byte more shows that there is more.
+            values, wanted = bytearray(), math.prod(shape) + 1
+            while len(values) < wanted and (block := file.read(min(_BLOCK, wanted - len(values)))):
+                values += block
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no file {path}; fetch it.") from error
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path} cannot be read ({error}); fetch it again.") from error
-    axes = raw[3] if len(raw) > 3 else 0
-    if raw[:3] != b"\x00\x00\x08" or not 1 <= axes <= 3 or len(raw) < 4 + 4 * axes:
-        raise FileFormatError(f"{path} is no IDX file of unsigned bytes with one to three axes; fetch it again.")
-    shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
-    values = np.frombuffer(raw, np.uint8, offset=4 + 4 * axes)
-    if values.size != math.prod(shape):
-        raise FileFormatError(f"{path} is truncated or damaged: {values.size} values, shape {shape}; fetch it again.")
-    return values.reshape(shape)
+    if len(values) != wanted - 1:
+        found = f"more than {wanted - 1}" if len(values) == wanted else len(values)
+        raise FileFormatError(f"{path} is truncated or damaged: {found} values, shape {shape}; fetch it again.")
+    return np.frombuffer(values, np.uint8).reshape(shape)
 
 
 def _read_npz(path: Path) -> tuple[_Raw, ...]:
@@ -171,14 +210,47 @@ def _read_npz(path: Path) -> tuple[_Raw, ...]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = next((keys for keys in _NPZ if set(keys) <= set(archive.files)), ())
+            _check_memory(path, sum(_promised(path, archive.zip, key) for key in keys))
             raws = tuple(_Raw(archive[key], f"{key} of {path}") for key in keys)
             found = ", ".join(archive.files) or "nothing"
+    except FileFormatError:
+        raise
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path} cannot be read ({error}); write it anew with numpy.savez.") from error
     if not raws or not all(isinstance(raw.values, np.ndarray) for raw in raws):
         wanted = " or ".join(", ".join(keys) for keys in _NPZ)
         raise FileFormatError(f"{path} holds {found}, but the arrays {wanted} are needed; write it with these names.")
     return raws
+
+
+def _promised(path: Path, archive: zipfile.ZipFile, key: str) -> int:
+    """How many numbers an array in an .npz file has, from its header, if its length fits."""
+    names = archive.namelist()
+    member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in names else key)
+    with archive.open(member) as file:
+        head = io.BytesIO(file.read(_BLOCK))  # a header is a hundred bytes; NumPy would read as many as it claims
+    if np.lib.format.read_magic(head)[0] == 1:
+        shape, _, dtype = np.lib.format.read_array_header_1_0(head)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(head)
+    there = member.file_size - head.tell()
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != there:
+        promise = f"shape {shape} of {dtype}, but {there} bytes"
+        raise FileFormatError(f"{path} is damaged: {key} has {promise}; write it anew with numpy.savez.")
+    return math.prod(shape)
+
+
+def _check_memory(path: Path, numbers: int) -> None:
+    """Refuse to unpack what this machine has no room for; pixels become floats of eight bytes."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # only POSIX tells
+        return
+    if 8 * numbers > memory:
+        raise FileFormatError(
+            f"{path} promises {numbers} numbers, which need {8 * numbers / 2**30:.0f} GiB in double precision, more "
+            f"than the {memory / 2**30:.0f} GiB of this machine; the file is damaged, or must be cut: fetch it again."
+        )
 
 
 # -- what they hold ----------------------------------------------------------------------------------------------------

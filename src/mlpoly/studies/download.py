@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from mlpoly.studies.data import cache_dir
 __all__ = ["DownloadError", "download"]
 
 _TIMEOUT = 30.0  # seconds without an answer
+_SLOWEST = 1024  # bytes per second, over any _TIMEOUT seconds
+_LARGEST = 1 << 30  # bytes of a file whose size is not known
 _ATTEMPTS = 3  # at a file whose connection breaks
 _BLOCK = 1 << 16
 _KIB = 1024
@@ -31,6 +34,7 @@ class DownloadError(RuntimeError):
 class _Source(NamedTuple):
     url: str
     md5: dict[str, str]  # by file
+    size: dict[str, int] = {}  # noqa: RUF012 - in bytes, by file, where it is known; never changed
 
 
 _SOURCES = {
@@ -42,6 +46,12 @@ _SOURCES = {
             "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
+        {
+            "train-images-idx3-ubyte.gz": 9_912_422,
+            "train-labels-idx1-ubyte.gz": 28_881,
+            "t10k-images-idx3-ubyte.gz": 1_648_877,
+            "t10k-labels-idx1-ubyte.gz": 4_542,
+        },
     ),
     # Its authors' own address, which answers to http alone; the checksums stand in for the encryption.
     "fashion-mnist": _Source(
@@ -51,6 +61,12 @@ _SOURCES = {
             "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
             "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+        {
+            "train-images-idx3-ubyte.gz": 26_421_880,
+            "train-labels-idx1-ubyte.gz": 29_515,
+            "t10k-images-idx3-ubyte.gz": 4_422_102,
+            "t10k-labels-idx1-ubyte.gz": 5_148,
         },
     ),
 }
@@ -63,6 +79,7 @@ class _File:
     url: str
     path: Path
     md5: str
+    most: int  # bytes
 
     @property
     def part(self) -> Path:
@@ -119,7 +136,8 @@ def download(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, md5 in source.md5.items():
-            _ensure(_File(f"{base.rstrip('/')}/{file}", folder / file, md5), force, show_progress)
+            most = source.size.get(file, _LARGEST)
+            _ensure(_File(f"{base.rstrip('/')}/{file}", folder / file, md5, most), force, show_progress)
     except OSError as error:  # network trouble is a DownloadError by now, so this is the disk
         remedy = "look at its permissions and the free space, or choose another place with XDG_CACHE_HOME"
         raise DownloadError(f"the folder {folder} cannot be written to ({error}); {remedy}.") from error
@@ -166,7 +184,13 @@ def _complete(file: _File, show: bool) -> bool:
 
 
 def _receive(response: HTTPResponse, file: _File, start: int, show: bool) -> bool:
-    """Write an answer to the .part file from byte `start` on; say whether it came to its end."""
+    """Write an answer to the .part file from byte `start` on; say whether it came to its end.
+
+    Raises
+    ------
+    DownloadError
+        If more comes than the file can have, or if it comes too slowly.
+    """
     length = response.headers.get("Content-Length", "")
     total = start + int(length) if length.isdecimal() else None
     title = f"fetching {file.path.parent.name}/{file.path.name}"
@@ -174,15 +198,22 @@ def _receive(response: HTTPResponse, file: _File, start: int, show: bool) -> boo
         file.part.open("ab" if start else "wb") as out,
         progress(title, total and total // _KIB, show) as update,
     ):
+        since, before = time.monotonic(), out.tell()
         while True:
             try:
-                block = response.read(_BLOCK)
+                block = response.read1(_BLOCK)  # what is there; `read` would wait for the whole block
             except (OSError, HTTPException):
                 return False
             if not block:
                 return total in (None, out.tell())
+            if out.tell() + len(block) > file.most:
+                raise file.failure(f"is longer than the {file.most} bytes that it may have")
             out.write(block)  # outside the try: trouble with the disk is no trouble with the network
             update(out.tell() // _KIB, "KiB")
+            if (waited := time.monotonic() - since) > _TIMEOUT:
+                if out.tell() - before < _SLOWEST * waited:
+                    raise file.failure(f"comes too slowly ({out.tell() - before} bytes in {waited:.0f} seconds)")
+                since, before = time.monotonic(), out.tell()
 
 
 def _open(file: _File, offset: int) -> tuple[HTTPResponse, int]:

@@ -26,6 +26,7 @@ from mlpoly.studies.approximants import Approximant, approximants, cast
 from mlpoly.studies.bench import Bench
 from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.results import Point, Spectrum
+from mlpoly.studies.storage import decoded
 from mlpoly.studies.tables import plain
 
 __all__ = ["dynamics", "load_fits"]
@@ -64,10 +65,20 @@ def dynamics(
 
 
 def load_fits(folder: Path, step: int, device: str = "cpu") -> tuple[DensePolynomial, DensePolynomial]:
-    """The linear and the quadratic polynomial under the mixture, of a checkpoint that `dynamics` has finished."""
+    """The linear and the quadratic polynomial under the mixture, of a checkpoint that `dynamics` has finished.
+
+    Raises
+    ------
+    FileNotFoundError, FileFormatError
+    """
     like = torch.zeros((), dtype=torch.float64, device=device)
-    linear, quadratic = (load(_file(folder, step, kind), like=like) for kind in ("linear", "quadratic"))
-    return linear, quadratic  # type: ignore[return-value]
+    found = []
+    for degree, kind in ((1, "linear"), (2, "quadratic")):
+        poly = load(_file(folder, step, kind), like=like)
+        if not isinstance(poly, DensePolynomial) or poly.degree != degree:
+            raise FileFormatError(f"{_file(folder, step, kind)} is no {kind} fit; run `mlpoly dynamics` again.")
+        found.append(poly)
+    return found[0], found[1]
 
 
 # -- one checkpoint ----------------------------------------------------------------------------------------------------
@@ -164,15 +175,13 @@ def _finished(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Poi
         content = read_json(files[0])
         if content["origin"] != _origin(run, step, bench):
             return None
-        for file in files[1:]:
-            load(file)
-        rows: list[dict[str, Any]] = [
-            {k: math.nan if v is None else v for k, v in p.items()} for p in content["points"]
-        ]
-        return [Point(**row) for row in rows], [
-            Spectrum(**{**s, "shares": tuple(s["shares"])}) for s in content["spectra"]
-        ]
-    except (FileFormatError, KeyError, TypeError, AttributeError):
+        if any((fit.dim_in, fit.dim_out) != (bench.dim, bench.outputs) for fit in load_fits(folder, step)):
+            return None
+        points = list(decoded(content["points"], tuple[Point, ...], {}))
+        spectra = list(decoded(content["spectra"], tuple[Spectrum, ...], {}))
+        whole = plain(points) == content["points"] and plain(spectra) == content["spectra"]  # no field too many
+        return (points, spectra) if whole else None
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None  # damaged, or of another version: computed again
 
 

@@ -70,8 +70,9 @@ def reproduce(
     Results
     """
     as_integer("label", label, 0)  # before hours of work depend on it
-    study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device).create()
-    study_training(study, train or TrainConfig(), seeds, show_progress=show_progress)
+    config = train or TrainConfig()
+    study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device).create(config, seeds)
+    study_training(study, config, seeds, show_progress=show_progress)
     study_dynamics(study, show_progress=show_progress)
     study_features(study, show_progress=show_progress)
     study_attack(study, label=label, show_progress=show_progress)

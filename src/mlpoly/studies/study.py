@@ -6,12 +6,13 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mlpoly._version import __version__
+from mlpoly.arrays import as_integer
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.integrations.devices import check_device, describe_machine
@@ -20,6 +21,7 @@ from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.data import Images, load_images
 from mlpoly.studies.results import Results
 from mlpoly.studies.storage import load_results, save_results
+from mlpoly.studies.training import TrainConfig, check_run
 
 __all__ = ["Study"]
 
@@ -38,6 +40,8 @@ class Study:
     data_dir : str or None
     dynamics : DynamicsConfig
     device : str
+    fingerprint : str
+        Of the data; other data of the same name is refused. Empty if it is not known.
     """
 
     folder: Path
@@ -45,16 +49,38 @@ class Study:
     data_dir: str | None = None
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
     device: str = "cpu"
+    fingerprint: str = ""
 
-    def create(self) -> Study:
-        """Make the folder, or refuse one that is about other data; then say on disk what the study is."""
+    def create(self, train: TrainConfig | None = None, seeds: int = 1) -> Study:
+        """Make the folder, and say on disk what the study is; a folder that does not belong to it is left as it is.
+
+        Parameters
+        ----------
+        train : TrainConfig, optional
+            How networks will be trained in it, so that others that are there already are refused.
+        seeds : int
+            How many.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder is about other data, or holds networks of other options, or damaged results.
+        """
         check_device(self.device)
+        seeds = as_integer("seeds", seeds, 1)
         path = self.folder / "study.json"
-        if path.is_file() and (found := _described(path)["data"]) != self.data:
-            raise FileFormatError(f"{self.folder} is a study of {found!r}, not of {self.data!r}; choose another --out.")
+        found = _described(path) if path.is_file() else {"data": self.data}
+        if found["data"] != self.data:
+            raise FileFormatError(
+                f"{self.folder} is a study of {found['data']!r}, not of {self.data!r}; choose another --out."
+            )
+        self._check_data(self.images, found.get("fingerprint", ""))
+        _ = self.results  # damaged ones are refused here, before anything is changed
+        for config in [] if train is None else [replace(train, seed=train.seed + i) for i in range(seeds)]:
+            check_run(self.seed_folder(config.seed, "checkpoints"), config, self.images)
         make_folder(self.folder)
-        _ = self.images  # data that is not there must not become what the folder is about
-        write_json(path, {"data": self.data, "data_dir": self.data_dir, "dynamics": asdict(self.dynamics)})
+        about = {"data": self.data, "data_dir": self.data_dir, "fingerprint": self.images.fingerprint}
+        write_json(path, about | {"dynamics": asdict(self.dynamics)})
         return self
 
     @classmethod
@@ -70,13 +96,28 @@ class Study:
         if not path.is_file():
             raise FileNotFoundError(f"{folder} holds no study; make one with `mlpoly train --out {folder}` first.")
         found = _described(path)
-        config = DynamicsConfig(**found["dynamics"])
-        return cls(Path(folder), found["data"], data_dir or found["data_dir"], config, check_device(device))
+        config, place = DynamicsConfig(**found["dynamics"]), data_dir or found["data_dir"]
+        return cls(Path(folder), found["data"], place, config, check_device(device), found.get("fingerprint", ""))
 
     @cached_property
     def images(self) -> Images:
-        """The data, read once."""
-        return load_images(self.data, self.data_dir)
+        """The data, read once.
+
+        Raises
+        ------
+        FileFormatError
+            If it is not what it was when the study was made.
+        """
+        images = load_images(self.data, self.data_dir)
+        self._check_data(images, self.fingerprint)
+        return images
+
+    def _check_data(self, images: Images, expected: str) -> None:
+        if expected not in ("", images.fingerprint):  # studies of older versions do not say
+            raise FileFormatError(
+                f"the data {self.data!r} is not what it was when the study in {self.folder} was made: its images or "
+                f"labels have changed. Put the old ones back, or choose another --out."
+            )
 
     @cached_property
     def bench(self) -> Bench:
@@ -111,14 +152,19 @@ class Study:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
-        """Collect parts of the results in a dictionary; at the end they are saved, with the seconds that it took."""
+        """Collect parts of the results in a dictionary; at the end they are saved, with the seconds that it took.
+
+        Raises
+        ------
+        FileFormatError
+            If the results that they would be added to are damaged, or none of ours: they are never replaced. Or if
+            the data has changed.
+        """
+        _ = self.results, self.images  # before anything is done
         parts: dict[str, Any] = {}
         began = time.perf_counter()
         yield parts
-        try:
-            before = self.results
-        except FileFormatError:  # damaged, or of another version: all of it can be made again from what is on disk
-            before = _NOTHING
+        before = self.results
         seconds = {**before.about.get("seconds", {}), name: round(time.perf_counter() - began, 2)}
         about = {**before.about, **self.about(), "seconds": seconds}
         save_results(replace(before, **parts, about=about), self.folder)
@@ -148,10 +194,18 @@ class Study:
 def _described(path: Path) -> dict[str, Any]:
     """What study.json says, if it is one of ours."""
     found = read_json(path)
-    known = {f.name for f in fields(DynamicsConfig)}
-    if not (isinstance(found, dict) and {"data", "data_dir"} <= set(found) and set(found.get("dynamics", ())) <= known):
-        raise FileFormatError(f"{path} is damaged or of another version; choose another folder, or delete it.")
-    return found
+    try:
+        texts = (found["data"], found["data_dir"] or "", found.get("fingerprint", ""))
+        DynamicsConfig(**found["dynamics"])
+        damage = "" if all(isinstance(text, str) for text in texts) else "data, data_dir or fingerprint is no text"
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        damage = repr(error)
+    if damage:
+        raise FileFormatError(
+            f"{path} is damaged or of another version ({damage}); choose another folder, or delete it."
+        )
+    described: dict[str, Any] = found
+    return described
 
 
 def _command(data: str, config: dict[str, Any]) -> str:

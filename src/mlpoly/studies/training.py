@@ -23,7 +23,7 @@ from mlpoly.studies.checkpoints import Run, build, checkpoint_steps, load_checkp
 from mlpoly.studies.data import Images
 from mlpoly.studies.results import TrainingPoint
 
-__all__ = ["TrainConfig", "train", "training_points"]
+__all__ = ["TrainConfig", "check_run", "train", "training_points"]
 
 _SAVE_EVERY = 1024  # steps between states from which a killed run goes on, beside the checkpoints
 _LOOK_EVERY = 128  # steps between looks at loss and accuracy for the progress bar
@@ -102,17 +102,16 @@ def train(
     """
     config = config or TrainConfig()
     folder = make_folder(folder)
-    run = Run(folder, asdict(config))
-    wanted = checkpoint_steps(config.steps)
-    _check_belongs(run, images)
+    check_run(folder, config, images)
+    run, wanted = Run(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
     if set(wanted) <= set(run.steps):
         return run
-    trainer = _Trainer(images, config, device)
+    trainer = _Trainer(images, config, device, run.data)
     trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)))
     with progress(f"training, seed {config.seed}", config.steps, show_progress) as update:
         for step in trainer.advance():
             if step in wanted:
-                save_checkpoint(folder, step, trainer.averaged(), config)
+                save_checkpoint(folder, step, trainer.averaged(), config, run.data)
             if step in wanted or step % _SAVE_EVERY == 0:
                 trainer.save(folder / "state.safetensors")
             if step % _LOOK_EVERY == 0:
@@ -120,39 +119,86 @@ def train(
     return run
 
 
-def _check_belongs(run: Run, images: Images) -> None:
-    """What is in the folder must come from the same options and data."""
-    if not run.steps:
-        return
-    load_checkpoint(run.path(run.steps[-1]), images.train.shape[1], _classes(images))  # damaged or misshapen: says so
-    found = Run.open(run.folder).config
-    # A longer run goes on from a shorter one: the schedule does not depend on the length.
-    changed = {k: (found.get(k), v) for k, v in run.config.items() if found.get(k) != v and k != "steps"}
-    if changed:
-        listed = ", ".join(f"{name} is {new}, there {old}" for name, (old, new) in changed.items())
-        raise FileFormatError(f"{run.folder} holds a run of other options ({listed}); choose another folder.")
+def check_run(folder: Path, config: TrainConfig, images: Images) -> None:
+    """Raise unless what is in the folder, if anything, is whole, and comes from the same options and data.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    run = Run(folder, asdict(config))
+    if run.steps:
+        load_checkpoint(run.path(run.steps[-1]), images.train.shape[1], _classes(images))  # says so if it is damaged
+        found = Run.open(folder)
+        # A longer run goes on from a shorter one: the schedule does not depend on the length.
+        changed = {k: v for k, v in run.config.items() if found.config.get(k) != v and k != "steps"}
+        if changed:
+            listed = ", ".join(f"{name} is {new}, there {found.config.get(name)}" for name, new in changed.items())
+            raise FileFormatError(f"{folder} holds a run of other options ({listed}); choose another folder.")
+        if found.data not in ("", images.training_fingerprint):  # runs of older versions do not say
+            raise FileFormatError(
+                f"{folder} holds a run on other training images, which have changed since; put the old ones back, or "
+                f"choose another folder."
+            )
+    state = folder / "state.safetensors"
+    if state.is_file() and not set(checkpoint_steps(config.steps)) <= set(run.steps):  # else it is not needed
+        _read_state(state, config, images)
+
+
+def _read_state(path: Path, config: TrainConfig, images: Images) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    """Header and arrays of a saved state; None if it is one of other options.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    header, arrays = read_tensors(path)
+    if header is None or header.get("format") != "mlpoly-training":
+        raise FileFormatError(f"{path} is no state of `mlpoly train`; delete it to begin again.")
+    step, before, group = (header.get(name) for name in ("step", "config", "group"))
+    if not (type(step) is int and step >= 0 and isinstance(before, dict) and isinstance(group, dict)):
+        raise FileFormatError(f"{path} lacks a valid step, config or group; it is damaged, delete it to begin again.")
+    if {**before, "steps": 0} != {**asdict(config), "steps": 0}:
+        return None
+    if header.get("data", "") not in ("", images.training_fingerprint):
+        raise FileFormatError(f"{path} is of a run on other training images; put these back, or delete it.")
+    shapes = parameter_shapes(config.gated, images.train.shape[1], config.hidden, _classes(images))
+    expected = {f"weights.{name}": shape for name, shape in shapes.items()}
+    if step:  # before the first one the optimiser has no moments
+        for i, shape in enumerate(shapes.values()):
+            expected |= {f"optimizer.{i}.z": shape, f"optimizer.{i}.exp_avg_sq": shape}
+    odd = [name for name, shape in expected.items() if name not in arrays or arrays[name].shape != shape]
+    odd += [name for name, a in arrays.items() if name not in expected or not np.isfinite(a).all() or a.dtype != "f4"]
+    known = {"params", *group} == set(_optimizer([torch.zeros(1)], TrainConfig()).param_groups[0])
+    numbers = [v for value in group.values() for v in (value if isinstance(value, list) else [value])]
+    finite = all(v is None or (isinstance(v, (int, float)) and math.isfinite(v)) for v in numbers)
+    if odd or not known or not finite or group["k"] != step:
+        what = f"a missing or odd {odd[0]}" if odd else "odd settings of the optimiser"
+        raise FileFormatError(f"{path} has {what}; it is damaged, or of another version: delete it to begin again.")
+    return header, arrays
 
 
 def _classes(images: Images) -> int:
     return int(images.train_labels.max()) + 1
 
 
+def _optimizer(weights: list[Tensor], config: TrainConfig) -> Any:
+    schedulefree = library("schedulefree", "schedulefree", "training")
+    return schedulefree.AdamWScheduleFree(
+        weights, lr=config.learning_rate, warmup_steps=config.warmup, weight_decay=config.weight_decay
+    )
+
+
 class _Trainer:
     """Weights, optimiser and data of a run, at some step."""
 
-    def __init__(self, images: Images, config: TrainConfig, device: str) -> None:
-        self.config, self.step = config, 0
+    def __init__(self, images: Images, config: TrainConfig, device: str, data: str = "") -> None:
+        self.images, self.config, self.data, self.step = images, config, data, 0
         self.x = torch.tensor(images.train, dtype=torch.float32, device=device)
         self.y = torch.tensor(images.train_labels, device=device)
         self.weights = _initial(images.train.shape[1], _classes(images), config, device)
         self.net = build(self.weights, config.gated, config.activation)
-        schedulefree = library("schedulefree", "schedulefree", "training")
-        self.optimizer = schedulefree.AdamWScheduleFree(
-            list(self.weights.values()),
-            lr=config.learning_rate,
-            warmup_steps=config.warmup,
-            weight_decay=config.weight_decay,
-        )
+        self.optimizer = _optimizer(list(self.weights.values()), config)
         self.optimizer.train()
         self.loss = torch.tensor(math.nan)
         self.order: tuple[int, Tensor] = (-1, torch.empty(0))
@@ -207,18 +253,16 @@ class _Trainer:
             arrays |= {f"optimizer.{i}.{name}": t.cpu().numpy() for name, t in tensors.items()}
         group = {k: v for k, v in kept["param_groups"][0].items() if k != "params"}
         header = {"format": "mlpoly-training", "step": self.step, "config": asdict(self.config), "group": group}
-        write_tensors(path, arrays, header)
+        write_tensors(path, arrays, header | {"data": self.data})
 
     def restore(self, path: Path, first: int) -> None:
         """Go on from a saved state, if there is one of the same options that is not behind the first step wanted."""
         if not path.is_file():
             return
-        header, arrays = read_tensors(path)
-        if header is None or header.get("format") != "mlpoly-training":
-            raise FileFormatError(f"{path} is no state of `mlpoly train`; delete it to begin again.")
-        same = {k: v for k, v in header["config"].items() if k != "steps"}
-        if same != {k: v for k, v in asdict(self.config).items() if k != "steps"} or header["step"] > first:
+        found = _read_state(path, self.config, self.images)
+        if found is None or found[0]["step"] > first:
             return
+        header, arrays = found
         device = self.x.device
         with torch.no_grad():
             for name, w in self.weights.items():

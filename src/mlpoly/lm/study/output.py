@@ -8,14 +8,33 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from mlpoly.files import make_folder, write_csv, write_json
+from mlpoly.errors import FileFormatError
+from mlpoly.files import make_folder, read_json, write_csv, write_json
 from mlpoly.lm.report import write_lm_report
 from mlpoly.lm.results import LmResults
 from mlpoly.lm.sources import as_path
 from mlpoly.lm.study.config import LmConfig
 from mlpoly.report.data import to_json
 
-__all__ = ["command_line", "write_results"]
+__all__ = ["check_folder", "command_line", "write_results"]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder whose results are not those of an earlier study like this one, before the work begins.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    path = folder / "results.json"
+    if not path.is_file():
+        return
+    try:
+        found = read_json(path)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error} Move it away, or choose another --out.") from None
+    if not (isinstance(found, dict) and {f.name for f in fields(LmResults)} <= set(found)):
+        raise FileFormatError(f"{path} holds no results of `mlpoly lm`; move it away, or choose another --out.")
 
 
 def write_results(folder: Path, results: LmResults) -> None:

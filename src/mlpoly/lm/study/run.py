@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from mlpoly.files import make_folder
@@ -10,7 +11,7 @@ from mlpoly.integrations.devices import check_device
 from mlpoly.lm.results import LmResults
 from mlpoly.lm.sources import Source
 from mlpoly.lm.study.config import LmConfig, with_options
-from mlpoly.lm.study.output import command_line, write_results
+from mlpoly.lm.study.output import check_folder, command_line, write_results
 from mlpoly.lm.study.stages import Stages
 
 __all__ = ["study_lm"]
@@ -56,6 +57,7 @@ def study_lm(
     LmResults
     """
     config = with_options(config, options)
+    check_folder(Path(out))
     folder = make_folder(out)
     study = Stages(config, folder, check_device(device), show_progress)
     study.open(model, text, held_out)
