@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mlpoly.extras import library
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -100,7 +102,5 @@ def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _integration(module: str, purpose: str) -> Any:
-    try:
-        return importlib.import_module(f"mlpoly.integrations.{module}")
-    except ImportError as error:
-        raise ImportError(f"{purpose} needs PyTorch, which is not installed: pip install 'mlpoly[torch]'.") from error
+    library("torch", "PyTorch", purpose)
+    return importlib.import_module(f"mlpoly.integrations.{module}")
