@@ -167,8 +167,8 @@ def _rise(linear: Curves) -> Claim:
     return Claim(
         "Rise of the linear FVU",
         paper,
-        f"From step {first} to {start} it changes by a factor of {_span(begun)} ({_SHARP:g} or more is taken as sharp), "
-        f"from there to step {last} by {_span(_ratio(c[last], c[start]) for c in known)} (between two checkpoints by "
+        f"From step {first} to {start} it changes by a factor of {_span(begun)} ({_SHARP:g} or more is taken as "
+        f"sharp), from there to step {last} by {_span(_ratio(c[last], c[start]) for c in known)} (between two checkpoints by "
         f"{_span(slowest)} at least){later}.",
         None if sharp is None or goes_on is None else sharp and goes_on,
         "fvu",
