@@ -157,19 +157,20 @@ def _rise(linear: Curves) -> Claim:
     if not all(set(_RISE) <= set(c) for c in linear.values()):
         return Claim("Rise of the linear FVU", paper, f"This run has no checkpoints up to step {last}.", None, "fvu")
     known = list(linear.values())
-    begun = [_ratio(c[start], c[first]) for c in known]
+    begun, whole = [_ratio(c[start], c[first]) for c in known], [_ratio(c[last], c[start]) for c in known]
     # From checkpoint to checkpoint, so that a rise that ends before is seen.
-    period = [s for s in sorted(known[0]) if start <= s <= last]
-    slowest = [min(_ratio(c[b], c[a]) for a, b in pairwise(period)) for c in known]
-    after = max(known[0])
-    later = f", and by {_span(_ratio(c[after], c[last]) for c in known)} to step {after}" if after > last else ""
+    periods = [[v for s, v in sorted(c.items()) if start <= s <= last] for c in known]
+    slowest = [min(_ratio(b, a) for a, b in pairwise(values)) for values in periods]
+    ends = [max(c) for c in known]
+    later = [_ratio(c[end], c[last]) for c, end in zip(known, ends, strict=True)]
+    beyond = f", and by {_span(later)} to step {ends[0]}" if ends[0] > last else ""
     sharp, goes_on = _every(begun, lambda r: r >= _SHARP), _every(slowest, lambda r: r > 1)
     return Claim(
         "Rise of the linear FVU",
         paper,
         f"From step {first} to {start} it changes by a factor of {_span(begun)} ({_SHARP:g} or more is taken as "
-        f"sharp), from there to step {last} by {_span(_ratio(c[last], c[start]) for c in known)} (between two checkpoints by "
-        f"{_span(slowest)} at least){later}.",
+        f"sharp), from there to step {last} by {_span(whole)} (between two checkpoints by {_span(slowest)} at least)"
+        f"{beyond}.",
         None if sharp is None or goes_on is None else sharp and goes_on,
         "fvu",
     )
