@@ -394,7 +394,7 @@ def test_one_matrix_in_another_dtype():
 
 # -- activations -----------------------------------------------------------------------------------
 
-REFUSED = {"gelu_10", "laplace", "prelu", "sqrtsoftplus", "xielu"}
+REFUSED = {"gelu_10", "laplace", "sqrtsoftplus", "xielu"}
 
 
 def test_every_activation_of_transformers_is_covered_or_refused_by_choice():
