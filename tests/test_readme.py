@@ -70,7 +70,7 @@ def assert_prints(comment: str, output: str) -> None:
 
 def make_text(path: Path) -> None:
     """Sentences of a few words, in an order that depends on the file's name alone."""
-    words = "the king and queen of France rode to Paris where people saw them in a coach".split()
+    words = ["the", "king", "and", "queen", "of", "France", "rode", "to", "Paris", "where", "they", "saw", "a", "coach"]
     picked = [words[(i * i + len(path.name) * i) % len(words)] for i in range(6000)]
     path.write_text("\n".join(" ".join(picked[i : i + 12]) + "." for i in range(0, len(picked), 12)), encoding="utf-8")
 
