@@ -92,7 +92,7 @@ def test_activation_function_equals_module(activation):
     y = torch.linspace(-9, 9, 1801, dtype=torch.float64)
     # Softplus is replaced by the identity above 20 / beta in PyTorch, an error of 2e-9.
     tolerance = 1e-8 if isinstance(activation, nn.Softplus) else 1e-13
-    expected = activation.eval()(y).detach()
+    expected = activation.double().eval()(y).detach()
     torch.testing.assert_close(activation_from_torch(activation)(y), expected, rtol=1e-12, atol=tolerance)
 
 
