@@ -235,6 +235,19 @@ class Scaled(Remote):
         self.scale = nn.Parameter(torch.ones(D))
 
 
+class Counting(Remote):
+    """Writes to a buffer whenever it runs, and may be off by a thousandth."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.factor = factor
+        self.register_buffer("runs", torch.zeros(1))
+
+    def forward(self, x):
+        self.runs += 1
+        return self.factor * super().forward(x)
+
+
 class LowRank(nn.Linear):
     def forward(self, x):
         return super().forward(x) + x.mean(-1, keepdim=True)
@@ -272,6 +285,8 @@ def test_structure_is_enough():
     [
         (Remote(limit=3.0), "Remote has parts named as in Llama.*differs from the record's by .*%.*register_adapter"),
         (Remote(linear=LowRank), "differs from the record's"),
+        (Counting(1.001), r"differs from the record's by 0\.10%"),
+        (Counting(1.001).bfloat16(), r"differs from the record's by 0\.10%"),
         (Remote(linear=Wrapped), "gate_proj of Remote is a Wrapped, not a Linear.*merge_and_unload"),
         (Normed(), "does not know Normed"),
         (Scaled(), "does not know Scaled"),
@@ -319,6 +334,14 @@ def test_the_test_input_leaves_no_trace():
     assert all(part.training for part in module.modules())
     module(torch.ones(D))
     assert calls
+
+
+def test_the_test_input_leaves_buffers_as_they_were():
+    module = Counting()
+    assert repr(from_torch(module)) == GLU % "silu"
+    assert module.runs == 0
+    module(torch.ones(D))
+    assert module.runs == 1
 
 
 def test_meta_device_has_nothing_to_check():
