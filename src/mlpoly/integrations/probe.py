@@ -23,8 +23,8 @@ __all__ = ["check_computes", "evaluated", "unwrapped"]
 
 _POINTS = 8
 _SIZES = (1.0, 100.0)  # the second one finds clamps, which ordinary inputs do not reach
-# A scale of 1.001 is found. Rounding in float32 stays far below, at 2e-7 for blocks of 768 inputs; with TensorFloat, whose
-# ten bits round the factors of both sides alike, at 1e-5.
+# A scale of 1.001 is found. Rounding in float32 stays far below, at 2e-7 for blocks of 768 inputs; with TensorFloat,
+# whose ten bits round the factors of both sides alike, at 1e-5.
 _TOLERANCE = 1e-4
 _TOLERANCE_16 = 0.05  # for the few modules that must be looked at in 16 bits
 
