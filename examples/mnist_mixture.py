@@ -47,7 +47,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     options = parser.parse_args()
 
-    images = load_mnist(options.data_dir)
+    try:
+        images = load_mnist(options.data_dir)
+    except FileNotFoundError as error:
+        raise SystemExit(str(error)) from None
     print("training")
     net = mp.from_torch(train(images, options.hidden, options.steps).requires_grad_(False))
     x, test = torch.tensor(images.train), torch.tensor(images.test)

@@ -44,6 +44,9 @@ def main() -> None:
     default = Path(os.environ.get("MLPOLY_DATA", "."), "stories260K")
     parser.add_argument("folder", nargs="?", type=Path, default=default, help="default: MLPOLY_DATA/stories260K")
     folder = parser.parse_args().folder
+    missing = [name for name in ("config.json", "tokens.npy", "vocab.json") if not (folder / name).is_file()]
+    if missing:
+        raise SystemExit(f"{folder} has no {missing[0]}; name a folder with stories260K, see --help")
 
     began = time.perf_counter()
     model, _ = load_model(folder)

@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from mlpoly.extras import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 
@@ -82,3 +85,90 @@ def test_import_is_fast_and_silent(bare_python: Path, tmp_path: Path) -> None:
     # Processor time, and the best of a few runs, so that other work on the machine does not count.
     assert min(float(r.stdout) for r in runs) < 0.5
     assert list(tmp_path.iterdir()) == []
+
+
+# What a user of a bare installation may ask for, and the extra that the answer must name; "" if none is needed.
+REQUESTS = {
+    "poly.to_torch()": "torch",
+    "mp.load('poly.safetensors', library='torch')": "torch",
+    "mp.load('poly.safetensors', library='jax')": "jax",
+    "mp.degree_spectrum(net, inputs).plot()": "plots",
+    "mp.finetune(poly, net, np.ones((9, 2)))": "torch",
+    "mp.from_torch(None)": "torch",
+    "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",
+    "importlib.import_module('mlpoly.integrations.torch')": "torch",
+    "importlib.import_module('mlpoly.plots')": "plots",
+    "importlib.import_module('mlpoly.plots.style')": "plots",
+    "importlib.import_module('mlpoly.lm')": "torch",
+    "importlib.import_module('mlpoly.lm.graft')": "torch",
+    "importlib.import_module('mlpoly.studies.reproduce')": "torch",
+    "mp.GaussianMixture.from_samples(np.random.default_rng(0).normal(size=(50, 2)), 2)": "cli",
+    "command('train', '--help')": "cli",
+    "command('lm', '--help')": "cli",
+    "command('data', 'where')": "cli",
+    "command('--version')": "",
+    "command('--help')": "",
+    "command('nosuch')": "",
+    "command()": "",
+}
+
+BLOCKED = """
+import contextlib, importlib, importlib.abc, io, json, sys
+requests, extras = json.loads(sys.argv[1]), set(json.loads(sys.argv[2]))
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in extras:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np, mlpoly as mp
+net, inputs = mp.MLP(np.eye(2), None, np.eye(2), None, "relu"), mp.Gaussian.standard(2)
+poly = mp.fit(net, inputs, 2)
+poly.save("poly.safetensors")
+
+def command(*words):
+    from mlpoly.cli import main
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+        main(list(words))
+    return said.getvalue()
+
+answers = {}
+for request in requests:
+    try:
+        answers[request] = f"{eval(request)}"
+    except ImportError as error:
+        answers[request] = f"{type(error).__name__}: {error}"
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What is said to each request by a process in which no optional library can be imported."""
+    arguments = [json.dumps(list(REQUESTS)), json.dumps(list(EXTRAS))]
+    folder = tmp_path_factory.mktemp("blocked")
+    run = subprocess.run(
+        [sys.executable, "-c", BLOCKED, *arguments], capture_output=True, text=True, cwd=folder, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_missing_library_is_named_with_its_extra(answers: dict[str, str], request_: str) -> None:
+    extra, answer = REQUESTS[request_], answers[request_]
+    assert "ModuleNotFoundError" not in answer
+    if extra:
+        assert f"which is not installed: pip install 'mlpoly[{extra}]'" in answer
+    else:
+        assert "not installed" not in answer
+
+
+def test_every_optional_library_has_its_extra() -> None:
+    """The table of the code is that of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    packages = {"sklearn": "scikit-learn"}
+    for module, extra in EXTRAS.items():
+        assert any(line.startswith(f"{packages.get(module, module)}>=") for line in extras[extra]), module

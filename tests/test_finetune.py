@@ -527,7 +527,7 @@ def test_missing_package_names_the_remedy(package, monkeypatch):
     net, inputs = network(), mixture()
     start = wrong("dense", net)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=f"finetune needs {package}.*pip install {package}"):
+    with pytest.raises(ImportError, match=rf"finetune needs {package}.*pip install 'mlpoly\[torch\]'"):
         finetune(start, net, inputs)
 
 

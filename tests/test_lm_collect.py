@@ -461,12 +461,69 @@ def test_block_that_is_never_reached_or_sees_other_rows() -> None:
     model.spare = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 2))
     with pytest.raises(ValueError, match=r"'spare' was never reached.*\(1 of 2 hookpoints\)"):
         collect(model, [torch.zeros(1, 3, dtype=torch.long)])
+
+    class Halved(Lookup):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return super().forward(ids[:, :2])
+
+    with pytest.raises(ValueError, match=r"'mlp' was given 2 inputs in batch 0, which has 3 tokens \(1 x 3\)"):
+        collect(Halved(torch.ones(10, 4)), [torch.zeros(1, 3, dtype=torch.long)])
+
+
+def t5_model() -> nn.Module:
+    torch.manual_seed(0)
     config = transformers.T5Config(vocab_size=32, d_model=D, d_ff=24, d_kv=8, num_heads=2, num_layers=1)
-    t5 = transformers.T5ForConditionalGeneration(config)
-    batch = {"input_ids": token_ids(1)[0], "decoder_input_ids": torch.ones(3, 2, dtype=torch.long)}
-    with pytest.raises(ValueError, match=r"decoder.* was given 6 inputs in batch 0, which has 21 tokens \(3 x 7\)"):
-        collect(t5, [batch])
-    assert collect(t5, [batch], "encoder.*").tokens == 21
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=0.3)
+    return model
+
+
+@pytest.mark.parametrize("length", [7, 4])
+def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
+    """Of the same shape as the encoder's, which must not be taken for them, or of another."""
+    model, ids = t5_model(), token_ids(1)[0]
+    mask = torch.ones_like(ids)
+    mask[0, 4:] = 0
+    decoder_ids = torch.arange(3 * length).reshape(3, length) % 31 + 1
+    decoder_mask = torch.ones_like(decoder_ids)
+    decoder_mask[2, 2:] = 0
+    batch = {"input_ids": ids, "attention_mask": mask}
+    batch |= {"decoder_input_ids": decoder_ids, "decoder_attention_mask": decoder_mask}
+    seen: dict[str, torch.Tensor] = {}
+    blocks = find_blocks(model)
+    handles = [
+        b.entry.register_forward_pre_hook(lambda m, args, name=b.name: seen.update({name: args[0].detach()}))
+        for b in blocks
+    ]
+    with torch.no_grad():
+        model(**batch)
+    for handle in handles:
+        handle.remove()
+    moments = collect(model, [batch])
+    by_token = collect(model, [batch], components=lambda x, positions, tokens: tokens)
+    assert len(blocks) == 2
+    for block, own_ids, own_mask in zip(blocks, (ids, decoder_ids), (mask, decoder_mask), strict=True):
+        rows = seen[block.name][own_mask != 0].double()
+        torch.testing.assert_close(moments.gaussian(block.name).mean, rows.mean(0))
+        torch.testing.assert_close(moments.gaussian(block.name).cov, torch.cov(rows.T, correction=0))
+        assert set(by_token.components(block.name)) == set(own_ids[own_mask != 0].tolist())
+    assert collect(model, [batch], "encoder.*").tokens == int(mask.sum())
+
+
+def test_other_tokens_of_the_decoder_are_other_data() -> None:
+    model, ids = t5_model(), token_ids(1)[0]
+    batches = [{"input_ids": ids, "decoder_input_ids": ids}, {"input_ids": ids, "decoder_input_ids": ids.flip(1)}]
+    hashes = {collect(model, [batch]).provenance["data"] for batch in batches}
+    assert len(hashes) == 2
+
+
+def test_an_encoder_runs_without_tokens_for_its_decoder() -> None:
+    model, (ids,) = t5_model(), token_ids(1)
+    assert collect(model, [ids], "encoder.*").tokens == 21
+    with pytest.raises(ValueError, match=r"without tokens for its decoder.*'decoder_input_ids', or choose blocks of"):
+        collect(model, [ids])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

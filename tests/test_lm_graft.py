@@ -146,6 +146,23 @@ def test_an_error_leaves_the_model_as_it_was(make: Any) -> None:
     assert state(model) == as_it_was
 
 
+@pytest.mark.parametrize("make", [llama, bert])
+def test_grafts_may_be_left_in_any_order(make: Any) -> None:
+    model, (ids, _) = make(), token_ids()
+    as_it_was, first = state(model), find_blocks(model)[0].name
+    zero, one = Constant(torch.zeros(D)), Constant(torch.ones(D))
+    with graft(model, {first: one}):
+        only_one = logits(model, ids)
+    for again in (one, zero):  # the same module may stand in both
+        outer, inner = graft(model, {first: again}), graft(model, {first: one})
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__(None, None, None)
+        assert torch.equal(logits(model, ids), only_one)
+        inner.__exit__(None, None, None)
+        assert state(model) == as_it_was
+
+
 def test_a_module_in_two_places_is_replaced_in_both() -> None:
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
@@ -230,6 +247,26 @@ def test_rows_of_an_evaluation() -> None:
         evaluate(model, conversion, batches, baselines=("magic",))
     with pytest.raises(TypeError, match="batches must be an iterable"):
         evaluate(model, conversion, batches[0])
+
+
+def test_models_that_add_to_a_blocks_output_in_place() -> None:
+    """Falcon adds the attention's output to that of the block, in the block's memory."""
+    torch.manual_seed(0)
+    options = {"vocab_size": VOCABULARY, "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model, batches = strong(transformers.FalconForCausalLM(transformers.FalconConfig(**options))), token_ids(4)
+    found = evaluate(model, convert(model, collect(model, batches), 3, closed_form=False), batches)
+    assert [row.by for row in found.rows] == ["", "polynomial", *BASELINES]
+    again = evaluate(model, polynomials(model, 3), batches)
+    assert found.rows[2:] == again.rows[2:]  # nothing was left in the constants' memory
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 4), (1, 1, 4), (4,)])
+def test_constants_come_in_memory_of_their_own(shape: tuple[int, ...]) -> None:
+    module = Constant(torch.ones(3))
+    made = module(torch.zeros(shape))
+    made += 1
+    assert torch.equal(made, torch.full((*shape[:-1], 3), 2.0))
+    assert torch.equal(module.value, torch.ones(3))
 
 
 def test_the_linear_baseline_is_least_squares() -> None:

@@ -157,7 +157,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_missing_packages_for_gguf(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, package, None)  # makes the import fail
-    with pytest.raises(ImportError, match=rf"GGUF file model\.gguf needs {package}.*pip install {package}"):
+    with pytest.raises(ImportError, match=rf"GGUF file model\.gguf needs {package}.*'mlpoly\[transformers\]'"):
         load_model(tmp_path / "model.gguf")
 
 

@@ -307,3 +307,24 @@ def test_spectra_say_what_fits_leave_unexplained():
         assert sum(row.shares) + row.rest == pytest.approx(1, abs=1e-12)
         poly = mp.fit(block.net(), moments.gaussian(block.name), 2)
         assert 1 - sum(row.shares[:2]) == pytest.approx(float(mp.fvu(block.net(), poly).total), abs=1e-7)
+
+
+def test_results_print_as_tables():
+    """A line for each, of a width that a terminal has, with nothing of the records' insides."""
+    model, words = llama(), [f"w{i}" for i in range(VOCABULARY)]
+    polys = polynomials(model)
+    features = block_features(polys[LAYER], model, LAYER, token=3, k=2, tokens=9, tokenizer=words)
+    head, _, *lines = str(features).splitlines()
+    assert head.split() == ["rank", "value", "reads", "reads_not", "raises", "lowers"]
+    assert [line.split()[0] for line in lines] == ["0", "1"]
+    assert lines[0].split()[2] == repr(features[0].reads[0].text)
+    found = attribute(model, polys, PROMPT, tokenizer=words)
+    head, _, *lines = str(found).splitlines()
+    assert head.split() == ["token", "target", *(f"degree_{k}" for k in range(4)), "polynomials", "blocks", "logit"]
+    assert [line.split()[0] for line in lines] == [f"'w{i}'" for i in PROMPT]
+    assert float(lines[2].split()[-2]) == pytest.approx(found.blocks[:, 2].sum(), rel=1e-3)
+    spectra = layer_spectra(model, collect(model, token_ids(4)), 2)
+    assert str(spectra).splitlines()[0].split() == ["block", "degree_1", "degree_2", "rest"]
+    for text in (str(features), str(found), str(spectra), repr(found), repr(features[0])):
+        assert "TokenScore" not in text and "array" not in text
+        assert max(map(len, text.splitlines())) < 250

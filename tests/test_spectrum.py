@@ -246,7 +246,17 @@ def test_traced_weights_are_refused(rng):
         )
 
 
-def test_plot(rng):
+@pytest.fixture
+def pyplot(monkeypatch):
+    """Pyplot without a display and without figures."""
+    from matplotlib import pyplot
+
+    pyplot.switch_backend("agg")
+    yield pyplot
+    pyplot.close("all")
+
+
+def test_plot(rng, pyplot):
     s = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4)
     figure = s.plot()
     labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
@@ -257,6 +267,41 @@ def test_plot(rng):
     assert "output 1" in s.plot(output=1, log=True).axes[0].get_title()
     with pytest.raises(ValueError, match="3 outputs"):
         s.plot(output=3)
+
+
+def test_plot_is_what_pyplot_shows(rng, pyplot):
+    s = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4)
+    figure = s.plot()
+    assert pyplot.get_fignums() == [figure.number]
+    assert pyplot.gcf() is figure
+
+
+@pytest.mark.parametrize(("backend", "still_open"), [("inline", False), ("agg", True)])
+def test_plot_is_shown_once_in_a_notebook(rng, pyplot, monkeypatch, backend, still_open):
+    """What a cell has drawn as its value, pyplot no longer has when the notebook asks it at the end of the cell."""
+    figure = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4).plot()
+    monkeypatch.setattr("matplotlib.get_backend", lambda: backend)
+    with pytest.raises(NotImplementedError):  # IPython then draws it like any other figure
+        figure._ipython_display_()
+    assert pyplot.fignum_exists(figure.number) is still_open
+
+
+def test_plot_into_axes(rng, pyplot):
+    s = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4)
+    figure, (left, right) = pyplot.subplots(1, 2)
+    assert s.plot(ax=right) is figure
+    assert (len(left.patches), len(right.patches)) == (0, 5)
+    assert pyplot.get_fignums() == [figure.number]  # no other one was made
+
+
+def test_plot_without_a_display(rng, pyplot, monkeypatch, tmp_path):
+    def no_backend(**options):
+        raise ImportError("Cannot load backend 'TkAgg' which requires the 'tk' interactive framework")
+
+    monkeypatch.setattr(pyplot, "figure", no_backend)
+    figure = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4).plot()
+    figure.savefig(tmp_path / "spectrum.png")
+    assert (tmp_path / "spectrum.png").stat().st_size > 0
 
 
 def test_repr(rng):

@@ -477,3 +477,11 @@ def test_bad_input(points, training, spectra, features, explanation, pictures):
         plot_explanation(explanation, (3, 3))
     with pytest.raises(ValueError, match="pictures has 20 pixels"):
         plot_ablation_pictures(pictures, (3, 3))
+
+
+def test_figures_for_files_are_not_kept_by_pyplot(points, tmp_path):
+    """A study draws dozens; pyplot would hold them all, and warn at the twenty-first."""
+    from matplotlib import pyplot
+
+    style.save_figure(plot_dynamics(points, "fvu"), tmp_path, "figure")
+    assert pyplot.get_fignums() == []

@@ -5,7 +5,6 @@ Everything else asks :func:`namespace` for the array-API namespace of its argume
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +13,7 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
+from mlpoly.extras import explain_missing, library
 from mlpoly.records import record, register_pytrees, static
 
 Array = Any  # an array of any supported library; there is no common static type for them
@@ -304,12 +304,12 @@ def from_numpy(a: np.ndarray, library: str) -> Array:
     if library == "numpy":
         return a
     if library == "torch":
-        import torch
-
+        with explain_missing('library="torch"'):
+            import torch
         return torch.from_numpy(a.copy())
     if library == "jax":
-        import jax.numpy as jnp
-
+        with explain_missing('library="jax"'):
+            import jax.numpy as jnp
         return jnp.asarray(a)
     raise ValueError(f"library must be 'numpy', 'torch' or 'jax', got {library!r}.")
 
@@ -326,14 +326,6 @@ def constant_index(index: np.ndarray, like: Array) -> Array:
         return index
     positions = index if compat.is_jax_namespace(xp) else index.astype(np.int64)
     return xp.asarray(positions, device=device(like))
-
-
-def library(module: str, package: str, purpose: str) -> Any:
-    """Import an optional library, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"{purpose} needs {package}; install it with: pip install {package}") from error
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mlpoly.extras import library
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -24,7 +26,9 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     ----------
     module : torch.nn.Module
         An ``nn.Sequential`` of Linear, activation, Linear; the second Linear may be missing, and the hidden units are
-        then the outputs. Dropout and Identity are passed over: the record is the module in evaluation mode.
+        then the outputs. Dropout and Identity are passed over: the record is the module in evaluation mode. So is a
+        class of your own with these three parts, whatever it calls them, if it computes them in this order. Weights
+        that are computed (parametrisations, spectral_norm, PReLU's slopes) are taken as they are now.
 
         A feedforward block of Hugging Face transformers: GPT-2, GPT-NeoX, Llama and its many relatives, Phi, T5, and
         others of the same parts. Where the block is a part of a layer (OPT, BERT, Whisper) the layer is taken, and
@@ -40,7 +44,8 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     ------
     TypeError
         For a module without an adapter, or a Sequential of another shape; for weights that are quantised; for a module
-        that has the parts of a known block but computes something else. The message says how to go on.
+        that has the parts of a known block but computes something else, which a few test inputs tell (hooks of a
+        Sequential included, they run once then). The message says how to go on.
 
     Examples
     --------
@@ -100,7 +105,5 @@ def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _integration(module: str, purpose: str) -> Any:
-    try:
-        return importlib.import_module(f"mlpoly.integrations.{module}")
-    except ImportError as error:
-        raise ImportError(f"{purpose} needs PyTorch, which is not installed: pip install 'mlpoly[torch]'.") from error
+    library("torch", "PyTorch", purpose)
+    return importlib.import_module(f"mlpoly.integrations.{module}")

@@ -23,6 +23,16 @@ def _rrelu(module: Any) -> Activation:
     return get("leaky_relu", slope=(module.lower + module.upper) / 2)  # what it computes in evaluation mode
 
 
+def _prelu(module: Any) -> Activation:
+    if module.weight.numel() > 1:
+        raise TypeError(
+            f"PReLU({module.weight.numel()}) is another function for every unit, and not one activation; use "
+            f"nn.PReLU(), which has one slope for all, or an nn.Sequential of Linear, PReLU, Linear, which from_torch "
+            f"takes."
+        )
+    return get("leaky_relu", slope=float(module.weight.detach()))
+
+
 def _softplus(module: Any) -> Activation:
     # PyTorch replaces softplus by the identity above a threshold. At the default, 20, the two differ by 2e-9.
     if module.threshold < 20:
@@ -56,6 +66,7 @@ _NAMED: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
 }
 _OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {
     nn.GELU: _gelu,
+    nn.PReLU: _prelu,
     nn.RReLU: _rrelu,
     nn.Softplus: _softplus,
 }

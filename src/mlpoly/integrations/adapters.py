@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from mlpoly.integrations.probe import unwrapped
 from mlpoly.layers import GLU, MLP
 
 __all__ = [
@@ -109,6 +110,7 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     """See `mlpoly.from_torch`."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
+    module = unwrapped(module)
     adapter = find_adapter(module)
     if adapter is None:
         raise TypeError(_advice(module))
@@ -154,6 +156,11 @@ def _advice(module: nn.Module) -> str:
             f"from_torch does not take {name}: it is a mixture of experts, which are several blocks behind a router, "
             f"and no single MLP or GLU. Convert the experts one by one, each with mlpoly.MLP or mlpoly.GLU."
         )
+    if isinstance(module, nn.Linear):
+        return (
+            f"from_torch takes networks with a hidden layer, and a {name} alone is an affine map: it is its own "
+            f"polynomial. To use it like any other network, put it in an nn.Sequential: from_torch(nn.Sequential(m))."
+        )
     inner = next((n for n, m in module.named_modules() if n and (a := find_adapter(m)) is not None and a.listed), None)
     if inner is not None:
         return (
@@ -161,12 +168,11 @@ def _advice(module: nn.Module) -> str:
             f"mlpoly.integrations.find_blocks(module) finds them all. For {name} as a whole write an adapter:\n"
             f"{sketch(name)}"
         )
-    families = ", ".join(a.label for a in _adapters if a.label and not isinstance(a.matches, type))
-    own = [a.label for a in _adapters if a.label and isinstance(a.matches, type)]
+    names = [n for n, m in module.named_modules() if isinstance(m, nn.Linear)]
+    first, last = names if len(names) == 2 else ("fc1", "fc2")
+    record = f"mlpoly.MLP(m.{first}.weight, m.{first}.bias, m.{last}.weight, m.{last}.bias, activation='relu')"
     return (
-        f"from_torch does not know {name}. It takes an nn.Sequential of Linear, activation, Linear (Dropout and "
-        f"Identity are passed over, the second Linear may be missing), the feedforward blocks of {families}, and "
-        f"modules of the same parts"
-        + (f", and by registered adapters {', '.join(own)}" if own else "")
-        + f". For a block of another shape write an adapter:\n{sketch(name)}"
+        f"from_torch does not know {name}. Hand over its weights, {record}, or an mlpoly.GLU for a gated unit. Once "
+        f"for all modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with that "
+        f"record. help(mlpoly.from_torch) says what is known."
     )

@@ -1,22 +1,30 @@
-"""The adapter for nn.Sequential: Linear, activation, Linear."""
+"""The adapters for Linear, activation, Linear: as nn.Sequential, and as parts of a class under any names."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from mlpoly.activations import get
 from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter
+from mlpoly.integrations.probe import check_computes, unwrapped
 from mlpoly.integrations.weights import is_plain, linear_weights
 from mlpoly.layers import MLP
 
-__all__ = ["from_sequential"]
+__all__ = ["from_parts", "from_sequential"]
+
+_REMEDY = (
+    "Forward hooks, a forward of its own or a residual connection make it another function: remove them, or hand "
+    "over the weights that you mean: mlpoly.MLP(W1, b1, W2, b2, activation=...)."
+)
 
 
 def _flat(module: Any) -> list[nn.Module]:
     """The modules of nested Sequentials, in order, without those that do nothing in evaluation mode."""
+    module = unwrapped(module)
     if is_plain(module, nn.Sequential):
         # Not .children(), which leaves out a module that stands in two places.
         return [part for child in module._modules.values() for part in _flat(child)]
@@ -34,12 +42,38 @@ def from_sequential(module: nn.Module) -> MLP:
             f"Convert a deeper network layer by layer, for example from_torch(module[:3]); "
             f"for other blocks see mlpoly.integrations.torch.register_adapter."
         )
+    net = _record(parts)
+    check_computes(module, net, "the Sequential is more than its parts", _REMEDY, whole=True)
+    return net
+
+
+def from_parts(module: nn.Module) -> MLP:
+    """A class whose parts are Linear, activation and Linear, if it computes them in this order and nothing else."""
+    name = type(module).__name__
+    net = _record(_parts(module))
+    check_computes(module, net, f"{name} has the parts of an MLP, but computes something else", _REMEDY, whole=True)
+    return net
+
+
+def _record(parts: list[nn.Module]) -> MLP:
     first, *rest = parts
-    last = rest.pop() if linear[1:] and linear[-1] else None
-    activation = activation_from_torch(rest[0]) if rest else get("identity")
-    W1, b1 = linear_weights(first, "the first module of the Sequential")
-    W2, b2 = (None, None) if last is None else linear_weights(last, "the last module of the Sequential")
-    return MLP(W1, b1, W2, b2, activation)
+    last = rest.pop() if rest and is_plain(rest[-1], nn.Linear) else None
+    W1, b1 = linear_weights(first, "the first Linear")
+    W2, b2 = (None, None) if last is None else linear_weights(last, "the last Linear")
+    if rest and isinstance(rest[0], nn.PReLU) and rest[0].weight.numel() > 1:
+        return _with_slopes(W1, b1, W2, b2, rest[0].weight)
+    return MLP(W1, b1, W2, b2, activation_from_torch(rest[0]) if rest else get("identity"))
+
+
+def _with_slopes(W1: Any, b1: Any, W2: Any, b2: Any, slopes: Any) -> MLP:
+    """A PReLU with a slope for each unit, as two ReLUs for each: y if y > 0 else s y = relu(y) - s relu(-y)."""
+    if W2 is None:
+        raise TypeError(
+            "from_torch takes a PReLU with a slope for each unit only in front of a second Linear; use "
+            "nn.PReLU(), which has one slope for all, or append nn.Linear."
+        )
+    both = None if b1 is None else torch.cat([b1, -b1])
+    return MLP(torch.cat([W1, -W1]), both, torch.cat([W2, -W2 * slopes], 1), b2, get("relu"))
 
 
 def _is_block(module: nn.Module) -> bool:
@@ -47,11 +81,25 @@ def _is_block(module: nn.Module) -> bool:
 
     The activation is looked at by `from_sequential`, which says what it does not know.
     """
-    if not is_plain(module, nn.Sequential):
-        return False
-    parts = _flat(module)
+    return is_plain(module, nn.Sequential) and _is_mlp(_flat(module))
+
+
+def _is_mlp(parts: list[nn.Module]) -> bool:
     return [is_plain(part, nn.Linear) for part in parts] == [True, False, True]
 
 
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """The parts of a class, in the order in which it defines them."""
+    return [part for child in module.children() for part in _flat(child)]
+
+
+def _has_parts(module: nn.Module) -> bool:
+    """Whether a class has the parts of an MLP and no parameters besides, which `from_parts` would leave out."""
+    return not any(True for _ in module.parameters(recurse=False)) and _is_mlp(_parts(module))
+
+
+# The first of these is the last that is asked. It says nothing about what a class computes before it is tried, so that
+# whole models are not searched for it.
+add_adapter(Adapter(_has_parts, from_parts, listed=False))
 add_adapter(Adapter(lambda m: is_plain(m, nn.Sequential), from_sequential, listed=False))
 add_adapter(Adapter(_is_block, from_sequential))

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter, has_attention
-from mlpoly.integrations.probe import difference
+from mlpoly.integrations.probe import check_computes
 from mlpoly.integrations.weights import Weights, in_one_dtype, linear_weights
 from mlpoly.layers import GLU, MLP
 
@@ -88,24 +87,12 @@ class Family:
         activation = activation_from_torch(self.activation(module))
         net = GLU(*first[0], *first[1], *last, activation) if len(first) == 2 else MLP(*first[0], *last, activation)
         if not self.layer:
-            self._check(module, net, kind)
+            check_computes(module, net, f"{kind} {self._unlike}", _REMEDY, residual=self.residual)
         return net
 
     @property
     def _unlike(self) -> str:
         return f"has parts named as in {self.name}, but is not the block that they make up there"
-
-    def _check(self, module: nn.Module, net: MLP | GLU, kind: str) -> None:
-        try:
-            found = difference(module, net, self.residual)
-        except (TypeError, ValueError, RuntimeError, IndexError) as error:
-            raise TypeError(f"{kind} {self._unlike}: a test input gave an error ({error}). {_REMEDY}") from error
-        # Rounding in 16 bits, and TensorFloat on a GPU, stay well below these.
-        narrow = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
-        if found > (0.05 if narrow else 2e-3):
-            raise TypeError(
-                f"{kind} {self._unlike}: on test inputs its output differs from the record's by {found:.1%}. {_REMEDY}"
-            )
 
 
 _REMEDY = "Write an adapter for it, see mlpoly.integrations.torch.register_adapter."

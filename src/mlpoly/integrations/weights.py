@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mlpoly.integrations.probe import evaluated
+
 __all__ = ["Weights", "computes", "in_one_dtype", "is_plain", "linear_weights"]
 
 Weights = tuple[torch.Tensor, torch.Tensor | None]
@@ -41,7 +43,8 @@ def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
         For a module that is not linear or that holds its weight in some other form: LoRA, quantised, lazy.
     """
     transposed = computes(part) == "Conv1D" and not isinstance(part, nn.modules.conv._ConvNd)
-    weight = getattr(part, "weight", None)
+    own: Any = evaluated(part)  # a weight may be computed by other modules or hooks, and be another one in training
+    weight = getattr(own, "weight", None)
     if isinstance(weight, torch.Tensor) and nn.parameter.is_lazy(weight):
         raise TypeError(f"{name} is a LazyLinear without weights; run one batch through it first.")
     if isinstance(weight, torch.Tensor) and weight.dtype not in _FLOATING:
@@ -56,7 +59,7 @@ def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
             f"model.merge_and_unload()), load the model without quantisation, or write an adapter of your own, see "
             f"mlpoly.integrations.torch.register_adapter."
         )
-    return (weight.T if transposed else weight), part.bias
+    return (weight.T if transposed else weight), own.bias
 
 
 def in_one_dtype(parts: list[Weights]) -> list[Weights]:

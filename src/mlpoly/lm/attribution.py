@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
+from mlpoly.lm.tables import plain_table
 from mlpoly.lm.tokens import prompt_ids, token_text
 from mlpoly.lm.wiring import FrozenNorm, Trace, trace, unembedding
 from mlpoly.polynomials import Polynomial, RidgePolynomial
@@ -73,7 +74,7 @@ def degree_parts(poly: Any, x: Array, direction: Array, bound: float | None = No
     return xp.stack([values[0], *(high - low for low, high in pairwise(values))], axis=-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """Direct contributions of blocks to a logit at every position of one prompt.
 
@@ -119,6 +120,22 @@ class Attribution:
             for t in range(len(self.ids))
         ]
 
+    def __str__(self) -> str:
+        """One line per token, all blocks together."""
+        parts, blocks = self.parts.sum(0), self.blocks.sum(0)
+        return plain_table(
+            [
+                {"token": repr(token), "target": repr(self.target_tokens[t])}
+                | {f"degree_{k}": float(v) for k, v in enumerate(parts[t])}
+                | {"polynomials": float(parts[t].sum()), "blocks": float(blocks[t]), "logit": float(self.logits[t])}
+                for t, token in enumerate(self.tokens)
+            ]
+        )
+
+    def __repr__(self) -> str:
+        centred = ", centred" if self.centred else ""
+        return f"Attribution({len(self.layers)} blocks, {len(self.ids)} tokens, degree={self.degree}{centred})"
+
 
 def attribute(
     model: nn.Module,
@@ -156,6 +173,7 @@ def attribute(
     Returns
     -------
     Attribution
+        ``print`` shows it as a table of the tokens, ``rows()`` has every block by itself.
     """
     chosen = plain_polynomials(polys)
     ids = prompt_ids(prompt, tokenizer)

@@ -36,6 +36,8 @@ class Batch:
         Their positions in their sequences, padding not counted.
     tokens : Tensor (n,)
         Their token ids.
+    decoder : Batch, optional
+        The tokens of the decoder, where the model was given some for it.
     """
 
     number: int
@@ -44,12 +46,17 @@ class Batch:
     kept: Tensor
     positions: Tensor
     tokens: Tensor
+    decoder: Batch | None = None
     _copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def whole(self) -> bool:
         """Whether every position counts."""
         return self.kept.shape[0] == self.shape[0] * self.shape[1]
+
+    def of(self, name: str) -> Batch:
+        """The batch that a block of this name sees: a decoder has tokens and padding of its own."""
+        return self.decoder if self.decoder is not None and "decoder" in name.split(".") else self
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """The tensors `kept`, `positions` and `tokens` on a device; copied there once for all hookpoints."""
@@ -141,15 +148,20 @@ class Reader:
 
     def _read(self, given: Any) -> Batch:
         inputs = _as_inputs(given, self.batches)
-        ids = inputs["input_ids"].cpu()
-        attended = _attended(inputs, ids, self.batches)
+        decoder = self._placed(inputs, "decoder_", None) if "decoder_input_ids" in inputs else None
+        budget = None if self._budget is None else self._budget - self.tokens
+        return self._placed(inputs, "", budget, decoder)
+
+    def _placed(self, inputs: dict[str, Tensor], kind: str, budget: int | None, decoder: Batch | None = None) -> Batch:
+        """The batch with the places of those tokens that count; `kind` begins the names of the decoder's inputs."""
+        ids = inputs[f"{kind}input_ids"].cpu()
+        attended = _attended(inputs, ids, self.batches, kind)
         counted = attended & self._user_mask(ids) if self._mask is not None else attended
-        kept = counted.flatten().nonzero().squeeze(1)
-        if self._budget is not None:
-            kept = kept[: self._budget - self.tokens]
+        kept = counted.flatten().nonzero().squeeze(1)[:budget]
         positions = attended.long().cumsum(1) - 1  # from the first token on that is no padding
         shape = (ids.shape[0], ids.shape[1])
-        return Batch(self.batches, inputs, shape, kept, positions.flatten()[kept], ids.flatten()[kept].long())
+        tokens = ids.flatten()[kept].long()
+        return Batch(self.batches, inputs, shape, kept, positions.flatten()[kept], tokens, decoder)
 
     def _user_mask(self, ids: Tensor) -> Tensor:
         assert self._mask is not None
@@ -162,6 +174,8 @@ class Reader:
         return found
 
     def _update_hash(self, batch: Batch) -> None:
+        if batch.decoder is not None:
+            self._update_hash(batch.decoder)
         rows = torch.div(batch.kept, batch.shape[1], rounding_mode="floor").numpy()
         lengths = np.bincount(rows, minlength=batch.shape[0])
         ends = np.cumsum(lengths)
@@ -187,25 +201,31 @@ def _as_inputs(given: Any, number: int) -> dict[str, Tensor]:
             f"batch {number} cannot be turned into tensors ({error}); pass token ids (b, t), all sequences of one "
             f"length. A tokenizer gives them with return_tensors='pt' and padding=True."
         ) from None
-    ids = tensors["input_ids"]
+    for name in ("input_ids", "decoder_input_ids"):
+        if name in tensors:
+            tensors[name] = _checked_ids(tensors[name], name, number)
+    return tensors
+
+
+def _checked_ids(ids: Tensor, name: str, number: int) -> Tensor:
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(f"batch {number} must hold integer token ids, got {ids.dtype}.")
+        raise TypeError(f"{name} of batch {number} must hold integer token ids, got {ids.dtype}.")
     if ids.ndim != 2:
         raise ValueError(
-            f"batch {number} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. For one sequence use "
-            f"ids[None, :]."
+            f"{name} of batch {number} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. For one "
+            f"sequence use ids[None, :]."
         )
-    return tensors | {"input_ids": ids.long()}
+    return ids.long()
 
 
-def _attended(inputs: dict[str, Tensor], ids: Tensor, number: int) -> Tensor:
+def _attended(inputs: dict[str, Tensor], ids: Tensor, number: int, kind: str) -> Tensor:
     """Which positions are no padding, (b, t)."""
-    mask = inputs.get("attention_mask")
+    mask = inputs.get(f"{kind}attention_mask")
     if mask is None:
         return torch.ones(ids.shape, dtype=torch.bool)
     if mask.shape != ids.shape:
         raise ValueError(
-            f"attention_mask of batch {number} has shape {tuple(mask.shape)}, expected that of input_ids, "
+            f"{kind}attention_mask of batch {number} has shape {tuple(mask.shape)}, expected that of {kind}input_ids, "
             f"{tuple(ids.shape)}: 1 for a token, 0 for padding."
         )
     return mask.cpu() != 0

@@ -42,7 +42,16 @@ class Runner:
             self._body(**inputs) if self._any_name else self._body(inputs["input_ids"])
             return
         options = {"use_cache": False} if "use_cache" in self._names else {}
-        self._body(**{name: value for name, value in inputs.items() if name in self._names}, **options)
+        given = {name: value for name, value in inputs.items() if name in self._names}
+        try:
+            self._body(**given, **options)
+        except ValueError as error:
+            if "decoder_input_ids" not in self._names - set(given):
+                raise
+            raise ValueError(
+                f"{type(self._body).__name__} did not run without tokens for its decoder ({error}); pass batches with "
+                f"'decoder_input_ids', or choose blocks of the encoder alone, such as 'encoder.*'."
+            ) from error
 
     def _check_ids(self, batch: Batch) -> None:
         """A GPU answers an unknown token with an error that says nothing, and cannot be used afterwards."""
@@ -55,12 +64,17 @@ class Runner:
 
 
 def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
-    """Without the language-model head, which can be a third of the work, if transformers says where it ends."""
+    """Without the language-model head, which can be a third of the work, and without a decoder that is not needed.
+
+    Only where transformers says where they end.
+    """
     body = getattr(model, getattr(model, "base_model_prefix", None) or "", None)
-    if not isinstance(body, nn.Module):
-        return model
-    inside = set(body.modules())
-    return body if all(block.entry in inside for block in blocks) else model
+    whole = body if isinstance(body, nn.Module) else model
+    entries = {block.entry for block in blocks}
+    encoder = getattr(whole, "encoder", None)
+    if isinstance(encoder, nn.Module) and "input_ids" in inspect.signature(encoder.forward).parameters:
+        whole = encoder if entries <= set(encoder.modules()) else whole
+    return whole if entries <= set(whole.modules()) else model
 
 
 def _vocabulary(model: nn.Module) -> int | None:

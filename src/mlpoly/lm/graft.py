@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
@@ -19,6 +21,9 @@ from mlpoly.polynomials import Polynomial
 __all__ = ["Constant", "as_modules", "graft"]
 
 _MARK = "_mlpoly_grafts"  # how many grafts a module stands in
+
+# For every place that is grafted on, by parent and name there: the block itself, and what the open grafts put over it.
+_layers: WeakKeyDictionary[nn.Module, dict[str, list[list[nn.Module | None]]]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -101,7 +106,8 @@ class Constant(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The value (..., o), one for each of x (..., d), in the dtype of x."""
         value: Any = self.value
-        return value.to(x.dtype).expand(*x.shape[:-1], -1)
+        # In memory of its own, for models that add to it in place (Falcon).
+        return value.to(x.dtype).expand(*x.shape[:-1], -1).clone(memory_format=torch.contiguous_format)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -139,13 +145,20 @@ def _in_place(model: nn.Module, block: Block, module: nn.Module) -> Iterator[Non
             yield
         return
     setattr(module, _MARK, getattr(module, _MARK, 0) + 1)
+    layer: list[nn.Module | None] = [module]  # a list of its own, as one module may stand in several grafts
     try:
         for parent, key in places:
+            _layers.setdefault(parent, {}).setdefault(key, [[parent._modules[key]]]).append(layer)
             parent._modules[key] = module
         yield
     finally:
         for parent, key in places:
-            parent._modules[key] = block.module
+            # Grafts may be left in another order than they nest: what is left on top then stays in place.
+            layers = _layers[parent][key]
+            del layers[next(i for i, other in enumerate(layers) if other is layer)]
+            parent._modules[key] = layers[-1][0]
+            if len(layers) == 1:
+                del _layers[parent][key]
         setattr(module, _MARK, getattr(module, _MARK) - 1)
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from mlpoly.arrays import library
+from mlpoly.extras import library
 
 __all__ = ["load_model"]
 
@@ -60,7 +60,7 @@ def load_model(
     ValueError
         If weights are missing from the checkpoint.
     """
-    transformers = library("transformers", "'mlpoly[transformers]'", "load_model")
+    transformers = library("transformers", "transformers", "load_model")
     place, gguf_file = _place(name_or_path, gguf_file)
     if gguf_file is not None:
         for package in ("gguf", "accelerate"):

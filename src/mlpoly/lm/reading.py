@@ -16,6 +16,7 @@ from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations import find_blocks
 from mlpoly.lm.attribution import plain_polynomials
 from mlpoly.lm.moments import Moments
+from mlpoly.lm.tables import TableList
 from mlpoly.lm.tokens import token_text
 from mlpoly.lm.wiring import Trace, trace
 from mlpoly.measures import degree_spectrum
@@ -24,6 +25,7 @@ from mlpoly.progress import progress
 __all__ = ["BlockFeature", "LayerSpectrum", "TokenScore", "block_features", "layer_spectra"]
 
 _ROWS = 16384  # of an embedding that are scored at once
+_SHOWN = 4  # tokens at each end of a feature that are printed
 
 
 class TokenScore(NamedTuple):
@@ -34,7 +36,7 @@ class TokenScore(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BlockFeature:
     """One eigenfeature of a block's quadratic, as tokens.
 
@@ -65,6 +67,17 @@ class BlockFeature:
     raises: tuple[TokenScore, ...]
     lowers: tuple[TokenScore, ...]
 
+    def row(self) -> dict[str, Any]:
+        """Rank, value and the first tokens at each end, for a table."""
+        ends = {name: getattr(self, name) for name in ("reads", "reads_not", "raises", "lowers")}
+        shown = {name: " ".join(repr(token.text) for token in end[:_SHOWN]) for name, end in ends.items()}
+        return {"rank": self.rank, "value": self.value} | shown
+
+    def __repr__(self) -> str:
+        row = self.row()
+        reads = f"reads {row['reads']} or {row['reads_not']}, raises {row['raises']}, lowers {row['lowers']}"
+        return f"BlockFeature({self.layer}, {self.output}, value={self.value:.4g}: {reads})"
+
 
 @dataclass(frozen=True)
 class LayerSpectrum:
@@ -82,6 +95,11 @@ class LayerSpectrum:
     layer: str
     shares: tuple[float, ...]
     rest: float
+
+    def row(self) -> dict[str, Any]:
+        """Shares by degree, for a table."""
+        shares = {f"degree_{k}": share for k, share in enumerate(self.shares, 1)}
+        return {"block": self.layer, **shares, "rest": self.rest}
 
     def unexplained(self, degree: int) -> float:
         """What the best polynomial of a degree leaves unexplained, up to the highest degree that is told apart."""
@@ -142,7 +160,7 @@ def block_features(
     Returns
     -------
     list of BlockFeature
-        By descending size of their values.
+        By descending size of their values; ``print`` shows it as a table.
     """
     poly, _ = plain_polynomials({name: poly})[name]
     tokens = as_integer("tokens", tokens, 1)
@@ -155,7 +173,7 @@ def block_features(
     reads = reader.reads(found.directions, center)
     writes = reader.writes(_squares(quadratic, center, found.directions))
     ends = [(*reader.ends(reads[:, j], tokens), *reader.ends(writes[:, j], tokens)) for j in range(reads.shape[1])]
-    return [BlockFeature(name, label, j, float(found.values[j]), *four) for j, four in enumerate(ends)]
+    return TableList(BlockFeature(name, label, j, float(found.values[j]), *four) for j, four in enumerate(ends))
 
 
 def layer_spectra(
@@ -169,11 +187,11 @@ def layer_spectra(
     """Degree spectra of all blocks that there are moments of, each under the Gaussian of its inputs.
 
     See `mlpoly.degree_spectrum`: it says in advance, without a sample, what the best polynomial of any degree leaves
-    unexplained while the inputs are Gaussian.
+    unexplained while the inputs are Gaussian. ``print`` shows the result as a table.
     """
     wanted = set(moments.names)
     blocks = [block for block in find_blocks(model) if block.name in wanted]
-    rows = []
+    rows = TableList()
     with progress("spectra", len(blocks), show_progress) as bar:
         for i, block in enumerate(blocks):
             net = block.net()

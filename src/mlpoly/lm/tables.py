@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["plain_table"]
+__all__ = ["TableList", "plain_table"]
+
+
+class TableList(list[Any]):
+    """A list of records with a method ``row()``, which prints as a table of them."""
+
+    def __str__(self) -> str:
+        return plain_table([record.row() for record in self])
 
 
 def plain_table(rows: Sequence[Mapping[str, Any]]) -> str:

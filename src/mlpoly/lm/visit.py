@@ -102,9 +102,10 @@ class _Eye:
         def show(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is None:
                 return
-            rows = block_rows(block.name, first_tensor(args, kwargs), self._batch)
+            batch = self._batch.of(block.name)
+            rows = block_rows(block.name, first_tensor(args, kwargs), batch)
             self._finite.append((block.name, torch.isfinite(rows).all()))
-            self._see(block, rows, self._batch)
+            self._see(block, rows, batch)
             self.reached.add(block.name)
             self._seen += 1
             if self._stop and self._seen == len(self._blocks):

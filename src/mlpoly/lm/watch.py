@@ -82,7 +82,8 @@ class Watcher:
     def _hook(self, name: str) -> Callable[..., None]:
         def see(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if self._batch is not None:
-                self._take(name, block_rows(name, first_tensor(args, kwargs), self._batch), self._batch)
+                batch = self._batch.of(name)
+                self._take(name, block_rows(name, first_tensor(args, kwargs), batch), batch)
 
         return see
 
@@ -119,7 +120,8 @@ def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
     raise ValueError(
         f"{name!r} was given {rows.shape[0]} inputs in batch {batch.number}, which has {places} tokens "
         f"({batch.shape[0]} x {batch.shape[1]}); one input per token of input_ids is needed. Choose other hookpoints "
-        f"(of an encoder-decoder model, those of its encoder), and switch chunking of the feedforward off."
+        f"(of an encoder-decoder model those of its encoder, or pass decoder_input_ids), and switch chunking of the "
+        f"feedforward off."
     )
 
 

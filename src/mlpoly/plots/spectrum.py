@@ -37,7 +37,7 @@ class Spectrum(Protocol):
 
 
 def plot_spectrum(
-    spectrum: Spectrum, output: int | None = None, title: str = "", log: bool = False, axes: Axes | None = None
+    spectrum: Spectrum, output: int | None = None, title: str = "", log: bool = False, ax: Axes | None = None
 ) -> Figure:
     """Draw the share of the variance at each degree, above the last one and, for a mixture, between its components.
 
@@ -49,33 +49,33 @@ def plot_spectrum(
     title : str
     log : bool
         Logarithmic shares, for a spectrum that falls by orders of magnitude.
-    axes : matplotlib.axes.Axes, optional
-        Where to draw; otherwise a new figure.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; otherwise a new figure of pyplot.
 
     Returns
     -------
     matplotlib.figure.Figure
-        ``figure.savefig(path, dpi=120)`` writes it. No display is needed.
+        ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
     """
     labels, shares = _bars(spectrum, output)
-    if axes is None:
-        axes = Figure(figsize=(7.0, 4.0), layout="constrained").subplots()
+    if ax is None:
+        ax = style.shown_figure(figsize=(7.0, 4.0), layout="constrained").subplots()
     colours = [style.BAR if label.isdigit() else style.REST for label in labels]
     lowest = max(min(shares[shares > 0], default=1.0), 1e-16)
-    bars = axes.bar(labels, shares, color=colours, width=0.7)
+    bars = ax.bar(labels, shares, color=colours, width=0.7)
     if log:
-        axes.set_yscale("log")
-        axes.set_ylim(lowest / _ROOM, _ROOM * max(shares.max(), lowest))
+        ax.set_yscale("log")
+        ax.set_ylim(lowest / _ROOM, _ROOM * max(shares.max(), lowest))
     else:
-        axes.set_ylim(0, 1.12 * max(shares.max(), lowest))
+        ax.set_ylim(0, 1.12 * max(shares.max(), lowest))
     names = ["0" if s <= 0 else f"{100 * s:.2g} %" if s >= 1e-4 else f"{100 * s:.0e} %" for s in shares]
-    axes.bar_label(bars, labels=names, fontsize=style.SMALL, color=style.INK, padding=2)
-    axes.set_xlabel("polynomial degree", fontsize=style.NORMAL, color=style.INK)
-    axes.set_ylabel("share of the variance", fontsize=style.NORMAL, color=style.INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=style.INK, labelsize=style.SMALL)
-    axes.set_title(title or _title(output), fontsize=style.LARGE, color=style.INK)
-    return axes.figure  # type: ignore[return-value]
+    ax.bar_label(bars, labels=names, fontsize=style.SMALL, color=style.INK, padding=2)
+    ax.set_xlabel("polynomial degree", fontsize=style.NORMAL, color=style.INK)
+    ax.set_ylabel("share of the variance", fontsize=style.NORMAL, color=style.INK)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(colors=style.INK, labelsize=style.SMALL)
+    ax.set_title(title or _title(output), fontsize=style.LARGE, color=style.INK)
+    return ax.figure  # type: ignore[return-value]
 
 
 def _title(output: int | None) -> str:

@@ -99,6 +99,35 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     return [png, pdf]
 
 
+class PyplotFigure(Figure):
+    """A figure of pyplot that a notebook shows once."""
+
+    def _ipython_display_(self) -> None:
+        """Let IPython draw it like any figure; in a notebook it is then done with.
+
+        A notebook draws the value of a cell's last line, and after that all figures that pyplot still has open.
+        """
+        from matplotlib import get_backend, pyplot
+
+        if get_backend().endswith("inline"):
+            pyplot.close(self)
+        raise NotImplementedError  # IPython's word for "draw it as you would without this method"
+
+
+def shown_figure(**options: Any) -> Figure:
+    """A new figure that ``plt.show()`` shows; one by itself where there is no display for the backend asked for.
+
+    For what a person at a keyboard asked for. What is written to files is drawn on a plain `Figure`, which pyplot
+    does not keep.
+    """
+    from matplotlib import pyplot  # decides on a backend, which nobody needs who writes files
+
+    try:
+        return pyplot.figure(FigureClass=PyplotFigure, **options)
+    except ImportError:  # the backend cannot be loaded here
+        return Figure(**options)
+
+
 # -- small parts -------------------------------------------------------------------------------------------------------
 
 

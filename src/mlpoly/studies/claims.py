@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from mlpoly.studies.results import Ablation, Claim, Features, Point
 __all__ = ["judge_claims"]
 
 _EARLY = 512  # "the first few hundred steps"
-_RISE = (512, 4096)  # "between 500 and 1K training steps ... until around 4K steps"
+_RISE = (512, 1024, 4096)  # "between 500 and 1K training steps ... start to increase sharply ... until around 4K steps"
 _NOTABLE = 0.1  # relative change that counts as a fall
-_SHARP = 1.5  # growth that counts as a sharp rise
-_FLAT = 1.5  # largest over smallest that still counts as nearly constant
+# What lies between the next two is neither flat nor sharp.
+_FLAT = 1.2  # largest over smallest that still counts as nearly constant
+_SHARP = 2.0  # growth over the doubling of the steps from 512 to 1024 that counts as sharp: as fast as the steps
 _CHANCE = 0.05  # above chance, and still "no better than random"
 _LOCKSTEP = 0.99  # correlation
 _BAND = 3.0  # standard errors
@@ -89,7 +91,8 @@ def _increasing_degree(linear: Curves, quadratic: Curves) -> Claim:
     """The step at which each FVU has doubled from its lowest value."""
     pairs = [(_doubled(linear[s]), _doubled(quadratic[s])) for s in linear]
     said = "; ".join(f"linear {_step(a)}, quadratic {_step(b)}" for a, b in pairs)
-    judged = [None if a is None else (b is None or b >= a) for a, b in pairs]
+    # At the same checkpoint, nothing is known about the order.
+    judged = [None if a is None or a == b else b is None or b > a for a, b in pairs]
     return Claim(
         "Degrees in order",
         "The linear approximation gets worse first, the quadratic one only after it (section 4, hypothesis).",
@@ -130,7 +133,7 @@ def _early_fall(linear: Curves, quadratic: Curves) -> Claim:
         "Early fall of the FVU",
         "In the first few hundred steps the FVU of both approximants goes down (section 4.2).",
         f"Within {_EARLY} steps the FVU falls to {_span(falls[0], '{:.0%}')} of its value before training (linear) and "
-        f"to {_span(falls[1], '{:.0%}')} (quadratic).",
+        f"to {_span(falls[1], '{:.0%}')} (quadratic); below {1 - _NOTABLE:.0%} is taken as a fall.",
         _every([*falls[0], *falls[1]], lambda f: f < 1 - _NOTABLE),
         "fvu",
     )
@@ -142,33 +145,39 @@ def _no_early_fall(linear: Curves, quadratic: Curves) -> Claim:
         "No early fall of the KL",
         "Measured by KL divergence, that early phase disappears (section 4.2, figure 3).",
         f"Within {_EARLY} steps the KL divergence is at least {_span(falls[0], '{:.2f}')} times that before training "
-        f"(linear) and {_span(falls[1], '{:.2f}')} times (quadratic).",
+        f"(linear) and {_span(falls[1], '{:.2f}')} times (quadratic); below {1 - _NOTABLE} is taken as a fall.",
         _every([*falls[0], *falls[1]], lambda f: f > 1 - _NOTABLE),
         "kl",
     )
 
 
 def _rise(linear: Curves) -> Claim:
-    first, last = _RISE
+    first, start, last = _RISE
     paper = "Between 500 and 1000 steps the FVU of the linear approximant starts to rise sharply, until about 4000."
-    known = [c for c in linear.values() if {first, 1024, last} <= set(c)]
-    if len(known) < len(linear):
+    if not all(set(_RISE) <= set(c) for c in linear.values()):
         return Claim("Rise of the linear FVU", paper, f"This run has no checkpoints up to step {last}.", None, "fvu")
-    whole, start = [_ratio(c[last], c[first]) for c in known], [_ratio(c[1024], c[first]) for c in known]
-    after = [max(c) for c in known]
-    later = [_ratio(c[s], c[last]) for c, s in zip(known, after, strict=True)]
-    beyond = f", and by {_span(later)} from there to step {after[0]}" if after[0] > last else ""
+    known = list(linear.values())
+    begun, whole = [_ratio(c[start], c[first]) for c in known], [_ratio(c[last], c[start]) for c in known]
+    # From checkpoint to checkpoint, so that a rise that ends before is seen.
+    periods = [[v for s, v in sorted(c.items()) if start <= s <= last] for c in known]
+    slowest = [min(_ratio(b, a) for a, b in pairwise(values)) for values in periods]
+    ends = [max(c) for c in known]
+    later = [_ratio(c[end], c[last]) for c, end in zip(known, ends, strict=True)]
+    beyond = f", and by {_span(later)} to step {ends[0]}" if ends[0] > last else ""
+    sharp, goes_on = _every(begun, lambda r: r >= _SHARP), _every(slowest, lambda r: r > 1)
     return Claim(
         "Rise of the linear FVU",
         paper,
-        f"From step {first} to {last} it grows by a factor of {_span(whole)} (to step 1024 by {_span(start)}{beyond}).",
-        _every(whole, lambda r: r > _SHARP),
+        f"From step {first} to {start} it changes by a factor of {_span(begun)} ({_SHARP:g} or more is taken as "
+        f"sharp), from there to step {last} by {_span(whole)} (between two checkpoints by {_span(slowest)} at least)"
+        f"{beyond}.",
+        None if sharp is None or goes_on is None else sharp and goes_on,
         "fvu",
     )
 
 
 def _flat(linear: Curves, quadratic: Curves) -> Claim:
-    first, last = _RISE
+    first, _, last = _RISE
     paper = "Over the same period the FVU of the quadratic approximant is nearly constant."
     windows = [[v for s, v in c.items() if first <= s <= last] for c in quadratic.values()]
     if not all({first, last} <= set(c) for c in quadratic.values()):
@@ -180,7 +189,7 @@ def _flat(linear: Curves, quadratic: Curves) -> Claim:
     return Claim(
         "Flat quadratic FVU",
         paper,
-        f"Between steps {first} and {last} it changes by a factor of {_span(ratios)} (below {_FLAT} is taken as "
+        f"Between steps {first} and {last} it changes by a factor of {_span(ratios)} (up to {_FLAT} is taken as "
         f"constant); in absolute terms by {_span(change)}, which is {_span(share, '{:.0%}')} of the linear "
         "one's change.",
         _every(ratios, lambda r: r <= _FLAT),
@@ -256,7 +265,7 @@ def _lockstep(curves: dict[int, list[Ablation]]) -> Claim:
         "Lockstep",
         "The accuracies of network, linear and quadratic approximant fall in lockstep.",
         f"Smallest correlation between two of the three curves: {_span(lowest, '{:.4f}')}; largest distance of an "
-        f"approximant from the network {_span(gaps, '{:.1%}')}.",
+        f"approximant from the network {_span(gaps, '{:.1%}')}. A correlation above {_LOCKSTEP} is taken as lockstep.",
         _every(lowest, lambda c: c > _LOCKSTEP),
         "attack",
     )
@@ -269,7 +278,7 @@ def _after_all(curves: dict[int, list[Ablation]], classes: int) -> Claim:
         "Without all ten directions the network does no better than chance.",
         f"Accuracy after {last[0].k}: network {_span([a.network for a in last], '{:.1%}')}, linear "
         f"{_span([a.linear for a in last], '{:.1%}')}, quadratic {_span([a.quadratic for a in last], '{:.1%}')}; "
-        f"chance is {1 / classes:.1%}.",
+        f"chance is {1 / classes:.1%}, and less than {1 / classes + _CHANCE:.1%} is taken as chance.",
         all(a.network < 1 / classes + _CHANCE for a in last),
         "attack",
     )

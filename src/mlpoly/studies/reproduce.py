@@ -10,25 +10,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from mlpoly.arrays import as_integer
+from mlpoly.extras import explain_missing
 from mlpoly.progress import progress
-from mlpoly.studies.attack import ablation_curve, ablation_pictures, steering_curve
-from mlpoly.studies.bench import DynamicsConfig
-from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.claims import judge_claims
-from mlpoly.studies.dynamics import dynamics, load_fits
-from mlpoly.studies.features import align, choose_examples, explain, feature_step
-from mlpoly.studies.figures import write_figures, write_tables
-from mlpoly.studies.report import write_report
-from mlpoly.studies.results import Attack, Explanation, Features, FeatureStep, Results
-from mlpoly.studies.study import Study
-from mlpoly.studies.training import TrainConfig, train, training_points
+
+with explain_missing("mlpoly.studies.reproduce"):
+    import torch
+
+    from mlpoly.studies.attack import ablation_curve, ablation_pictures, steering_curve
+    from mlpoly.studies.bench import DynamicsConfig
+    from mlpoly.studies.checkpoints import Run
+    from mlpoly.studies.dynamics import dynamics, load_fits
+    from mlpoly.studies.features import align, choose_examples, explain, feature_step
+    from mlpoly.studies.figures import write_figures, write_tables
+    from mlpoly.studies.report import write_report
+    from mlpoly.studies.results import Attack, Explanation, Features, FeatureStep, Results
+    from mlpoly.studies.study import Study
+    from mlpoly.studies.training import TrainConfig, train, training_points
 
 __all__ = ["reproduce", "study_attack", "study_dynamics", "study_features", "study_report", "study_training"]
 
 _PAPERS = 512  # steps
+_SHOWN = 3  # the class of the paper's figures
 _STEERED = 5  # every fifth test image: steering evaluates the network a hundred times
 
 
@@ -40,7 +44,7 @@ def reproduce(
     train: TrainConfig | None = None,
     fits: DynamicsConfig | None = None,
     seeds: int = 1,
-    label: int = 3,
+    label: int | None = None,
     device: str = "cpu",
     show_progress: bool = True,
 ) -> Results:
@@ -59,8 +63,9 @@ def reproduce(
     fits : DynamicsConfig, optional
     seeds : int
         Networks to train.
-    label : int
-        The class shown in the printed figures; the report has all of them.
+    label : int, optional
+        The class shown in the printed figures; the report has all of them. By default 3, as in the paper, or the last
+        one of data with fewer classes.
     device : str
         A device of PyTorch.
     show_progress : bool
@@ -69,15 +74,26 @@ def reproduce(
     -------
     Results
     """
-    as_integer("label", label, 0)  # before hours of work depend on it
     config = train or TrainConfig()
-    study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device).create(config, seeds)
+    study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device)
+    label = _shown(study, label)  # before hours of work depend on it
+    study.create(config, seeds)
     study_training(study, config, seeds, show_progress=show_progress)
     study_dynamics(study, show_progress=show_progress)
     study_features(study, show_progress=show_progress)
     study_attack(study, label=label, show_progress=show_progress)
     study_report(study, label=label)
     return study.results
+
+
+def _shown(study: Study, label: int | None) -> int:
+    """The class that the printed figures show."""
+    classes = len(study.images.classes)
+    if label is None:
+        return min(_SHOWN, classes - 1)
+    if as_integer("label", label, 0) >= classes:
+        raise ValueError(f"label is {label}, but the data has {classes} classes: 0 to {classes - 1}.")
+    return label
 
 
 def study_training(study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True) -> list[Run]:
@@ -136,8 +152,9 @@ def _explanations(study: Study, run: Run, folder: Path) -> list[Explanation]:
     ]
 
 
-def study_attack(study: Study, *, label: int = 3, show_progress: bool = True) -> Results:
+def study_attack(study: Study, *, label: int | None = None, show_progress: bool = True) -> Results:
     """Figures 4 and 5, and steering, on the last checkpoint of every seed and on an early one."""
+    label = _shown(study, label)
     cases = [(run, step) for run in study.runs for step in _attacked(run)]
     with study.stage("attack") as parts, progress("attack", len(cases), show_progress) as update:
         attacks = []
@@ -165,8 +182,7 @@ def _attack(study: Study, run: Run, step: int, label: int) -> Attack:
         )
     ]
     steering = steering_curve(*models, test[::_STEERED], labels[::_STEERED], seed=run.seed, inputs=bench.metric)
-    shown = min(label, int(labels.max()))  # as in the figures: the default suits data of few classes too
-    pictures = ablation_pictures(models[0], models[1], test, labels, label=shown)
+    pictures = ablation_pictures(models[0], models[1], test, labels, label=label)
     return Attack(tuple(ablations), tuple(replace(s, step=step) for s in steering), pictures, step)
 
 
@@ -185,7 +201,7 @@ def _listed(steps: Sequence[int]) -> str:
     return ", ".join(map(str, steps[:4])) + (", ..." if len(steps) > 4 else "")
 
 
-def study_report(study: Study, *, label: int = 3) -> Path:
+def study_report(study: Study, *, label: int | None = None) -> Path:
     """Judge the claims; write tables, figures and report.html.
 
     Returns
@@ -204,5 +220,5 @@ def study_report(study: Study, *, label: int = 3) -> Path:
             )
         found = replace(found, **parts)
         write_tables(found, study.folder / "tables")
-        write_figures(found, study.folder / "figures", label)
+        write_figures(found, study.folder / "figures", _shown(study, label))
     return write_report(study.results, study.folder / "report.html")
