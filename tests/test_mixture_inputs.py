@@ -11,6 +11,7 @@ from conftest import JAX32, JAX64, NUMPY32, TORCH64, assert_close, assert_same_k
 from sklearn.mixture import GaussianMixture as Reference
 
 import mlpoly as mp
+from mlpoly.arrays import widen
 
 C, D = 3, 2
 WEIGHTS = np.array([0.5, 0.3, 0.2])
@@ -182,9 +183,40 @@ def test_from_labels_is_one_gaussian_per_class(backend, rng):
     mix = mp.GaussianMixture.from_labels(make(x, backend), y)
     assert_close(mix.weights, np.bincount(y) / len(y), backend.tolerance)
     for c, g in enumerate(mix.components):
-        assert_same_kind(g.cov, make(x, backend))
+        assert_same_kind(g.cov, widen(make(x, backend)))
         assert_close(g.mean, x[y == c].mean(axis=0), backend.tolerance)
         assert_close(g.matrix, np.cov(x[y == c], rowvar=False, bias=True), backend.tolerance)
+    assert_same_kind(mix.sample(3), make(x, backend))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_classes_of_narrow_data_are_those_of_the_same_numbers_in_double_precision(dtype, classes, rng):
+    """Moments are not rounded to the data's dtype: neither directions are lost, nor weights refused."""
+    x = torch.tensor(rng.standard_normal((700, 8)) @ rng.standard_normal((8, 8))).to(dtype)
+    y = np.arange(700) % classes
+    mix, twin = (mp.GaussianMixture.from_labels(a, y) for a in (x, x.double()))
+    for name in ("weights", "means", "covariance"):
+        assert_close(getattr(mix, name), getattr(twin, name), 1e-14)
+    assert_same_kind(mix.sample(4), x)
+    assert_same_kind(mp.GaussianMixture.from_samples(x, 2).sample(4), x)
+    net = mp.MLP(torch.tensor(rng.standard_normal((12, 8)) / 3), None, torch.ones(1, 12).double(), None, "gelu")
+    got, want = (mp.fit(net, m, degree=2, tolerance=1e-6) for m in (mix, twin))
+    assert got.report.dropped == want.report.dropped == 0
+    assert_close(got.quadratic, want.quadratic, 1e-8)
+
+
+@pytest.mark.parametrize("count", [3, 6, 7, 100])
+def test_weights_of_16_bits_sum_to_one_within_their_rounding(count):
+    """A third is 0.33398 in bfloat16, and three of them 1.00195."""
+    for dtype in (torch.bfloat16, torch.float16):
+        weights = torch.full((count,), 1 / count, dtype=torch.float64).to(dtype)
+        means = torch.zeros(count, 2, dtype=dtype)
+        parts = [mp.Gaussian.standard(2, like=weights)] * count
+        for mix in (mp.GaussianMixture(weights, means), mp.GaussianMixture.of(weights, parts)):
+            assert abs(float(mix.weights.double().sum()) - 1) <= 2e-7 and mix.weights.dtype == torch.float32
+        with pytest.raises(ValueError, match="weights sum to"):
+            mp.GaussianMixture(weights * 0.98, means)
 
 
 def test_total_moments_are_those_of_the_samples(rng):
@@ -282,7 +314,8 @@ def test_from_samples_finds_separate_clusters(backend, rng):
     x = x + 30 * y[:, None]
     given = make(x, backend)
     mix = mp.GaussianMixture.from_samples(given, components=2)
-    assert_same_kind(mix.means, given)
+    assert_same_kind(mix.means, widen(given))
+    assert_same_kind(mix.sample(3), given)
     order = np.argsort(to_numpy(mix.means)[:, 0])
     truth = mp.GaussianMixture.from_labels(x, y)
     assert_close(to_numpy(mix.weights)[order], truth.weights, 1e-5)

@@ -158,8 +158,9 @@ class RidgePolynomial(Polynomial):
     def inverse_scales(self) -> Array:
         """1 / scales, and 0 for constant neurons."""
         xp = namespace(scales=self.scales)
-        moving = self.scales > 0
-        return xp.where(moving, 1 / xp.where(moving, self.scales, 1.0), 0.0)
+        (scales,) = promote(self.scales)
+        moving = scales > 0
+        return xp.where(moving, 1 / xp.where(moving, scales, 1.0), 0.0)
 
     def standardise(self, x: Array) -> Array:
         """Standardised preactivations t (..., h)."""
