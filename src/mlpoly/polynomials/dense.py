@@ -131,7 +131,7 @@ class DensePolynomial(Polynomial):
     def __mul__(self, factor: float) -> DensePolynomial:
         if not isinstance(factor, (int, float)) and getattr(factor, "shape", None) != ():
             return NotImplemented
-        return self._map(lambda a: a * factor)
+        return at_least_single(self)._map(lambda a: a * factor)
 
     __rmul__ = __mul__
 
