@@ -130,6 +130,15 @@ def test_fit_under_inputs_of_16_bits(kind):
         assert_close(drawn, inputs64.sample(20, seed=1), 8 * ROUNDING[kind.dtype])  # a sum of D + 1 rounded products
 
 
+@kinds
+def test_moving_a_gaussian_to_16_bits_stops_at_single_precision(kind, rng):
+    root = rng.standard_normal((D, D))
+    gaussian = mp.Gaussian(np.zeros(D), root @ root.T)
+    there = gaussian.to(make(np.zeros(1), kind))
+    assert str(there.cov.dtype).endswith("float32")
+    assert_close(wide(there.cov), gaussian.cov, 1e-7)
+
+
 def test_a_polynomial_that_16_bits_cannot_hold_is_refused():
     net = mp.MLP(np.full((1, 1), 300, np.float16), None, np.ones((1, 1), np.float16), None, "square")
     with pytest.raises(ValueError, match=r"numbers up to 1\.3e\+05, which the network's float16 cannot hold"):
@@ -250,7 +259,11 @@ def test_hermite_coefficients_and_moments_of_16_bits(kind):
     mean, std = make([-1.0, 0.0, 0.5], kind), make([0.5, 1.0, 2.0], kind)
     for name in ("relu",) if kind.library == "jax" else ("relu", "gelu", "silu"):
         got, want = (mp.hermite_coefficients(name, *pair, 3) for pair in ((mean, std), (wide(mean), wide(std))))
-        assert np.all(np.abs(wide(got) - want) <= ROUNDING[kind.dtype] * np.abs(want) + 1e-6), name
+        assert str(got.dtype).endswith("float32")
+        assert_close(wide(got), want, 1e-6)
+        one = mp.hermite_coefficients(name, mean, 1.0, 3)
+        assert str(one.dtype).endswith("float32")
+        assert_close(wide(one), mp.hermite_coefficients(name, wide(mean), 1.0, 3), 1e-6)
     x = make(np.random.default_rng(0).standard_normal((30, D)), kind)
     for got, want in (
         (mp.Gaussian.from_samples(x), mp.Gaussian.from_samples(wide(x))),

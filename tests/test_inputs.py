@@ -1,5 +1,6 @@
 """Gaussians and the streaming accumulator that estimates them."""
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -270,6 +271,14 @@ def test_the_first_batch_decides_the_dtype_of_samples(rng):
     for gaussian in (acc.update(rng.standard_normal((4, 2))).gaussian(), merged.gaussian()):
         assert gaussian.mean.dtype == gaussian.cov.dtype == np.float64
         assert gaussian.sample(2).dtype == np.float32
+
+
+def test_estimated_gaussians_pass_through_jit_with_the_dtype_of_their_samples(rng):
+    x = rng.standard_normal((6, 2))
+    with JAX64.active():
+        gaussian = jax.jit(mp.Gaussian.from_samples)(make(x, JAX32))
+        assert (gaussian.cov.dtype, gaussian.sample(2).dtype) == (np.float64, np.float32)
+        assert jax.jit(lambda g: g.sample(2))(gaussian).dtype == np.float32
 
 
 @pytest.mark.parametrize("asked", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -62,8 +62,8 @@ def fit(
     -------
     RidgePolynomial, DensePolynomial or ChaosPolynomial
         Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above.
-        In the network's array library, dtype and device. ``.source.method`` says which optimum it is, ``.report``
-        how a mixture fit went.
+        In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
+        ``.source.method`` says which optimum it is, ``.report`` how a mixture fit went.
 
     Examples
     --------

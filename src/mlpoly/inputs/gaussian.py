@@ -176,7 +176,8 @@ class Gaussian:
         return digest.hexdigest()
 
     def to(self, like: Array) -> Gaussian:
-        """Move mean and covariance to the array library, dtype and device of `like`."""
+        """Move mean and covariance to the array library, dtype and device of `like`; 16 bits give float32."""
+        (like,) = promote(like)
         return Gaussian._trusted(on(self.mean, like), None if self.cov is None else on(self.cov, like))
 
 

@@ -99,7 +99,7 @@ def fvu(
     Returns
     -------
     FVU
-        In the array library, dtype and device of the network.
+        In the array library, dtype and device of the network (float32 where that has 16 bits).
 
     Raises
     ------

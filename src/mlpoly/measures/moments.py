@@ -77,7 +77,7 @@ def second_moment(net: MLP | GLU, inputs: Gaussian | GaussianMixture) -> SecondM
     Returns
     -------
     SecondMoment
-        In the network's array library, dtype and device.
+        In the network's array library, dtype and device (float32 where that has 16 bits).
 
     Examples
     --------

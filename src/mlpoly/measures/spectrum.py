@@ -89,7 +89,7 @@ def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degr
     Returns
     -------
     DegreeSpectrum
-        In the network's array library, dtype and device.
+        In the network's array library, dtype and device (float32 where that has 16 bits).
 
     Examples
     --------
