@@ -206,6 +206,33 @@ def test_classes_of_narrow_data_are_those_of_the_same_numbers_in_double_precisio
     assert_close(got.quadratic, want.quadratic, 1e-8)
 
 
+@pytest.mark.parametrize("noise", [1e-3, 1e-5, 1e-6])
+def test_directions_that_hardly_vary_do_no_harm(noise, rng):
+    """Two directions of four have a share of 1e-8 to 1e-14 of the variance; the optimum is that of the other two."""
+    x = 10 * rng.standard_normal((2000, 2)) @ rng.standard_normal((2, 4)) + noise * rng.standard_normal((2000, 4))
+    net = mp.MLP(rng.standard_normal((12, 4)) / 10, None, rng.standard_normal((2, 12)), None, "gelu")
+    mix = mp.GaussianMixture.from_labels(x, np.arange(2000) % 3)
+    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, tolerance=1e-6), samples=x).total) for degree in (1, 2, 3)]
+    one = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), 2), samples=x).total)
+    assert errors[2] <= 1.1 * errors[1] <= 1.2 * one  # the classes are alike, so one Gaussian does as well
+    assert errors[1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_rounding_of_single_precision_data_is_no_direction_of_their_variance(degree, rng):
+    """Far from zero, data of low rank fill all directions with their rounding errors."""
+    x = 10 * rng.standard_normal((2000, 3)) @ rng.standard_normal((3, 6)) + 1000 * rng.standard_normal(6)
+    x, y = x.astype(np.float32), np.arange(2000) % 3
+    W, W2 = rng.standard_normal((12, 6)) / 10, rng.standard_normal((2, 12))
+
+    def error(dtype):
+        net = mp.MLP(*(a.astype(dtype) for a in (W, -W @ x.mean(axis=0), W2)), None, "gelu")
+        poly = mp.fit(net, mp.GaussianMixture.from_labels(x, y), degree)
+        return float(mp.fvu(net, poly, samples=x.astype(np.float64)).total)
+
+    assert error(np.float32) == pytest.approx(error(np.float64), rel=1e-2)
+
+
 @pytest.mark.parametrize("count", [3, 6, 7, 100])
 def test_weights_of_16_bits_sum_to_one_within_their_rounding(count):
     """A third is 0.33398 in bfloat16, and three of them 1.00195."""

@@ -105,7 +105,7 @@ def _solve(
     net: MLP | GLU, inputs: GaussianMixture, start: Polynomial | None, limits: tuple[float, int, bool]
 ) -> DensePolynomial:
     """The same, some outputs at a time."""
-    whitening = whiten(inputs)
+    whitening = whiten(inputs, first_weight(net))
     operator = gram_operator(inputs, whitening, single=_single_suffices(inputs, limits[0]))
     b, misfits = normal_equations(net, inputs, whitening, operator)
     first = None if start is None else matrices_of_dense(to_dense(start, start_center(start, whitening)), whitening)

@@ -31,16 +31,23 @@ class Whitening(NamedTuple):
 
     def gaussian(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         """Mean (r,) and covariance (r, r) of a component in these coordinates."""
-        return self.forward @ (widen(mean) - self.center), self.forward @ widen(cov) @ self.forward.T
+        # Rounding must not make it asymmetric: an asymmetric Gram operator is no sum of squares, and has no minimum.
+        inside = self.forward @ widen(cov) @ self.forward.T
+        return self.forward @ (widen(mean) - self.center), 0.5 * (inside + inside.T)
 
 
-def whiten(inputs: GaussianMixture) -> Whitening:
-    """Whitening by the total covariance; directions below rounding level of the largest variance are dropped."""
+def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
+    """Whitening by the total covariance; directions below rounding level of the largest variance are dropped.
+
+    With `stored`, so are those below the rounding of its dtype: coefficients of x that are kept in it would be too
+    large there to cancel.
+    """
     xp = namespace(means=inputs.means)
     cov = widen(inputs.covariance)
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T))
     # The covariance itself is known only to the precision of the caller's dtype.
     floor = float(xp.finfo(inputs.means.dtype).eps) * cov.shape[0]
+    floor = floor if stored is None else max(floor, float(xp.finfo(stored.dtype).eps))
     spectrum = to_numpy(values)
     keep = np.flatnonzero(spectrum > floor * max(float(spectrum.max(initial=0.0)), 0.0))
     index = constant_index(keep[::-1].copy(), cov)  # largest variance first
