@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import NUMPY32, NUMPY64, TORCH32, TORCH64, make, to_numpy
+from conftest import NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.measures import Comparison, compare
@@ -136,3 +136,27 @@ def test_network_that_says_nothing():
     silent = dataclasses.replace(net, W2=np.zeros((OUT, H)))
     with pytest.raises(ValueError, match="no variance"):
         compare(silent, poly, x)
+
+
+@pytest.mark.parametrize("kind", ["torch bfloat16", "torch float16", "numpy float16", "jax bfloat16"])
+def test_more_classes_than_a_16_bit_float_counts(kind):
+    """bfloat16 has no 257, float16 no 2049; places and labels are integers."""
+    library, dtype = kind.split()
+    n = 2100
+    one_hot = make(np.eye(n), Backend(library, dtype))
+    samples, labels = one_hot[:, :4], np.arange(n)
+    last = np.full(n, n - 1)
+    assert float(mp.accuracy(lambda x: one_hot, samples, labels)) == 1
+    assert float(mp.accuracy(lambda x: one_hot, samples, last)) == pytest.approx(1 / n)
+    assert float(mp.agreement(lambda x: one_hot, lambda x: one_hot, samples)) == 1
+    shifted = make(np.roll(np.eye(n), 1, axis=1), Backend(library, dtype))
+    assert float(mp.agreement(lambda x: one_hot, lambda x: shifted, samples)) == 0
+
+
+def test_comparison_of_more_classes_than_a_16_bit_float_counts():
+    n = 400
+    net = mp.MLP(torch.eye(n, dtype=torch.bfloat16), activation="identity")
+    poly = mp.fit(net, mp.Gaussian.standard(n), degree=1)
+    x = torch.eye(n, dtype=torch.bfloat16)
+    found = compare(net, poly, x, np.arange(n), outputs=x)
+    assert float(found.agreement) == float(found.accuracy) == float(found.network_accuracy) == 1

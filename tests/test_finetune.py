@@ -16,8 +16,9 @@ from mlpoly.fitting.finetune import FinetuneReport, finetune  # noqa: E402 - aft
 from mlpoly.fitting.tuning import descent  # noqa: E402
 from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units  # noqa: E402
 from mlpoly.fitting.tuning.draws import draws  # noqa: E402
-from mlpoly.fitting.tuning.trainable import moved, trainable  # noqa: E402
+from mlpoly.fitting.tuning.trainable import trainable  # noqa: E402
 from mlpoly.polynomials import to_dense  # noqa: E402
+from mlpoly.polynomials.base import moved  # noqa: E402
 
 D, H, OUT = 4, 8, 2
 SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}

@@ -1,14 +1,16 @@
 """Gaussians and the streaming accumulator that estimates them."""
 
+import jax
 import numpy as np
 import pytest
 import torch
-from conftest import JAX32, JAX64, NUMPY32, TORCH32, assert_close, assert_same_kind, make, to_numpy
+from conftest import JAX32, JAX64, NUMPY32, TORCH32, Backend, assert_close, assert_same_kind, make, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.covariance import OAS
 
 import mlpoly as mp
+from mlpoly.arrays import widen
 
 
 def covariance(rng, d):
@@ -78,11 +80,14 @@ def test_moving_to_another_library(backend, rng):
 def test_from_samples_is_the_population_covariance(backend, rng):
     x = make(rng.standard_normal((50, 4)) @ rng.standard_normal((4, 4)) + 3, backend)
     gaussian = mp.Gaussian.from_samples(x)
-    assert_same_kind(gaussian.mean, x)
-    assert_same_kind(gaussian.cov, x)
-    assert_close(gaussian.mean, to_numpy(x).mean(axis=0), backend.tolerance)
-    assert_close(gaussian.cov, np.cov(to_numpy(x), rowvar=False, bias=True), backend.tolerance)
-    assert_close(gaussian.cov, to_numpy(gaussian.cov).T, 1e-15 if backend.dtype == "float64" else 1e-6)
+    summed = widen(x)  # float64, but for JAX without it
+    assert_same_kind(gaussian.mean, summed)
+    assert_same_kind(gaussian.cov, summed)
+    single = str(summed.dtype).endswith("float32")
+    assert_close(gaussian.mean, to_numpy(x).mean(axis=0), 1e-5 if single else 1e-12)
+    assert_close(gaussian.cov, np.cov(to_numpy(x), rowvar=False, bias=True), 1e-5 if single else 1e-12)
+    assert_close(gaussian.cov, to_numpy(gaussian.cov).T, 1e-6 if single else 1e-15)
+    assert_same_kind(gaussian.sample(3), x)
 
 
 def test_shrinkage_by_a_number(rng):
@@ -108,7 +113,7 @@ def test_oas_is_the_published_formula(n, d, rng, backend):
     share, cov = oas_share(to_numpy(x)), np.cov(to_numpy(x), rowvar=False, bias=True)
     want = (1 - share) * cov + share * np.trace(cov) / d * np.eye(d)
     got = mp.Gaussian.from_samples(x, shrinkage="oas").cov
-    assert_same_kind(got, x)
+    assert_same_kind(got, widen(x))
     assert_close(got, want, 3 * backend.tolerance)
 
 
@@ -244,11 +249,11 @@ def test_a_large_mean_costs_no_digits(backend, rng):
         for start in range(0, 4000, 250):
             acc.update(x[start : start + 250])
         got = acc.gaussian()
-        assert_same_kind(got.cov, x)
-        assert_close(got.mean, exact.mean(axis=0), 1e-6)
-        # Where sums are kept in float64 only the final rounding is left. JAX without x64 has none: a mean of 1e4 is
-        # then known to 1e-3, and the square of that is what the covariance feels.
-        assert_close(got.cov, np.cov(exact, rowvar=False, bias=True), 1e-4 if backend is JAX32 else 1e-6)
+        assert_same_kind(got.cov, widen(x))
+        assert_close(got.mean, exact.mean(axis=0), 1e-6 if backend is JAX32 else 1e-12)
+        # Sums in float64 know the mean to 1e-12. JAX without x64 has none: a mean of 1e4 is then known to 1e-3, and the
+        # square of that is what the covariance feels.
+        assert_close(got.cov, np.cov(exact, rowvar=False, bias=True), 1e-4 if backend is JAX32 else 1e-11)
 
 
 def test_leading_axes_are_flattened(backend, rng):
@@ -260,11 +265,84 @@ def test_leading_axes_are_flattened(backend, rng):
     assert repr(acc) == "MomentAccumulator(dim=3, count=70)"
 
 
-def test_the_first_batch_decides_the_dtype(rng):
+def test_the_first_batch_decides_the_dtype_of_samples(rng):
     acc = mp.MomentAccumulator(2).update(rng.standard_normal((4, 2)).astype(np.float32))
-    assert acc.update(rng.standard_normal((4, 2))).gaussian().cov.dtype == np.float32
     merged = mp.MomentAccumulator(2).merge(acc)
-    assert merged.gaussian().mean.dtype == np.float32
+    for gaussian in (acc.update(rng.standard_normal((4, 2))).gaussian(), merged.gaussian()):
+        assert gaussian.mean.dtype == gaussian.cov.dtype == np.float64
+        assert gaussian.sample(2).dtype == np.float32
+
+
+def test_estimated_gaussians_pass_through_jit_with_the_dtype_of_their_samples(rng):
+    x = rng.standard_normal((6, 2))
+    with JAX64.active():
+        gaussian = jax.jit(mp.Gaussian.from_samples)(make(x, JAX32))
+        assert (gaussian.cov.dtype, gaussian.sample(2).dtype) == (np.float64, np.float32)
+        assert jax.jit(lambda g: g.sample(2))(gaussian).dtype == np.float32
+
+
+@pytest.mark.parametrize("asked", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_moments_from_elsewhere_come_in_the_dtype_asked_for_but_never_in_16_bits(asked):
+    mean, scatter = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    gaussian = mp.MomentAccumulator.from_moments(3, mean, scatter, asked).gaussian()
+    assert gaussian.cov.dtype == torch.promote_types(asked, torch.float32)
+    large = mp.MomentAccumulator.from_moments(1, mean, 1e60 * scatter, asked)
+    if asked == torch.float64:
+        assert float(large.gaussian().cov[0, 0]) == 1e60
+    else:
+        with pytest.raises(ValueError, match=r"too large: their squares overflow torch\.float32"):
+            large.gaussian()
+
+
+@pytest.mark.parametrize(
+    ("scale", "dtype"),
+    [(300.0, torch.float16), (1e-4, torch.float16), (1e30, torch.bfloat16), (1e20, torch.float32)],
+    ids=str,
+)
+def test_moments_of_narrow_data_neither_overflow_nor_vanish(scale, dtype, rng):
+    """Squares leave the range of the data's dtype long before the data do."""
+    x = torch.tensor(scale * rng.standard_normal((1000, 2))).to(dtype)
+    wide = x.double().numpy()
+    gaussian = mp.Gaussian.from_samples(x)
+    assert_close(gaussian.cov, np.cov(wide, rowvar=False, bias=True))
+    assert_same_kind(gaussian.sample(5), x)
+    assert torch.all(torch.isfinite(gaussian.sample(5)))
+    net = mp.MLP(torch.eye(2).to(dtype) / scale, activation="gelu")
+    poly = mp.fit(net, gaussian, degree=2)
+    assert poly.series.dtype == dtype
+    assert mp.fvu(net, poly, samples=x).total < 0.05  # of gelu at unit variance: 0.02
+
+
+def test_samples_whose_squares_overflow_float64_are_refused():
+    large = 1e160 * np.eye(2)
+    with pytest.raises(ValueError, match=r"too large: their squares overflow float64\. Divide the samples"):
+        mp.Gaussian.from_samples(large)
+    with pytest.raises(ValueError, match="too large"):
+        mp.GaussianMixture.from_labels(large, [0, 0])
+    with JAX32.active(), pytest.raises(ValueError, match="overflow float32"):
+        mp.Gaussian.from_samples(make(1e30 * np.eye(2), JAX32))
+    acc = mp.MomentAccumulator(2).update(np.eye(2))
+    with pytest.raises(ValueError, match="too large"):
+        acc.update(large)
+    assert acc.count == 2  # as before
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_moments_of_single_precision_data_keep_small_variances(library, rng):
+    """One direction is 10^4 times as wide as the seven that the network reads."""
+    x = rng.standard_normal((5000, 1)) * 1000 + rng.standard_normal((5000, 8)) * 0.1
+    W = 5 * rng.standard_normal((16, 8))
+    W -= W.mean(axis=1, keepdims=True)
+    W2 = rng.standard_normal((3, 16))
+
+    def error(dtype):
+        kind = Backend(library, dtype)
+        net, data = mp.MLP(make(W, kind), None, make(W2, kind), None, "gelu"), make(x, kind)
+        poly = mp.fit(net, mp.Gaussian.from_samples(data), degree=3)
+        assert_same_kind(poly.series, net.W1)
+        return float(mp.fvu(net, poly, samples=data).total)
+
+    assert error("float32") == pytest.approx(error("float64"), rel=1e-3)  # the data, at 1000, are rounded by 3e-5
 
 
 def test_an_empty_batch_changes_nothing(rng):

@@ -11,6 +11,7 @@ from conftest import JAX32, JAX64, NUMPY32, TORCH64, assert_close, assert_same_k
 from sklearn.mixture import GaussianMixture as Reference
 
 import mlpoly as mp
+from mlpoly.arrays import widen
 
 C, D = 3, 2
 WEIGHTS = np.array([0.5, 0.3, 0.2])
@@ -182,9 +183,67 @@ def test_from_labels_is_one_gaussian_per_class(backend, rng):
     mix = mp.GaussianMixture.from_labels(make(x, backend), y)
     assert_close(mix.weights, np.bincount(y) / len(y), backend.tolerance)
     for c, g in enumerate(mix.components):
-        assert_same_kind(g.cov, make(x, backend))
+        assert_same_kind(g.cov, widen(make(x, backend)))
         assert_close(g.mean, x[y == c].mean(axis=0), backend.tolerance)
         assert_close(g.matrix, np.cov(x[y == c], rowvar=False, bias=True), backend.tolerance)
+    assert_same_kind(mix.sample(3), make(x, backend))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_classes_of_narrow_data_are_those_of_the_same_numbers_in_double_precision(dtype, classes, rng):
+    """Moments are not rounded to the data's dtype: neither directions are lost, nor weights refused."""
+    x = torch.tensor(rng.standard_normal((700, 8)) @ rng.standard_normal((8, 8))).to(dtype)
+    y = np.arange(700) % classes
+    mix, twin = (mp.GaussianMixture.from_labels(a, y) for a in (x, x.double()))
+    for name in ("weights", "means", "covariance"):
+        assert_close(getattr(mix, name), getattr(twin, name), 1e-14)
+    assert_same_kind(mix.sample(4), x)
+    assert_same_kind(mp.GaussianMixture.from_samples(x, 2).sample(4), x)
+    net = mp.MLP(torch.tensor(rng.standard_normal((12, 8)) / 3), None, torch.ones(1, 12).double(), None, "gelu")
+    got, want = (mp.fit(net, m, degree=2, tolerance=1e-6) for m in (mix, twin))
+    assert got.report.dropped == want.report.dropped == 0
+    assert_close(got.quadratic, want.quadratic, 1e-8)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-5, 1e-6])
+def test_directions_that_hardly_vary_do_no_harm(noise, rng):
+    """Two directions of four have a share of 1e-8 to 1e-14 of the variance; the optimum is that of the other two."""
+    x = 10 * rng.standard_normal((2000, 2)) @ rng.standard_normal((2, 4)) + noise * rng.standard_normal((2000, 4))
+    net = mp.MLP(rng.standard_normal((12, 4)) / 10, None, rng.standard_normal((2, 12)), None, "gelu")
+    mix = mp.GaussianMixture.from_labels(x, np.arange(2000) % 3)
+    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, tolerance=1e-6), samples=x).total) for degree in (1, 2, 3)]
+    one = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), 2), samples=x).total)
+    assert errors[2] <= 1.1 * errors[1] <= 1.2 * one  # the classes are alike, so one Gaussian does as well
+    assert errors[1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_rounding_of_single_precision_data_is_no_direction_of_their_variance(degree, rng):
+    """Far from zero, data of low rank fill all directions with their rounding errors."""
+    x = 10 * rng.standard_normal((2000, 3)) @ rng.standard_normal((3, 6)) + 1000 * rng.standard_normal(6)
+    x, y = x.astype(np.float32), np.arange(2000) % 3
+    W, W2 = rng.standard_normal((12, 6)) / 10, rng.standard_normal((2, 12))
+
+    def error(dtype):
+        net = mp.MLP(*(a.astype(dtype) for a in (W, -W @ x.mean(axis=0), W2)), None, "gelu")
+        poly = mp.fit(net, mp.GaussianMixture.from_labels(x, y), degree)
+        return float(mp.fvu(net, poly, samples=x.astype(np.float64)).total)
+
+    assert error(np.float32) == pytest.approx(error(np.float64), rel=1e-2)
+
+
+@pytest.mark.parametrize("count", [3, 6, 7, 100])
+def test_weights_of_16_bits_sum_to_one_within_their_rounding(count):
+    """A third is 0.33398 in bfloat16, and three of them 1.00195."""
+    for dtype in (torch.bfloat16, torch.float16):
+        weights = torch.full((count,), 1 / count, dtype=torch.float64).to(dtype)
+        means = torch.zeros(count, 2, dtype=dtype)
+        parts = [mp.Gaussian.standard(2, like=weights)] * count
+        for mix in (mp.GaussianMixture(weights, means), mp.GaussianMixture.of(weights, parts)):
+            assert abs(float(mix.weights.double().sum()) - 1) <= 2e-7 and mix.weights.dtype == torch.float32
+        with pytest.raises(ValueError, match="weights sum to"):
+            mp.GaussianMixture(weights * 0.98, means)
 
 
 def test_total_moments_are_those_of_the_samples(rng):
@@ -282,7 +341,8 @@ def test_from_samples_finds_separate_clusters(backend, rng):
     x = x + 30 * y[:, None]
     given = make(x, backend)
     mix = mp.GaussianMixture.from_samples(given, components=2)
-    assert_same_kind(mix.means, given)
+    assert_same_kind(mix.means, widen(given))
+    assert_same_kind(mix.sample(3), given)
     order = np.argsort(to_numpy(mix.means)[:, 0])
     truth = mp.GaussianMixture.from_labels(x, y)
     assert_close(to_numpy(mix.weights)[order], truth.weights, 1e-5)

@@ -28,6 +28,7 @@ __all__ = [
     "astype",
     "blocks",
     "cast_like",
+    "cast_result",
     "check_finite",
     "check_shape",
     "constant",
@@ -37,6 +38,7 @@ __all__ = [
     "erfc",
     "eye",
     "from_numpy",
+    "is_low_precision",
     "library",
     "namespace",
     "no_gradients",
@@ -133,7 +135,7 @@ def as_float_array(name: str, value: Any) -> Array:
     if type(value) not in _namespaces and not compat.is_array_api_obj(value):
         raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}.")
     xp = _namespace_of(value)
-    if not xp.isdtype(value.dtype, "real floating") and not _is_low_precision(value.dtype):
+    if not xp.isdtype(value.dtype, "real floating") and not is_low_precision(value.dtype):
         raise TypeError(
             f"{name} must hold real floating-point numbers, got dtype {value.dtype}; "
             f"convert it first, for example with {name}.astype('float64') or {name}.double()."
@@ -207,7 +209,8 @@ def _is_torch_traced(a: Array) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _is_low_precision(dtype: Any) -> bool:
+def is_low_precision(dtype: Any) -> bool:
+    """Whether this is one of the 16-bit floats, which are for storing numbers and not for computing with them."""
     return str(dtype).split(".")[-1] in ("float16", "bfloat16")
 
 
@@ -236,10 +239,15 @@ def cast_like(a: Array, like: Array) -> Array:
     return astype(a, like.dtype)
 
 
+def cast_result(a: Array, like: Array) -> Array:
+    """Cast what was computed to the dtype of `like`, but no narrower than float32."""
+    return astype(a, _namespace_of(like).float32 if is_low_precision(like.dtype) else like.dtype)
+
+
 def promote(*arrays: Array) -> tuple[Array, ...]:
     """Cast arrays of one library to their common dtype (16-bit floats count as float32)."""
     xp = _namespace_of(arrays[0])
-    dtypes = [xp.float32 if _is_low_precision(a.dtype) else a.dtype for a in arrays]
+    dtypes = [xp.float32 if is_low_precision(a.dtype) else a.dtype for a in arrays]
     common = dtypes[0]
     for d in dtypes[1:]:
         common = xp.result_type(common, d)
@@ -277,8 +285,8 @@ def to_numpy(a: Array) -> np.ndarray:
     """Copy to a NumPy array on the host (16-bit floats become float32)."""
     if compat.is_torch_array(a):
         a = a.detach().cpu()
-        a = a.float() if _is_low_precision(a.dtype) else a
-    elif _is_low_precision(a.dtype):
+        a = a.float() if is_low_precision(a.dtype) else a
+    elif is_low_precision(a.dtype):
         a = _namespace_of(a).astype(a, "float32")
     return np.asarray(a)
 

@@ -54,7 +54,7 @@ def hermite_coefficients(
     Returns
     -------
     array (degree + 1, ...)
-        In the array library, dtype and device of `mean` and `std`.
+        In the array library, dtype and device of `mean` and `std` (16-bit floats give float32).
 
     Examples
     --------
@@ -64,7 +64,7 @@ def hermite_coefficients(
     """
     act = get(activation)
     degree = as_integer("degree", degree, 0)
-    mean, std = _pair(mean, std)
+    mean, std = promote(*_pair(mean, std))
     xp = namespace(mean=mean, std=std)
     check_finite("mean", mean)
     check_finite("std", std)
@@ -87,7 +87,7 @@ def _check_broadcast(mean: Array, std: Array) -> None:
 
 
 def _pair(mean: Array, std: Array) -> tuple[Array, Array]:
-    """Both as arrays of one library and dtype; a plain number follows the other argument."""
+    """Both as arrays of one library; a plain number follows the other argument."""
     if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
         std = as_float_array("std", std)
         return constant(float(mean), std), std
@@ -96,5 +96,4 @@ def _pair(mean: Array, std: Array) -> tuple[Array, Array]:
         return mean, constant(float(std), mean)
     mean, std = as_float_array("mean", mean), as_float_array("std", std)
     namespace(mean=mean, std=std)
-    mean, std = promote(mean, std)
     return mean, std

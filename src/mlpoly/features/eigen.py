@@ -23,6 +23,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.features.krylov import dense_eigenpairs, largest_eigenpairs, random_block
 from mlpoly.polynomials import Polynomial
+from mlpoly.polynomials.base import at_least_single
 
 __all__ = ["EigenFeatures", "eigenfeatures"]
 
@@ -101,6 +102,7 @@ def eigenfeatures(
         raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {_METRICS}, got {metric!r}.")
+    poly = at_least_single(poly)
     form = poly.quadratic_form(_output_direction(poly, output, direction))
     root = _root(poly, inputs) if metric == "whitened" else None
     if root is not None:

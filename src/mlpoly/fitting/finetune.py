@@ -11,11 +11,10 @@ from mlpoly.arrays import as_integer, library, namespace
 from mlpoly.fitting.tuning.descent import Descent, Plan, Run
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
-from mlpoly.fitting.tuning.trainable import moved
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import Polynomial
-from mlpoly.polynomials.base import replace_fields
+from mlpoly.polynomials.base import moved, replace_fields
 
 __all__ = ["FinetuneReport", "finetune"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from mlpoly.arrays import as_integer, namespace
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
 from mlpoly.fitting.chaos import fit_mixture_chaos
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture import fit_mixture_linear, fit_mixture_quadratic
@@ -14,6 +16,7 @@ from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
 from mlpoly.polynomials import Polynomial
+from mlpoly.polynomials.base import at_least_single, moved, replace_fields
 
 __all__ = ["checked_inputs", "fit"]
 
@@ -59,8 +62,8 @@ def fit(
     -------
     RidgePolynomial, DensePolynomial or ChaosPolynomial
         Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above.
-        In the network's array library, dtype and device. ``.source.method`` says which optimum it is, ``.report``
-        how a mixture fit went.
+        In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
+        ``.source.method`` says which optimum it is, ``.report`` how a mixture fit went.
 
     Examples
     --------
@@ -76,6 +79,13 @@ def fit(
         raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
     _check_solver(net, start, tolerance)
     max_iterations = as_integer("max_iterations", max_iterations, 1)
+    dtype = first_weight(net).dtype
+    if is_low_precision(dtype):
+        options: dict[str, Any] = {"method": method, "tolerance": tolerance, "max_iterations": max_iterations}
+        options |= {"start": None if start is None else at_least_single(start), "show_progress": show_progress}
+        # Components of a mixture are fitted one by one before they meet: only the answer is rounded to 16 bits.
+        found = fit(moved(net, lambda a: promote(a)[0]), inputs, degree, **options)
+        return replace_fields(moved(found, lambda a: _rounded(a, dtype)), inputs=found.inputs)
     if isinstance(inputs, Gaussian):
         return fit_gaussian(net, inputs, degree)
     if method == "neuronwise":
@@ -85,6 +95,19 @@ def fit(
     if degree == 2:
         return fit_mixture_quadratic(net, inputs, start, tolerance, max_iterations, show_progress)
     return fit_mixture_chaos(net, inputs, degree)
+
+
+def _rounded(a: Array, dtype: Any) -> Array:
+    """Numbers of a polynomial in the 16-bit dtype of its network, if they fit."""
+    with np.errstate(over="ignore"):
+        made = astype(a, dtype)
+    xp = namespace(a=a)
+    if readable(made) and bool(xp.any(xp.isfinite(a) & ~xp.isfinite(made))):
+        raise ValueError(
+            f"the polynomial has numbers up to {scalar(xp.max(xp.abs(a))):.2g}, which the network's {dtype} cannot "
+            f"hold; convert the network's weights to float32 first."
+        )
+    return made
 
 
 def checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:

@@ -110,7 +110,7 @@ def fit_mixture_quadratic(
     No gradients flow through it.
     """
     with no_gradients(first_weight(net)):
-        whitening = whiten(inputs)
+        whitening = whiten(inputs, first_weight(net))
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
             values, report = solve_directly(net, inputs, 2, whitening)
             matrices = matrices_of_chaos(values)

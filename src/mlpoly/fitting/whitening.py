@@ -35,13 +35,17 @@ class Whitening(NamedTuple):
 
     def gaussian(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         """Mean (r,) and covariance (r, r) of a component in these coordinates."""
-        return self.forward @ (widen(mean) - self.center), self.forward @ widen(cov) @ self.forward.T
+        # Rounding must not make it asymmetric: an asymmetric Gram operator is no sum of squares, and has no minimum.
+        inside = self.forward @ widen(cov) @ self.forward.T
+        return self.forward @ (widen(mean) - self.center), 0.5 * (inside + inside.T)
 
 
-def whiten(inputs: GaussianMixture) -> Whitening:
+def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     """Whitening by the total covariance; directions whose variance is a rounding error are dropped.
 
-    The inputs are standardised first, so that the units in which they are measured do not decide what is dropped.
+    The inputs are standardised first, so that the units in which they are measured do not decide what is dropped. With
+    `stored`, directions below the rounding of its dtype are dropped as well: quadratic coefficients of x that are kept
+    in it would be too large there to cancel.
     """
     xp = namespace(means=inputs.means)
     weights, means = widen(inputs.weights), widen(inputs.means)
@@ -60,7 +64,10 @@ def whiten(inputs: GaussianMixture) -> Whitening:
     given, used = (float(xp.finfo(a.dtype).eps) for a in (inputs.means, total))
     known = given * scalar(xp.sum(xp.linalg.diagonal(within) * inverse * inverse))
     spectrum = to_numpy(values)
-    keep = np.flatnonzero(spectrum > 10 * (known + (used + given**2) * total.shape[0]))
+    floor = 10 * (known + (used + given**2) * total.shape[0])
+    if stored is not None:
+        floor = max(floor, float(xp.finfo(stored.dtype).eps) * float(spectrum.max(initial=0.0)))
+    keep = np.flatnonzero(spectrum > floor)
     index = constant_index(keep[::-1].copy(), total)  # largest variance first
     scale = xp.sqrt(xp.take(values, index))
     vectors = xp.take(vectors, index, axis=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class Gaussian:
         Number of inputs d.
     neutral : bool
         True for `Gaussian.standard(d)`, which belongs to no array library: `fit` moves it to the network's.
+    sample_dtype : dtype or None
+        Of what `sample` draws: that of the data for a Gaussian that was estimated; None is that of the mean.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Gaussian:
     mean: Array
     cov: Array | None = None
     neutral: bool = static(default=False)
+    sample_dtype: Any = static(default=None)
 
     def __post_init__(self) -> None:
         mean = as_float_array("mean", self.mean)
@@ -85,7 +88,9 @@ class Gaussian:
 
     @classmethod
     def from_samples(cls, samples: Array, shrinkage: float | str = 0.0) -> Gaussian:
-        """The Gaussian with the mean and (population) covariance of the samples.
+        """The Gaussian with the mean and (population) covariance of the samples, in float64 where the library has it.
+
+        A fit is in the network's dtype all the same, and `sample` draws in the dtype of these samples.
 
         Parameters
         ----------
@@ -102,10 +107,10 @@ class Gaussian:
         return MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage)
 
     @classmethod
-    def _trusted(cls, mean: Array, cov: Array | None) -> Gaussian:
+    def _trusted(cls, mean: Array, cov: Array | None, sample_dtype: Any = None) -> Gaussian:
         """Build without the checks, for a covariance that is positive semidefinite by construction."""
         made = object.__new__(cls)
-        for name, value in (("mean", mean), ("cov", cov), ("neutral", False)):
+        for name, value in (("mean", mean), ("cov", cov), ("neutral", False), ("sample_dtype", sample_dtype)):
             object.__setattr__(made, name, value)
         return made
 
@@ -145,7 +150,8 @@ class Gaussian:
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
         n = as_integer("n", n, 1)
-        return self.colour(constant(np.random.default_rng(seed).standard_normal((n, self.dim)), self.mean))
+        drawn = self.colour(constant(np.random.default_rng(seed).standard_normal((n, self.dim)), self.mean))
+        return drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
 
     def colour(self, noise: Array) -> Array:
         """Turn standard normal noise (n, d) into samples of this Gaussian."""
@@ -170,7 +176,8 @@ class Gaussian:
         return digest.hexdigest()
 
     def to(self, like: Array) -> Gaussian:
-        """Move mean and covariance to the array library, dtype and device of `like`."""
+        """Move mean and covariance to the array library, dtype and device of `like`; 16 bits give float32."""
+        (like,) = promote(like)
         return Gaussian._trusted(on(self.mean, like), None if self.cov is None else on(self.cov, like))
 
 
@@ -182,6 +189,8 @@ def _checked_covariance(cov: Array, mean: Array) -> Array:
     else:
         check_shape("cov", cov, (d, d), "a square matrix over the entries of mean")
     check_finite("cov", cov)
+    eps = float(xp.finfo(cov.dtype).eps)
+    (cov,) = promote(cov)  # 16-bit matrices have no Cholesky factor
     if not readable(cov):
         return cov
     if len(cov.shape) == 1:
@@ -189,7 +198,6 @@ def _checked_covariance(cov: Array, mean: Array) -> Array:
             raise ValueError("cov has a negative variance; a diagonal covariance must be >= 0.")
         return cov
     size = scalar(xp.max(xp.abs(xp.linalg.diagonal(cov)))) if d else 0.0
-    eps = float(xp.finfo(cov.dtype).eps)
     skew = scalar(xp.max(xp.abs(cov - cov.T)))
     if skew > 100 * eps * max(size, skew / 2):
         raise ValueError(f"cov is not symmetric (entries differ by {skew:.2e}); use (cov + cov.T) / 2.")

@@ -25,6 +25,7 @@ from mlpoly.arrays import (
     static,
     take_rows,
     to_numpy,
+    widen,
 )
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.moments import MomentAccumulator
@@ -52,6 +53,8 @@ class GaussianMixture:
     components : tuple of Gaussian
     dim : int
         Number of inputs d.
+    sample_dtype : dtype or None
+        Of what `sample` draws: that of the data for a mixture that was estimated; None is that of the means.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class GaussianMixture:
     means: Array
     covs: Any = None
     shared: bool | None = static(default=None)
+    sample_dtype: Any = static(default=None)
 
     def __post_init__(self) -> None:
         weights, means = as_float_array("weights", self.weights), as_float_array("means", self.means)
@@ -96,9 +100,10 @@ class GaussianMixture:
             raise ValueError(f"components have different dimensions: {[g.dim for g in components]}.")
         xp = namespace(weights=weights, **{f"component_{i}": g.mean for i, g in enumerate(components)})
         made = object.__new__(cls)
-        means = xp.stack([g.mean for g in components])
+        means = xp.stack(promote(*[g.mean for g in components]))
         covs = tuple(g.cov for g in components)  # components may differ in form
         fields = {"weights": astype(weights, means.dtype), "means": means, "covs": covs, "shared": False}
+        fields["sample_dtype"] = components[0].sample_dtype
         for name, value in fields.items():
             object.__setattr__(made, name, value)
         return made
@@ -106,6 +111,9 @@ class GaussianMixture:
     @classmethod
     def from_labels(cls, samples: Array, labels: Array, shrinkage: float | str = 0.0) -> GaussianMixture:
         """One Gaussian per class: weights from counts, population means and covariances.
+
+        In float64 where the library has it; a fit is in the network's dtype all the same, and `sample` draws in the
+        dtype of these samples.
 
         Parameters
         ----------
@@ -146,13 +154,14 @@ class GaussianMixture:
         if components > samples.shape[0]:
             raise ValueError(f"components is {components}, but there are only {samples.shape[0]} samples.")
         options = {"covariance_type": "full", "random_state": seed, **options}
-        model = sklearn.GaussianMixture(components, **options).fit(to_numpy(samples))
+        wide = widen(samples)
+        model = sklearn.GaussianMixture(components, **options).fit(to_numpy(wide))
         covs = {"full": model.covariances_, "diag": model.covariances_, "tied": model.covariances_}
         kind = options["covariance_type"]
         if kind not in covs:
             raise ValueError(f"covariance_type must be one of {sorted(covs)}, got {kind!r}.")
-        parts = (constant(a, samples) for a in (model.weights_ / model.weights_.sum(), model.means_, covs[kind]))
-        return cls(next(parts), next(parts), next(parts), kind == "tied")
+        parts = (constant(a, wide) for a in (model.weights_ / model.weights_.sum(), model.means_, covs[kind]))
+        return cls(next(parts), next(parts), next(parts), kind == "tied", samples.dtype)
 
     @property
     def dim(self) -> int:
@@ -207,6 +216,7 @@ class GaussianMixture:
             if (labels == c).any()
         ]
         drawn = take_rows(namespace(noise=noise).concat(parts), np.argsort(order, kind="stable"))
+        drawn = drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
         return (drawn, labels) if return_labels else drawn
 
     @cached_property
@@ -230,12 +240,14 @@ def _checked_weights(weights: Array) -> Array:
     """Weights that sum to one as exactly as their dtype can."""
     if not readable(weights):
         return weights
+    eps = float(namespace(weights=weights).finfo(weights.dtype).eps)
+    (weights,) = promote(weights)  # their sum is to be one in more than three digits
     values = to_numpy(weights).astype(float)
     if (values < 0).any():
         raise ValueError(f"weights must not be negative, lowest is {values.min():.3g}.")
     total = float(values.sum())
-    # Weights stored in float32 sum to one only within their own rounding.
-    if abs(total - 1) > 1e-5:
+    # Stored weights sum to one only within their own rounding.
+    if abs(total - 1) > max(1e-5, eps):
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
     return weights / total
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Real
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mlpoly.arrays import (
     Array,
     as_float_array,
@@ -13,7 +15,9 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     eye,
+    is_low_precision,
     namespace,
+    readable,
     widen,
 )
 
@@ -52,7 +56,8 @@ class MomentAccumulator:
         self.count = 0
         self._mean: Array = None
         self._scatter: Array = None  # sum of squared deviations from the mean, (d, d)
-        self._dtype: object = None
+        self._dtype: object = None  # of the samples
+        self._narrow: object = None  # of the Gaussian, where one was asked for
 
     @classmethod
     def from_moments(cls, count: int, mean: Array, scatter: Array, dtype: object = None) -> MomentAccumulator:
@@ -66,7 +71,8 @@ class MomentAccumulator:
         scatter : array (d, d)
             Sum of squared deviations from the mean: `count` times the population covariance.
         dtype : optional
-            Of the Gaussian that `gaussian` gives; by default the mean's.
+            Of the Gaussian that `gaussian` gives, if it is to be narrower than float64; 16 bits, too few for a
+            covariance, give float32.
         """
         count = as_integer("count", count, 1)
         mean, scatter = as_float_array("mean", mean), as_float_array("scatter", scatter)
@@ -78,6 +84,8 @@ class MomentAccumulator:
         made = cls(mean.shape[0])
         made._join(count, widen(mean), widen(scatter))
         made._dtype = mean.dtype if dtype is None else dtype
+        if dtype is not None:
+            made._narrow = namespace(mean=mean).float32 if is_low_precision(dtype) else dtype
         return made
 
     @property
@@ -108,9 +116,12 @@ class MomentAccumulator:
         if self._dtype is None:
             self._dtype = batch.dtype
         wide = widen(rows)
-        mean = xp.mean(wide, axis=0)
-        centred = wide - mean
-        self._join(rows.shape[0], mean, centred.T @ centred)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = xp.mean(wide, axis=0)
+            centred = wide - mean
+            scatter = centred.T @ centred
+        _check_overflow(scatter)
+        self._join(rows.shape[0], mean, scatter)
         return self
 
     def merge(self, other: MomentAccumulator) -> MomentAccumulator:
@@ -123,7 +134,7 @@ class MomentAccumulator:
             if self.count:
                 namespace(other=other._mean, accumulated=self._mean)
             if self._dtype is None:
-                self._dtype = other._dtype
+                self._dtype, self._narrow = other._dtype, other._narrow
             self._join(other.count, other._mean, other._scatter)
         return self
 
@@ -138,7 +149,10 @@ class MomentAccumulator:
         self.count = total
 
     def gaussian(self, shrinkage: float | str = 0.0) -> Gaussian:
-        """The Gaussian with these moments (population covariance), in the dtype of the first batch.
+        """The Gaussian with these moments (population covariance), in float64 where the library has it.
+
+        Whatever the dtype of the samples: rounded to theirs, a covariance whose variances differ a lot would lose the
+        small ones. What it samples has the dtype of the first batch.
 
         Parameters
         ----------
@@ -150,7 +164,22 @@ class MomentAccumulator:
         if self.count == 0:
             raise ValueError("no samples yet: call update(batch) before gaussian().")
         cov = _shrink(self._scatter / self.count, self.count, shrinkage)
-        return Gaussian._trusted(astype(self._mean, self._dtype), astype(cov, self._dtype))
+        mean = self._mean
+        if self._narrow is not None:
+            with np.errstate(over="ignore"):
+                mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)
+        _check_overflow(cov)
+        return Gaussian._trusted(mean, cov, self._dtype)
+
+
+def _check_overflow(squares: Array) -> None:
+    """Raise if squares of finite samples are not finite."""
+    xp = namespace(squares=squares)
+    if readable(squares) and not bool(xp.all(xp.isfinite(squares))):
+        raise ValueError(
+            f"the samples are too large: their squares overflow {squares.dtype}. Divide the samples by a common "
+            f"factor, and multiply the network's first weights by it."
+        )
 
 
 def _shrink(cov: Array, count: int, shrinkage: float | str) -> Array:

@@ -9,7 +9,7 @@ from mlpoly.arrays import (
     Array,
     as_float_array,
     blocks,
-    cast_like,
+    cast_result,
     check_finite,
     check_shape,
     namespace,
@@ -99,7 +99,7 @@ def fvu(
     Returns
     -------
     FVU
-        In the array library, dtype and device of the network.
+        In the array library, dtype and device of the network (float32 where that has 16 bits).
 
     Raises
     ------
@@ -207,7 +207,7 @@ def fvu_of_outputs(f: Array, p: Array) -> FVU:
     # A ratio of means: to first order its error is that of the mean of (residual - total * deviation) (delta method).
     each = xp.sum(squares, axis=1) - total * xp.sum((widen(f) - mean) ** 2, axis=1)
     standard_error = xp.std(each) / (xp.sum(variance) * math.sqrt(f.shape[0] - 1))
-    return FVU(*[cast_like(a, f) for a in (total, per_output, flattened, standard_error)])
+    return FVU(*[cast_result(a, f) for a in (total, per_output, flattened, standard_error)])
 
 
 def _variance(f: Array) -> Array:
@@ -240,5 +240,5 @@ def _closed_form(net: MLP | GLU, pieces: Sequence[tuple[Array, Polynomial, Gauss
     )
     total, per_output, flattened = _ratios(error)
     bound = xp.sum(error.bound) / xp.sum(error.variance)
-    made = [cast_like(a, first_weight(net)) for a in (total, per_output, flattened, bound)]
+    made = [cast_result(a, first_weight(net)) for a in (total, per_output, flattened, bound)]
     return FVU(made[0], made[1], made[2], bound=made[3])

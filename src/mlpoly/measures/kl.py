@@ -12,10 +12,10 @@ from mlpoly.arrays import (
     Array,
     as_float_array,
     blocks,
-    cast_like,
+    cast_result,
     check_finite,
     check_shape,
-    constant,
+    constant_index,
     namespace,
     readable,
     record,
@@ -93,13 +93,13 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
 
 
 def checked_labels(labels: Any, samples: Array) -> Array:
-    """Labels (n,) as numbers beside the samples."""
+    """Labels (n,) as integers beside the samples."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
     if found.dtype.kind not in "iu":
         raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
     if found.shape != tuple(samples.shape[:1]):
         raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
-    return constant(found, widen(samples))
+    return constant_index(found, samples)
 
 
 def agreement(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Array) -> Estimate:
@@ -108,9 +108,8 @@ def agreement(net: Callable[[Array], Array], poly: Callable[[Array], Array], sam
 
 
 def chosen(outputs: Array) -> Array:
-    """Place of the largest output of each sample, (n,), as numbers."""
-    xp = namespace(outputs=outputs)
-    return widen(xp.astype(xp.argmax(outputs, axis=-1), outputs.dtype))
+    """Place of the largest output of each sample, (n,), as an integer: 16-bit floats end at 256 classes."""
+    return namespace(outputs=outputs).argmax(outputs, axis=-1)
 
 
 def _log_softmax(outputs: Array) -> Array:
@@ -136,4 +135,4 @@ def mean_of(values: Array, like: Array) -> Estimate:
     """Mean and standard error of one number per sample, (n,)."""
     xp = namespace(values=values)
     error = xp.std(values) / math.sqrt(max(values.shape[0] - 1, 1))
-    return Estimate(cast_like(xp.mean(values), like), cast_like(error, like))
+    return Estimate(cast_result(xp.mean(values), like), cast_result(error, like))

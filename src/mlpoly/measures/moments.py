@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, cast_like, constant, namespace, record, widen
+from mlpoly.arrays import Array, cast_result, constant, namespace, record, widen
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
@@ -77,7 +77,7 @@ def second_moment(net: MLP | GLU, inputs: Gaussian | GaussianMixture) -> SecondM
     Returns
     -------
     SecondMoment
-        In the network's array library, dtype and device.
+        In the network's array library, dtype and device (float32 where that has 16 bits).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def second_moment(net: MLP | GLU, inputs: Gaussian | GaussianMixture) -> SecondM
     bound = sum(weight * b for weight, (_, _, b) in parts)
     raw = cov + mean[:, None] * mean[None, :]
     like = first_weight(net)
-    return SecondMoment(*[cast_like(a, like) for a in (mean, raw, cov, bound)])
+    return SecondMoment(*[cast_result(a, like) for a in (mean, raw, cov, bound)])
 
 
 def _gaussian_moments(net: MLP | GLU, inputs: Gaussian) -> tuple[Array, Array, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_like, namespace, readable, record, scalar
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, record, scalar
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
@@ -89,7 +89,7 @@ def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degr
     Returns
     -------
     DegreeSpectrum
-        In the network's array library, dtype and device.
+        In the network's array library, dtype and device (float32 where that has 16 bits).
 
     Examples
     --------
@@ -107,4 +107,4 @@ def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degr
     total = namespace(head=head).sum(head, axis=0) + tail + between
     like = first_weight(net)
     bound = sum(w * v.bound for w, v in parts)
-    return DegreeSpectrum(*[cast_like(a, like) for a in (head, total, tail, between, bound)])
+    return DegreeSpectrum(*[cast_result(a, like) for a in (head, total, tail, between, bound)])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from os import PathLike
 from typing import Any
 
-from mlpoly.arrays import Array, as_float_array, namespace
+from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, promote
 from mlpoly.polynomials.coefficients import Coefficients
 
-__all__ = ["Polynomial", "check_points", "replace_fields"]
+__all__ = ["Polynomial", "at_least_single", "check_points", "moved", "replace_fields"]
 
 
 class Polynomial(ABC):
@@ -103,3 +104,22 @@ def replace_fields(value: Any, **changes: Any) -> Any:
     for name in value.__dataclass_fields__:
         object.__setattr__(made, name, changes.get(name, getattr(value, name)))
     return made
+
+
+def moved(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A network or polynomial with every array changed (the inputs of a polynomial left out)."""
+    changes: dict[str, Any] = {}
+    for f in fields(value):
+        part = getattr(value, f.name)
+        if f.name == "inputs":
+            changes[f.name] = None
+        elif part is not None and not f.metadata.get("static"):
+            changes[f.name] = moved(part, change) if is_dataclass(part) else change(part)
+    return replace_fields(value, **changes)
+
+
+def at_least_single(poly: Any) -> Any:
+    """A polynomial whose arrays are to be computed with: those of 16 bits in float32, any other as it is."""
+    if not is_low_precision(poly.sample_array.dtype):
+        return poly
+    return replace_fields(moved(poly, lambda a: promote(a)[0]), inputs=poly.inputs)

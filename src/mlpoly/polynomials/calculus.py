@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mlpoly.arrays import Array, constant, namespace
+from mlpoly.polynomials.base import at_least_single
 from mlpoly.special import clenshaw
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def _derivative(series: Array) -> Array:
 
 def gradient(p: RidgePolynomial, x: Array) -> Array:
     """Jacobian (..., o, d): readout times the gradients of the neurons."""
+    p = at_least_single(p)
     t = p.standardise(x)
     along = clenshaw(_derivative(p.series), t)  # d/dt of each neuron
     if p.gate is None:
@@ -44,7 +46,7 @@ def hessian(p: RidgePolynomial, x: Array) -> Array:
     """Second derivatives (o, d, d) at one point."""
     if len(x.shape) != 1:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected ({p.dim_in},): the Hessian is taken at one point.")
-    xp = namespace(x=x)
+    xp, p = namespace(x=x), at_least_single(p)
     t = p.standardise(x)
     first = _derivative(p.series)
     bend = clenshaw(_derivative(first), t)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, promote, record, static, take_rows
-from mlpoly.polynomials.base import Polynomial, check_points
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.special import hermite
@@ -93,8 +93,8 @@ class ChaosPolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        x = check_points(x, self.center, self.dim_in)
-        return self._sum(self._coordinates(x), self._table, self.values)
+        x, p = check_points(x, self.center, self.dim_in), at_least_single(self)
+        return p._sum(p._coordinates(x), p._table, p.values)
 
     def _coordinates(self, x: Array) -> Array:
         u, whitener = promote(x - self.center, self.whitener)
@@ -118,12 +118,13 @@ class ChaosPolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        z = self._coordinates(check_points(x, self.center, self.dim_in))
-        if not self.exponents[0]:
-            return (z @ self.whitener)[..., None, :] + self.values[:, :1] * 0
-        xp = namespace(values=self.values)
-        parts = [self._sum(z, *self._differentiated((i,))) for i in range(len(self.exponents[0]))]
-        slopes, whitener = promote(xp.stack(parts, axis=-1), self.whitener)
+        p = at_least_single(self)
+        z = p._coordinates(check_points(x, p.center, self.dim_in))
+        if not p.exponents[0]:
+            return (z @ p.whitener)[..., None, :] + p.values[:, :1] * 0
+        xp = namespace(values=p.values)
+        parts = [p._sum(z, *p._differentiated((i,))) for i in range(len(p.exponents[0]))]
+        slopes, whitener = promote(xp.stack(parts, axis=-1), p.whitener)
         return slopes @ whitener
 
     def hessian(self, x: Array) -> Array:
@@ -132,11 +133,13 @@ class ChaosPolynomial(Polynomial):
         if len(x.shape) != 1:
             expected = f"expected ({self.dim_in},): the Hessian is taken at one point."
             raise ValueError(f"x has shape {tuple(x.shape)}, {expected}")
-        return 2 * self._tensor_at(self._coordinates(x), 2)
+        p = at_least_single(self)
+        return 2 * p._tensor_at(p._coordinates(x), 2)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
-        return self._tensor_at(-(self.whitener @ self.center), k)
+        p = at_least_single(self)
+        return p._tensor_at(-(p.whitener @ p.center), k)
 
     def _tensor_at(self, at: Array, k: int) -> Array:
         xp = namespace(values=self.values)

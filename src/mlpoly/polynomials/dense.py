@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, namespace, promote, record, static
-from mlpoly.polynomials.base import Polynomial, check_points, replace_fields
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, replace_fields
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
 
@@ -67,14 +67,14 @@ class DensePolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        xp = namespace(polynomial=self.center)
-        x = check_points(x, self.center, self.dim_in)
-        u, constant_term = promote(x - self.center, self.constant)
+        xp, p = namespace(polynomial=self.center), at_least_single(self)
+        x = check_points(x, p.center, self.dim_in)
+        u, constant_term = promote(x - p.center, p.constant)
         value = u[..., :1] * 0 + constant_term
-        if self.linear is not None:
-            value = value + u @ promote(u, self.linear)[1].T
-        if self.quadratic is not None:
-            bends = [xp.vecdot(u @ promote(u, self.quadratic[i, ...])[1], u) for i in range(self.dim_out)]
+        if p.linear is not None:
+            value = value + u @ promote(u, p.linear)[1].T
+        if p.quadratic is not None:
+            bends = [xp.vecdot(u @ promote(u, p.quadratic[i, ...])[1], u) for i in range(self.dim_out)]
             value = value + xp.stack(bends, axis=-1)
         return value
 
@@ -88,13 +88,13 @@ class DensePolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        xp = namespace(polynomial=self.center)
-        u = check_points(x, self.center, self.dim_in) - self.center
-        zero = u[..., None, :] * 0 + self.constant[:, None] * 0
-        total = zero if self.linear is None else zero + self.linear
-        if self.quadratic is None:
+        xp, p = namespace(polynomial=self.center), at_least_single(self)
+        u = check_points(x, p.center, self.dim_in) - p.center
+        zero = u[..., None, :] * 0 + p.constant[:, None] * 0
+        total = zero if p.linear is None else zero + p.linear
+        if p.quadratic is None:
             return total
-        bends = [u @ promote(u, self.quadratic[i, ...])[1] for i in range(self.dim_out)]
+        bends = [u @ promote(u, p.quadratic[i, ...])[1] for i in range(self.dim_out)]
         return total + 2 * xp.stack(bends, axis=-2)
 
     def hessian(self, x: Array) -> Array:
@@ -113,9 +113,9 @@ class DensePolynomial(Polynomial):
         if k == 1 and self.degree >= 1:
             return self.gradient(self.center * 0)
         if k == 2 and self.quadratic is not None:
-            return self.quadratic
+            return at_least_single(self).quadratic
         xp = namespace(polynomial=self.center)
-        zero = xp.reshape(self.center[:1] * 0, (1,) * (k + 1))
+        zero = xp.reshape(at_least_single(self).center[:1] * 0, (1,) * (k + 1))
         return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
@@ -131,7 +131,7 @@ class DensePolynomial(Polynomial):
     def __mul__(self, factor: float) -> DensePolynomial:
         if not isinstance(factor, (int, float)) and getattr(factor, "shape", None) != ():
             return NotImplemented
-        return self._map(lambda a: a * factor)
+        return at_least_single(self)._map(lambda a: a * factor)
 
     __rmul__ = __mul__
 
@@ -148,10 +148,11 @@ class DensePolynomial(Polynomial):
                 f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
                 f"a sum needs the same inputs and outputs."
             )
-        other = to_dense(other, self.center)
-        pairs = ((self.linear, other.linear), (self.quadratic, other.quadratic))
+        one = at_least_single(self)
+        two = to_dense(at_least_single(other), one.center)
+        pairs = ((one.linear, two.linear), (one.quadratic, two.quadratic))
         linear, quadratic = (a if b is None else b if a is None else a + b for a, b in pairs)
-        return DensePolynomial(self.center, self.constant + other.constant, linear, quadratic)
+        return DensePolynomial(one.center, one.constant + two.constant, linear, quadratic)
 
     def __sub__(self, other: Polynomial) -> DensePolynomial:
         return -(-self + other) if isinstance(other, Polynomial) else NotImplemented

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, promote
+from mlpoly.polynomials.base import at_least_single
 from mlpoly.special import in_powers
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ __all__ = ["neuron_powers", "ridge_tensor"]
 
 def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
     """Each neuron as A_i(w_i.x) + (v_i.x) B_i(w_i.x): coefficients of A and B, ascending; B is empty without a gate."""
+    p = at_least_single(p)
     a = in_powers(p.series)
     b: list[Array] = []
     if p.gate is not None:
@@ -42,6 +44,7 @@ def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]
 
 def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
     """Symmetric tensor (o, d, ..., d) of the monomials of degree k."""
+    p = at_least_single(p)
     a, b = neuron_powers(p)
     xp = namespace(directions=p.directions)
     o, d = p.dim_out, p.dim_in

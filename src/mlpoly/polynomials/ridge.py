@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from mlpoly.arrays import Array, add_product, as_integer, eye, namespace, promote, record, static
-from mlpoly.polynomials.base import Polynomial, check_points, replace_fields
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, replace_fields
 from mlpoly.polynomials.calculus import gradient, hessian
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
@@ -158,8 +158,9 @@ class RidgePolynomial(Polynomial):
     def inverse_scales(self) -> Array:
         """1 / scales, and 0 for constant neurons."""
         xp = namespace(scales=self.scales)
-        moving = self.scales > 0
-        return xp.where(moving, 1 / xp.where(moving, self.scales, 1.0), 0.0)
+        (scales,) = promote(self.scales)
+        moving = scales > 0
+        return xp.where(moving, 1 / xp.where(moving, scales, 1.0), 0.0)
 
     def standardise(self, x: Array) -> Array:
         """Standardised preactivations t (..., h)."""
@@ -243,14 +244,15 @@ class RidgePolynomial(Polynomial):
     def __mul__(self, factor: float) -> RidgePolynomial:
         if not isinstance(factor, (int, float)) and getattr(factor, "shape", None) != ():
             return NotImplemented
-        readout = None if self.readout is None else self.readout * factor
-        bias = None if self.bias is None else self.bias * factor
+        p = at_least_single(self)
+        readout = None if p.readout is None else p.readout * factor
+        bias = None if p.bias is None else p.bias * factor
         if readout is not None:
-            return replace_fields(self, readout=readout, bias=bias, source=Source(), report=None)
-        gate = None if self.gate is None else replace_fields(self.gate, series=self.gate.series * factor)
-        tails = None if self.tails is None else self.tails.scaled(factor)
-        changes = {"series": self.series * factor, "bias": bias, "gate": gate, "tails": tails}
-        return replace_fields(self, **changes, source=Source(), report=None)
+            return replace_fields(p, readout=readout, bias=bias, source=Source(), report=None)
+        gate = None if p.gate is None else replace_fields(p.gate, series=p.gate.series * factor)
+        tails = None if p.tails is None else p.tails.scaled(factor)
+        changes = {"series": p.series * factor, "bias": bias, "gate": gate, "tails": tails}
+        return replace_fields(p, **changes, source=Source(), report=None)
 
     __rmul__ = __mul__
 
@@ -271,7 +273,7 @@ class RidgePolynomial(Polynomial):
             )
         xp = namespace(left=self.directions, right=other.directions)
         degree = max(self.degree, other.degree)
-        parts = (self, other)
+        parts = (at_least_single(self), at_least_single(other))
         gated = any(p.gate is not None for p in parts)
         biases = [p.bias for p in parts if p.bias is not None]
         return RidgePolynomial(

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units, spread_units
 from mlpoly.fitting.tuning.draws import CALIBRATION, TRAINING, Draw, stream_seed
 from mlpoly.fitting.tuning.judge import Bridge, Judge, divergence
-from mlpoly.fitting.tuning.trainable import Tensor, moved, trainable
+from mlpoly.fitting.tuning.trainable import Tensor, trainable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.polynomials.base import moved
 from mlpoly.progress import progress
 
 __all__ = ["Descent", "Plan", "Run"]

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlpoly.arrays import namespace
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial
-from mlpoly.polynomials.base import replace_fields
+from mlpoly.polynomials.base import moved, replace_fields
 from mlpoly.polynomials.chaos import _features
 from mlpoly.special import clenshaw, hermite
 
-__all__ = ["Tensor", "Trainable", "moved", "trainable"]
+__all__ = ["Tensor", "Trainable", "trainable"]
 
 Tensor = Any  # torch.Tensor; the core does not import torch
 
@@ -71,18 +70,6 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
     raise TypeError(
         f"poly must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, got {type(poly).__name__}."
     )
-
-
-def moved(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A polynomial with every array changed (its inputs left out)."""
-    changes: dict[str, Any] = {}
-    for f in fields(value):
-        part = getattr(value, f.name)
-        if f.name == "inputs":
-            changes[f.name] = None
-        elif part is not None and not f.metadata.get("static"):
-            changes[f.name] = moved(part, change) if is_dataclass(part) else change(part)
-    return replace_fields(value, **changes)
 
 
 # -- dense -------------------------------------------------------------------------------------------------------------

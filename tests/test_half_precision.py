@@ -1,0 +1,294 @@
+"""Networks in 16 bits: computed in float32 or wider throughout, and only the stored polynomial is rounded.
+
+Two things are held to float64. A fit is that of the float64 network with the same (rounded) weights, each of its
+numbers rounded once. And whatever is computed from a 16-bit polynomial is what the float64 polynomial with the same
+numbers gives, within float32.
+"""
+
+import numpy as np
+import pytest
+import torch
+from conftest import Backend, assert_close, make
+
+import mlpoly as mp
+from mlpoly.arrays import to_numpy
+from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.tails import with_tails
+from mlpoly.measures.fvu import fvu_by_component
+from mlpoly.polynomials.base import moved
+
+D, H, OUT, N = 4, 6, 3, 40
+KINDS = [
+    Backend("numpy", "float16"),
+    Backend("torch", "float16"),
+    Backend("torch", "bfloat16"),
+    Backend("jax", "bfloat16"),
+]
+ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # half the distance of neighbours, relative
+SINGLE = 3e-5  # some hundred roundings of float32
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda b: b.name)
+
+
+def table(row, rows, jax):
+    """Every library with both layers and all rows; JAX, which compiles each shape for seconds, with some."""
+    cases = [(kind, layer, r) for kind in KINDS for layer in ("MLP", "GLU") for r in rows]
+    cases = [c for c in cases if c[0].library != "jax" or c[1:] in jax]
+    return pytest.mark.parametrize(
+        ("kind", "layer", row), cases, ids=lambda value: value.name if isinstance(value, Backend) else str(value)
+    )
+
+
+def wide(a):
+    """The same numbers in NumPy's float64."""
+    return to_numpy(a).astype(np.float64)
+
+
+def case(kind, layer):
+    """A 16-bit network with two distributions and points for it, and the same four in NumPy's float64."""
+    rng = np.random.default_rng(11)
+    shapes = {"MLP": [(H, D), (H,), (OUT, H), (OUT,)], "GLU": [(H, D), (H,), (H, D), (H,), (OUT, H), (OUT,)]}[layer]
+    weights = [make(0.6 * rng.standard_normal(shape), kind) for shape in shapes]
+    root = rng.standard_normal((2, D, D)) / 2 + np.eye(D)
+    moments = [[0.25, 0.75], rng.standard_normal((2, D)), root @ root.transpose(0, 2, 1)]
+    single = [make(a, Backend(kind.library, "float32")) for a in moments]
+    x = make(rng.standard_normal((N, D)), kind)
+
+    def built(weights, moments, x):
+        smooth = "gelu" if layer == "MLP" else "silu"
+        net = getattr(mp, layer)(*weights, activation="relu" if kind.library == "jax" else smooth)
+        share, means, covs = moments
+        return net, mp.Gaussian(means[0], covs[0]), mp.GaussianMixture(share, means, covs), x
+
+    return built(weights, single, x), built([wide(w) for w in weights], [wide(a) for a in single], wide(x))
+
+
+def arrays_of(poly):
+    """Every array of a polynomial, by name."""
+    parts = {"": poly, "gate.": getattr(poly, "gate", None), "tails.": getattr(poly, "tails", None)}
+    return {p + key: a for p, part in parts.items() if part for key, a in vars(part).items() if hasattr(a, "dtype")}
+
+
+def assert_rounded(got, want, kind):
+    """Every number of a polynomial is that of the float64 fit, rounded once, within the error of float32."""
+    if isinstance(want, mp.ChaosPolynomial):
+        want = aligned(want, wide(got.whitener))
+    got, want = arrays_of(got), arrays_of(want)
+    assert got.keys() == want.keys()
+    for name, array in want.items():
+        assert str(got[name].dtype).endswith(kind.dtype), name
+        slack = 1e-4 * np.max(np.abs(array), initial=0.0)  # of a float32 network, after a linear solve
+        assert np.all(np.abs(wide(got[name]) - array) <= ROUNDING[kind.dtype] * np.abs(array) + slack), name
+
+
+def aligned(poly, whitener):
+    """The same polynomial with the signs of given whitened coordinates: those of eigenvectors are arbitrary."""
+    signs = np.sign(np.sum(poly.whitener * whitener, axis=1))
+    values = poly.values * np.prod(signs ** np.asarray(poly.exponents), axis=1)
+    return mp.ChaosPolynomial(poly.center, signs[:, None] * poly.whitener, poly.exponents, values)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fits
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@table("degree", range(5), jax=[("MLP", 1), ("MLP", 2), ("MLP", 3)])
+def test_fit_is_the_rounded_one_of_the_same_weights(kind, layer, degree):
+    (net, gaussian, mixture, _), (net64, gaussian64, mixture64, _) = case(kind, layer)
+    fits = [
+        (gaussian, gaussian64, {}),
+        (mixture, mixture64, {"method": "neuronwise"}),
+        (mixture, mixture64, {"tolerance": 1e-9}),
+    ]
+    for inputs, inputs64, options in fits:
+        poly = mp.fit(net, inputs, degree, **options)
+        assert_rounded(poly, mp.fit(net64, inputs64, degree, **options), kind)
+        assert poly.degree == degree and poly.inputs is inputs and poly.source.activation == net.activation.name
+    if degree == 2:
+        again = mp.fit(net, mixture, 2, start=poly, tolerance=1e-9)
+        assert_rounded(again, mp.fit(net64, mixture64, 2, tolerance=1e-9), kind)
+
+
+@kinds
+def test_fit_under_inputs_of_16_bits(kind):
+    """Gaussians and mixtures of 16-bit numbers are those of the same numbers in float32, also N(0, I)."""
+    (net, *_), (net64, *_) = case(kind, "MLP")
+    rng = np.random.default_rng(5)
+    root = rng.standard_normal((2, D, D)) / 2 + np.eye(D)
+    share, means, covs = (make(a, kind) for a in ([0.5, 0.5], rng.standard_normal((2, D)), root @ root.swapaxes(1, 2)))
+    given = [
+        (mp.Gaussian(means[0], covs[0]), mp.Gaussian(wide(means[0]), wide(covs[0]))),
+        (mp.Gaussian(means[0]), mp.Gaussian(wide(means[0]))),
+        (mp.Gaussian.standard(D, like=means), mp.Gaussian.standard(D)),
+        (mp.Gaussian.standard(D), mp.Gaussian.standard(D)),
+        (mp.GaussianMixture(share, means, covs), mp.GaussianMixture(wide(share), wide(means), wide(covs))),
+        (mp.GaussianMixture(share, means), mp.GaussianMixture(wide(share), wide(means))),
+    ]
+    for inputs, inputs64 in given:
+        assert_rounded(mp.fit(net, inputs, 1), mp.fit(net64, inputs64, 1), kind)
+        drawn = wide(inputs.sample(20, seed=1))
+        assert_close(drawn, inputs64.sample(20, seed=1), 8 * ROUNDING[kind.dtype])  # a sum of D + 1 rounded products
+
+
+@kinds
+def test_moving_a_gaussian_to_16_bits_stops_at_single_precision(kind, rng):
+    root = rng.standard_normal((D, D))
+    gaussian = mp.Gaussian(np.zeros(D), root @ root.T)
+    there = gaussian.to(make(np.zeros(1), kind))
+    assert str(there.cov.dtype).endswith("float32")
+    assert_close(wide(there.cov), gaussian.cov, 1e-7)
+
+
+def test_a_polynomial_that_16_bits_cannot_hold_is_refused():
+    net = mp.MLP(np.full((1, 1), 300, np.float16), None, np.ones((1, 1), np.float16), None, "square")
+    with pytest.raises(ValueError, match=r"numbers up to 1\.3e\+05, which the network's float16 cannot hold"):
+        mp.fit(net, mp.Gaussian.standard(1), degree=2)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is computed from a polynomial, and from a network
+# ---------------------------------------------------------------------------------------------------------------------
+
+FORMS = {
+    "ridge 0": ("gaussian", 0, {}),
+    "ridge 2": ("gaussian", 2, {}),
+    "ridge 4": ("gaussian", 4, {}),
+    "dense 1": ("mixture", 1, {}),
+    "dense 2": ("mixture", 2, {}),
+    "chaos 3": ("mixture", 3, {}),
+}
+
+
+def fitted(kind, layer, form):
+    """A 16-bit polynomial with network, inputs and points, and the same in float64."""
+    (net, gaussian, mixture, x), (net64, gaussian64, mixture64, x64) = case(kind, layer)
+    which, degree, options = FORMS[form]
+    inputs, inputs64 = (gaussian, gaussian64) if which == "gaussian" else (mixture, mixture64)
+    poly = mp.fit(net, inputs, degree, **options)
+    return (poly, net, inputs, x), (moved(poly, wide), net64, inputs64, x64)
+
+
+def values_of(poly, x, tmp_path):
+    """Everything that a polynomial computes by itself."""
+    coefficients = poly.coefficients()
+    made = {
+        "values": poly(x),
+        "one value": poly(x[0]),
+        "gradient": poly.gradient(x),
+        "hessian": poly.hessian(x[0]),
+        "truncated": poly.truncate(1)(x),
+        **{f"tensor {k}": coefficients.tensor(k) for k in range(poly.degree + 2)},
+    }
+    poly.save(tmp_path / "poly")
+    made["loaded"] = mp.load(tmp_path / "poly", like=x)(x)
+    if poly.degree >= 1:
+        made["singular values"] = mp.singular_directions(poly).values
+        removed = mp.singular_directions(poly).vectors[:1]
+        made["ablated"] = mp.ablate(x, removed)
+    if poly.degree >= 2:
+        features = mp.eigenfeatures(poly, output=0, k=2)
+        made |= {"eigenvalues": features.values, "eigenvectors": features.vectors}
+    if not isinstance(poly, mp.ChaosPolynomial):
+        made |= {"sum": (poly + 2.0 * poly)(x), "difference": (poly - poly.truncate(1))(x), "minus": (-poly)(x)}
+    if isinstance(poly, mp.RidgePolynomial):
+        made["held"] = poly(x, bound=1.0)
+        made["powers"] = poly.powers()[0][-1]
+        if poly.degree <= 2:
+            made["dense"] = (mp.DensePolynomial(x[0], poly(x[0])) + poly)(x)
+    return made
+
+
+@table("form", FORMS, jax=[("MLP", "ridge 2"), ("MLP", "dense 2"), ("MLP", "chaos 3")])
+def test_a_polynomial_computes_in_single_precision(kind, layer, form, tmp_path):
+    (poly, *_, x), (poly64, *_, x64) = fitted(kind, layer, form)
+    got, want = values_of(poly, x, tmp_path), values_of(poly64, x64, tmp_path)
+    for name in want:
+        assert str(got[name].dtype).endswith("float32"), name
+        assert_close(wide(got[name]), want[name], SINGLE)
+    module = poly.to_torch()
+    points = torch.tensor(x64, dtype=getattr(torch, kind.dtype))
+    assert module(points).dtype == points.dtype
+    assert_close(wide(module(points)), want["values"], ROUNDING[kind.dtype] + SINGLE)
+    assert_close(wide(module(points.float())), want["values"], SINGLE)
+
+
+def measures_of(poly, net, inputs, x):
+    """Everything that is measured, by name."""
+    labels = np.arange(N) % OUT
+    together = mp.compare(net, poly, x, labels)
+    moment, spectrum = mp.second_moment(net, inputs), mp.degree_spectrum(net, inputs, max_degree=3)
+    made = {
+        "fvu on samples": mp.fvu(net, poly, samples=x).per_output,
+        "its error": mp.fvu(net, poly, samples=x).standard_error,
+        "kl": mp.kl(net, poly, samples=x).mean,
+        "accuracy": mp.accuracy(net, x, labels).mean,
+        "agreement": mp.agreement(net, poly, x).mean,
+        "compare": together.fvu.total,
+        "compare kl": together.kl.mean,
+        "compare accuracy": together.accuracy.mean,
+        "mean": moment.mean,
+        "raw": moment.raw,
+        "cov": moment.cov,
+        "spectrum": spectrum.variance,
+        "total": spectrum.total,
+        "overall": spectrum.overall,
+        "outputs": net(x),
+    }
+    if not isinstance(poly, mp.ChaosPolynomial):
+        found = mp.fvu(net, poly, inputs)
+        made |= {"fvu": found.total, "per output": found.per_output, "flattened": found.flattened}
+        if isinstance(inputs, mp.GaussianMixture):
+            made["by component"] = fvu_by_component(net, [poly, poly], inputs).total
+    if poly.degree >= 2:
+        made["whitened"] = mp.eigenfeatures(poly, output=1, k=2, metric="whitened", inputs=inputs).values
+    return made
+
+
+@table("form", ["ridge 2", "dense 2", "chaos 3"], jax=[("MLP", "ridge 2")])
+def test_measures_are_those_of_the_same_numbers_in_double_precision(kind, layer, form):
+    got, want = (measures_of(*part) for part in fitted(kind, layer, form))
+    # JAX without float64 computes these in float32, with differences of nearly equal moments.
+    tolerance = 1e-3 if kind.library == "jax" else SINGLE
+    for name in want:
+        assert str(got[name].dtype).endswith("float32"), name
+        assert_close(wide(got[name]), want[name], tolerance)
+
+
+@kinds
+def test_hermite_coefficients_and_moments_of_16_bits(kind):
+    mean, std = make([-1.0, 0.0, 0.5], kind), make([0.5, 1.0, 2.0], kind)
+    for name in ("relu",) if kind.library == "jax" else ("relu", "gelu", "silu"):
+        got, want = (mp.hermite_coefficients(name, *pair, 3) for pair in ((mean, std), (wide(mean), wide(std))))
+        assert str(got.dtype).endswith("float32")
+        assert_close(wide(got), want, 1e-6)
+        one = mp.hermite_coefficients(name, mean, 1.0, 3)
+        assert str(one.dtype).endswith("float32")
+        assert_close(wide(one), mp.hermite_coefficients(name, wide(mean), 1.0, 3), 1e-6)
+    x = make(np.random.default_rng(0).standard_normal((30, D)), kind)
+    for got, want in (
+        (mp.Gaussian.from_samples(x), mp.Gaussian.from_samples(wide(x))),
+        (mp.Gaussian.from_samples(x, "oas"), mp.Gaussian.from_samples(wide(x), "oas")),
+    ):
+        assert_close(wide(got.cov), want.cov, SINGLE if kind.library == "jax" else 1e-12)
+
+
+@table("bound", [None, 2.0], jax=[("MLP", 2.0)])
+def test_fits_on_samples_and_tails(kind, layer, bound):
+    (net, gaussian, _, x), (net64, gaussian64, _, x64) = case(kind, layer)
+    made = SampleFit(net, gaussian, 2, bound).update(x).polynomial()
+    want = SampleFit(net64, gaussian64, 2, bound).update(x64).polynomial()
+    for name, array in arrays_of(with_tails(net, made, 2.0)).items():
+        assert str(array.dtype).endswith(kind.dtype), name
+    # The coordinates of the fit, 16-bit shifts and scales, are no part of the answer: compare values.
+    assert_close(wide(made(x, bound)), want(x64, bound), 16 * ROUNDING[kind.dtype])
+
+
+@table("degree", [2], jax=[("MLP", 2)])
+def test_finetuning_never_makes_it_worse(kind, layer, degree):
+    pytest.importorskip("schedulefree")
+    (net, gaussian, _, _), _ = case(kind, layer)
+    poly = mp.fit(net, mp.Gaussian.standard(D), degree)
+    found = mp.finetune(poly, net, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
+    assert found.report.fvu_after <= found.report.fvu_before
+    for name, array in arrays_of(found).items():
+        assert str(array.dtype).endswith(kind.dtype), name
