@@ -257,7 +257,7 @@ def promote(*arrays: Array) -> tuple[Array, ...]:
 def rounding_error(a: Array) -> float:
     """Relative rounding error of the numbers of an array; 16-bit ones are computed with in float32."""
     xp = _namespace_of(a)
-    return float(xp.finfo(xp.float32 if _is_low_precision(a.dtype) else a.dtype).eps)
+    return float(xp.finfo(xp.float32 if is_low_precision(a.dtype) else a.dtype).eps)
 
 
 def constant(values: Any, like: Array) -> Array:
