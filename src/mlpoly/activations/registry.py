@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import math
+import pickle
 import re
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
+from types import FunctionType
 from typing import Any
 
 from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
@@ -142,7 +146,8 @@ def _other_families() -> list[Family]:
     ]
 
 
-_families: dict[str, Family] = {f.name: f for f in [*_piecewise_families(), *_other_families()]}
+_BUILT_IN: dict[str, Family] = {f.name: f for f in [*_piecewise_families(), *_other_families()]}
+_families = dict(_BUILT_IN)
 _aliases: dict[str, str] = {a: f.name for f in _families.values() for a in f.aliases}
 
 
@@ -184,13 +189,17 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
         return _from_callable(getattr(activation, "__name__", "callable"), activation, ())
     if not isinstance(activation, str):
         raise TypeError(f"activation must be a name, an Activation or a callable, got {type(activation).__name__}.")
-    family, values = _parse(activation)
+    family, values = _parse(activation, _families)
     unknown = sorted(set(parameters) - set(family.parameters))
     if unknown:
         raise ValueError(
             f"activation {family.name!r} has no parameter {unknown[0]!r}; it takes {list(family.parameters) or 'none'}."
         )
-    values |= parameters
+    return _built(family, values | parameters)
+
+
+def _built(family: Family, values: dict[str, float]) -> Activation:
+    """The record of a family with given parameters."""
     for key, value in values.items():
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ValueError(f"activation parameter {key} of {family.name!r} must be a finite number, got {value!r}.")
@@ -205,25 +214,28 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
     return family.build(name, **values)
 
 
-def _parse(text: str) -> tuple[Family, dict[str, float]]:
+def _parse(text: str, among: dict[str, Family]) -> tuple[Family, dict[str, float]]:
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
     if not match:
         raise _unknown(text)
     name = match[1].lower().replace("-", "_")
-    family = _families.get(_aliases.get(name, name))
+    family = among.get(_aliases.get(name, name))
     if family is None:
         raise _unknown(text)
-    values = dict(family.parameters)
-    for position, part in enumerate(filter(None, (p.strip() for p in (match[2] or "").split(",")))):
+    inside = (match[2] or "").strip()
+    keys, values = list(family.parameters), {}
+    for position, part in enumerate(inside.split(",") if inside else []):
         key, _, number = part.rpartition("=")
-        key = key.strip() or (list(values)[position] if position < len(values) else "")
-        if key not in values:
-            raise ValueError(f"activation {text!r}: {family.name} takes the parameters {list(values) or 'none'}.")
+        key = key.strip() or (keys[position] if position < len(keys) else "")
+        if key not in keys:
+            raise ValueError(f"activation {text!r}: {family.name} takes the parameters {keys or 'none'}.")
+        if key in values:
+            raise ValueError(f"activation {text!r} gives the parameter {key!r} twice; give it once.")
         try:
             values[key] = float(number)
         except ValueError:
-            raise ValueError(f"activation {text!r}: {number!r} is not a number.") from None
-    return family, values
+            raise ValueError(f"activation {text!r}: {number.strip()!r} is not a number.") from None
+    return family, family.parameters | values
 
 
 def _unknown(text: str) -> UnknownActivationError:
@@ -277,3 +289,38 @@ def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, 
     return Activation(
         name, function, project, "the user's function", "quadrature", kinks, own=function, estimate=estimate
     )
+
+
+# -- pickles: a name for what is built in, a reference to the function for what is not ---------------------------------
+
+
+def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[Any, ...]]:
+    """What pickle keeps of a record: its functions are often closures, which pickle cannot keep."""
+    if activation.own is not None:
+        _check_importable(activation.name, activation.own)
+        return _from_callable, (activation.name, activation.own, activation.kinks)
+    if activation.name.partition("(")[0] in _BUILT_IN:
+        return _built_in, (activation.name,)
+    return Activation, tuple(getattr(activation, f.name) for f in fields(activation))
+
+
+def _built_in(name: str) -> Activation:
+    """The built-in activation of a canonical name, whatever has been registered under that name since."""
+    return _built(*_parse(name, _BUILT_IN))
+
+
+def _check_importable(name: str, function: Any) -> None:
+    """Raise if pickle could not find a function again; objects that can be called know themselves how to be kept."""
+    if not isinstance(function, FunctionType):
+        return
+    found: Any = sys.modules.get(function.__module__)
+    for part in function.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not function:
+        raise pickle.PicklingError(
+            f"activation {name!r} is the function {function.__qualname__}, which pickle cannot find by its name; "
+            f"define it with def at the top level of a module, not as a lambda or inside another function."
+        )
+
+
+copyreg.pickle(Activation, _reduced)
