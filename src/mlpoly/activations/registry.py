@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import importlib
 import math
 import pickle
 import re
@@ -296,12 +297,21 @@ def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, 
 
 def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[Any, ...]]:
     """What pickle keeps of a record: its functions are often closures, which pickle cannot keep."""
-    if activation.own is not None:
-        _check_importable(activation.name, activation.own)
-        return _from_callable, (activation.name, activation.own, activation.kinks)
-    if activation.name.partition("(")[0] in _BUILT_IN:
-        return _built_in, (activation.name,)
-    return Activation, tuple(getattr(activation, f.name) for f in fields(activation))
+    name, own, kinks = activation.name, activation.own, activation.kinks
+    if own is None and name.partition("(")[0] in _BUILT_IN:
+        return _built_in, (name,)
+    if own is None:
+        return Activation, tuple(getattr(activation, f.name) for f in fields(activation))
+    module, place = getattr(own, "__module__", None), getattr(own, "__qualname__", None)
+    found = bool(module and place) and _found(str(module), str(place)) is own
+    if isinstance(own, FunctionType) and not found:
+        raise pickle.PicklingError(
+            f"activation {name!r} is the function {place}, which pickle cannot find by its name; define it with def at "
+            f"the top level of a module, not as a lambda or inside another function."
+        )
+    if found and not isinstance(own, FunctionType):  # such as what jax.jit makes, which pickle does not find itself
+        return _at, (name, module, place, kinks)
+    return _from_callable, (name, own, kinks)
 
 
 def _built_in(name: str) -> Activation:
@@ -309,18 +319,17 @@ def _built_in(name: str) -> Activation:
     return _built(*_parse(name, _BUILT_IN))
 
 
-def _check_importable(name: str, function: Any) -> None:
-    """Raise if pickle could not find a function again; objects that can be called know themselves how to be kept."""
-    if not isinstance(function, FunctionType):
-        return
-    found: Any = sys.modules.get(function.__module__)
-    for part in function.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not function:
-        raise pickle.PicklingError(
-            f"activation {name!r} is the function {function.__qualname__}, which pickle cannot find by its name; "
-            f"define it with def at the top level of a module, not as a lambda or inside another function."
-        )
+def _at(name: str, module: str, place: str, kinks: tuple[float, ...]) -> Activation:
+    """The record of a function that is found by its name in a module."""
+    importlib.import_module(module)
+    return _from_callable(name, _found(module, place), kinks)
+
+
+def _found(module: str, place: str) -> Any:
+    value: Any = sys.modules.get(module)
+    for part in place.split("."):
+        value = getattr(value, part, None)
+    return value
 
 
 copyreg.pickle(Activation, _reduced)

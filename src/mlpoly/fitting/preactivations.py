@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from mlpoly.arrays import Array, blocks, namespace, no_gradients, promote, readable, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
@@ -37,14 +39,15 @@ def preactivations(inputs: Gaussian, weight: Array, gate: Array | None = None) -
     size = _size(inputs)
     stds, crosses = [], []
     for rows in blocks(weight.shape[0], _ROWS):
-        unit, scale = _scaled(weight[rows, ...], inputs, size)
+        unit, own = _scaled(weight[rows, ...], inputs, size)
         spread = inputs.times_covariance(unit)
         variance = widen(_dots(spread, unit))
         positive = variance > 0  # rounding may leave a zero variance slightly negative
-        stds.append(xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0) * scale)
+        root = xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
+        stds.append(_product(root, own, size))
         if gate is not None:
-            other, other_scale = _scaled(gate[rows, ...], inputs, size)
-            crosses.append(widen(_dots(spread, other)) * scale * other_scale)
+            other, its = _scaled(gate[rows, ...], inputs, size)
+            crosses.append(_product(widen(_dots(spread, other)), own, its, size, size))
     centres = _centres(weight, inputs.mean)
     return Preactivations(
         centres=centres,
@@ -74,7 +77,8 @@ def _dots(left: Array, right: Array) -> Array:
 
 def _centres(weight: Array, mean: Array) -> Array:
     weight, mean = promote(weight, mean)
-    return widen(weight @ mean)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return widen(weight @ mean)
 
 
 # -- sizes are taken out before squares are formed, which soon leave the range of floats, and put back after -----------
@@ -89,11 +93,20 @@ def _size(inputs: Gaussian) -> Array:
 
 
 def _scaled(weight: Array, inputs: Gaussian, size: Array) -> tuple[Array, Array]:
-    """Rows (m, d) divided by their size and that of the inputs, and both sizes together, (m,)."""
+    """Rows (m, d) divided by their size and that of the inputs, and their size, (m,)."""
+    xp = namespace(weight=weight)
     weight, size = promote(weight, size)
-    own = _power_of_two(namespace(weight=weight).max(namespace(weight=weight).abs(weight), axis=1))
+    own = _power_of_two(xp.max(xp.abs(weight), axis=1))
     unit = weight / own[:, None]
-    return unit if inputs.cov is None else unit / size, widen(own) * widen(size)
+    return unit if inputs.cov is None else unit / size, own
+
+
+def _product(first: Array, *others: Array) -> Array:
+    """Their product in the widest precision; infinite where it is out of range, which is found later."""
+    with np.errstate(over="ignore"):
+        for a in others:
+            first = first * widen(a)
+    return first
 
 
 def _power_of_two(a: Array) -> Array:

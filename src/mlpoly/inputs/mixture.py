@@ -224,9 +224,8 @@ def as_labels(labels: Any, length: int) -> np.ndarray:
     if found.dtype.kind == "O" and all(isinstance(label, str) for label in found.flat):  # a column of a data frame
         found = found.astype(str)
     if found.dtype.kind not in "iubUS":
-        raise TypeError(
-            f"labels must be integers or text, got dtype {found.dtype}; use np.unique(labels, return_inverse=True)[1]."
-        )
+        remedy = "labels.astype(int)" if found.dtype.kind == "f" else "np.unique(labels, return_inverse=True)[1]"
+        raise TypeError(f"labels must be integers or text, got dtype {found.dtype}; use {remedy}.")
     if found.shape != (length,):
         raise ValueError(f"labels have shape {found.shape}, expected ({length},): one label per sample.")
     return found
