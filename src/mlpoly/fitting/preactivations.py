@@ -39,15 +39,15 @@ def preactivations(inputs: Gaussian, weight: Array, gate: Array | None = None) -
     size = _size(inputs)
     stds, crosses = [], []
     for rows in blocks(weight.shape[0], _ROWS):
-        unit, own = _scaled(weight[rows, ...], inputs, size)
+        unit, scale = _scaled(weight[rows, ...], size)
         spread = inputs.times_covariance(unit)
         variance = widen(_dots(spread, unit))
         positive = variance > 0  # rounding may leave a zero variance slightly negative
         root = xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
-        stds.append(_product(root, own, size))
+        stds.append(_product(root, scale))
         if gate is not None:
-            other, its = _scaled(gate[rows, ...], inputs, size)
-            crosses.append(_product(widen(_dots(spread, other)), own, its, size, size))
+            other, other_scale = _scaled(gate[rows, ...], size)
+            crosses.append(_product(widen(_dots(spread, other)), scale, other_scale))
     centres = _centres(weight, inputs.mean)
     return Preactivations(
         centres=centres,
@@ -92,13 +92,17 @@ def _size(inputs: Gaussian) -> Array:
     return _power_of_two(xp.sqrt(xp.max(inputs.cov if len(inputs.cov.shape) == 1 else xp.linalg.diagonal(inputs.cov))))
 
 
-def _scaled(weight: Array, inputs: Gaussian, size: Array) -> tuple[Array, Array]:
-    """Rows (m, d) divided by their size and that of the inputs, and their size, (m,)."""
+def _scaled(weight: Array, size: Array) -> tuple[Array, Array]:
+    """Rows (m, d) over their scale, and that scale (m,): their own size times that of the inputs."""
     xp = namespace(weight=weight)
     weight, size = promote(weight, size)
-    own = _power_of_two(xp.max(xp.abs(weight), axis=1))
-    unit = weight / own[:, None]
-    return unit if inputs.cov is None else unit / size, own
+    high, low = xp.max(weight, axis=1), -xp.min(weight, axis=1)
+    limits = xp.finfo(weight.dtype)
+    with np.errstate(over="ignore"):
+        scale = _power_of_two(xp.where(high > low, high, low)) * size
+    # Out of this range the spread itself has left the range of the dtype.
+    scale = xp.clip(scale, float(limits.smallest_normal), float(limits.max))
+    return weight / scale[:, None], scale
 
 
 def _product(first: Array, *others: Array) -> Array:
