@@ -434,3 +434,26 @@ def test_error_estimate_of_a_users_function():
     assert error > 1e-9
     assert 0.1 * error < hidden.estimate(mean, std, 4) < 1e3 * error
     assert mp.activations.get("tanh").estimate is None  # built-in: checked against mpmath instead
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("leaky_relu(slope=1,slope=2)", "'slope' twice"),
+        ("leaky_relu(1, slope=2)", "'slope' twice"),
+        ("threshold(value=3, 1)", "'value' twice"),
+        ("leaky_relu(,)", "'' is not a number"),
+        ("leaky_relu(slope=)", "'' is not a number"),
+        ("threshold(1,,2)", "'' is not a number"),
+        ("leaky_relu(0.1,)", r"takes the parameters \['slope'\]"),
+        ("relu(,)", "takes the parameters none"),
+    ],
+)
+def test_parameters_are_read_strictly(text, message):
+    with pytest.raises(ValueError, match=message):
+        mp.activations.get(text)
+
+
+def test_empty_brackets_are_the_defaults():
+    assert mp.activations.get("leaky_relu()") == mp.activations.get("leaky_relu")
+    assert mp.activations.get("relu( )") == mp.activations.get("relu")

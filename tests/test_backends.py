@@ -339,3 +339,37 @@ def test_torch_func_grad_and_jacrev():
     got = torch.func.grad(lambda v: loss("gelu", v, make(points(), TORCH64)))(values)
     for key, want in torch_gradients("gelu", numbers("gelu"), points()).items():
         assert_close(got[key], want)
+
+
+@pytest.mark.parametrize("precision", [JAX32, JAX64], ids=lambda b: b.name)
+def test_constants_may_be_used_under_jit(precision):
+    """Under jit the sum of two constants is traced, so that no check may look at it."""
+    with precision.active():
+        values = numbers("gelu")
+        arrays = {key: make(value, precision) for key, value in values.items()}
+        x = make(points(), precision)
+        expected = to_numpy(mp.fit(*build("gelu", arrays), 3)(x))
+        for traced in arrays:
+            got = jax.jit(lambda a, key=traced: mp.fit(*build("gelu", arrays | {key: a}), 3)(x))(arrays[traced])
+            assert_close(got, expected, precision.tolerance)
+        got = jax.jit(lambda x: mp.fit(*build("gelu", arrays), 3)(x))(x)  # everything but the points
+        assert_close(got, expected, precision.tolerance)
+
+
+def test_functions_of_the_user_may_be_fitted_under_jit_with_constants():
+    with JAX64.active():
+        mean, std = make([0.0, 0.5, -1.0], JAX64), make([1.0, 2.0, 0.5], JAX64)
+        expected = mp.hermite_coefficients(jnp.tanh, mean, std, 3)
+        got = jax.jit(lambda a: a + mp.hermite_coefficients(jnp.tanh, mean, std, 3))(mean * 0)
+        assert_close(got, expected, 1e-10)  # under jit the panels are halved once, without a look at the change
+        with pytest.raises(TypeError, match=r"outside jax\.jit"):
+            net, inputs = mp.MLP(make(np.eye(2), JAX64)), mp.Gaussian(make([0.0, 1.0], JAX64))
+            jax.jit(lambda a: a * mp.second_moment(net, inputs).cov)(mean[0])
+
+
+def test_constants_are_checked_outside_jit():
+    with JAX64.active():
+        with pytest.raises(ValueError, match="W1 holds 1 NaN"):
+            mp.MLP(make([[np.nan]], JAX64))
+        with pytest.raises(ValueError, match="W1 holds 1 NaN"):
+            jax.grad(lambda a: mp.MLP(make([[np.nan]], JAX64))(a)[0])(make([1.0], JAX64))

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from safetensors.numpy import save_file
 
@@ -12,6 +13,7 @@ import mlpoly as mp
 EYE, ZERO = np.eye(2), np.zeros(2)
 NAN, INF = np.full((2, 2), np.nan), np.array([[np.inf, 0.0], [0.0, -np.inf]])
 WIDE, LONG = np.zeros((2, 3)), np.zeros(3)
+MASKED = np.ma.array(EYE, mask=[[True, False], [False, False]])
 
 
 def mlp(W1=EYE, b1=ZERO, W2=EYE, b2=ZERO, activation="relu"):
@@ -24,6 +26,24 @@ def glu(W_gate=EYE, b_gate=ZERO, W_up=EYE, b_up=ZERO, W_down=EYE, b_down=ZERO, a
 
 def fitted(degree=2):
     return mp.fit(mlp(), mp.Gaussian.standard(2), degree)
+
+
+def components(weights):
+    return mp.GaussianMixture.of(weights, [mp.Gaussian.standard(2)] * 2)
+
+
+def damaged(d):
+    """A quadratic with a NaN in its coefficients."""
+    bad = np.eye(d)
+    bad[0, 0] = np.nan
+    return mp.RidgePolynomial(bad, np.zeros(d), np.ones(d), np.ones((3, d)), np.ones((1, d)))
+
+
+class Frame:
+    """A table that is no array, and knows how to become one."""
+
+    def to_numpy(self):
+        return EYE
 
 
 def written(path, content):
@@ -58,7 +78,98 @@ TABLE = [
     ("b_up is too long", lambda p: glu(b_up=LONG), ValueError, r"^b_up ", "one entry per row"),
     ("W_down is too wide", lambda p: glu(W_down=WIDE), ValueError, r"^W_down ", "as many columns as W_gate has rows"),
     ("b_down is too long", lambda p: glu(b_down=LONG), ValueError, r"^b_down ", "one entry per row"),
+    # weights that were written for other libraries, (inputs, outputs)
+    (
+        "transposed weights",
+        lambda p: mp.MLP(np.zeros((3, 5)), np.zeros(5), np.zeros((5, 2)), np.zeros(2)),
+        ValueError,
+        r"^W2 .*\(5, 2\)",
+        r"look transposed: W1 is \(h, d\).*use W1\.T and W2\.T",
+    ),
+    (
+        "transposed weights, the first one square",
+        lambda p: mp.MLP(np.eye(3), np.zeros(3), np.zeros((3, 2)), np.zeros(2)),
+        ValueError,
+        r"^W2 ",
+        r"use W1\.T and W2\.T",
+    ),
+    (
+        "the last weight transposed",
+        lambda p: mp.MLP(np.zeros((5, 3)), np.zeros(5), np.zeros((5, 2))),
+        ValueError,
+        r"^W2 ",
+        r"look transposed.*use W2\.T",
+    ),
+    (
+        "the first weight transposed",
+        lambda p: mp.MLP(np.zeros((3, 5)), np.zeros(5)),
+        ValueError,
+        r"^b1 ",
+        r"look transposed.*use W1\.T\.",
+    ),
+    (
+        "transposed gated unit",
+        lambda p: mp.GLU(np.zeros((3, 5)), None, np.zeros((3, 5)), None, np.zeros((5, 2))),
+        ValueError,
+        r"^W_down ",
+        r"W_gate is \(h, d\).*use W_gate\.T and W_down\.T",
+    ),
+    # nothing there
+    ("no inputs", lambda p: mp.MLP(np.zeros((3, 0))), ValueError, r"MLP\(0 -> 3 -> 3", "no inputs; .* at least one"),
+    (
+        "no outputs",
+        lambda p: mp.MLP(EYE, None, WIDE[:0, :2]),
+        ValueError,
+        r"MLP\(2 -> 2 -> 0",
+        "no outputs; .* at least",
+    ),
+    ("no units", lambda p: mp.MLP(WIDE[:0]), ValueError, r"MLP\(3 -> 0 -> 0", "no outputs; .* at least one"),
+    (
+        "gated, no outputs",
+        lambda p: glu(W_down=EYE[:0], b_down=None),
+        ValueError,
+        "^GLU",
+        "no outputs; .* at least one",
+    ),
+    ("empty mean", lambda p: mp.Gaussian(np.zeros(0)), ValueError, "^mean ", "at least one input"),
+    ("empty torch mean", lambda p: mp.Gaussian(torch.zeros(0)), ValueError, "^mean ", "at least one input"),
+    ("empty means", lambda p: mp.GaussianMixture(np.ones(1), np.zeros((1, 0))), ValueError, "^means ", "at least one"),
     # NaN and infinity
+    *[
+        (f"weights of components, {value}", lambda p, v=value: components([v, 1.0]), ValueError, "^weights ", remedy)
+        for value, remedy in ((np.nan, "clean or drop"), (np.inf, "clean or drop"), (-1.0, "must not be negative"))
+    ],
+    *[
+        (
+            f"{name} of ablate, {label}",
+            lambda p, a=arguments: mp.ablate(*a),
+            ValueError,
+            f"^{name} holds",
+            "clean or drop",
+        )
+        for label, bad in (("NaN", NAN), ("infinity", INF), ("torch infinity", torch.tensor(INF)))
+        for name, arguments in (
+            ("x", (bad, torch.eye(2).double() if isinstance(bad, torch.Tensor) else EYE)),
+            ("directions", (torch.eye(2).double() if isinstance(bad, torch.Tensor) else EYE, bad)),
+        )
+    ],
+    ("a number ablated", lambda p: mp.ablate(1.0, EYE), ValueError, "^x is a single number", "last axis"),
+    ("NaN in a direction", lambda p: mp.eigenfeatures(fitted(), direction=NAN[0]), ValueError, "^direction ", "clean"),
+    (
+        "NaN in a polynomial",
+        lambda p: mp.singular_directions(damaged(2)),
+        ValueError,
+        "linear part of poly",
+        "clean or drop",
+    ),
+    ("NaN in a form", lambda p: mp.eigenfeatures(damaged(2), 0), ValueError, "quadratic part of poly", "clean or drop"),
+    (
+        "NaN in a large form",
+        lambda p: mp.eigenfeatures(damaged(1025), 0),
+        ValueError,
+        "quadratic part of poly",
+        "clean or",
+    ),
     ("NaN in W1", lambda p: mlp(W1=NAN), ValueError, r"^W1 holds 4 NaN", "clean or drop"),
     ("infinities of both signs in W1", lambda p: mlp(W1=INF), ValueError, r"^W1 holds 2 NaN or inf", "clean or drop"),
     ("NaN in b1", lambda p: mlp(b1=NAN[0]), ValueError, r"^b1 ", "clean or drop"),
@@ -285,7 +396,32 @@ TABLE = [
     ("integer mean", lambda p: mp.Gaussian(np.zeros(2, dtype=int)), TypeError, "^mean .*int64", r"mean\.astype"),
     ("boolean weights", lambda p: mlp(W2=EYE > 0), TypeError, "^W2 .*bool", r"W2\.astype"),
     ("complex weights", lambda p: mlp(W2=1j * EYE), TypeError, "^W2 .*complex", r"W2\.astype"),
-    ("integer samples", lambda p: mp.Gaussian.from_samples(np.eye(2, dtype=int)), TypeError, "^samples ", r"\.astype"),
+    ("samples of truth values", lambda p: mp.Gaussian.from_samples(EYE > 0), TypeError, "^samples ", r"\.astype"),
+    (
+        "data frame",
+        lambda p: mp.Gaussian.from_samples(Frame()),
+        TypeError,
+        "^samples .*Frame",
+        r"samples\.to_numpy\(\)",
+    ),
+    ("SciPy's sparse weights", lambda p: mlp(W1=scipy.sparse.eye_array(2)), TypeError, "^W1 ", r"W1\.toarray\(\)"),
+    (
+        "sparse torch weights",
+        lambda p: mp.MLP(torch.eye(2).to_sparse()),
+        TypeError,
+        "^W1 .*sparse",
+        r"W1\.to_dense\(\)",
+    ),
+    (
+        "masked mean",
+        lambda p: mp.hermite_coefficients("relu", MASKED[0], 1.0, 2),
+        TypeError,
+        "^mean .*masked",
+        "filled",
+    ),
+    ("masked weights", lambda p: mlp(W1=MASKED), TypeError, "^W1 .*masked", r"W1\.filled"),
+    ("masked samples", lambda p: mp.Gaussian.from_samples(MASKED), TypeError, "^samples .*masked", "drop the rows"),
+    ("masked points", lambda p: fitted()(MASKED), TypeError, "^x .*masked", "drop the rows"),
     ("ragged list", lambda p: mlp(W1=[[1.0, 2.0], [3.0]]), TypeError, "^W1 ", "regular nested list"),
     ("text for a weight", lambda p: mlp(W1="weights"), TypeError, "^W1 .*str", "must be an array"),
     ("nothing for a weight", lambda p: mlp(W1=None), TypeError, "^W1 .*NoneType", "must be an array"),
@@ -325,8 +461,7 @@ TABLE = [
     ("x too wide for a polynomial", lambda p: fitted()(WIDE), ValueError, r"^x .*\(2, 3\)", r"\(\.\.\., 2\)"),
     ("x is a number", lambda p: fitted()(1.0), ValueError, r"^x .*\(\)", r"\(\.\.\., 2\)"),
     ("x too wide for a gradient", lambda p: fitted().gradient(LONG), ValueError, r"^x .*\(3,\)", r"\(\.\.\., 2\)"),
-    ("Hessian at a batch", lambda p: fitted().hessian(EYE), ValueError, r"^x .*\(2, 2\)", "at one point"),
-    ("integer points", lambda p: fitted()(np.eye(2, dtype=int)), TypeError, "^x .*int64", r"x\.astype"),
+    ("points of truth values", lambda p: fitted()(EYE > 0), TypeError, "^x .*bool", r"x\.astype"),
     # polynomials
     (
         "coefficients too large",
@@ -349,7 +484,8 @@ TABLE = [
         "2 -> 2 and 2 -> 1",
         "same inputs and outputs",
     ),
-    ("polynomial plus a number", lambda p: fitted() + 1, TypeError, "RidgePolynomial", r"unsupported operand"),
+    ("polynomial plus a text", lambda p: fitted() + "1", TypeError, "RidgePolynomial", r"unsupported operand"),
+    ("a number over a polynomial", lambda p: 1 / fitted(), TypeError, "RidgePolynomial", r"unsupported operand"),
     ("polynomial times an array", lambda p: EYE * fitted(), TypeError, "RidgePolynomial", "unsupported operand"),
     # files
     ("missing folder", lambda p: fitted().save(p / "poly"), FileNotFoundError, "polynomial.file", "create it"),

@@ -114,8 +114,12 @@ def test_inputs_are_left_alone():
         ({"labels": np.zeros(N - 1, int)}, ValueError, "labels have shape .399,., expected .400,"),
         ({"outputs": np.zeros((N, OUT + 1))}, ValueError, "outputs has shape"),
         ({"outputs": np.zeros((N - 1, OUT))}, ValueError, "outputs has shape"),
-        ({"net": lambda x: x}, TypeError, "net"),
-        ({"poly": lambda x: x}, TypeError, "poly"),
+        ({"net": lambda x: x}, ValueError, r"^poly\(samples\) has shape \(400, 3\), expected \(400, 6\)"),
+        ({"poly": lambda x: x}, ValueError, r"^poly\(samples\) has shape \(400, 6\), expected \(400, 3\)"),
+        ({"net": "net"}, TypeError, "^net must be .*callable"),
+        ({"poly": "poly"}, TypeError, "^poly must be .*callable"),
+        ({"poly": lambda x: x[:, 0]}, ValueError, r"^poly\(samples\) has shape \(400,\).*outputs in columns"),
+        ({"poly": lambda x: x.tolist()[0]}, ValueError, r"^poly\(samples\) has shape"),
     ],
 )
 def test_errors(changes, error, message):
@@ -160,3 +164,73 @@ def test_comparison_of_more_classes_than_a_16_bit_float_counts():
     x = torch.eye(n, dtype=torch.bfloat16)
     found = compare(net, poly, x, np.arange(n), outputs=x)
     assert float(found.agreement) == float(found.accuracy) == float(found.network_accuracy) == 1
+
+
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+def test_any_callable_can_be_judged_on_data(backend):
+    net, poly, x, labels = case(backend, n=20_000)
+    for f, p in ((lambda x: net(x), poly), (net, lambda x: poly(x)), (lambda x: net(x), lambda x: poly(x))):
+        assert_same(compare(f, p, x, labels), compare(net, poly, x, labels))
+        assert_same(mp.fvu(f, p, samples=x), mp.fvu(net, poly, samples=x))
+        assert_same(mp.kl(f, p, samples=x), mp.kl(net, poly, samples=x))
+
+
+def test_a_deep_module_is_judged_as_it_is():
+    torch.manual_seed(0)
+    deep = torch.nn.Sequential(
+        torch.nn.Linear(D, H), torch.nn.ReLU(), torch.nn.Linear(H, H), torch.nn.ReLU(), torch.nn.Linear(H, OUT)
+    ).double()
+    _, poly, x, _ = case(TORCH64)
+    f, p = to_numpy(deep(x)), to_numpy(poly(x))
+    expected = ((f - p) ** 2).sum() / ((f - f.mean(0)) ** 2).sum()
+    assert float(mp.fvu(deep, poly, samples=x)) == pytest.approx(expected, rel=1e-12)
+    assert float(compare(deep, poly, x).fvu) == pytest.approx(expected, rel=1e-12)
+
+
+def test_callables_of_different_shapes_are_refused():
+    net, poly, x, _ = case()
+    for wrong in (lambda x: x, lambda x: net(x)[:, :1], lambda x: net(x)[:-1]):
+        for measure in (mp.fvu, mp.kl):
+            with pytest.raises(ValueError, match=r"^(net|poly)\(samples\) has shape .*expected"):
+                measure(wrong, poly, samples=x)
+    with pytest.raises(TypeError, match=r"poly must be .*callable"):
+        mp.kl(net, None, samples=x)
+
+
+def test_integers_are_data():
+    net, poly, x, labels = case()
+    whole = np.round(3 * x).astype(int)
+    assert_same(compare(net, poly, whole, labels), compare(net, poly, whole.astype(float), labels))
+    assert_same(mp.fvu(net, poly, samples=whole), mp.fvu(net, poly, samples=whole.astype(float)))
+    assert_same(mp.kl(net, poly, samples=whole), mp.kl(net, poly, samples=whole.astype(float)))
+
+
+def test_measures_stand_for_their_number():
+    net, poly, x, labels = case()
+    found = compare(net, poly, x, labels)
+    for measure, number in ((found.fvu, found.fvu.total), (found.kl, found.kl.mean), (found.accuracy, None)):
+        number = float(measure.mean if number is None else number)
+        assert float(measure) == number
+        assert f"{measure:.3f}" == f"{number:.3f}" and f"{measure}" == str(measure)
+        assert measure < number + 1 and measure <= number and measure >= number and measure > number - 1
+        assert not measure < number and not measure > number
+        assert number + 1 > measure and number - 1 < measure
+        assert measure <= measure and not measure < measure
+    assert sorted([found.kl, found.accuracy], key=float)[0] == min(found.kl, found.accuracy)
+
+
+def test_measures_of_torch_stand_for_their_number():
+    net, poly, x, _ = case(TORCH32)
+    found = mp.fvu(net, poly, samples=x)
+    assert float(found) == float(found.total)
+    assert found < 2 and f"{found:.2e}" == f"{float(found.total):.2e}"
+
+
+def test_repr():
+    net, poly, x, labels = case()
+    found = compare(net, poly, x, labels)
+    assert repr(found) == (
+        f"Comparison(fvu={found.fvu}, kl={found.kl}, agreement={found.agreement}, "
+        f"accuracy={found.accuracy}, network_accuracy={found.network_accuracy})"
+    )
+    assert "accuracy" not in repr(compare(net, poly, x))

@@ -208,3 +208,20 @@ def test_whitened_after_loading_needs_the_inputs(tmp_path):
         mp.eigenfeatures(loaded, output=0, metric="whitened")
     given = mp.eigenfeatures(loaded, output=0, metric="whitened", inputs=mp.Gaussian.standard(D))
     assert_close(given.values, mp.eigenfeatures(POLY, output=0).values)
+
+
+def test_all_eigenpairs_by_default_where_there_are_fewer_than_five(rng):
+    for d in (1, 3, 5, 8):
+        poly = mp.fit(mp.MLP(rng.normal(size=(6, d)), None, rng.normal(size=(2, 6))), mp.Gaussian.standard(d), 2)
+        found = mp.eigenfeatures(poly, output=1)
+        assert_close(found.values, top_of(poly.coefficients().quadratic[1], min(5, d))[0], 1e-12)
+
+
+def test_what_is_missing_is_said_before_how_many(rng):
+    poly = mp.fit(mp.MLP(rng.normal(size=(6, 3))), mp.Gaussian.standard(3), 2)
+    with pytest.raises(ValueError, match="give either output"):
+        mp.eigenfeatures(poly, k=9)
+    with pytest.raises(ValueError, match="output is 6"):
+        mp.eigenfeatures(poly, output=6, k=9)
+    with pytest.raises(ValueError, match="k is 9"):
+        mp.eigenfeatures(poly, output=0, k=9)

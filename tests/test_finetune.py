@@ -497,7 +497,7 @@ def test_whitening_makes_the_problem_well_conditioned():
         ({"data": np.ones(4)}, ValueError, "data has shape"),
         ({"data": np.ones((9, 4))}, ValueError, "too few to hold some out"),
         ({"data": np.full((50, 4), np.nan)}, ValueError, "data holds 200 NaN"),
-        ({"data": np.ones((50, 4), dtype=int)}, TypeError, "floating"),
+        ({"data": np.ones((50, 4), dtype=bool)}, TypeError, "floating"),
         ({"data": np.ones((50, 4))}, ValueError, "constant on the held-out samples"),
         ({"data": "digits"}, TypeError, "It may be a Gaussian"),
         ({"data": None}, TypeError, "It may be a Gaussian"),

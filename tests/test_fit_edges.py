@@ -1,10 +1,13 @@
 """Degenerate networks and inputs: right, not special."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from conftest import assert_close
 
 import mlpoly as mp
+from mlpoly.fitting.preactivations import preactivations
 
 DEGREES = range(5)
 ACTIVATIONS = ("relu", "step", "gelu", "silu", "softsign", "sin", "cube", lambda y: y / (1 + y * y))
@@ -280,3 +283,79 @@ def test_lists_are_numpy_arrays():
     poly = mp.fit(net, mp.Gaussian([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]]))
     assert_close(poly([1.0, 2.0]), net([1.0, 2.0]))
     assert poly.degree == 2
+
+
+# -- very large and very small weights --------------------------------------------------------------------------------
+
+
+def scaled(net, factor, dtype):
+    """The network with its first weights and biases, or only those of the gate, times a factor."""
+    made = {f.name: getattr(net, f.name) for f in fields(net)}
+    for name in ("W1", "b1", "W_gate", "b_gate"):
+        if name in made:
+            made[name] = made[name] * factor
+    return type(net)(**{name: a if name == "activation" else a.astype(dtype) for name, a in made.items()})
+
+
+SIZES = [(np.float64, 2.0**-664), (np.float32, 2.0**83), (np.float32, 2.0**-83)]
+
+
+def test_preactivations_of_any_size_are_scaled(rng):
+    W, V, cov = rng.standard_normal((5, 3)), rng.standard_normal((5, 3)), covariance(rng, 3)
+    for inputs in (mp.Gaussian(np.ones(3), cov), mp.Gaussian(np.ones(3), np.diagonal(cov)), mp.Gaussian.standard(3)):
+        reference = preactivations(inputs, W, V)
+        for factor in (2.0**664, 2.0**-664):
+            found = preactivations(inputs, W * factor, V)
+            for name in ("centres", "stds", "cross"):
+                np.testing.assert_array_equal(getattr(found, name) / factor, getattr(reference, name))
+
+
+@pytest.mark.parametrize(("dtype", "factor"), SIZES, ids=["1e-200", "float32 1e25", "float32 1e-25"])
+@pytest.mark.parametrize("build", [lambda rng: mlp(rng), lambda rng: glu(rng, activation="relu")], ids=["mlp", "glu"])
+def test_relu_networks_of_any_size_have_scaled_fits(build, dtype, factor, rng):
+    """A network of relu units is homogeneous in its first weights, and so is its fit, which is known at size one."""
+    net = scaled(build(rng), 1.0, dtype)
+    cov = covariance(rng, 3)
+    cov = ((cov + cov.T) / 2).astype(dtype)
+    for inputs in (mp.Gaussian(np.ones(3, dtype), cov), mp.Gaussian.standard(3)):
+        reference = mp.fit(net, inputs, 2)
+        poly = mp.fit(scaled(net, factor, dtype), inputs, 2)
+        # Powers of two change no digit; the few roundings that differ come from the constants inside the coefficients.
+        tolerance = 100 * np.finfo(dtype).eps
+        assert_close(poly.scales / factor, reference.scales, tolerance)
+        assert_close(poly.series / factor, reference.series, tolerance)
+        x = rng.standard_normal((20, 3)).astype(dtype)
+        values, expected = (replace(p, bias=None)(x) for p in (poly, reference))
+        assert_close(values / factor, expected, 10 * tolerance)
+
+
+@pytest.mark.parametrize("form", ["diagonal", "full"])
+@pytest.mark.parametrize("size", [2.0**60, 2.0**-60, 1.0])
+def test_covariances_of_any_size_have_scaled_spreads(size, form, rng):
+    """In float32, where squares of 2^60 times weights of 2^10 are out of range."""
+    W = (1024 * rng.standard_normal((5, 3))).astype(np.float32)
+    cov = np.diag(rng.uniform(1, 2, 3)) if form == "diagonal" else covariance(rng, 3) + np.eye(3)
+    cov = ((cov + cov.T) / 2).astype(np.float32)
+    expected = size * np.sqrt(np.einsum("hi,ij,hj->h", W.astype(float), cov.astype(float), W.astype(float)))
+    given = np.diagonal(cov) if form == "diagonal" else cov
+    inputs = mp.Gaussian(np.zeros(3, np.float32), given * np.float32(size) ** 2)
+    assert_close(mp.fit(mp.MLP(W), inputs, 1).scales, expected, 1e-6)
+
+
+def test_preactivations_out_of_range_are_refused():
+    for W, mean in ((1e200, 1e200), (1e200, 0.0)):
+        inputs = mp.Gaussian(np.full(2, mean), np.full(2, 1e250))
+        with pytest.raises(ValueError, match=r"too large for float64; scale the first weights or the inputs down"):
+            mp.fit(mp.MLP(W * np.eye(2)), inputs, 1)
+    wide = mp.Gaussian(np.zeros(2), np.full(2, 1e80))
+    with pytest.raises(ValueError, match="too large for float32"):
+        mp.fit(mp.MLP(np.float32(1e20) * np.eye(2, dtype=np.float32)), wide, 1)
+
+
+def test_spreads_too_small_for_their_inverse_are_none():
+    """Dead units of trained networks have such weights."""
+    for dtype, small in ((np.float32, 1e-42), (np.float64, 1e-312)):
+        W = np.array([[small, 0], [1, 1]], dtype)
+        poly = mp.fit(mp.MLP(W, None, np.ones((1, 2), dtype)), mp.Gaussian.standard(2), 3)
+        assert poly.scales[0] == 0 < poly.scales[1]
+        assert np.isfinite(poly(np.ones((3, 2), dtype))).all()

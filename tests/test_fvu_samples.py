@@ -134,10 +134,10 @@ def test_samples_without_spread():
         (X[:1], ValueError, "at least 2"),
         (X[:0], ValueError, "at least 2"),
         (np.where(X > 2, np.nan, X), ValueError, "samples holds"),
-        (np.ones((5, 4), dtype=int), TypeError, "floating"),
+        (np.ones((5, 4), dtype=bool), TypeError, "floating"),
         ("digits", TypeError, "samples must be an array"),
     ],
-    ids=["columns", "vector", "three axes", "one row", "no row", "nan", "integers", "string"],
+    ids=["columns", "vector", "three axes", "one row", "no row", "nan", "truth values", "string"],
 )
 def test_sample_errors(samples, error, message):
     net = network()
@@ -155,9 +155,11 @@ def test_other_errors():
         fvu(network(W2=None, b2=None), poly, samples=X)
     with pytest.raises(TypeError, match="poly must be"):
         fvu(net, "poly", samples=X)
+    with pytest.raises(TypeError, match=r"net must be a network .*got function; on data, samples=x, any callable"):
+        fvu(lambda x: x, poly)
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="from_torch"):
-        fvu(torch.nn.Linear(4, 3), poly, samples=X)
+        fvu(torch.nn.Linear(4, 3), poly)
     with pytest.raises(TypeError, match="different array libraries"):
         fvu(net, poly, samples=torch.tensor(X))
 

@@ -376,3 +376,18 @@ def test_gradients_flow_through_the_accumulator():
         return gaussian.mean, gaussian.cov
 
     assert torch.autograd.gradcheck(moments, x, fast_mode=True)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_integers_are_data(library, rng):
+    whole = rng.integers(0, 255, (30, 3))
+    x = whole.astype(np.uint8) if library == "numpy" else torch.tensor(whole)
+    found = mp.Gaussian.from_samples(x)
+    assert str(found.mean.dtype).endswith("float64")
+    assert_close(found.mean, whole.mean(axis=0), 1e-14)
+    assert_close(found.cov, np.cov(whole.T, bias=True), 1e-13)
+    net = mp.MLP(np.eye(3)) if library == "numpy" else mp.MLP(torch.eye(3).double())
+    assert_close(net(x), whole.astype(float), 0.0)
+    assert_close(
+        mp.fit(net, mp.Gaussian.standard(3), 1)(x), mp.fit(net, mp.Gaussian.standard(3), 1)(found.mean * 0 + x), 0
+    )

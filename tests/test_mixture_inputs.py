@@ -498,7 +498,20 @@ TABLE = [
         "^labels .*float64",
         r"astype\(int\)",
     ),
-    ("labels as text", lambda: mp.GaussianMixture.from_labels(X, list("abba")), TypeError, "^labels ", "integers"),
+    (
+        "labels as times",
+        lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")),
+        TypeError,
+        "^labels ",
+        "np.unique",
+    ),
+    (
+        "no labels",
+        lambda: mp.GaussianMixture.from_labels(X, [None, *"abb"]),
+        TypeError,
+        "^labels ",
+        "np.unique",
+    ),
     (
         "too few labels",
         lambda: mp.GaussianMixture.from_labels(X, Y[:3]),
@@ -514,7 +527,7 @@ TABLE = [
         "one label",
     ),
     ("samples are a vector", lambda: mp.GaussianMixture.from_labels(X[0], Y), ValueError, "^samples ", "n samples"),
-    ("integer samples", lambda: mp.GaussianMixture.from_labels(X.astype(int), Y), TypeError, "^samples ", "astype"),
+    ("samples of truth values", lambda: mp.GaussianMixture.from_labels(X > 0, Y), TypeError, "^samples ", "astype"),
     ("NaN in samples", lambda: mp.GaussianMixture.from_labels(X + np.nan, Y), ValueError, "NaN", "clean or drop"),
     ("no samples", lambda: mp.GaussianMixture.from_labels(X[:0], Y[:0]), ValueError, "no samples", r"update\(batch\)"),
     ("unknown shrinkage", lambda: mp.GaussianMixture.from_labels(X, Y, "much"), ValueError, "^shrinkage ", "'oas'"),
@@ -586,3 +599,23 @@ def test_mistakes_are_explained(act, exception, names, remedy):
     with pytest.raises(exception, match=names) as caught:
         act()
     assert caught.match(remedy)
+
+
+TEXT = np.array(["setosa", "virginica", "versicolor"])
+
+
+@pytest.mark.parametrize(
+    "as_given",
+    [np.asarray, list, lambda a: a.astype(object), lambda a: a.astype("S")],
+    ids=["str", "list", "object", "S"],
+)
+def test_labels_may_be_text(as_given, rng):
+    """Components come in the order of np.unique."""
+    x, classes = rng.standard_normal((60, 3)), rng.integers(0, 3, 60)
+    mix = mp.GaussianMixture.from_labels(x, as_given(TEXT[classes]))
+    order = np.unique(TEXT[classes], return_inverse=True)[1]
+    same = mp.GaussianMixture.from_labels(x, order)
+    assert mix.fingerprint == same.fingerprint
+    first = x[TEXT[classes] == "setosa"]
+    assert_close(mix.means[0], first.mean(axis=0), 1e-12)
+    assert_close(mix.weights[0], len(first) / 60, 1e-15)

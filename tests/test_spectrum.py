@@ -305,7 +305,9 @@ def test_plot_without_a_display(rng, pyplot, monkeypatch, tmp_path):
 
 
 def test_repr(rng):
-    assert "shares of degree 1 to 2" in repr(degree_spectrum(mlp(rng), gaussian(rng), max_degree=2))
+    spectrum = degree_spectrum(mlp(rng), gaussian(rng), max_degree=2)
+    first, second = spectrum.overall
+    assert repr(spectrum) == f"DegreeSpectrum(outputs=3, max_degree=2, overall=[{first:.3g}, {second:.3g}])"
     assert "outputs=3" in repr(second_moment(mlp(rng), gaussian(rng)))
 
 

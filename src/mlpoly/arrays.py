@@ -122,19 +122,33 @@ def on_cpu(a: Array) -> bool:
     return _is_tracer(a) or str(device(a)).split(":")[0].lower() in ("cpu", "tfrt_cpu_0")
 
 
-def as_float_array(name: str, value: Any) -> Array:
+def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
     """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.
+
+    With `integers`, for data, arrays of integers become float64 too. Integer weights stay refused: they are most
+    often quantised, and mean nothing without their scales.
 
     Raises
     ------
     TypeError
-        For torch modules, integer, boolean and complex arrays, and anything that is no array.
+        For torch modules, boolean, complex, masked and sparse arrays, and anything that is no array.
     """
     if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
         value = _from_python(name, value)
     if type(value) not in _namespaces and not compat.is_array_api_obj(value):
-        raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}.")
+        found = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]  # data frames, SciPy's sparse
+        hint = f"; use {name}.{found[0]}()" if found else ""
+        raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}{hint}.")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, and masks are not supported; drop the rows with masked entries, or fill them "
+            f"with {name}.filled(value)."
+        )
     xp = _namespace_of(value)
+    if _is_torch(value) and str(value.layout) != "torch.strided":
+        raise TypeError(f"{name} is a sparse tensor ({value.layout}); use {name}.to_dense().")
+    if integers and xp.isdtype(value.dtype, "integral"):
+        return widen(value)
     if not xp.isdtype(value.dtype, "real floating") and not is_low_precision(value.dtype):
         raise TypeError(
             f"{name} must hold real floating-point numbers, got dtype {value.dtype}; "
@@ -179,7 +193,7 @@ def check_finite(name: str, a: Array) -> None:
             return
     bad = int(xp.sum(xp.astype(~xp.isfinite(a), xp.int64)))
     if bad:
-        raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them before building the record.")
+        raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them first.")
 
 
 def scalar(a: Array) -> float:
@@ -189,12 +203,19 @@ def scalar(a: Array) -> float:
 
 def readable(*arrays: Array) -> bool:
     """Whether values can be looked at now: False under jax.jit, torch.func, torch.compile and on the meta device."""
-    return not any(_is_tracer(a) or _is_torch_traced(a) for a in arrays)
+    return not any(_is_tracer(a) or _is_torch_traced(a) for a in arrays) and not _jax_is_tracing(*arrays)
 
 
 def _is_tracer(a: Array) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(a, jax.core.Tracer)
+
+
+def _jax_is_tracing(*arrays: Array) -> bool:
+    """Whether whatever is computed from these arrays is traced: under jax.jit that holds for constants too."""
+    jax = sys.modules.get("jax")
+    # JAX has no public question for this, but the result of any operation shows it.
+    return jax is not None and any(map(compat.is_jax_array, arrays)) and _is_tracer(jax.numpy.negative(1.0))
 
 
 def _is_torch_traced(a: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform
@@ -22,9 +23,28 @@ def static(**options: Any) -> Any:
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, field))
 def record(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
-    made = dataclass(frozen=True, eq=False, repr=False)(cls)
+    made: Any = dataclass(frozen=True, eq=False, repr=False)(cls)
+    made.__deepcopy__ = _deepcopy
     _records.append(made)
     return made
+
+
+def _deepcopy(value: Any, memo: dict[int, Any]) -> Any:
+    """Copy the arrays and share the rest, which never changes; what was computed and kept is computed anew."""
+    made = object.__new__(type(value))
+    for f in fields(value):
+        item = getattr(value, f.name)
+        object.__setattr__(made, f.name, item if f.metadata.get("static") else _copied(item, memo))
+    return made
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_copied(item, memo) for item in value)
+    # PyTorch refuses to copy results of a differentiable computation. Like its pickles, a copy forgets the history.
+    if getattr(value, "grad_fn", None) is not None and id(value) not in memo:
+        memo[id(value)] = value.detach().clone().requires_grad_()
+    return copy.deepcopy(value, memo)
 
 
 def register_pytrees() -> None:

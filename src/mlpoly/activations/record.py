@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlpoly.arrays import Array
 
@@ -55,6 +56,9 @@ class Activation:
     def __call__(self, y: Array) -> Array:
         """Apply the function elementwise."""
         return self.function(y)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Activation:
+        return self  # nothing in it changes
 
     def __repr__(self) -> str:
         return f"Activation({self.name!r}, {self.route})"

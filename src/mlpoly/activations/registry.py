@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
+import importlib
 import math
+import pickle
 import re
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
+from types import FunctionType
 from typing import Any
 
 from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
@@ -142,7 +147,8 @@ def _other_families() -> list[Family]:
     ]
 
 
-_families: dict[str, Family] = {f.name: f for f in [*_piecewise_families(), *_other_families()]}
+_BUILT_IN: dict[str, Family] = {f.name: f for f in [*_piecewise_families(), *_other_families()]}
+_families = dict(_BUILT_IN)
 _aliases: dict[str, str] = {a: f.name for f in _families.values() for a in f.aliases}
 
 
@@ -184,13 +190,17 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
         return _from_callable(getattr(activation, "__name__", "callable"), activation, ())
     if not isinstance(activation, str):
         raise TypeError(f"activation must be a name, an Activation or a callable, got {type(activation).__name__}.")
-    family, values = _parse(activation)
+    family, values = _parse(activation, _families)
     unknown = sorted(set(parameters) - set(family.parameters))
     if unknown:
         raise ValueError(
             f"activation {family.name!r} has no parameter {unknown[0]!r}; it takes {list(family.parameters) or 'none'}."
         )
-    values |= parameters
+    return _built(family, values | parameters)
+
+
+def _built(family: Family, values: dict[str, float]) -> Activation:
+    """The record of a family with given parameters."""
     for key, value in values.items():
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ValueError(f"activation parameter {key} of {family.name!r} must be a finite number, got {value!r}.")
@@ -205,25 +215,28 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
     return family.build(name, **values)
 
 
-def _parse(text: str) -> tuple[Family, dict[str, float]]:
+def _parse(text: str, among: dict[str, Family]) -> tuple[Family, dict[str, float]]:
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
     if not match:
         raise _unknown(text)
     name = match[1].lower().replace("-", "_")
-    family = _families.get(_aliases.get(name, name))
+    family = among.get(_aliases.get(name, name))
     if family is None:
         raise _unknown(text)
-    values = dict(family.parameters)
-    for position, part in enumerate(filter(None, (p.strip() for p in (match[2] or "").split(",")))):
+    inside = (match[2] or "").strip()
+    keys, values = list(family.parameters), {}
+    for position, part in enumerate(inside.split(",") if inside else []):
         key, _, number = part.rpartition("=")
-        key = key.strip() or (list(values)[position] if position < len(values) else "")
-        if key not in values:
-            raise ValueError(f"activation {text!r}: {family.name} takes the parameters {list(values) or 'none'}.")
+        key = key.strip() or (keys[position] if position < len(keys) else "")
+        if key not in keys:
+            raise ValueError(f"activation {text!r}: {family.name} takes the parameters {keys or 'none'}.")
+        if key in values:
+            raise ValueError(f"activation {text!r} gives the parameter {key!r} twice; give it once.")
         try:
             values[key] = float(number)
         except ValueError:
-            raise ValueError(f"activation {text!r}: {number!r} is not a number.") from None
-    return family, values
+            raise ValueError(f"activation {text!r}: {number.strip()!r} is not a number.") from None
+    return family, family.parameters | values
 
 
 def _unknown(text: str) -> UnknownActivationError:
@@ -277,3 +290,46 @@ def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, 
     return Activation(
         name, function, project, "the user's function", "quadrature", kinks, own=function, estimate=estimate
     )
+
+
+# -- pickles: a name for what is built in, a reference to the function for what is not ---------------------------------
+
+
+def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[Any, ...]]:
+    """What pickle keeps of a record: its functions are often closures, which pickle cannot keep."""
+    name, own, kinks = activation.name, activation.own, activation.kinks
+    if own is None and name.partition("(")[0] in _BUILT_IN:
+        return _built_in, (name,)
+    if own is None:
+        return Activation, tuple(getattr(activation, f.name) for f in fields(activation))
+    module, place = getattr(own, "__module__", None), getattr(own, "__qualname__", None)
+    found = bool(module and place) and _found(str(module), str(place)) is own
+    if isinstance(own, FunctionType) and not found:
+        raise pickle.PicklingError(
+            f"activation {name!r} is the function {place}, which pickle cannot find by its name; define it with def at "
+            f"the top level of a module, not as a lambda or inside another function."
+        )
+    if found and not isinstance(own, FunctionType):  # such as what jax.jit makes, which pickle does not find itself
+        return _at, (name, module, place, kinks)
+    return _from_callable, (name, own, kinks)
+
+
+def _built_in(name: str) -> Activation:
+    """The built-in activation of a canonical name, whatever has been registered under that name since."""
+    return _built(*_parse(name, _BUILT_IN))
+
+
+def _at(name: str, module: str, place: str, kinks: tuple[float, ...]) -> Activation:
+    """The record of a function that is found by its name in a module."""
+    importlib.import_module(module)
+    return _from_callable(name, _found(module, place), kinks)
+
+
+def _found(module: str, place: str) -> Any:
+    value: Any = sys.modules.get(module)
+    for part in place.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+copyreg.pickle(Activation, _reduced)

@@ -64,7 +64,7 @@ def eigenfeatures(
     poly: Polynomial,
     output: int | None = None,
     direction: Array | None = None,
-    k: int = 5,
+    k: int | None = None,
     metric: str = "input",
     inputs: Any = None,
 ) -> EigenFeatures:
@@ -82,8 +82,8 @@ def eigenfeatures(
         Which output; give this or `direction`.
     direction : array (o,), optional
         Weights of the outputs, for example a difference of two logits.
-    k : int
-        How many pairs.
+    k : int, optional
+        How many pairs; by default 5, or all where there are fewer inputs.
     metric : {"input", "whitened"}
         "whitened" ranks directions by the variance they carry under the inputs: S^(1/2) Q S^(1/2).
     inputs : Gaussian, optional
@@ -97,13 +97,14 @@ def eigenfeatures(
     [4.0, 1.0]
     """
     _check_polynomial(poly)
-    k = as_integer("k", k, 1)
+    poly = at_least_single(poly)
+    along = _output_direction(poly, output, direction)
+    k = min(5, poly.dim_in) if k is None else as_integer("k", k, 1)
     if k > poly.dim_in:
         raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {_METRICS}, got {metric!r}.")
-    poly = at_least_single(poly)
-    form = poly.quadratic_form(_output_direction(poly, output, direction))
+    form = poly.quadratic_form(along)
     root = _root(poly, inputs) if metric == "whitened" else None
     if root is not None:
         inner = form
@@ -145,9 +146,13 @@ def _output_direction(poly: Polynomial, output: int | None, direction: Array | N
 def _solve(form: Callable[[Array], Array], poly: Polynomial, k: int) -> tuple[Array, Array, float]:
     d = poly.dim_in
     if d <= _DENSE or 4 * k > d:
-        values, vectors = dense_eigenpairs(form(eye(d, poly.sample_array)), k)
+        matrix = form(eye(d, poly.sample_array))
+        check_finite("the quadratic part of poly", matrix)
+        values, vectors = dense_eigenpairs(matrix, k)
         return values, vectors, 0.0
-    values, vectors, residual = largest_eigenpairs(form, random_block(d, k + 8, poly.sample_array), k)
+    start = random_block(d, k + 8, poly.sample_array)
+    check_finite("the quadratic part of poly", form(start[:, :1]))
+    values, vectors, residual = largest_eigenpairs(form, start, k)
     if residual > 1e-3:
         warnings.warn(
             f"eigenfeatures have not converged (relative residual {residual:.1e}); ask for fewer with k=.", stacklevel=3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_float_array, cast_like, check_shape, namespace, promote, record
+from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote, record
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["SingularDirections", "ablate", "singular_directions"]
@@ -40,6 +40,7 @@ def singular_directions(poly: Polynomial) -> SingularDirections:
     if poly.degree < 1:
         raise ValueError("poly has degree 0 and no linear part; fit it with degree=1 or more.")
     linear = poly.coefficients().linear
+    check_finite("the linear part of poly", linear)
     left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)
     return SingularDirections(values, right, left.T)
 
@@ -57,9 +58,14 @@ def ablate(x: Array, directions: Array) -> Array:
     -------
     array (..., d)
     """
-    x, directions = as_float_array("x", x), as_float_array("directions", directions)
+    x = as_float_array("x", x, integers=True)
+    directions = as_float_array("directions", directions, integers=True)
+    if len(x.shape) == 0:
+        raise ValueError("x is a single number, expected (..., d): the last axis holds the inputs.")
     namespace(x=x, directions=directions)
     check_shape("directions", directions, (None, x.shape[-1]), "directions in rows, over the inputs of x")
+    check_finite("x", x)
+    check_finite("directions", directions)  # the decomposition below may never end on an infinity
     x, directions = promote(x, directions)
     if directions.shape[0] == 0:
         return x + 0

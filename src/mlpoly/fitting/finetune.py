@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from mlpoly.arrays import as_integer, library, namespace
 from mlpoly.fitting.tuning.descent import Descent, Plan, Run
@@ -17,6 +17,8 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import moved, replace_fields
 
 __all__ = ["FinetuneReport", "finetune"]
+
+P = TypeVar("P", bound=Polynomial)
 
 _SURE = 3.0  # standard errors of a gain: the best of some twenty looks is ahead by one or two through chance alone
 
@@ -70,7 +72,7 @@ class FinetuneReport:
 
 
 def finetune(
-    poly: Polynomial,
+    poly: P,
     net: MLP | GLU,
     data: Any,
     *,
@@ -86,7 +88,7 @@ def finetune(
     patience: int | None = None,
     seed: int = 0,
     show_progress: bool = True,
-) -> Any:
+) -> P:
     """Improve a polynomial on samples of inputs that are no Gaussian, by schedule-free gradient descent.
 
     It starts at the polynomial given, watches the error on held-out samples, and returns the best iterate if that is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -15,10 +15,36 @@ from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.polynomials import Polynomial
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import at_least_single, moved, replace_fields
 
 __all__ = ["checked_inputs", "fit"]
+
+
+@overload
+def fit(
+    net: MLP | GLU,
+    inputs: Gaussian,
+    degree: int = 2,
+    *,
+    method: str = "exact",
+    start: Polynomial | None = None,
+    tolerance: float = 1e-3,
+    max_iterations: int = 500,
+    show_progress: bool = True,
+) -> RidgePolynomial: ...
+@overload
+def fit(
+    net: MLP | GLU,
+    inputs: Gaussian | GaussianMixture,
+    degree: int = 2,
+    *,
+    method: str = "exact",
+    start: Polynomial | None = None,
+    tolerance: float = 1e-3,
+    max_iterations: int = 500,
+    show_progress: bool = True,
+) -> RidgePolynomial | DensePolynomial | ChaosPolynomial: ...
 
 
 def fit(
@@ -31,7 +57,7 @@ def fit(
     tolerance: float = 1e-3,
     max_iterations: int = 500,
     show_progress: bool = True,
-) -> Any:
+) -> RidgePolynomial | DensePolynomial | ChaosPolynomial:
     """The polynomial of given degree that is closest to a network in mean square under `inputs`.
 
     Exact least squares from the weights alone, without samples. Under one Gaussian it is closed form for any degree,

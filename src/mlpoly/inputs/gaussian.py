@@ -70,6 +70,8 @@ class Gaussian:
     def __post_init__(self) -> None:
         mean = as_float_array("mean", self.mean)
         check_shape("mean", mean, (None,), "a vector with one entry per input")
+        if mean.shape[0] == 0:
+            raise ValueError("mean is empty; a Gaussian needs at least one input.")
         check_finite("mean", mean)
         cov = self.cov
         if cov is not None:
@@ -100,7 +102,7 @@ class Gaussian:
             Share of the covariance replaced by its mean variance times the identity; "oas" chooses the share by the
             oracle approximating shrinkage formula.
         """
-        samples = as_float_array("samples", samples)
+        samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
         if samples.shape[0] == 0:
             raise ValueError("samples has no rows; pass at least one sample.")

@@ -74,7 +74,8 @@ class GaussianMixture:
         weights, means = as_float_array("weights", self.weights), as_float_array("means", self.means)
         check_shape("weights", weights, (None,), "one weight per component")
         check_shape("means", means, (weights.shape[0], None), "one row per weight")
-        check_finite("weights", weights)
+        if means.shape[1] == 0:
+            raise ValueError("means has no columns; a mixture needs at least one input.")
         check_finite("means", means)
         weights = _checked_weights(weights)
         covs = self.covs
@@ -118,12 +119,13 @@ class GaussianMixture:
         Parameters
         ----------
         samples : array (n, d)
-        labels : integer array (n,)
-            Any integers; gaps are allowed, and a class of one sample gets covariance zero.
+        labels : integer or text array (n,)
+            Any integers or strings; gaps are allowed, and a class of one sample gets covariance zero. The components
+            are in the order of ``np.unique(labels)``.
         shrinkage : float or "oas"
             See `Gaussian.from_samples`, applied to each class.
         """
-        samples = as_float_array("samples", samples)
+        samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
         classes = as_labels(labels, samples.shape[0])
         groups = {
@@ -148,7 +150,7 @@ class GaussianMixture:
     def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> GaussianMixture:
         """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which takes `options`)."""
         sklearn = library("sklearn.mixture", "scikit-learn", "GaussianMixture.from_samples")
-        samples = as_float_array("samples", samples)
+        samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
         components = as_integer("components", components, 1)
         if components > samples.shape[0]:
@@ -227,10 +229,13 @@ class GaussianMixture:
 
 
 def as_labels(labels: Any, length: int) -> np.ndarray:
-    """Integer labels as a NumPy vector of given length."""
+    """Labels, integers or text, as a NumPy vector of given length."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
-    if found.dtype.kind not in "iub":
-        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
+    if found.dtype.kind == "O" and all(isinstance(label, str) for label in found.flat):  # a column of a data frame
+        found = found.astype(str)
+    if found.dtype.kind not in "iubUS":
+        remedy = "labels.astype(int)" if found.dtype.kind == "f" else "np.unique(labels, return_inverse=True)[1]"
+        raise TypeError(f"labels must be integers or text, got dtype {found.dtype}; use {remedy}.")
     if found.shape != (length,):
         raise ValueError(f"labels have shape {found.shape}, expected ({length},): one label per sample.")
     return found
@@ -238,6 +243,7 @@ def as_labels(labels: Any, length: int) -> np.ndarray:
 
 def _checked_weights(weights: Array) -> Array:
     """Weights that sum to one as exactly as their dtype can."""
+    check_finite("weights", weights)
     if not readable(weights):
         return weights
     eps = float(namespace(weights=weights).finfo(weights.dtype).eps)

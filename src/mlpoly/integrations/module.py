@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from mlpoly.arrays import to_numpy
+from mlpoly.arrays import as_float_array, to_numpy
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source, Tails
 from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.ridge import check_bound
@@ -110,6 +110,7 @@ class PolynomialModule(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values (..., o) at points x (..., d), in the dtype of x; unless `fast`, 16 bits are computed in float32."""
+        as_float_array("x", x)  # a polynomial takes integers, but here values would be rounded to the dtype of x
         wide = torch.promote_types(torch.promote_types(x.dtype, self.dtype), torch.float32)
         limits = {} if self.bound is None else {"bound": self.bound}
         with full_precision(x):

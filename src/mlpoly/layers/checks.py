@@ -6,7 +6,7 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace
 
-__all__ = ["check_bias", "check_library", "check_samples", "check_weight"]
+__all__ = ["check_bias", "check_library", "check_samples", "check_sizes", "check_weight", "layout_hint"]
 
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
@@ -17,11 +17,44 @@ def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: 
     return weight
 
 
-def check_bias(name: str, value: Any, length: int) -> Array | None:
+def check_sizes(net: Any) -> None:
+    """At least one input and one output; a network without hidden units is a constant."""
+    if net.dim_in == 0 or net.dim_out == 0:
+        raise ValueError(f"{net!r} has no {'inputs' if net.dim_in == 0 else 'outputs'}; a network needs at least one.")
+
+
+def check_bias(name: str, value: Any, length: int, hint: str = "") -> Array | None:
     """An optional bias vector."""
     if value is None:
         return None
-    return check_weight(name, value, (length,), "one entry per row of its weight matrix")
+    return check_weight(name, value, (length,), "one entry per row of its weight matrix" + hint)
+
+
+def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -> str:
+    """What to add to complaints about shapes if weights would fit together once they are transposed, else nothing.
+
+    Parameters
+    ----------
+    first, last : str
+        Names of the first weight and of the last.
+    weight : array, right if (h, d)
+    bias : array, right if (h,), or None
+    readout : array, right if (o, h), or None
+    """
+    rows, columns = weight.shape
+    length, shape = tuple(getattr(bias, "shape", ())), tuple(getattr(readout, "shape", ()))
+    transposed = []
+    if len(shape) == 2 and shape[1] != rows:
+        if shape[0] == columns and length in ((), (columns,)):
+            transposed = [first, last]
+        elif shape[0] == rows:
+            transposed = [last]
+    elif length == (columns,):
+        transposed = [first]
+    if not transposed:
+        return ""
+    remedy = " and ".join(f"{name}.T" for name in transposed)
+    return f"; these look transposed: {first} is (h, d) and {last} (o, h) as in PyTorch; use {remedy}"
 
 
 def check_library(weights: dict[str, Array]) -> None:
@@ -35,7 +68,7 @@ def check_library(weights: dict[str, Array]) -> None:
 
 def check_samples(x: Any, weight: Array, dim: int) -> Array:
     """Samples (..., d) in the library and on the device of the weights."""
-    x = as_float_array("x", x)
+    x = as_float_array("x", x, integers=True)
     namespace(x=x, weights=weight)
     if len(x.shape) < 1 or x.shape[-1] != dim:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")

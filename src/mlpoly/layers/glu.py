@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, record, static
-from mlpoly.layers.checks import check_bias, check_library, check_samples, check_weight
+from mlpoly.layers.checks import check_bias, check_library, check_samples, check_sizes, check_weight, layout_hint
 from mlpoly.layers.mlp import affine
 
 __all__ = ["GLU"]
@@ -13,6 +15,9 @@ __all__ = ["GLU"]
 @record
 class GLU:
     """f(x) = W_down [act(W_gate x + b_gate) * (W_up x + b_up)] + b_down, with weights in PyTorch's layout.
+
+    scikit-learn, Keras and Flax keep them the other way round, (inputs, outputs): pass their transposes, for nothing
+    shows the mistake where the matrices are square.
 
     Parameters
     ----------
@@ -30,29 +35,40 @@ class GLU:
     W_gate: Array
     b_gate: Array | None
     W_up: Array
-    b_up: Array | None = None
-    W_down: Array | None = None
-    b_down: Array | None = None
-    activation: Activation = static(default="silu")
+    b_up: Array | None
+    W_down: Array | None
+    b_down: Array | None
+    activation: Activation = static()
 
-    def __post_init__(self) -> None:
-        W_gate = check_weight("W_gate", self.W_gate, (None, None), "hidden units in rows, inputs in columns")
+    def __init__(
+        self,
+        W_gate: Array,
+        b_gate: Array | None,
+        W_up: Array,
+        b_up: Array | None = None,
+        W_down: Array | None = None,
+        b_down: Array | None = None,
+        activation: str | Activation | Callable[[Array], Array] = "silu",
+    ) -> None:
+        W_gate = check_weight("W_gate", W_gate, (None, None), "hidden units in rows, inputs in columns")
         h = W_gate.shape[0]
-        W_up = check_weight("W_up", self.W_up, tuple(W_gate.shape), "the same shape as W_gate")
-        W_down = self.W_down
+        W_up = check_weight("W_up", W_up, tuple(W_gate.shape), "the same shape as W_gate")
+        hint = layout_hint("W_gate", W_gate, b_gate, "W_down", W_down)
         if W_down is not None:
-            W_down = check_weight("W_down", W_down, (None, h), "outputs in rows, as many columns as W_gate has rows")
+            meaning = "outputs in rows, as many columns as W_gate has rows" + hint
+            W_down = check_weight("W_down", W_down, (None, h), meaning)
         made = {
             "W_gate": W_gate,
-            "b_gate": check_bias("b_gate", self.b_gate, h),
+            "b_gate": check_bias("b_gate", b_gate, h, hint),
             "W_up": W_up,
-            "b_up": check_bias("b_up", self.b_up, h),
+            "b_up": check_bias("b_up", b_up, h),
             "W_down": W_down,
-            "b_down": check_bias("b_down", self.b_down, h if W_down is None else W_down.shape[0]),
+            "b_down": check_bias("b_down", b_down, h if W_down is None else W_down.shape[0]),
         }
         check_library(made)
-        for name, value in (*made.items(), ("activation", get(self.activation))):
+        for name, value in (*made.items(), ("activation", get(activation))):
             object.__setattr__(self, name, value)
+        check_sizes(self)
 
     @property
     def dim_in(self) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, promote, record, static
-from mlpoly.layers.checks import check_bias, check_library, check_samples, check_weight
+from mlpoly.layers.checks import check_bias, check_library, check_samples, check_sizes, check_weight, layout_hint
 
 __all__ = ["MLP"]
 
@@ -12,6 +14,9 @@ __all__ = ["MLP"]
 @record
 class MLP:
     """f(x) = W2 act(W1 x + b1) + b2, with weights in PyTorch's layout.
+
+    scikit-learn, Keras and Flax keep them the other way round, (inputs, outputs): pass their transposes, for nothing
+    shows the mistake where the matrices are square.
 
     Parameters
     ----------
@@ -31,21 +36,29 @@ class MLP:
     """
 
     W1: Array
-    b1: Array | None = None
-    W2: Array | None = None
-    b2: Array | None = None
-    activation: Activation = static(default="relu")
+    b1: Array | None
+    W2: Array | None
+    b2: Array | None
+    activation: Activation = static()
 
-    def __post_init__(self) -> None:
-        W1 = check_weight("W1", self.W1, (None, None), "hidden units in rows, inputs in columns")
+    def __init__(
+        self,
+        W1: Array,
+        b1: Array | None = None,
+        W2: Array | None = None,
+        b2: Array | None = None,
+        activation: str | Activation | Callable[[Array], Array] = "relu",
+    ) -> None:
+        W1 = check_weight("W1", W1, (None, None), "hidden units in rows, inputs in columns")
         h = W1.shape[0]
-        W2 = self.W2
+        hint = layout_hint("W1", W1, b1, "W2", W2)
         if W2 is not None:
-            W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows")
-        b1, b2 = check_bias("b1", self.b1, h), check_bias("b2", self.b2, h if W2 is None else W2.shape[0])
+            W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
+        b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
         check_library({"W1": W1, "b1": b1, "W2": W2, "b2": b2})
-        for name, value in (("W1", W1), ("b1", b1), ("W2", W2), ("b2", b2), ("activation", get(self.activation))):
+        for name, value in (("W1", W1), ("b1", b1), ("W2", W2), ("b2", b2), ("activation", get(activation))):
             object.__setattr__(self, name, value)
+        check_sizes(self)
 
     @property
     def dim_in(self) -> int:

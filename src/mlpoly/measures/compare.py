@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
-from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, record, widen
-from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import check_functions
-from mlpoly.measures.fvu import FVU, fvu_of_outputs, in_blocks
+from mlpoly.arrays import Array, check_shape, namespace, record, widen
+from mlpoly.measures.fvu import FVU, checked_samples, fvu_of_outputs, outputs_of
 from mlpoly.measures.kl import Estimate, checked_labels, chosen, divergence, mean_of
-from mlpoly.polynomials import Polynomial
 
 __all__ = ["Comparison", "compare"]
 
@@ -35,30 +34,34 @@ class Comparison:
     accuracy: Estimate | None = None
     network_accuracy: Estimate | None = None
 
+    def __repr__(self) -> str:
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return f"Comparison({', '.join(f'{name}={value}' for name, value in found.items() if value is not None)})"
+
 
 def compare(
-    net: MLP | GLU, poly: Polynomial, samples: Array, labels: Any = None, outputs: Array | None = None
+    net: Callable[[Array], Array],
+    poly: Callable[[Array], Array],
+    samples: Array,
+    labels: Any = None,
+    outputs: Array | None = None,
 ) -> Comparison:
     """What `fvu`, `kl`, `agreement` and `accuracy` say, at the price of one of them.
 
     Parameters
     ----------
-    net : MLP or GLU
-    poly : Polynomial
+    net : MLP, GLU, or any callable from (n, d) to (n, o)
+    poly : Polynomial, or any callable
     samples : array (n, d)
     labels : integers (n,), optional
     outputs : array (n, o), optional
         ``net(samples)``, if it is known already, as when several polynomials are compared.
     """
-    check_functions(net, poly)
-    samples = as_float_array("samples", samples)
-    check_shape("samples", samples, (None, net.dim_in), "n samples in rows, as many columns as the network has inputs")
-    if samples.shape[0] < 2:
-        raise ValueError(f"samples holds {samples.shape[0]} rows; a variance needs at least 2.")
-    check_finite("samples", samples)
+    samples = checked_samples(net, poly, samples)
     if outputs is not None:
-        check_shape("outputs", outputs, (samples.shape[0], net.dim_out), "what the network makes of the samples")
-    f, p = in_blocks(net, samples) if outputs is None else outputs, in_blocks(poly, samples)
+        shape = (samples.shape[0], getattr(net, "dim_out", None))
+        check_shape("outputs", outputs, shape, "what the network makes of the samples")
+    f, p = outputs_of(net, poly, samples, outputs)
     xp, kind = namespace(f=f, p=p), widen(samples).dtype
     theirs, ours = chosen(f), chosen(p)
     targets = None if labels is None else checked_labels(labels, samples)

@@ -10,7 +10,7 @@ from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
 
-__all__ = ["check_functions", "components"]
+__all__ = ["check_functions", "check_models", "components"]
 
 
 def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
@@ -31,13 +31,32 @@ def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
     return [(weights[c], g) for c, g in enumerate(inputs.components)]
 
 
+def check_models(net: Any, poly: Any) -> int | None:
+    """Raise unless both can be called, with the same inputs and outputs; the number of inputs, if one of them tells."""
+    for name, value in (("net", net), ("poly", poly)):
+        if not callable(value):
+            found = type(value).__name__
+            raise TypeError(
+                f"{name} must be a network, a polynomial or any callable from (n, d) to (n, o), got {found}."
+            )
+    known = [model for model in (net, poly) if _is_ours(model)]
+    if len(known) == 2:
+        check_functions(net, poly)
+    return known[0].dim_in if known else None
+
+
+def _is_ours(value: Any) -> bool:
+    return all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__"))
+
+
 def check_functions(net: Any, poly: Any) -> None:
     """Raise unless both are functions of this library with the same inputs and outputs."""
     for name, value in (("net", net), ("poly", poly)):
-        if not all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__")):
+        if not _is_ours(value):
             hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
+            data = "; on data, samples=x, any callable will do" if callable(value) else ""
             raise TypeError(
-                f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}."
+                f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}{data}."
             )
     if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
         raise ValueError(

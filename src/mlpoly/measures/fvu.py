@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mlpoly.arrays import (
     Array,
@@ -22,18 +23,21 @@ from mlpoly.arrays import (
 from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import check_functions, components
+from mlpoly.measures.components import check_functions, check_models, components
 from mlpoly.measures.error import Error, gaussian_error
+from mlpoly.measures.number import Number
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["FVU", "fvu", "fvu_by_component", "fvu_of_outputs", "in_blocks"]
+__all__ = ["FVU", "checked_samples", "fvu", "fvu_by_component", "fvu_of_outputs", "outputs_of"]
 
 _ROWS = 8192  # samples at a time, so that the hidden units of many samples do not fill the memory
 
 
 @record
-class FVU:
+class FVU(Number):
     """Fraction of variance unexplained; 0 is a perfect polynomial, 1 is as good as the mean.
+
+    Where one number is wanted it stands for `total`: ``float(f)``, ``f"{f:.3f}"`` and ``f < 0.1`` work.
 
     Two conventions for all outputs together are in use, and they differ:
 
@@ -66,6 +70,9 @@ class FVU:
         """Fraction of variance explained, 1 - total."""
         return 1 - self.total
 
+    def _number(self) -> Array:
+        return self.total
+
     def __repr__(self) -> str:
         if not readable(self.total):
             return "FVU(traced)"
@@ -74,8 +81,8 @@ class FVU:
 
 
 def fvu(
-    net: MLP | GLU,
-    poly: Polynomial,
+    net: MLP | GLU | Callable[[Array], Array],
+    poly: Polynomial | Callable[[Array], Array],
     inputs: Gaussian | GaussianMixture | None = None,
     *,
     samples: Array | None = None,
@@ -88,9 +95,10 @@ def fvu(
     Parameters
     ----------
     net : MLP or GLU
+        On data also any callable from (n, d) to (n, o), such as a deep network.
     poly : Polynomial
-        On data any polynomial. In closed form a `RidgePolynomial` or a `DensePolynomial`, of any origin: it need not
-        be optimal, nor fitted under these inputs.
+        On data any polynomial or callable. In closed form a `RidgePolynomial` or a `DensePolynomial`, of any origin:
+        it need not be optimal, nor fitted under these inputs.
     inputs : Gaussian or GaussianMixture, optional
         Closed form under a distribution, without a sample (MATH 5). By default what the polynomial was fitted under.
     samples : array (n, d), optional
@@ -117,11 +125,16 @@ def fvu(
     >>> bool(mp.fvu(net, poly, samples=x).total < 0.1)
     True
     """
-    check_functions(net, poly)
     if inputs is not None and samples is not None:
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
     if samples is not None:
-        return _sampled(net, poly, samples)
+        return fvu_of_outputs(*outputs_of(net, poly, checked_samples(net, poly, samples)))
+    return _under(net, poly, inputs)
+
+
+def _under(net: Any, poly: Any, inputs: Gaussian | GaussianMixture | None) -> FVU:
+    """The closed form under a distribution."""
+    check_functions(net, poly)
     inputs = poly.inputs if inputs is None else inputs
     if inputs is None:
         raise ValueError(
@@ -180,19 +193,33 @@ def _listed(indices: list[int]) -> str:
 # -- on data -----------------------------------------------------------------------------------------------------------
 
 
-def _sampled(net: MLP | GLU, poly: Polynomial, samples: Array) -> FVU:
-    samples = as_float_array("samples", samples)
-    check_shape("samples", samples, (None, net.dim_in), "n samples in rows, as many columns as the network has inputs")
+def checked_samples(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Any) -> Array:
+    """Samples (n, d) that fit both models, enough of them for a variance."""
+    dim = check_models(net, poly)
+    samples = as_float_array("samples", samples, integers=True)
+    check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
     if samples.shape[0] < 2:
         raise ValueError(f"samples holds {samples.shape[0]} rows; a variance needs at least 2.")
     check_finite("samples", samples)
-    return fvu_of_outputs(in_blocks(net, samples), in_blocks(poly, samples))
+    return samples
 
 
-def in_blocks(model: Callable[[Array], Array], samples: Array) -> Array:
+def outputs_of(
+    net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Array, known: Array | None = None
+) -> tuple[Array, Array]:
+    """Outputs (n, o) of two models on checked samples (n, d); those of `net` may be known already."""
+    f = _in_blocks("net(samples)", net, samples) if known is None else known
+    p = _in_blocks("poly(samples)", poly, samples)
+    check_shape("poly(samples)", p, tuple(f.shape), "one row per sample, as many columns as the network has outputs")
+    return f, p
+
+
+def _in_blocks(name: str, model: Callable[[Array], Array], samples: Array) -> Array:
     """Outputs (n, o) of all samples, some thousand at a time."""
     rows = [samples[block, ...] for block in blocks(samples.shape[0], _ROWS)]
-    return namespace(samples=samples).concat([model(x) for x in rows])
+    made = namespace(samples=samples).concat([as_float_array(name, model(x)) for x in rows])
+    check_shape(name, made, (samples.shape[0], None), "one row per sample, outputs in columns")
+    return made
 
 
 def fvu_of_outputs(f: Array, p: Array) -> FVU:

@@ -23,9 +23,9 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.layers import GLU, MLP
-from mlpoly.measures.components import check_functions
-from mlpoly.polynomials import Polynomial
+from mlpoly.measures.components import check_models
+from mlpoly.measures.fvu import outputs_of
+from mlpoly.measures.number import Number
 
 __all__ = ["Estimate", "accuracy", "agreement", "checked_labels", "chosen", "divergence", "kl", "mean_of"]
 
@@ -33,8 +33,8 @@ _ROWS = 8192  # samples at a time
 
 
 @record
-class Estimate:
-    """A mean over samples.
+class Estimate(Number):
+    """A mean over samples; where one number is wanted it stands for `mean`.
 
     Attributes
     ----------
@@ -46,8 +46,8 @@ class Estimate:
     mean: Array
     standard_error: Array
 
-    def __float__(self) -> float:
-        return scalar(self.mean)
+    def _number(self) -> Array:
+        return self.mean
 
     def __repr__(self) -> str:
         if not readable(self.mean):
@@ -55,19 +55,17 @@ class Estimate:
         return f"Estimate({scalar(self.mean):.4g} +- {scalar(self.standard_error):.1g})"
 
 
-def kl(net: MLP | GLU, poly: Polynomial, *, samples: Array) -> Estimate:
+def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples: Array) -> Estimate:
     """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : MLP, GLU, or any callable from (n, d) to (n, o)
         Its outputs f are logits.
-    poly : Polynomial
+    poly : Polynomial, or any callable
     samples : array (n, d)
     """
-    check_functions(net, poly)
-
-    return _estimate(lambda x: divergence(net(x), poly(x)), samples, net.dim_in)
+    return _estimate(lambda x: divergence(*outputs_of(net, poly, x)), samples, check_models(net, poly))
 
 
 def divergence(f: Array, p: Array) -> Array:
@@ -86,7 +84,7 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
     samples : array (n, d)
     labels : integers (n,)
     """
-    samples = as_float_array("samples", samples)
+    samples = as_float_array("samples", samples, integers=True)
     targets = checked_labels(labels, samples)
     place = iter(blocks(samples.shape[0], _ROWS))
     return _estimate(lambda x: chosen(model(x)) == targets[next(place)], samples, None)
@@ -120,7 +118,7 @@ def _log_softmax(outputs: Array) -> Array:
 
 def _estimate(each: Callable[[Array], Array], samples: Array, dim: int | None) -> Estimate:
     """Mean and standard error of a function of samples, evaluated in blocks of rows."""
-    samples = as_float_array("samples", samples)
+    samples = as_float_array("samples", samples, integers=True)
     check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
     if samples.shape[0] == 0:
         raise ValueError("samples is empty; a mean needs at least one sample.")

@@ -67,7 +67,7 @@ class DegreeSpectrum:
         if not readable(self.total) or not bool((self.total > 0).any()):
             return f"DegreeSpectrum(outputs={self.total.shape[0]})"
         shares = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
-        return f"DegreeSpectrum(outputs={self.total.shape[0]}, shares of degree 1 to {self.max_degree}: {shares})"
+        return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{shares}])"
 
     def plot(self, **options: Any) -> Any:
         """Bar chart of the shares; options are those of `mlpoly.plots.spectrum.plot_spectrum`."""

@@ -10,14 +10,17 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, promote
 from mlpoly.polynomials.coefficients import Coefficients
+from mlpoly.polynomials.source import Source
 
-__all__ = ["Polynomial", "at_least_single", "check_points", "moved", "replace_fields"]
+__all__ = ["Polynomial", "at_least_single", "check_points", "is_number", "moved", "replace_fields"]
 
 
 class Polynomial(ABC):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it."""
 
     inputs: Any
+    report: Any
+    source: Source
     __array_ufunc__ = None  # so that NumPy leaves array * polynomial to the polynomial, which refuses it
 
     @property
@@ -38,6 +41,18 @@ class Polynomial(ABC):
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
+
+    @abstractmethod
+    def truncate(self, degree: int) -> Polynomial:
+        """Drop everything above `degree`."""
+
+    @abstractmethod
+    def gradient(self, x: Array) -> Array:
+        """Jacobian (..., o, d) at points x (..., d)."""
+
+    @abstractmethod
+    def hessian(self, x: Array) -> Array:
+        """Second derivatives (..., o, d, d) at points x (..., d)."""
 
     @property
     @abstractmethod
@@ -89,9 +104,14 @@ class Polynomial(ABC):
         return PolynomialModule(self, bound, fast)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a polynomial may be multiplied by a value or shifted by it: a number, or an array without axes."""
+    return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
+
+
 def check_points(x: Any, like: Array, dim: int) -> Array:
     """Points (..., d) in the library and on the device of a polynomial."""
-    x = as_float_array("x", x)
+    x = as_float_array("x", x, integers=True)
     namespace(x=x, polynomial=like)
     if len(x.shape) < 1 or x.shape[-1] != dim:
         raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")

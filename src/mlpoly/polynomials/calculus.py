@@ -43,9 +43,7 @@ def _spread(p: RidgePolynomial, weights: Array, forms: Array) -> Array:
 
 
 def hessian(p: RidgePolynomial, x: Array) -> Array:
-    """Second derivatives (o, d, d) at one point."""
-    if len(x.shape) != 1:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected ({p.dim_in},): the Hessian is taken at one point.")
+    """Second derivatives (..., o, d, d)."""
     xp, p = namespace(x=x), at_least_single(p)
     t = p.standardise(x)
     first = _derivative(p.series)
@@ -58,12 +56,13 @@ def hessian(p: RidgePolynomial, x: Array) -> Array:
     slope = clenshaw(dq, t)
     bend = bend + p.gate_residual(x, t) * clenshaw(_derivative(dq), t) - 2 * g.slopes * slope
     cross = _sandwich(p, slope * inverse, forms, g.directions)
-    return _sandwich(p, bend * inverse * inverse, forms, forms) + cross + xp.permute_dims(cross, (0, 2, 1))
+    return _sandwich(p, bend * inverse * inverse, forms, forms) + cross + xp.matrix_transpose(cross)
 
 
 def _sandwich(p: RidgePolynomial, weights: Array, left: Array, right: Array) -> Array:
-    """Sum over neurons of readout[o, i] weights[i] left[i] right[i]': (o, d, d)."""
+    """Sum over neurons of readout[o, i] weights[..., i] left[i] right[i]': (..., o, d, d)."""
     xp = namespace(weights=weights)
     if p.readout is None:
-        return weights[:, None, None] * left[:, :, None] * right[:, None, :]
-    return xp.stack([(left * (p.readout[i, :] * weights)[:, None]).T @ right for i in range(p.dim_out)])
+        return weights[..., :, None, None] * left[:, :, None] * right[:, None, :]
+    forms = [((p.readout[i, :] * weights)[..., None, :] * left.T) @ right for i in range(p.dim_out)]
+    return xp.stack(forms, axis=-3)

@@ -128,13 +128,9 @@ class ChaosPolynomial(Polynomial):
         return slopes @ whitener
 
     def hessian(self, x: Array) -> Array:
-        """Second derivatives (o, d, d) at one point x (d,)."""
-        x = check_points(x, self.center, self.dim_in)
-        if len(x.shape) != 1:
-            expected = f"expected ({self.dim_in},): the Hessian is taken at one point."
-            raise ValueError(f"x has shape {tuple(x.shape)}, {expected}")
+        """Second derivatives (..., o, d, d) at points x (..., d)."""
         p = at_least_single(self)
-        return 2 * p._tensor_at(p._coordinates(x), 2)
+        return 2 * p._tensor_at(p._coordinates(check_points(x, self.center, self.dim_in)), 2)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
@@ -142,17 +138,18 @@ class ChaosPolynomial(Polynomial):
         return p._tensor_at(-(p.whitener @ p.center), k)
 
     def _tensor_at(self, at: Array, k: int) -> Array:
+        """The k-th derivatives with respect to x over k!, (..., o, d, ..., d), at points given as z (..., r)."""
         xp = namespace(values=self.values)
-        r, d, o = self.whitener.shape[0], self.dim_in, self.dim_out
+        r, d, o = self.whitener.shape[0], self.dim_in, (*at.shape[:-1], self.dim_out)
         total = self._sum(at, self._table, self.values) if k == 0 else self._derivatives(at, k)
-        total, whitener = promote(xp.reshape(total, (o, *[r] * k)), self.whitener)
+        total, whitener = promote(xp.reshape(total, (*o, *[r] * k)), self.whitener)
         for _ in range(k):
             # Contract the first input axis; the result moves to the end, so that after k turns the order is restored.
-            total = xp.tensordot(total, whitener, axes=([1], [0]))
-        return xp.reshape(total, (o, *[d] * k))
+            total = xp.tensordot(total, whitener, axes=([len(o)], [0]))
+        return xp.reshape(total, (*o, *[d] * k))
 
     def _derivatives(self, at: Array, k: int) -> Array:
-        """Symmetric tensor (o, r^k) of derivatives with respect to z over k!, from he_a' = sqrt(a) he_{a-1}."""
+        """Symmetric tensor (..., o, r^k) of derivatives with respect to z over k!, from he_a' = sqrt(a) he_{a-1}."""
         xp = namespace(values=self.values)
         columns: dict[tuple[int, ...], Array] = {}
         out = []
@@ -161,7 +158,7 @@ class ChaosPolynomial(Polynomial):
             if key not in columns:
                 columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
             out.append(columns[key])
-        return xp.stack(out, axis=-1) if out else self.values[:, :0]
+        return xp.stack(out, axis=-1) if out else self._sum(at, self._table, self.values)[..., None][..., :0]
 
     def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:
         """Exponents and coefficients of the derivative with respect to the chosen coordinates of z."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, namespace, promote, record, static
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, replace_fields
+from mlpoly.arrays import Array, as_integer, cast_like, namespace, promote, record, static
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number, replace_fields
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
 
@@ -98,13 +98,10 @@ class DensePolynomial(Polynomial):
         return total + 2 * xp.stack(bends, axis=-2)
 
     def hessian(self, x: Array) -> Array:
-        """Second derivatives (o, d, d): the same at every point x (d,)."""
+        """Second derivatives (..., o, d, d) at points x (..., d): the same at every one."""
         x = check_points(x, self.center, self.dim_in)
-        if len(x.shape) != 1:
-            raise ValueError(
-                f"x has shape {tuple(x.shape)}, expected ({self.dim_in},): the Hessian is taken at one point."
-            )
-        return self.tensor(2) * 2
+        shape = (*x.shape[:-1], self.dim_out, self.dim_in, self.dim_in)
+        return namespace(x=x).broadcast_to(self.tensor(2) * 2, shape) + 0
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0."""
@@ -129,17 +126,23 @@ class DensePolynomial(Polynomial):
         save_polynomial(self, path)
 
     def __mul__(self, factor: float) -> DensePolynomial:
-        if not isinstance(factor, (int, float)) and getattr(factor, "shape", None) != ():
+        if not is_number(factor):
             return NotImplemented
         return at_least_single(self)._map(lambda a: a * factor)
 
     __rmul__ = __mul__
 
+    def __truediv__(self, divisor: float) -> DensePolynomial:
+        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+
     def __neg__(self) -> DensePolynomial:
         return self * -1.0
 
-    def __add__(self, other: Polynomial) -> DensePolynomial:
-        """Sum with any polynomial of degree up to 2 on the same inputs and outputs."""
+    def __add__(self, other: Polynomial | float) -> DensePolynomial:
+        """Sum with any polynomial of degree up to 2 on the same inputs and outputs, or with a number."""
+        if is_number(other):
+            constant = cast_like(self.constant + other, self.constant)
+            return DensePolynomial(self.center, constant, self.linear, self.quadratic)
         if not isinstance(other, Polynomial):
             return NotImplemented
         namespace(left=self.center, right=other.sample_array)
@@ -154,13 +157,13 @@ class DensePolynomial(Polynomial):
         linear, quadratic = (a if b is None else b if a is None else a + b for a, b in pairs)
         return DensePolynomial(one.center, one.constant + two.constant, linear, quadratic)
 
-    def __sub__(self, other: Polynomial) -> DensePolynomial:
-        return -(-self + other) if isinstance(other, Polynomial) else NotImplemented
+    def __sub__(self, other: Polynomial | float) -> DensePolynomial:
+        return -(-self + other) if isinstance(other, Polynomial) or is_number(other) else NotImplemented
 
     __radd__ = __add__
 
-    def __rsub__(self, other: Polynomial) -> DensePolynomial:
-        return -self + other
+    def __rsub__(self, other: Polynomial | float) -> DensePolynomial:
+        return -self + other if isinstance(other, Polynomial) or is_number(other) else NotImplemented
 
     def _map(self, change: Callable[[Array], Array]) -> DensePolynomial:
         linear = None if self.linear is None else change(self.linear)

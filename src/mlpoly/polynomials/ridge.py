@@ -8,8 +8,10 @@ from numbers import Real
 from os import PathLike
 from typing import Any
 
-from mlpoly.arrays import Array, add_product, as_integer, eye, namespace, promote, record, static
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, replace_fields
+import numpy as np
+
+from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote, record, static
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number, replace_fields
 from mlpoly.polynomials.calculus import gradient, hessian
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
@@ -198,7 +200,7 @@ class RidgePolynomial(Polynomial):
         return gradient(self, check_points(x, self.directions, self.dim_in))
 
     def hessian(self, x: Array) -> Array:
-        """Second derivatives (o, d, d) at one point x (d,)."""
+        """Second derivatives (..., o, d, d) at points x (..., d)."""
         return hessian(self, check_points(x, self.directions, self.dim_in))
 
     def powers(self) -> tuple[list[Array], list[Array]]:
@@ -242,7 +244,7 @@ class RidgePolynomial(Polynomial):
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def __mul__(self, factor: float) -> RidgePolynomial:
-        if not isinstance(factor, (int, float)) and getattr(factor, "shape", None) != ():
+        if not is_number(factor):
             return NotImplemented
         p = at_least_single(self)
         readout = None if p.readout is None else p.readout * factor
@@ -256,14 +258,24 @@ class RidgePolynomial(Polynomial):
 
     __rmul__ = __mul__
 
+    def __truediv__(self, divisor: float) -> RidgePolynomial:
+        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+
     def __neg__(self) -> RidgePolynomial:
         return self * -1.0
 
-    def __sub__(self, other: RidgePolynomial) -> RidgePolynomial:
-        return self + (-other) if isinstance(other, RidgePolynomial) else NotImplemented
+    def __sub__(self, other: RidgePolynomial | float) -> RidgePolynomial:
+        return self + (-other) if isinstance(other, RidgePolynomial) or is_number(other) else NotImplemented
 
-    def __add__(self, other: RidgePolynomial) -> RidgePolynomial:
-        """Sum of two polynomials: their neurons side by side."""
+    def __rsub__(self, other: float) -> RidgePolynomial:
+        return -self + other if is_number(other) else NotImplemented
+
+    def __add__(self, other: RidgePolynomial | float) -> RidgePolynomial:
+        """Sum of two polynomials, their neurons side by side; or with a number, the same for every output."""
+        if is_number(other):
+            bias = constant(np.zeros(self.dim_out), self.directions) if self.bias is None else self.bias
+            bias = cast_like(bias + other, bias)
+            return replace_fields(self, bias=bias, source=Source(), report=None)
         if not isinstance(other, RidgePolynomial):
             return NotImplemented
         if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
@@ -286,6 +298,8 @@ class RidgePolynomial(Polynomial):
             gate=_joined_gate(parts, degree) if gated else None,
             tails=_joined_tails(parts) if any(p.tails is not None for p in parts) else None,
         )
+
+    __radd__ = __add__
 
 
 def _product(x: Array, directions: Array) -> Array:

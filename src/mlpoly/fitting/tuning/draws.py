@@ -92,7 +92,7 @@ def _rows(data: Array, rows: np.ndarray) -> Draw:
 
 def _checked(name: str, samples: Any, shape: tuple[int | None, int]) -> Array:
     try:
-        samples = as_float_array(name, samples)
+        samples = as_float_array(name, samples, integers=True)
     except TypeError as error:
         raise TypeError(
             f"{error} It may be a Gaussian, a GaussianMixture, an array of samples (n, d), or a function of "

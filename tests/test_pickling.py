@@ -1,0 +1,173 @@
+"""Records are kept by pickle and copied by copy.deepcopy, whatever their activation and array library."""
+
+import copy
+import pickle
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from conftest import BACKENDS, NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.activations import Activation, get, register_activation, registry
+
+NAMES = [
+    *mp.activations.names(),
+    "leaky_relu(0.2)",
+    "elu(0.3)",
+    "celu(2.5)",
+    "softplus(1e-05)",
+    "hardtanh(-0.1, 1.7320508075688772)",
+    "threshold(-1, 0.5)",
+    "jumprelu(0.25)",
+]
+D, H, OUT = 3, 4, 2
+
+
+def again(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def networks(activation, backend=NUMPY64):
+    rng = np.random.default_rng(0)
+    W, b, V, c, R, r = (make(rng.normal(size=s), backend) for s in ((H, D), H, (H, D), H, (OUT, H), OUT))
+    return mp.MLP(W, b, R, r, activation), mp.GLU(W, b, V, c, R, r, activation)
+
+
+def points(backend=NUMPY64):
+    return make(np.random.default_rng(1).normal(size=(5, D)), backend)
+
+
+def bump(y):
+    return y * y / (1 + y * y)
+
+
+class Owner:
+    @staticmethod
+    def inside(y):
+        return y * y
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_networks_of_every_activation_pickle(name):
+    for net in networks(name):
+        back = again(net)
+        assert back.activation == net.activation and back.activation.name == net.activation.name
+        np.testing.assert_array_equal(back(points()), net(points()))
+        series = [mp.fit(n, mp.Gaussian.standard(D), 3).series for n in (net, back)]
+        np.testing.assert_array_equal(*series)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+def test_networks_of_every_library_pickle_and_copy(backend):
+    with backend.active():
+        for net in networks("gelu", backend):
+            for back in (again(net), copy.deepcopy(net)):
+                assert_same_kind(back(points(backend)), net(points(backend)))
+                np.testing.assert_array_equal(to_numpy(back(points(backend))), to_numpy(net(points(backend))))
+
+
+@pytest.mark.parametrize("function", [bump, Owner.inside, np.tanh, partial(np.power, 2.0)], ids=str)
+def test_functions_of_the_user_pickle_by_reference(function):
+    made = get(function)
+    back = again(networks(made)[0])
+    assert back.activation.own is function or isinstance(function, partial)
+    assert back.activation.name == made.name
+    np.testing.assert_array_equal(back(points()), networks(made)[0](points()))
+
+
+@pytest.fixture(autouse=True)
+def registry_as_it_was(monkeypatch):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
+
+
+def test_registered_activations_keep_their_kinks():
+    made = register_activation("folded", bump, kinks=(0.5, 2.0))
+    back = again(made)
+    assert back == made and back.kinks == (0.5, 2.0) and back.name == "folded"
+
+
+@jax.jit
+def jitted(y):
+    return y * y
+
+
+def test_functions_of_jax_and_torch_pickle():
+    for function in (jnp.tanh, jax.nn.gelu, jitted, torch.tanh, torch.nn.functional.gelu):
+        assert again(get(function)).own is function
+
+
+def local():
+    def inner(y):
+        return y
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"), [(lambda y: y, "<lambda>"), (local(), "inner")], ids=["lambda", "local"]
+)
+def test_functions_without_a_place_are_refused_with_the_remedy(function, shown):
+    net = networks(register_activation("nowhere", function))[0]
+    with pytest.raises(pickle.PicklingError, match=f"'nowhere' .*{shown}.*def at the top level of a module"):
+        pickle.dumps(net)
+    copied = copy.deepcopy(net)
+    assert copied.activation is net.activation and copied.W1 is not net.W1
+
+
+def test_a_built_in_activation_comes_back_though_its_name_was_taken():
+    kept = pickle.dumps(get("softsign"))
+    register_activation("softsign", bump, overwrite=True)
+    assert pickle.loads(kept).own is None
+    assert again(get("softsign")).own is bump
+
+
+def _plain(mean, std, degree):
+    return np.stack([mean + k for k in range(degree + 1)])
+
+
+def test_records_of_an_activation_made_by_hand_pickle():
+    made = Activation("by_hand", bump, _plain, kinks=(1.0,))
+    back = again(made)
+    assert (back.name, back.function, back.project, back.kinks) == ("by_hand", bump, _plain, (1.0,))
+
+
+def trainable():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(D, H), torch.nn.GELU(), torch.nn.Linear(H, OUT)).double()
+    return mp.from_torch(module)
+
+
+def test_polynomials_of_trainable_modules_copy():
+    net = trainable()
+    inputs = mp.Gaussian(net.W1.sum(0) * 0.1, torch.eye(D, dtype=torch.float64) * (1 + net.W1[0, 0] ** 2))
+    for poly in (mp.fit(net, inputs, 3), mp.fit(net, inputs, 3).truncate(1) * 2):
+        x = points(TORCH64)
+        copied = copy.deepcopy(poly)
+        assert_close(copied(x), poly(x), 0.0)
+        assert copied.series.grad_fn is None and copied.series is not poly.series
+        assert copied.inputs.cov is not poly.inputs.cov
+
+
+def test_copies_share_no_memory_and_keep_what_is_shared_inside():
+    for net in networks("relu"):
+        poly = mp.fit(net, mp.Gaussian.standard(D), 2)
+        copied = copy.deepcopy(poly)
+        assert not np.shares_memory(copied.directions, poly.directions)
+        assert copied.source == poly.source
+    pair = [net, net]
+    first, second = copy.deepcopy(pair)
+    assert first is second
+
+
+def test_mixtures_of_trainable_moments_copy():
+    net = trainable()
+    parts = [mp.Gaussian(net.W1[0] * k, torch.eye(D, dtype=torch.float64) * net.W1[0, 0] ** 2) for k in (1, 2)]
+    mix = mp.GaussianMixture.of(torch.tensor([0.5, 0.5]).double(), parts)
+    copied = copy.deepcopy(mix)
+    assert_close(copied.covariance, mix.covariance, 1e-15)
+    assert all(c.grad_fn is None for c in copied.covs)
