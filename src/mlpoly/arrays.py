@@ -13,7 +13,7 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from mlpoly.extras import explain_missing, library
+from mlpoly.extras import explain_missing
 from mlpoly.records import record, register_pytrees, static
 
 Array = Any  # an array of any supported library; there is no common static type for them
@@ -39,7 +39,6 @@ __all__ = [
     "eye",
     "from_numpy",
     "is_low_precision",
-    "library",
     "namespace",
     "no_gradients",
     "on",

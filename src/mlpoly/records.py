@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -25,6 +27,16 @@ def record(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
     made: Any = dataclass(frozen=True, eq=False, repr=False)(cls)
     made.__deepcopy__ = _deepcopy
+    build = made.__init__
+
+    @wraps(build)
+    def build_and_register(self: Any, *values: Any, **named: Any) -> None:
+        # The arrays may be JAX's, and the next thing that happens to the record may be jax.jit.
+        if "jax" in sys.modules and made not in _registered:
+            register_pytrees()
+        build(self, *values, **named)
+
+    made.__init__ = build_and_register
     _records.append(made)
     return made
 
@@ -48,7 +60,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def register_pytrees() -> None:
-    """Tell JAX about every record; called once JAX arrays are seen, so that the core never imports JAX."""
+    """Tell JAX about every record; called once JAX is there, so that the core never imports it."""
     import jax
 
     for cls in _records:

@@ -7,7 +7,8 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from mlpoly.arrays import as_integer, library, namespace
+from mlpoly.arrays import as_integer, namespace
+from mlpoly.extras import library
 from mlpoly.fitting.tuning.descent import Descent, Plan, Run
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge

@@ -62,8 +62,12 @@ def fit(
 
     Exact least squares from the weights alone, without samples. Under one Gaussian it is closed form for any degree,
     and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1 are closed form,
-    degree 2 is solved iteratively with matrix products, and higher degrees directly while they have at most about
-    10^4 monomials.
+    degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and higher degrees
+    directly while they have at most about 10^4 monomials.
+
+    The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
+    polynomial, because it does not vary in some direction or because its components are singular, the answer is the
+    polynomial of least norm in inputs standardised by the mixture.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ class SampleFit:
 
     def update(self, samples: Array) -> SampleFit:
         """Add samples (n, d), or (..., d) with leading axes flattened; returns self."""
-        samples = as_float_array("samples", samples)
+        samples = as_float_array("samples", samples, integers=True)
         xp = namespace(samples=samples, net=self._closed.directions)
         dim = self._closed.dim_in
         if len(samples.shape) < 2 or samples.shape[-1] != dim:

@@ -17,7 +17,6 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     constant,
-    library,
     namespace,
     promote,
     readable,
@@ -27,6 +26,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.extras import library
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.moments import MomentAccumulator
 

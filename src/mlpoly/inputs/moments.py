@@ -103,7 +103,7 @@ class MomentAccumulator:
 
     def update(self, batch: Array) -> MomentAccumulator:
         """Add samples (n, d), or (..., d) with leading axes flattened; returns self."""
-        batch = as_float_array("batch", batch)
+        batch = as_float_array("batch", batch, integers=True)
         xp = namespace(batch=batch)
         if len(batch.shape) < 2 or batch.shape[-1] != self.dim:
             check_shape("batch", batch, (None, self.dim), "samples in rows, as many columns as the accumulator's dim")
