@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from mlpoly.activations import get
 from mlpoly.arrays import as_integer
-from mlpoly.extras import library
 from mlpoly.errors import FileFormatError
+from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
 from mlpoly.layers import GLU, MLP
 from mlpoly.progress import progress
