@@ -9,10 +9,10 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test test-slow test-kernels lint bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits; open out/demo/report.html
 	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --seeds 2 --out out/demo
@@ -22,6 +22,9 @@ test: lint ## lint, then every test that is not slow
 
 test-slow: $(STAMP) ## the slow tests
 	$(PYTEST) -m slow
+
+test-kernels: $(STAMP) ## the numerical tests under every set of matrix kernels this processor has, with their margins
+	$(BIN)/python tools/test_kernels.py
 
 lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,12 +88,33 @@ def assert_same_kind(result, like) -> None:
     assert compat.device(result) == compat.device(like)
 
 
+def record_margin(error: float, tolerance: float, place: str = "") -> None:
+    """Note how near an error comes to its tolerance, for ``make test-kernels``."""
+    folder, test = os.environ.get("MLPOLY_MARGINS"), os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
+    if folder and tolerance > 0:
+        with open(f"{folder}/{os.getpid()}.jsonl", "a") as file:
+            file.write(json.dumps([test + place, error, tolerance]) + "\n")
+
+
+def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:
+    """Note the margin of a comparison whose tolerance is written out, such as ``assert error <= 1e-12 * size``."""
+    if not os.environ.get("MLPOLY_MARGINS") or not re.search(r"<=? .*\de-\d", orig):
+        return
+    sides = re.split(r" <=? ", expl.splitlines()[0])
+    if len(sides) != 2:
+        return
+    with contextlib.suppress(Exception):  # what pytest shows need not be arithmetic
+        error, tolerance = (float(eval(side, {"np": np}, {})) for side in sides)
+        record_margin(error, tolerance, f":{lineno}")
+
+
 def assert_close(result, expected, tolerance: float = 1e-12) -> None:
     """Largest difference at most `tolerance` times the largest expected magnitude (times one where all are zero)."""
     result, expected = to_numpy(result), to_numpy(expected)
     assert result.shape == expected.shape
     size = np.max(np.abs(expected), initial=0.0) or 1.0
     error = np.max(np.abs(result - expected), initial=0.0) / size
+    record_margin(float(error), tolerance)
     assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
 
 

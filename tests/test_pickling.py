@@ -70,7 +70,9 @@ def test_networks_of_every_library_pickle_and_copy(backend):
                 np.testing.assert_array_equal(to_numpy(back(points(backend))), to_numpy(net(points(backend))))
 
 
-@pytest.mark.parametrize("function", [bump, Owner.inside, np.tanh, partial(np.power, 2.0)], ids=["function", "method", "ufunc", "partial"])
+@pytest.mark.parametrize(
+    "function", [bump, Owner.inside, np.tanh, partial(np.power, 2.0)], ids=["function", "method", "ufunc", "partial"]
+)
 def test_functions_of_the_user_pickle_by_reference(function):
     made = get(function)
     back = again(networks(made)[0])
