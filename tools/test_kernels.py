@@ -1,7 +1,7 @@
 """The numerical tests under every set of matrix kernels that this processor can run, and the margins of tolerances.
 
 OpenBLAS and PyTorch choose their kernels by the processor, and each adds in another order. ``make test-kernels`` runs
-the tests under one set of kernels after the other and collects, for every comparison with a tolerance, the largest error
+the tests under one set of kernels after another and collects, for every comparison with a tolerance, the largest error
 as a fraction of the tolerance. Comparisons that come closer than a factor of ten are listed.
 """
 
