@@ -16,7 +16,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, readable, to_numpy
 from mlpoly.errors import QuadratureWarning
-from mlpoly.special import hermite, normal_pdf
+from mlpoly.special import hermite, in_deviations, normal_pdf
 
 __all__ = ["adaptive_error", "adaptive_projection", "fixed_projection"]
 
@@ -139,7 +139,7 @@ def _nodes(mean: Array, std: Array, grid: np.ndarray, edges: Sequence[float], sp
     xp = namespace(mean=mean, std=std)
     fixed = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
     if edges:
-        images = (constant(np.asarray(edges, dtype=float), mean)[:, None] - mean) / std
+        images = in_deviations(constant(np.asarray(edges, dtype=float), mean)[:, None] - mean, std)
         images = xp.clip(images, float(grid[0]), float(grid[-1]))
         fixed = xp.sort(xp.concat([fixed, images], axis=0), axis=0)
     left, width = fixed[:-1], (fixed[1:] - fixed[:-1]) / splits
