@@ -38,14 +38,15 @@ def piecewise(
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         xp = namespace(mean=mean, std=std)
-        wide = xp.stack(_project(mean, std, padded, breaks, degree))
         if len(breaks) < 2:
-            return wide
-        # Breaks that lie close together on the scale of the Gaussian: their tails would cancel.
+            return xp.stack(_project(mean, std, padded, breaks, degree))
+        # Breaks that lie close together on the scale of the Gaussian: their tails would cancel, or overflow.
+        close = (breaks[-1] - breaks[0]) / 2 < std
+        wide = xp.stack(_project(mean, xp.where(close, 1.0, std), padded, breaks, degree))
         outer = _project(mean, std, [padded[0], padded[-1]], breaks[:1], degree)
         inner = _between_breaks(mean, std, padded, breaks, degree)
         narrow = xp.stack([a + b for a, b in zip(outer, inner, strict=True)])
-        return xp.where(breaks[-1] - breaks[0] < 2 * std, narrow, wide)
+        return xp.where(close, narrow, wide)
 
     kinks = tuple(map(float, breaks))
     return Activation(name, function, project, formula, "closed form", kinks, tuple(map(tuple, padded)))

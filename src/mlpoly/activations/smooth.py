@@ -73,7 +73,7 @@ def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:
     xp = namespace(mean=mean, std=std)
     sine, cosine = xp.sin(mean), xp.cos(mean)
     cycle = (sine, cosine, -sine, -cosine)
-    out, power = [], xp.exp(-0.5 * std * std)
+    out, power = [], normal_pdf(std) * math.sqrt(2 * math.pi)
     for k in range(degree + 1):
         out.append(power * cycle[(k + quarter) % 4])
         power = power * std / math.sqrt(k + 1)
