@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, blocks, constant, namespace, scalar
+from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, scalar
 from mlpoly.measures.units import Angles, Gates, Units
 from mlpoly.measures.waves import is_wave
 from mlpoly.progress import progress
@@ -32,7 +32,7 @@ _NODES = 16
 _LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # where functions without pieces may bend
 _LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # across a smoothed kink
 _NOTHING = 1e-31  # share of a node in E[F_i^2] that is left out: together below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
-_UNITS, _PAIRS = 1024, 64  # at a time; so few pairs that their nodes stay in the cache
+_UNITS, _PAIRS = 1024, 64  # at a time; so few pairs that their nodes stay in the cache (16 times that on a GPU)
 _NOISE = np.linspace(-8.5, 8.5, 6)  # panels for the noise where it reaches across a kink
 
 
@@ -128,7 +128,7 @@ def pair_moments(
     every = _Pairs(units, i, j, angles, centres)
     order = xp.argsort(every.two.stds * every.side)
     out = []
-    parts = blocks(i.shape[0], _PAIRS)
+    parts = blocks(i.shape[0], _PAIRS if on_cpu(i) else 16 * _PAIRS)
     with progress("strongly correlated pairs", len(parts)) as update:
         for done, part in enumerate(parts):
             update(done, "")
