@@ -52,7 +52,8 @@ class FVU:
     standard_error : array () or None
         Of `total`, on data: it is a ratio of two means over the samples.
     bound : array () or None
-        Of `total`, in closed form: how much series that were cut may have changed it, rounding aside; 0 for exact kernels.
+        Of `total`, in closed form: how much series that were cut may have changed it, rounding aside; 0 for exact
+        kernels.
     """
 
     total: Array
