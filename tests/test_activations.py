@@ -13,7 +13,7 @@ from conftest import assert_close, assert_same_kind, make, to_numpy
 from mpmath import mpf
 
 import mlpoly as mp
-from mlpoly.activations import registry
+from mlpoly.activations import project, registry
 
 ROOT_FACTORIAL = np.sqrt([math.factorial(k) for k in range(9)])
 
@@ -457,3 +457,116 @@ def test_parameters_are_read_strictly(text, message):
 def test_empty_brackets_are_the_defaults():
     assert mp.activations.get("leaky_relu()") == mp.activations.get("leaky_relu")
     assert mp.activations.get("relu( )") == mp.activations.get("relu")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Far out
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def mp_far(name, mean, std, k):
+    """Orthonormal c_k of erf and of the Gaussian bump, 40 digits and any exponent."""
+    with mpmath.workdps(40):
+        m, s = mpf(mean), mpf(std)
+        width = 2 if name == "erf" else 1  # both are Gaussians of y in their first or zeroth derivative
+        v = mpmath.sqrt(1 + width * s * s)
+        u, order = m * mpmath.sqrt(width) / v, k - 1 if name == "erf" else k
+        he, before = mpf(1), mpf(0)
+        for j in range(order):
+            he, before = (u * he - mpmath.sqrt(j) * before) / mpmath.sqrt(j + 1), he
+        power = (-mpmath.sqrt(width) * s / v) ** k * he * mpmath.exp(-u * u / 2)
+        if name == "gaussian":
+            return power / v
+        return mpmath.erf(m / v) if k == 0 else -2 * power / mpmath.sqrt(2 * mpmath.pi * k)
+
+
+@pytest.mark.parametrize("name", ["erf", "gaussian"])
+@pytest.mark.parametrize(
+    ("mean", "std"), [(0.7, 0.5), (30.0, 1.0), (-45.0, 0.5), (300.0, 1.4), (1e4, 1.0), (60.0, 50.0)]
+)
+def test_smooth_bumps_have_right_coefficients_far_out(name, mean, std):
+    """he_256(u) alone overflows beyond u = 155, and exp(-u^2/2) alone vanishes beyond 38."""
+    record = mp.activations.get(name)
+    got = project(record, np.array(mean), np.array(std), 256)
+    for k in (0, 1, 2, 7, 60, 100, 255, 256):
+        want = float(mp_far(name, mean, std, k))
+        assert got[k] == pytest.approx(want, rel=1e-9, abs=1e-300), k
+
+
+EXTREME = [
+    (0.3, 1e-309),
+    (0.0, 1e-309),
+    (1.0, 1e160),
+    (1e160, 1.0),
+    (-1e160, 1e160),
+    (0.0, 1e300),
+    (1e4, 1.0),
+    (-1e4, 1.0),
+]
+
+
+@pytest.mark.parametrize("name", [n for n in WANTED if n not in ("square", "cube", "relu2")])
+def test_coefficients_are_finite_and_quiet_at_any_size(name):
+    """The largest std is large enough that its square overflows, the smallest that a distance divided by it does."""
+    for mean, std in EXTREME:
+        assert np.all(np.isfinite(mp.hermite_coefficients(name, mean, std, 100))), (mean, std)
+
+
+@pytest.mark.parametrize("name", ["gelu", "relu", "silu", "hardswish"])
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1e160), (-1e160, 1e160), (3e200, 1e200)])
+def test_huge_units_are_those_of_relu(name, mean, std):
+    """On that scale all of them are ReLU: a_0 = s (phi(u) + u Phi(u)), a_1 = s Phi(u), a_2 = s phi(u) / 2."""
+    u = mean / std
+    density, below = math.exp(-u * u / 2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-u / math.sqrt(2))
+    want = [std * (density + u * below), std * below, std * density / 2]
+    np.testing.assert_allclose(mp.hermite_coefficients(name, mean, std, 2), want, rtol=1e-12)
+
+
+def test_a_huge_erf_is_a_step():
+    assert mp.hermite_coefficients("erf", 0.0, 1e160, 1)[1] == pytest.approx(math.sqrt(2 / math.pi), rel=1e-14)
+
+
+@pytest.mark.parametrize("name", ["square", "cube", "relu2"])
+def test_coefficients_out_of_range_are_refused(name):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=rf"coefficients of '{name}' are not finite"):
+        mp.hermite_coefficients(name, 1.0, 1e200, 3)
+
+
+def test_a_fast_growing_function_is_followed_to_where_it_counts():
+    """E[exp(s t) he_k(t)] = exp(s^2/2) s^k / sqrt(k!) comes from t = s, 12 standard deviations out."""
+    for std in (1.0, 5.0, 12.0, 20.0):
+        got = mp.hermite_coefficients(np.exp, 0.5, std, 3)
+        want = math.exp(0.5 + std**2 / 2) * np.array([1, std, std**2 / 2, std**3 / 6])
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    got = mp.hermite_coefficients(lambda y: np.exp(y * y), 0.0, 0.6, 0)
+    np.testing.assert_allclose(got, [1 / math.sqrt(1 - 2 * 0.36)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "std"), [(lambda y: np.exp(y * y), 1.0), (lambda y: np.exp(y * y), 0.71), (np.exp, 30.0)]
+)
+def test_an_integral_that_never_ends_warns(function, std):
+    """E[exp(y^2)] is infinite from std = sqrt(1/2) on; exp itself leaves the range of float64."""
+    with pytest.warns(mp.QuadratureWarning, match="has not converged.*smaller standard deviation"):
+        mp.hermite_coefficients(function, 0.0, std, 3)
+
+
+def test_units_that_never_fire_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ramp = mp.activations.get(lambda y: np.maximum(y, 0.0))
+        far = mp.hermite_coefficients(ramp, np.array([-80.0, -36.5, -33.5]), 1.0, 2)
+    assert np.all(np.abs(far) < 1e-240)
+
+
+def test_a_declared_bump_is_found(scratch_registry):
+    """Width 1e-3 under a standard deviation of 10: unseen between the nodes, exact where it is declared."""
+    width = 1e-3
+
+    def bump(y):
+        return np.exp(-0.5 * ((y - 10) / width) ** 2)
+
+    mp.register_activation("bump", bump, kinks=(10 - 9 * width, 10, 10 + 9 * width))
+    v = math.hypot(10, width)
+    want = width / v * math.exp(-0.5 * (10 / v) ** 2)
+    assert mp.hermite_coefficients("bump", 0.0, 10.0, 0)[0] == pytest.approx(want, rel=1e-10)

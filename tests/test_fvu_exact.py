@@ -2,6 +2,8 @@
 
 import math
 
+import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -174,6 +176,38 @@ def test_hidden_units_as_outputs(rng):
         got = fvu(bare, poly, inputs)
         seen = fvu(bare, poly, samples=inputs.sample(200_000))
         assert abs(got.total - seen.total) < 4 * seen.standard_error
+
+
+def fvu_of_a_unit(name, bias):
+    """FVU of the best line to act(t + bias), and the mean in standard deviations, 40 digits."""
+    functions = {"sigmoid": lambda y: 1 / (1 + mpmath.exp(-y)), "softplus": lambda y: mpmath.log1p(mpmath.exp(y))}
+    with mpmath.workdps(40):
+
+        def mean(f):
+            return mpmath.quad(lambda t: f(t, functions[name](t + bias)) * mpmath.npdf(t), range(-18, 19, 2))
+
+        centre = mean(lambda t, y: y)
+        variance = mean(lambda t, y: (y - centre) ** 2)
+        return float(1 - mean(lambda t, y: t * y) ** 2 / variance), float(centre / mpmath.sqrt(variance))
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softplus"])
+@pytest.mark.parametrize("bias", [0.0, 5.0, 12.0])
+def test_units_that_hardly_vary_around_their_mean(name, bias):
+    """A variance is no difference of squares: all that is lost is the rounding of the values beside their spread."""
+    want, distance = fvu_of_a_unit(name, bias)
+    for library in (np, jnp):
+        net = mp.MLP(library.eye(1), library.asarray([bias]), None, None, name)
+        got = float(fvu(net, mp.fit(net, mp.Gaussian.standard(1), degree=1)).total)
+        rounding = float(library.finfo(net.W1.dtype).eps) * (1 + distance)
+        assert got == pytest.approx(want, abs=1e-12 + 16 * rounding)
+
+
+def test_units_as_outputs_far_from_zero():
+    """Far right elu is the identity: nothing is left unexplained, at any mean."""
+    for bias in (1e2, 1e4, 1e6):
+        net = mp.MLP(np.eye(1), np.array([bias]), None, None, "elu")
+        assert fvu(net, mp.fit(net, mp.Gaussian.standard(1), degree=2)).total < 1e-9
 
 
 def test_flattened_is_var_over_var_of_one_list(rng):

@@ -8,10 +8,12 @@ import pytest
 
 import mlpoly as mp
 from mlpoly import activations
+from mlpoly.activations.quadrature import fixed_projection
 from mlpoly.measures import pairs, second_moment, units
-from mlpoly.measures.affine import cancellation, is_affine
+from mlpoly.measures.affine import breaks_of, cancellation, is_affine
 from mlpoly.measures.conditional import pair_moments, unit_moments
 from mlpoly.measures.pairs import AffineKernel, SeriesKernel, kernel_of
+from mlpoly.measures.series import expand
 from mlpoly.measures.units import Angles, Units
 
 RHO = np.array([-1, -0.999999, -0.9, -0.5, 0, 0.3, 0.9, 0.99, 0.999999, 1])
@@ -21,6 +23,16 @@ PIECEWISE_LINEAR = ["relu", "leaky_relu", "abs", "step", "jumprelu", "threshold(
 def plain_units(means, stds):
     means, stds = np.asarray(means, dtype=float), np.asarray(stds, dtype=float)
     return Units(mp.Gaussian.standard(1), np.zeros((len(means), 1)), means, stds)
+
+
+def with_route(route):
+    """A kernel of one kind, whatever the library would choose."""
+
+    def make(activation, units, degree):
+        means = expand(activation, units, 0).plain[0]
+        return route(activation, units, unit_moments(activation, units, means), degree)
+
+    return make
 
 
 def moments(activation, means, stds, rho, route=kernel_of):
@@ -37,7 +49,7 @@ def moments(activation, means, stds, rho, route=kernel_of):
     total = tail.matrix + np.outer(kernel.series.plain[0, :h], kernel.series.plain[0, h:])
     if tail.extra is not None:
         total[tail.i, tail.j - h] += tail.extra
-    size = np.sqrt(kernel.moments[:h])
+    size = np.sqrt(kernel.variances[:h] + kernel.series.plain[0, :h] ** 2)
     return total, np.outer(size, size)
 
 
@@ -166,10 +178,10 @@ def test_exact_kernel_against_conditioning_and_series(name):
     stds = np.array([3.0, 1.0, 0.5, 1.0, 2.0, 1.0, 0.4, 0.5])
     i, j = (a.reshape(-1) for a in np.meshgrid(range(8), range(8), indexing="ij"))
     for rho in RHO:
-        got, size = moments(name, means, stds, rho, lambda a, u, n: AffineKernel(a, u, unit_moments(a, u), n))
+        got, size = moments(name, means, stds, rho, with_route(AffineKernel))
         want = pair_moments(act, plain_units(means, stds), i, j, Angles(np.full(64, rho))).reshape(8, 8)
         assert np.max(np.abs(got - want) / size) < 1e-11
-        series, _ = moments(name, means, stds, rho, lambda a, u, n: SeriesKernel(a, u, unit_moments(a, u), n))
+        series, _ = moments(name, means, stds, rho, with_route(SeriesKernel))
         assert np.max(np.abs(series - want) / size) < 1e-11
 
 
@@ -204,11 +216,9 @@ def test_fast_waves(name):
         i, j = np.array([0]), np.array([1])
         found = pair_moments(activations.get(name), plain_units(means, stds), i, j, Angles(np.array([rho])))
         assert found[0] == pytest.approx(want, abs=1e-12)
-    np.testing.assert_allclose(
-        kernel_of(activations.get(name), plain_units(means, stds), 0).moments,
-        unit_moments(activations.get(name), plain_units(means, stds)),
-        rtol=1e-12,
-    )
+    kernel = kernel_of(activations.get(name), plain_units(means, stds), 0)
+    want = unit_moments(activations.get(name), plain_units(means, stds), kernel.series.plain[0])
+    np.testing.assert_allclose(kernel.variances, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["elu", "softsign", "relu2", "hardswish", "selu"])
@@ -269,7 +279,133 @@ def test_blocks_do_not_change_the_result(monkeypatch, rng):
 def test_cancellation_measure():
     u = plain_units([0.0, 0.0, -8.0], [0.1, 100.0, 1.0])
     act = activations.get("hardtanh")
-    kernel = AffineKernel(act, u, unit_moments(act, u), 0)
-    small, large, far = cancellation(kernel.breaks, kernel.moments)
+    small, large, far = cancellation(breaks_of(act, u), unit_moments(act, u))
     assert small < 1 < 100 < large < 200
     assert far < 1
+
+
+# -- strongly correlated units -----------------------------------------------------------------------------------------
+
+
+def close_pairs(gated, seed=0):
+    """Pairs of units from nearly collinear to moderately correlated, of either sign, with noise from 1e-4 to 6."""
+    rng = np.random.default_rng(seed)
+    sides = np.repeat([1e-6, 1e-3, 1e-2, 0.05, 0.3], 4)
+    rho = np.sqrt(1 - sides**2) * np.tile([1.0, -1.0], 10)
+    h = 2 * len(rho)
+    u = plain_units(rng.normal(0, 3, h), rng.uniform(3, 25, h))
+    inner = Angles(rho)
+    if gated:
+        spreads = rng.uniform(0.5, 2, h)
+        u = u._replace(gates=units.Gates(np.zeros((h, 1)), rng.normal(0, 1, h), rng.normal(0, 2, h), spreads))
+        shares = rng.uniform(-0.6, 0.6, (3, len(rho)))
+        right, left = shares[0] * sides * spreads[1::2], shares[1] * sides * spreads[::2]
+        inner = Angles(rho, right, left, shares[2] * spreads[::2] * spreads[1::2])
+    return u, np.arange(0, h, 2), np.arange(1, h, 2), inner
+
+
+def rational(y):
+    return y / np.sqrt(1 + y * y)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("name", ["silu", "tanh", "mish", "elu", "selu", "softsign", "celu(0.1)", rational])
+def test_few_noise_nodes_are_as_good_as_conditioning_in_full(name, gated):
+    act = activations.get(name)
+    u, i, j, inner = close_pairs(gated)
+    centres = expand(act, u, 0).plain[0]
+    size = np.sqrt(unit_moments(act, u, centres))
+    limits = 1e-12 * size[i] * size[j]
+    fast = pair_moments(act, u, i, j, inner, centres, limits)
+    full = pair_moments(act, u, i, j, inner)
+    assert (
+        np.max(
+            np.abs(fast + centres[i] * centres[j] - full) / np.sqrt(unit_moments(act, u)[i] * unit_moments(act, u)[j])
+        )
+        < 2e-11
+    )
+    turned = Angles(inner.rho, inner.left, inner.right, inner.gates)
+    np.testing.assert_allclose(pair_moments(act, u, j, i, turned, centres, limits), fast, atol=4 * limits.max(), rtol=0)
+
+
+@pytest.mark.parametrize("name", ["silu", "tanh"])
+@pytest.mark.parametrize("rho", [0.999, -0.999999])
+def test_strongly_correlated_units_against_trapezoid(name, rho):
+    function = activations.get(name).function
+    got, size = moments(name, [0.5, -1.0], [10.0, 9.5], rho)
+    want = trapezoid(function, 0.5, 10.0, -1.0, 9.5, rho, step=0.01, reach=9.0)
+    assert abs(got[0, 1] - want) / size[0, 1] < 1e-12
+
+
+@pytest.mark.parametrize(("name", "most"), [("silu", 4e4), ("tanh", 4e4), ("elu", 1e5)])
+def test_a_strongly_correlated_pair_costs_little(name, most, rng):
+    """Evaluations of the activation per pair: half a million if every inner step is an integral on panels."""
+    model = activations.get(name)
+    evaluations = 0
+
+    def counted(y):
+        nonlocal evaluations
+        evaluations += np.size(y)
+        return model.function(y)
+
+    edges = {"silu": (-30, -14, -6, -2, 2, 6, 14, 30), "tanh": (-15, -7, -3, -1, 1, 3, 7, 15), "elu": (-28, -12, -4, 0)}
+    record = activations.Activation(
+        "counted", counted, fixed_projection(counted, edges[name]), "", "quadrature", model.kinks
+    )
+    inputs = mp.Gaussian(np.zeros(20), 100 * np.ones((20, 20)) + 0.01 * np.eye(20))
+    W, b = rng.standard_normal((16, 20)), rng.standard_normal(16)
+    cov = second_moment(mp.MLP(W, b, None, None, record), inputs).cov
+    alone = evaluations
+    evaluations = 0
+    for row, shift in zip(W, b, strict=True):  # what the units cost by themselves
+        second_moment(mp.MLP(row[None, :], shift[None], None, None, record), inputs)
+    assert (alone - evaluations) / 120 < most
+    np.testing.assert_allclose(
+        np.diag(cov), np.diag(second_moment(mp.MLP(W, b, None, None, name), inputs).cov), rtol=1e-9
+    )
+
+
+# -- far out, and small beside their means -----------------------------------------------------------------------------
+
+
+def test_units_far_out_have_moments():
+    """A unit 200 standard deviations out is constant; the other is centred, and its variance has a closed form."""
+    inputs = mp.Gaussian.standard(2)
+    for name, variance in (("erf", 2 / math.pi * math.asin(5000 / 5001)), ("gaussian", 5001**-0.5 - 1 / 2501)):
+        net = mp.MLP(np.array([[50.0, 0.0], [1.0, 1.0]]), np.array([0.0, 300.0]), np.ones((1, 2)), None, name)
+        assert second_moment(net, inputs).cov[0, 0] == pytest.approx(variance, rel=1e-11)
+        assert mp.degree_spectrum(net, inputs).total[0] == pytest.approx(variance, rel=1e-11)
+        assert 0 < mp.fvu(net, mp.fit(net, inputs, degree=2)).total < 1
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.99995, -0.99995])
+@pytest.mark.parametrize("name", ["elu", "softplus", "mish"])
+def test_large_means_cost_no_digits(name, rho):
+    """Far right these are the identity; the rounding of a mean of 1e6 is 1e-10."""
+    W = np.array([[2.0, 0.0], [rho, math.sqrt(1 - rho * rho)]])
+    net = mp.MLP(W, np.full(2, 1e6), None, None, name)
+    got = second_moment(net, mp.Gaussian.standard(2)).cov
+    np.testing.assert_allclose(got, [[4.0, 2 * rho], [2 * rho, 1.0]], atol=1e-8)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.99995])
+def test_large_means_of_gated_units(rho):
+    """Far right elu is the identity, and such a unit is the product of two correlated normals."""
+    W = np.array([[2.0, 0.0, 0.5], [rho, math.sqrt(1 - rho * rho), 0.0]])
+    V = np.array([[0.3, 1.0, 0.0], [0.2, 0.9, 0.1]])
+    nets = [mp.GLU(W, np.full(2, 1e4), V, np.full(2, 30.0), None, None, name) for name in ("elu", "identity")]
+    got, want = (second_moment(net, mp.Gaussian.standard(3)).cov for net in nets)
+    np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_slow_waves_keep_their_variance(name):
+    """At s = 1e-6 the variance is 1e-12 of the square: (1 - q) (1 +- q cos 2m) / 2 with q = exp(-s^2)."""
+    with mpmath.workdps(40):
+        q = mpmath.exp(-(mpmath.mpf(1e-6) ** 2))
+        sign = 1 if name == "sin" else -1
+        want = [float((1 - q) * (1 + sign * q * mpmath.cos(2 * mpmath.mpf(m))) / 2) for m in (0.3, -1.0)]
+    kernel = kernel_of(activations.get(name), plain_units([0.3, -1.0], [1e-6, 1e-6]), 0)
+    np.testing.assert_allclose(kernel.variances, want, rtol=1e-13)
+    tail = kernel.tail(slice(0, 2), slice(0, 2), Angles(np.ones((2, 2))), 0)
+    np.testing.assert_allclose(np.diag(tail.matrix), want, rtol=1e-13)

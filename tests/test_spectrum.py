@@ -232,6 +232,16 @@ def test_jax(rng):
     check_backend(mlp, JAX64, rng)
 
 
+@pytest.mark.parametrize("activation", ["step", "jumprelu", "threshold(0.5, -1)"])
+def test_jumps_in_jax_float32(activation):
+    """The nodes of the kernel of jumps crowd so near to zero that their squares vanish in float32."""
+    W, V = np.array([[1.0, 0.5], [1.0, 0.5], [-0.3, 2.0]], dtype=np.float32), np.ones((1, 3), dtype=np.float32)
+    want = second_moment(mp.MLP(W, None, V, None, activation), mp.Gaussian.standard(2)).cov
+    moved = mp.MLP(jax.numpy.asarray(W), None, jax.numpy.asarray(V), None, activation)
+    assert_close(second_moment(moved, mp.Gaussian.standard(2)).cov, want, 1e-5)
+    assert_close(degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=1).total, want[0], 1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "backend"), [(mlp, JAX32), (glu, JAX32), (glu, JAX64)])
 def test_jax_compiles_many_small_steps(kind, backend, rng):

@@ -17,7 +17,8 @@ _PATIENCE = 2.0  # seconds before a bar appears
 def progress(title: str, total: int | None, show: bool = True) -> Iterator[Callable[[int, str], None]]:
     """Give a function `update(done, note)` that draws a bar on stderr once the work has taken two seconds.
 
-    Quiet when stderr is no terminal, so that logs and notebooks under test stay clean.
+    Work within such work becomes one more line below. Quiet when stderr is no terminal, so that logs and notebooks
+    under test stay clean.
     """
     bar = _Bar(title, total) if show and sys.stderr.isatty() else None
     try:
@@ -32,11 +33,14 @@ def _ignore(done: int, note: str) -> None:
 
 
 class _Bar:
+    drawn: object = None  # what is on the screen, shared by bars within bars: there must be one only
+
     def __init__(self, title: str, total: int | None) -> None:
         self.title, self.total = title, total
         self.began = time.monotonic()
         self.bar: object = None
         self.task: object = None
+        self.owner = False
 
     def update(self, done: int, note: str) -> None:
         if self.bar is None and time.monotonic() - self.began > _PATIENCE:
@@ -45,6 +49,13 @@ class _Bar:
             self.bar.update(self.task, completed=done, note=note)  # type: ignore[attr-defined]
 
     def _open(self) -> None:
+        if _Bar.drawn is None:
+            self._draw()
+        if _Bar.drawn is not None:
+            self.bar = _Bar.drawn
+            self.task = self.bar.add_task(self.title, total=self.total, note="")  # type: ignore[attr-defined]
+
+    def _draw(self) -> None:
         try:
             rich = importlib.import_module("rich.progress")
             console = importlib.import_module("rich.console").Console(stderr=True)
@@ -57,10 +68,13 @@ class _Bar:
             rich.TimeElapsedColumn(),
             rich.TextColumn("{task.fields[note]}"),
         )
-        self.bar = rich.Progress(*columns, console=console, transient=True)
-        self.bar.start()  # type: ignore[attr-defined]
-        self.task = self.bar.add_task(self.title, total=self.total, note="")  # type: ignore[attr-defined]
+        _Bar.drawn = rich.Progress(*columns, console=console, transient=True)
+        _Bar.drawn.start()  # type: ignore[attr-defined]
+        self.owner = True
 
     def close(self) -> None:
-        if self.bar is not None:
+        if self.owner:
+            _Bar.drawn = None
             self.bar.stop()  # type: ignore[attr-defined]
+        elif self.bar is not None:
+            self.bar.remove_task(self.task)  # type: ignore[attr-defined]

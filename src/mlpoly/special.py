@@ -15,6 +15,7 @@ __all__ = [
     "clenshaw",
     "hermite",
     "hermite_in_powers",
+    "in_deviations",
     "in_powers",
     "normal_cdf",
     "normal_pdf",
@@ -39,6 +40,13 @@ def normal_cdf(u: Array) -> Array:
     xp = namespace(u=u)
     tail = normal_pdf(u) * tail_integrals(xp.abs(u))[0]
     return xp.where(u > 0, 1 - tail, tail)
+
+
+def in_deviations(distance: Array, std: Array) -> Array:
+    """Distance / std, held within 10^4 standard deviations, where a tiny `std` > 0 would overflow."""
+    xp = namespace(distance=distance, std=std)
+    near = xp.abs(distance) / _FAR <= std
+    return xp.where(near, xp.where(near, distance, 0.0) / std, xp.sign(distance) * _FAR)
 
 
 def tail_integrals(x: Array) -> tuple[Array, Array, Array]:

@@ -19,6 +19,7 @@ from mlpoly.arrays import (
     namespace,
     promote,
     readable,
+    scalar,
     widen,
 )
 
@@ -75,7 +76,14 @@ def hermite_coefficients(
     c = project(act, mean, std, degree)
     # a_k = c_k / sqrt(k!); through the logarithm, so that no factorial overflows.
     scale = constant([math.exp(-0.5 * math.lgamma(k + 1)) for k in range(degree + 1)], c)
-    return astype(c * xp.reshape(scale, (-1, *[1] * len(mean.shape))), mean.dtype)
+    out = astype(c * xp.reshape(scale, (-1, *[1] * len(mean.shape))), mean.dtype)
+    if readable(out) and not bool(xp.all(xp.isfinite(out))):
+        raise ValueError(
+            f"the coefficients of {act.name!r} are not finite numbers of {out.dtype}: the function overflows or is "
+            f"undefined within reach of N(mean, std^2), where |mean| is up to {scalar(xp.max(xp.abs(mean))):.3g} and "
+            f"std up to {scalar(xp.max(std)):.3g}. Make mean and std smaller, for example by scaling the inputs."
+        )
+    return out
 
 
 def _check_broadcast(mean: Array, std: Array) -> None:

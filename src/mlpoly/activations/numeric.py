@@ -53,7 +53,8 @@ def _tanhshrink(y: Array) -> Array:
 
 
 def _gelu_tanh(y: Array) -> Array:
-    return y * _sigmoid(2 * math.sqrt(2 / math.pi) * (y + 0.044715 * y * y * y))
+    near = namespace(y=y).clip(y, -1e3, 1e3)  # whose cube does not overflow; farther out the gate is 0 or 1
+    return y * _sigmoid(2 * math.sqrt(2 / math.pi) * (near + 0.044715 * near * near * near))
 
 
 def _mish(y: Array) -> Array:

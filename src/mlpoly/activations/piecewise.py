@@ -14,7 +14,7 @@ import numpy as np
 
 from mlpoly.activations.record import Activation
 from mlpoly.arrays import Array, constant, namespace
-from mlpoly.special import hermite, normal_pdf, powers_in_hermite, tail_integrals
+from mlpoly.special import hermite, in_deviations, normal_pdf, powers_in_hermite, tail_integrals
 
 __all__ = ["piecewise"]
 
@@ -38,14 +38,15 @@ def piecewise(
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         xp = namespace(mean=mean, std=std)
-        wide = xp.stack(_project(mean, std, padded, breaks, degree))
         if len(breaks) < 2:
-            return wide
-        # Breaks that lie close together on the scale of the Gaussian: their tails would cancel.
+            return xp.stack(_project(mean, std, padded, breaks, degree))
+        # Breaks that lie close together on the scale of the Gaussian: their tails would cancel, or overflow.
+        close = (breaks[-1] - breaks[0]) / 2 < std
+        wide = xp.stack(_project(mean, xp.where(close, 1.0, std), padded, breaks, degree))
         outer = _project(mean, std, [padded[0], padded[-1]], breaks[:1], degree)
         inner = _between_breaks(mean, std, padded, breaks, degree)
         narrow = xp.stack([a + b for a, b in zip(outer, inner, strict=True)])
-        return xp.where(breaks[-1] - breaks[0] < 2 * std, narrow, wide)
+        return xp.where(close, narrow, wide)
 
     kinks = tuple(map(float, breaks))
     return Activation(name, function, project, formula, "closed form", kinks, tuple(map(tuple, padded)))
@@ -77,7 +78,7 @@ def _between_breaks(
         y = (low + high) / 2 + (high - low) / 2 * x
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
         shape = (-1, *[1] * len(mean.shape))  # nodes on a leading axis
-        t = (constant(y.reshape(shape), mean) - mean) / safe
+        t = in_deviations(constant(y.reshape(shape), mean) - mean, safe)
         values = hermite(t, degree, normal_pdf(t) * constant(weight.reshape(shape), mean) / safe)
         total = [a + xp.sum(b, axis=0) for a, b in zip(total, values, strict=True)]
     return total
@@ -105,10 +106,11 @@ def _piece_at_mean(
     for start in range(size):
         for j in range(size - 2, start - 1, -1):
             chosen[j] = chosen[j] + mean * chosen[j + 1]
-    in_t, power = [], mean * 0 + 1
-    for c in chosen:
-        in_t.append(c * power)
-        power = power * std
+    in_t = []
+    for r, c in enumerate(chosen):
+        for _ in range(r):  # one by one: a power of a large std may overflow, and infinity times no slope is no number
+            c = c * std
+        in_t.append(c)
     table = powers_in_hermite(size - 1)
     return [
         sum((in_t[r] * table[r][k] for r in range(k, size, 2)), start=mean * 0) if k < size else mean * 0
@@ -125,7 +127,7 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
     """
     xp = namespace(mean=mean, std=std)
     right = mean > at
-    x = xp.where(right, mean - at, at - mean) / std
+    x = in_deviations(xp.where(right, mean - at, at - mean), std)
     density = normal_pdf(x)
     integrals = tail_integrals(x)
     functions = list(hermite(x, max(degree - 1, 0), density))

@@ -16,7 +16,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, readable, to_numpy
 from mlpoly.errors import QuadratureWarning
-from mlpoly.special import hermite, normal_pdf
+from mlpoly.special import hermite, in_deviations, normal_pdf
 
 __all__ = ["adaptive_error", "adaptive_projection", "fixed_projection"]
 
@@ -24,6 +24,7 @@ _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the near
 _BLOCK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory (16 times that on a GPU)
 _LEVELS = 7  # panels of a user's function are halved at most this often
 _TOLERANCE = 1e-12
+_WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
 _GENERIC_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))
 
 Projection = Callable[[Array, Array, int], Array]
@@ -33,7 +34,7 @@ def fixed_projection(function: Callable[[Array], Array], edges: Sequence[float])
     """Projection by one fixed rule, for functions whose ladder of `edges` (in y) is known to suffice."""
 
     def project(mean: Array, std: Array, degree: int) -> Array:
-        return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 1)[0], mean, std)
+        return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 1, _reach(degree))[0], mean, std)
 
     return project
 
@@ -41,14 +42,17 @@ def fixed_projection(function: Callable[[Array], Array], edges: Sequence[float])
 def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[float], name: str) -> Projection:
     """Projection that halves its panels until two results agree, and warns if they never do.
 
+    It also reaches farther out for functions that grow fast, and warns if even 37 standard deviations do not suffice.
+    A feature much narrower than the panels, a third of the distance from zero wide, is seen only if it is declared.
     Where values cannot be read (under jit) one refinement is used and nothing is checked.
     """
     edges = sorted({*_GENERIC_LADDER, *kinks})
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         if not readable(mean, std):
-            return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 2)[0], mean, std)
-        return _in_blocks(lambda m, s: _checked(*_refine(function, m, s, degree, edges), name), mean, std)
+            return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree))[0], mean, std)
+        with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is told in this library's words
+            return _in_blocks(lambda m, s: _checked(*_refine(function, m, s, degree, edges), name), mean, std)
 
     return project
 
@@ -59,28 +63,39 @@ def adaptive_error(function: Callable[[Array], Array], kinks: Sequence[float]) -
 
     def estimate(mean: Array, std: Array, degree: int) -> float:
         xp = namespace(mean=mean, std=std)
-        return _refine(function, xp.reshape(mean, (-1,)), xp.reshape(std, (-1,)), degree, edges)[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return max(_refine(function, xp.reshape(mean, (-1,)), xp.reshape(std, (-1,)), degree, edges)[1:])
 
     return estimate
 
 
 def _refine(
     function: Callable[[Array], Array], mean: Array, std: Array, degree: int, edges: Sequence[float]
-) -> tuple[Array, float]:
-    """Coefficients after the refinement at which they stopped changing, and by how much they still changed."""
+) -> tuple[Array, float, float]:
+    """Coefficients once they stopped changing, by how much they still changed, and what is left at the outer ends."""
     xp = namespace(mean=mean, std=std)
-    old, _ = _integrate(function, mean, std, degree, edges, 1)
     floor = _floor(mean)
+    reach = _reach(degree)
+    old, _, weighted = _integrate(function, mean, std, degree, edges, 1, reach)
+    outside = _outside(function, mean, std, reach, old, weighted)
+    while not outside <= floor and reach < _WIDEST:
+        farther = min(1.5 * reach, _WIDEST)
+        wider, _, weighted = _integrate(function, mean, std, degree, edges, 1, farther)
+        if not bool(xp.all(xp.isfinite(wider))):
+            break  # the function overflows there: what was found nearer is kept, and warned of
+        old, reach = wider, farther
+        outside = _outside(function, mean, std, reach, old, weighted)
     error = math.inf
     for level in range(1, _LEVELS + 1):
-        new, square = _integrate(function, mean, std, degree, edges, 2**level)
-        size = np.sqrt(to_numpy(square))
+        new, value, weighted = _integrate(function, mean, std, degree, edges, 2**level, reach)
+        size = np.sqrt(to_numpy(xp.sum(weighted * value, axis=0)))
+        size = np.where(np.isfinite(size), size, to_numpy(xp.sum(xp.abs(weighted), axis=0)))
         change = np.max(np.abs(to_numpy(new) - to_numpy(old)), axis=0)
         error = float(np.max(change / np.where(size > 0, size, 1.0), initial=0.0))
         if error <= floor:
             break
         old = new
-    return new, max(error, float(xp.finfo(mean.dtype).eps))
+    return new, max(error, float(xp.finfo(mean.dtype).eps)), outside
 
 
 def _floor(like: Array) -> float:
@@ -88,8 +103,16 @@ def _floor(like: Array) -> float:
     return max(_TOLERANCE, 100 * float(namespace(like=like).finfo(like.dtype).eps))
 
 
-def _checked(coefficients: Array, error: float, name: str) -> Array:
-    if not error <= _floor(coefficients):
+def _checked(coefficients: Array, error: float, outside: float, name: str) -> Array:
+    if outside > _floor(coefficients):
+        warnings.warn(
+            f"the integral of activation {name!r} has not converged: as far out as it can be followed, a share of "
+            f"{outside:.1e} of it is still to come. The function grows too fast for this Gaussian; its expectation is "
+            f"infinite or out of range. Use inputs of a smaller standard deviation.",
+            QuadratureWarning,
+            stacklevel=2,
+        )
+    elif not error <= _floor(coefficients):
         warnings.warn(
             f"the integral of activation {name!r} has not converged: its coefficients changed by {error:.1e} of the "
             f"function's size at the last refinement. If it has kinks or jumps, declare them with kinks=(...).",
@@ -109,29 +132,63 @@ def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Arr
     return xp.reshape(whole, (whole.shape[0], *mean.shape))
 
 
-def _grid(degree: int) -> np.ndarray:
-    """Edges in t: wide enough that what lies beyond is below 1e-13 of the norm, by Cauchy-Schwarz.
+def _reach(degree: int) -> float:
+    """Standard deviations beyond which lies less than 1e-13 of the norm, by Cauchy-Schwarz.
 
     |E[act he_k 1(|t| > T)]| <= sqrt(E[act^2]) sqrt(E[he_k^2 1(|t| > T)]), whatever the activation.
     """
-    reach = max(11 + 1.2 * math.sqrt(degree), 7 + 2 * math.sqrt(degree))
+    return max(11 + 1.2 * math.sqrt(degree), 7 + 2 * math.sqrt(degree))
+
+
+def _grid(degree: int, reach: float) -> np.ndarray:
+    """Edges in t that resolve the Gaussian and he_k."""
     width = 2 * min(1.0, math.sqrt(9 / (degree + 1)))
     return np.linspace(-reach, reach, math.ceil(2 * reach / width) + 1)
 
 
 def _integrate(
-    function: Callable[[Array], Array], mean: Array, std: Array, degree: int, edges: Sequence[float], splits: int
-) -> tuple[Array, Array]:
-    """Coefficients (degree + 1, h) and E[act^2] (h,) for flat mean and std (h,), every panel cut into `splits`."""
+    function: Callable[[Array], Array],
+    mean: Array,
+    std: Array,
+    degree: int,
+    edges: Sequence[float],
+    splits: int,
+    reach: float,
+) -> tuple[Array, Array, Array]:
+    """Coefficients (degree + 1, h) for flat mean and std (h,); values of the function at the nodes, and with weights.
+
+    Every panel is cut into `splits`.
+    """
     xp = namespace(mean=mean, std=std)
     moving = std > 0
-    t, weight = _nodes(mean, xp.where(moving, std, 1.0), _grid(degree), edges, splits)
+    t, weight = _nodes(mean, xp.where(moving, std, 1.0), _grid(degree, reach), edges, splits)
     value = function(mean + std * t)
     weighted = value * (weight * normal_pdf(t))
     rows = [xp.sum(he, axis=0) for he in hermite(t, degree, weighted)]
     at_mean = function(mean)
     rows = [xp.where(moving, row, at_mean if k == 0 else 0.0) for k, row in enumerate(rows)]
-    return xp.stack(rows), xp.sum(weighted * value, axis=0)
+    return xp.stack(rows), value, weighted
+
+
+def _outside(
+    function: Callable[[Array], Array],
+    mean: Array,
+    std: Array,
+    reach: float,
+    coefficients: Array,
+    weighted: Array,
+) -> float:
+    """Share of the integrals that lies in the outermost standard deviation: the largest over all neurons."""
+    xp = namespace(mean=mean)
+    x, w = np.polynomial.legendre.leggauss(_NODES)
+    at = reach - (x + 1) / 2
+    t = constant(np.concatenate([-at, at])[:, None], mean)
+    weight = constant(np.concatenate([w, w])[:, None] / 2, mean)
+    *_, last = hermite(t, coefficients.shape[0] - 1, normal_pdf(t) * weight)  # out there the highest degree is largest
+    outer = to_numpy(xp.sum(xp.abs(last * function(mean + std * t)), axis=0))
+    outer = np.where(outer < 1e-250, 0.0, outer)  # a unit that is silent but 36 standard deviations out stays so
+    size = np.maximum(to_numpy(xp.sum(xp.abs(weighted), axis=0)), np.max(np.abs(to_numpy(coefficients)), axis=0))
+    return float(np.max(outer / np.where(size > 0, size, 1.0), initial=0.0))
 
 
 def _nodes(mean: Array, std: Array, grid: np.ndarray, edges: Sequence[float], splits: int) -> tuple[Array, Array]:
@@ -139,7 +196,7 @@ def _nodes(mean: Array, std: Array, grid: np.ndarray, edges: Sequence[float], sp
     xp = namespace(mean=mean, std=std)
     fixed = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
     if edges:
-        images = (constant(np.asarray(edges, dtype=float), mean)[:, None] - mean) / std
+        images = in_deviations(constant(np.asarray(edges, dtype=float), mean)[:, None] - mean, std)
         images = xp.clip(images, float(grid[0]), float(grid[-1]))
         fixed = xp.sort(xp.concat([fixed, images], axis=0), axis=0)
     left, width = fixed[:-1], (fixed[1:] - fixed[:-1]) / splits

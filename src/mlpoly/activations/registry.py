@@ -262,7 +262,9 @@ def register_activation(
     function : callable
         Elementwise function of an array; it is called with the array type of the network.
     kinks : sequence of float
-        Where the function or one of its derivatives jumps. A declared kink costs no accuracy.
+        Where the function or one of its derivatives jumps. A declared kink costs no accuracy. Declare also where a
+        narrow feature lies, which may otherwise fall between the nodes: ``(c - 9 * w, c, c + 9 * w)`` for a bump of
+        width w at c.
     overwrite : bool
         Allow an existing name to be replaced.
     """

@@ -18,13 +18,13 @@ def _gelu(y: Array) -> Array:
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k (v he_{k-2}(u) / sqrt(k(k-1)) - he_k(u) / v) phi(u) for k >= 2, v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
-    v = xp.sqrt(1 + std * std)
+    v = xp.hypot(std * 0 + 1, std)  # the square of a large std would overflow
     u = mean / v
     density, below = normal_pdf(u), normal_cdf(u)
     functions = list(hermite(u, degree, density))
-    out = [mean * below + std * std / v * density]
+    out = [mean * below + std / v * std * density]
     if degree >= 1:
-        out.append(std * (below + u * density / (v * v)))
+        out.append(std * (below + u * density / v / v))
     power = -std / v
     for k in range(2, degree + 1):
         power = power * (-std / v)
@@ -35,15 +35,21 @@ def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
 def _project_erf(mean: Array, std: Array, degree: int) -> Array:
     """erf(y) = 2 Phi(sqrt(2) y) - 1, so c_k = 2 (-1)^(k-1) (sqrt(2) s/v)^k he_{k-1}(u) phi(u) / sqrt(k), k >= 1."""
     xp = namespace(mean=mean, std=std)
-    v = xp.sqrt(1 + 2 * std * std)
-    u = mean * math.sqrt(2) / v
+    v = xp.hypot(std * 0 + 1, math.sqrt(2) * std)
+    u = mean / v * math.sqrt(2)
     out = [erf(mean / v)]
-    power = -2 * normal_pdf(u)
-    functions = hermite(u, max(degree - 1, 0))
+    half = _half_density(u)
+    power = -2 / math.sqrt(2 * math.pi) * half
+    functions = hermite(u, max(degree - 1, 0), half)
     for k, he in zip(range(1, degree + 1), functions, strict=False):
-        power = power * (-math.sqrt(2) * std / v)
+        power = power * (-math.sqrt(2) * (std / v))
         out.append(power * he / math.sqrt(k))
     return xp.stack(out)
+
+
+def _half_density(u: Array) -> Array:
+    """exp(-u^2/4): he_k(u) times this stays of order 1, where he_k alone overflows and exp(-u^2/2) alone vanishes."""
+    return normal_pdf(u * math.sqrt(0.5)) * math.sqrt(2 * math.pi)
 
 
 def _gaussian(y: Array) -> Array:
@@ -53,9 +59,10 @@ def _gaussian(y: Array) -> Array:
 def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k he_k(u) exp(-u^2/2) / v with v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
-    v = xp.sqrt(1 + std * std)
-    out, power = [], math.sqrt(2 * math.pi) * normal_pdf(mean / v) / v
-    for he in hermite(mean / v, degree):
+    v = xp.hypot(std * 0 + 1, std)
+    half = _half_density(mean / v)
+    out, power = [], half / v
+    for he in hermite(mean / v, degree, half):
         out.append(power * he)
         power = power * (-std / v)
     return xp.stack(out)
@@ -66,7 +73,7 @@ def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:
     xp = namespace(mean=mean, std=std)
     sine, cosine = xp.sin(mean), xp.cos(mean)
     cycle = (sine, cosine, -sine, -cosine)
-    out, power = [], xp.exp(-0.5 * std * std)
+    out, power = [], normal_pdf(std) * math.sqrt(2 * math.pi)
     for k in range(degree + 1):
         out.append(power * cycle[(k + quarter) % 4])
         power = power * std / math.sqrt(k + 1)

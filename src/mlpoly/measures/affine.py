@@ -22,7 +22,7 @@ import numpy as np
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
 from mlpoly.measures.units import Units
-from mlpoly.special import normal_pdf, tail_integrals
+from mlpoly.special import in_deviations, normal_pdf, tail_integrals
 
 __all__ = ["Break", "beyond_linear", "breaks_of", "cancellation", "is_affine"]
 
@@ -61,7 +61,7 @@ def breaks_of(activation: Activation, units: Units) -> list[Break]:
     continuous = all(value == 0 for _, _, value in jumps)
     return [
         Break(
-            xp.clip((at - units.means) / xp.where(moving, units.stds, 1.0), -_FAR, _FAR),
+            xp.clip(in_deviations(at - units.means, xp.where(moving, units.stds, 1.0)), -_FAR, _FAR),
             slope * units.stds,
             None if continuous else xp.where(moving, value, 0.0),
         )
@@ -114,10 +114,11 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
     wide, cross = gap * gap / 8, x * y / 2
     start = xp.clip(xp.maximum(xp.sqrt(first), xp.abs(gap) / _EMPTY), None, 1.0)
     length = 1 - start
+    smallest = float(xp.finfo(rho.dtype).smallest_normal)
     ramps = steps = mixed = rho * 0
     for v, w in nodes:
         tau = start + length * v
-        q = tau * tau
+        q = xp.clip(tau * tau, smallest, None)  # the first nodes underflow in float32, and k / q must stay finite
         k = 1 + q
         density = xp.exp(-k * (wide * (k / q) + cross)) * (w / k)  # times dp / d(tau) = 2 / k
         ramp = density * (q - first) / k  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))

@@ -2,21 +2,27 @@
 
 Given t_i, the other preactivation is normal with mean m_j + s_j rho t_i and standard deviation s_j sqrt(1 - rho^2), and
 the expectation of its unit is a Hermite coefficient that the library has anyway. What is left is an integral over t_i,
-on panels that follow the kinks and bends of both units. It costs a thousand nodes a pair: for the few pairs whose
-series converges too slowly.
+on panels that follow the kinks and bends of both units.
+
+Where that coefficient is itself an integral on panels, a pair costs half a million evaluations. But pairs whose series
+converges too slowly are nearly collinear: little noise is left given t_i, and a plain rule with a few nodes suffices.
+Two such rules must agree about a pair; if none do, it is done in full.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, blocks, constant, namespace, scalar
+from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, scalar
 from mlpoly.measures.units import Angles, Gates, Units
 from mlpoly.measures.waves import is_wave
-from mlpoly.special import normal_pdf
+from mlpoly.progress import progress
+from mlpoly.special import in_deviations, normal_pdf
 
 __all__ = ["filled", "pair_moments", "unit_moments"]
 
@@ -24,24 +30,51 @@ _REACH = 37.0  # beyond, the density is below 1e-297: also units that live in th
 _GRID = np.linspace(-_REACH, _REACH, 38)
 _NODES = 16
 _LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # where functions without pieces may bend
-_LAYER = (0.0, *(sign * x for x in (1.5, 3.0, 5.0, 7.0, 9.0) for sign in (-1, 1)))  # across a smoothed kink
+_LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # across a smoothed kink
 _NOTHING = 1e-31  # share of a node in E[F_i^2] that is left out: together below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
-_UNITS, _PAIRS = 1024, 256  # at a time
+_UNITS, _PAIRS = 1024, 64  # at a time; so few pairs that their nodes stay in the cache (16 times that on a GPU)
+_NOISE = np.linspace(-8.5, 8.5, 6)  # panels for the noise where it reaches across a kink
 
 
-def unit_moments(activation: Activation, units: Units) -> Array:
-    """E[F_i^2] of every hidden unit, (h,)."""
+class _Rule(NamedTuple):
+    """Nodes and weights for standard normal noise, and how many nodes a panel has that ends at a kink."""
+
+    nodes: list[float]
+    weights: list[float]
+    beside: int
+
+
+def _gauss(size: int, beside: int) -> _Rule:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(size)
+    return _Rule(nodes.tolist(), (weights / math.sqrt(2 * math.pi)).tolist(), beside)
+
+
+def _trapezoid(parts: int, beside: int) -> _Rule:
+    """Step 1/parts: it converges geometrically, and sooner than Gauss-Hermite where many nodes are needed."""
+    nodes = np.arange(-10 * parts, 10 * parts + 1) / parts
+    return _Rule(nodes.tolist(), (np.exp(-nodes * nodes / 2) / (parts * math.sqrt(2 * math.pi))).tolist(), beside)
+
+
+# Each is held against the one before, so no two may share their nodes on the panels beside a kink.
+_RULES = (_gauss(8, 12), _gauss(16, 16), *[_trapezoid(2**k, 14 + 8 * k) for k in range(1, 6)])
+
+
+def unit_moments(activation: Activation, units: Units, centres: Array | None = None) -> Array:
+    """E[(F_i - centre_i)^2] of every hidden unit, (h,); around zero by default, and variances around the means."""
     xp = namespace(means=units.means)
-    return xp.concat([_unit_moments(activation, _some(units, part)) for part in blocks(units.size, _UNITS)])
+    centres = units.means * 0 if centres is None else centres
+    parts = blocks(units.size, _UNITS)
+    return xp.concat([_unit_moments(activation, _some(units, part), centres[part]) for part in parts])
 
 
-def _unit_moments(activation: Activation, units: Units) -> Array:
+def _unit_moments(activation: Activation, units: Units, centres: Array) -> Array:
     xp = namespace(means=units.means)
     moving = units.stds > 0
     images = _images(_bends(activation), units.means, xp.where(moving, units.stds, 1.0))
     t, weight = _panels([images], 2 * _splits(activation, units))
-    moment = xp.sum(_square(units, t, _value(activation, units.means + units.stds * t)) * weight, axis=0)
-    return xp.where(moving, moment, _square(units, units.means * 0, _value(activation, units.means)))
+    square = _square(units, t, _value(activation, units.means + units.stds * t), centres)
+    still = _square(units, units.means * 0, _value(activation, units.means), centres)
+    return xp.where(moving, xp.sum(square * weight, axis=0), still)
 
 
 def _value(activation: Activation, y: Array) -> Array:
@@ -51,22 +84,184 @@ def _value(activation: Activation, y: Array) -> Array:
     return activation(y)
 
 
-def _square(units: Units, t: Array, value: Array) -> Array:
-    """E[F_i^2 | t_i = t] of units whose activation has this value at t."""
+def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
+    """E[(F_i - centre_i)^2 | t_i = t] of units whose activation has this value at t."""
     if units.gates is None:
-        return value * value
+        return (value - centres) ** 2
     g = units.gates
-    return value * value * ((g.means + g.slopes * t) ** 2 + g.spreads**2)
+    return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
-def pair_moments(activation: Activation, units: Units, i: Array, j: Array, angles: Angles) -> Array:
-    """E[F_i F_j] of listed pairs, (p,); `angles` holds their inner products, (p,) each."""
+def pair_moments(
+    activation: Activation,
+    units: Units,
+    i: Array,
+    j: Array,
+    angles: Angles,
+    centres: Array | None = None,
+    limits: Array | None = None,
+) -> Array:
+    """E[(F_i - centre_i) (F_j - centre_j)] of listed pairs, (p,).
+
+    Parameters
+    ----------
+    i, j : array (p,)
+        Positions in the layer.
+    angles : Angles
+        Inner products of these pairs, (p,) each.
+    centres : array (h,), optional
+        Zero by default. With the means of the units, covariances lose no digits to large means.
+    limits : array (p,), optional
+        By how much two rules for the noise may differ about a pair. By default every pair is done in full.
+    """
     xp = namespace(rho=angles.rho)
+    centres = units.means * 0 if centres is None else centres
+    rules: Sequence[_Rule] = () if limits is None or activation.route == "closed form" else _RULES
+    # The second unit is smoothed by the noise: that with the smaller standard deviation sees less of it.
+    turn = xp.take(units.stds, j) > xp.take(units.stds, i)
+    i, j = xp.where(turn, j, i), xp.where(turn, i, j)
+    if angles.left is not None:
+        left, right = xp.where(turn, angles.right, angles.left), xp.where(turn, angles.left, angles.right)
+        angles = Angles(angles.rho, right, left, angles.gates)
+    limits = angles.rho * 0 if limits is None else limits
+    # In the order of their noise: a rule that no longer serves a block of pairs serves no later one.
+    every = _Pairs(units, i, j, angles, centres)
+    order = xp.argsort(every.two.stds * every.side)
     out = []
-    for part in blocks(i.shape[0], _PAIRS):
-        some = Angles(*[None if a is None else a[part] for a in angles])
-        out.append(_pair_moments(activation, _some(units, i[part]), _some(units, j[part]), some))
-    return xp.concat(out)
+    parts = blocks(i.shape[0], _PAIRS if on_cpu(i) else 16 * _PAIRS)
+    with progress("strongly correlated pairs", len(parts)) as update:
+        for done, part in enumerate(parts):
+            update(done, "")
+            found, rules = _settled(activation, every.at(order[part]), xp.take(limits, order[part]), rules)
+            out.append(found)
+    return xp.take(xp.concat(out), xp.argsort(order))
+
+
+class _Pairs:
+    """Listed pairs of units: both units, their centres and inner products, (p,) each."""
+
+    def __init__(self, units: Units, i: Array, j: Array, angles: Angles, centres: Array) -> None:
+        xp = namespace(rho=angles.rho)
+        self.units, self.i, self.j, self.angles, self.centres = units, i, j, angles, centres
+        self.one, self.two = _some(units, i), _some(units, j)
+        self.centre_i, self.centre_j = xp.take(centres, i), xp.take(centres, j)
+        self.side = xp.sqrt((1 - angles.rho) * (1 + angles.rho))
+
+    def at(self, index: Array) -> _Pairs:
+        """Some of the pairs, by their positions; repeated where a position is."""
+        xp = namespace(index=index)
+        angles = Angles(*[None if a is None else xp.take(a, index) for a in self.angles])
+        return _Pairs(self.units, xp.take(self.i, index), xp.take(self.j, index), angles, self.centres)
+
+
+def _settled(
+    activation: Activation, pairs: _Pairs, limits: Array, rules: Sequence[_Rule]
+) -> tuple[Array, Sequence[_Rule]]:
+    """Moments by the first rule that agrees with the one before it, or in full; and the rules without useless ones."""
+    xp = namespace(limits=limits)
+    found, open_pairs = limits * 0, limits >= 0
+    useful: Sequence[_Rule] = ()
+    before = None
+    for level, rule in enumerate([*rules, None]):
+        (index,) = xp.nonzero(open_pairs)
+        some = _pair_moments(activation, pairs.at(index), rule)
+        found = filled(found, open_pairs, some)
+        if before is not None and rule is not None:
+            agree = xp.abs(found - before) <= limits
+            if not useful and bool(xp.any(agree)):
+                useful = rules[level - 1 :]
+            open_pairs = open_pairs & ~agree
+            if not bool(xp.any(open_pairs)):
+                break
+        before = found
+    return found, useful
+
+
+def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> Array:
+    xp = namespace(rho=pairs.angles.rho)
+    one, two = pairs.one, pairs.two
+    splits = max(_splits(activation, one), _splits(activation, two))
+    t, weight = _panels(_edges(activation, one, two, pairs.angles.rho, pairs.side), splits)
+    value = _value(activation, one.means + one.stds * t)
+    square = weight * _square(one, t, value, pairs.centre_i)
+    # By Cauchy and Schwarz, nodes without a share in E[F_i^2] have none in E[F_i F_j]: most panels need no inner step.
+    keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
+    (flat,) = xp.nonzero(keep)
+    kept_t, kept_value = (xp.take(xp.reshape(a, (-1,)), flat) for a in (t, value))
+    inner = _inner(activation, pairs.at(flat % t.shape[1]), kept_t, kept_value, rule)
+    return xp.sum(weight * xp.reshape(filled(xp.reshape(t * 0, (-1,)), keep, inner), t.shape), axis=0)
+
+
+def _inner(activation: Activation, pairs: _Pairs, t: Array, value: Array, rule: _Rule | None) -> Array:
+    """E[(F_i - centre_i) (F_j - centre_j) | t_i = t], where act_i has this value; all (m,).
+
+    With t_j = rho t + side w, gated units have e_i = (left/side) w + ... and e_j = right t - (rho right/side) w + ...;
+    what is left out is independent of t and w, and powers of w are Hermite coefficients of act_j.
+    """
+    xp = namespace(t=t)
+    one, two, angles, side = pairs.one, pairs.two, pairs.angles, pairs.side
+    degree = 0 if one.gates is None else 2
+    c = _smoothed(activation, two.means + two.stds * angles.rho * t, two.stds * side, degree, rule)
+    if one.gates is None or two.gates is None:
+        return (value - pairs.centre_i) * (c[0] - pairs.centre_j)
+    apart = side > 0
+    inverse = xp.where(apart, 1 / xp.where(apart, side, 1.0), 0.0)
+    in_i = angles.left * inverse
+    in_j = two.gates.slopes * side - angles.rho * angles.right * inverse
+    zi = one.gates.means + one.gates.slopes * t
+    zj = two.gates.means + (two.gates.slopes * angles.rho + angles.right) * t
+    # What t tells of both units, and what they share beyond it.
+    told = (value * zi - pairs.centre_i) * (zj * c[0] + in_j * c[1] - pairs.centre_j)
+    beyond = (angles.gates + angles.left * two.gates.slopes) * c[0] + in_i * (zj * c[1] + math.sqrt(2) * in_j * c[2])
+    return told + value * beyond
+
+
+def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule: _Rule | None) -> list[Array]:
+    """Hermite coefficients of act under N(mean, std^2) up to degree 0 or 2, (m,) each; by a rule if given.
+
+    Where the noise reaches across a kink, it is integrated on panels that end there.
+    """
+    if rule is None:
+        c = project(activation, mean, std, degree)
+        return [c[k, ...] for k in range(degree + 1)]
+    xp = namespace(mean=mean)
+    total = _averages(activation, mean, std, degree, zip(rule.nodes, rule.weights, strict=True))
+    if not activation.kinks:
+        return total
+    distance = constant(np.asarray(activation.kinks)[:, None], mean) - mean
+    near = (std > 0) & xp.any(xp.abs(distance) < float(_NOISE[-1]) * std, axis=0)
+    (index,) = xp.nonzero(near)
+    mean, std = xp.take(mean, index), xp.take(std, index)
+    split = _averages(activation, mean, std, degree, _split_nodes(activation, mean, std, rule.beside))
+    return [filled(a, near, b) for a, b in zip(total, split, strict=True)]
+
+
+def _averages(
+    activation: Activation, mean: Array, std: Array, degree: int, nodes: Iterable[tuple[Any, Any]]
+) -> list[Array]:
+    """Sum of act(mean + std w) he_k(w) over nodes and weights, k <= degree; node by node, so that it stays in cache."""
+    total = [mean * 0 for _ in range(degree + 1)]
+    for w, weight in nodes:
+        value = activation(mean + std * w) * weight
+        total[0] = total[0] + value
+        if degree:
+            total[1] = total[1] + value * w
+            total[2] = total[2] + value * ((w * w - 1) * math.sqrt(0.5))
+    return total
+
+
+def _split_nodes(activation: Activation, mean: Array, std: Array, count: int) -> Iterator[tuple[Array, Array]]:
+    """Nodes (m,) and weights of Gauss-Legendre for standard normal noise, on panels that end at the kinks."""
+    xp = namespace(mean=mean)
+    grid = xp.broadcast_to(constant(_NOISE[:, None], mean), (len(_NOISE), mean.shape[0]))
+    images = xp.clip(_images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
+    cuts = xp.sort(xp.concat([grid, images], axis=0), axis=0)
+    x, share = np.polynomial.legendre.leggauss(count)
+    for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):
+        width = (right - left) / 2
+        for at, weight in zip((x + 1).tolist(), share.tolist(), strict=True):
+            w = left + width * at
+            yield w, normal_pdf(w) * (width * weight)
 
 
 def _some(units: Units, index: slice | Array) -> Units:
@@ -82,33 +277,6 @@ def _some(units: Units, index: slice | Array) -> Units:
     return units._replace(means=pick(units.means), stds=pick(units.stds), gates=gates)
 
 
-def _pair_moments(activation: Activation, one: Units, two: Units, angles: Angles) -> Array:
-    xp = namespace(rho=angles.rho)
-    rho = angles.rho
-    side = xp.sqrt((1 - rho) * (1 + rho))
-    splits = max(_splits(activation, one), _splits(activation, two))
-    t, weight = _panels(_edges(activation, one, two, rho, side), splits)
-    value = _value(activation, one.means + one.stds * t)
-    square = weight * _square(one, t, value)
-    # By Cauchy and Schwarz, nodes without a share in E[F_i^2] have none in E[F_i F_j]: most panels need no inner step.
-    keep = square > _NOTHING * xp.sum(square, axis=0)
-    node, pair = xp.nonzero(keep)
-    some, other = _some(one, pair), _some(two, pair)
-    inner = Angles(*[None if a is None else xp.take(a, pair) for a in angles])
-    flat = node * t.shape[1] + pair
-    found = _inner(activation, some, other, inner, xp.take(side, pair), xp.take(xp.reshape(t, (-1,)), flat))
-    spread = xp.reshape(filled(xp.reshape(t * 0, (-1,)), xp.reshape(keep, (-1,)), found), t.shape)
-    return xp.sum(weight * value * spread, axis=0)
-
-
-def _inner(activation: Activation, one: Units, two: Units, angles: Angles, side: Array, t: Array) -> Array:
-    """E[act_j | t_i = t], and for gated units E[z_i z_j act_j | t_i = t]; all (m,)."""
-    c = project(activation, two.means + two.stds * angles.rho * t, two.stds * side, 0 if one.gates is None else 2)
-    if one.gates is None or two.gates is None:
-        return c[0, ...]
-    return _gated(one.gates, two.gates, angles, side, t, c)
-
-
 def filled(values: Array, where: Array, found: Array) -> Array:
     """`values` (m,) with those marked by `where` replaced by `found`, in order; without writing into an array."""
     xp = namespace(values=values)
@@ -116,22 +284,6 @@ def filled(values: Array, where: Array, found: Array) -> Array:
         return values
     position = xp.cumulative_sum(xp.astype(where, xp.int64)) - 1
     return xp.where(where, xp.take(found, xp.clip(position, 0, None)), values)
-
-
-def _gated(one: Gates, two: Gates, angles: Angles, side: Array, t: Array, c: Array) -> Array:
-    """E[z_i z_j act(y_j) | t_i = t]: with t_j = rho t + side w, e_i and e_j are linear in t, w and what is independent.
-
-    e_i = (left/side) w + ..., e_j = right t - (rho right/side) w + ...; powers of w are Hermite coefficients of act.
-    """
-    xp = namespace(t=t)
-    apart = side > 0
-    inverse = xp.where(apart, 1 / xp.where(apart, side, 1.0), 0.0)
-    in_i = angles.left * inverse
-    in_j = two.slopes * side - angles.rho * angles.right * inverse
-    zi = one.means + one.slopes * t
-    zj = two.means + (two.slopes * angles.rho + angles.right) * t
-    constant_part = zi * zj + angles.gates + angles.left * two.slopes
-    return constant_part * c[0, ...] + (zi * in_j + in_i * zj) * c[1, ...] + math.sqrt(2) * in_i * in_j * c[2, ...]
 
 
 # -- panels ------------------------------------------------------------------------------------------------------------
@@ -150,7 +302,9 @@ def _splits(activation: Activation, units: Units) -> int:
 
 def _images(points: list[float], mean: Array, scale: Array) -> Array:
     """Where mean + scale t passes the points, (points, p); scale must not be zero."""
-    return (constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean) / scale
+    xp = namespace(mean=mean)
+    distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
+    return in_deviations(distance, xp.abs(scale)) * xp.sign(scale)
 
 
 def _edges(activation: Activation, one: Units, two: Units, rho: Array, side: Array) -> list[Array]:

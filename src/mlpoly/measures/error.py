@@ -29,7 +29,7 @@ class Error(NamedTuple):
     miss_mean: Array  # E[f - g]
     miss: Array  # E[(f - g)^2]
     bound: Array  # what cut series may have left out of `variance` and `miss` at most
-    size: Array  # (sum_i |readout_i| sqrt(E[F_i^2]))^2: a variance far below this is rounding
+    rounding: Array  # a variance below this is none
 
 
 def gaussian_error(net: MLP | GLU, poly: Polynomial, inputs: Gaussian) -> Error:
@@ -43,9 +43,12 @@ def gaussian_error(net: MLP | GLU, poly: Polynomial, inputs: Gaussian) -> Error:
     xp = namespace(tail=spread.tail)
     variance = spread.tail + xp.sum(spread.head, axis=0)
     miss = spread.tail + gap_variance + gap_mean**2
-    units_size = xp.sqrt(hidden.kernel.moments)
-    size = units_size if hidden.readout is None else xp.abs(hidden.readout) @ units_size
-    return Error(spread.mean, variance, gap_mean, miss, spread.bound, size**2)
+    # Deviations from the mean carry the rounding of the values, variances that of what cancels in the sum over units.
+    eps = 100 * float(xp.finfo(variance.dtype).eps)
+    spreads, values = xp.sqrt(hidden.kernel.variances), xp.abs(series.plain[0, :])
+    if hidden.readout is not None:
+        spreads, values = xp.abs(hidden.readout) @ spreads, xp.abs(hidden.readout) @ values
+    return Error(spread.mean, variance, gap_mean, miss, spread.bound, eps * spreads**2 + (eps * values) ** 2)
 
 
 def _gap(best: Expansion, poly: Polynomial) -> tuple[Array, Array]:

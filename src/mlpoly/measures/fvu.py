@@ -56,7 +56,8 @@ class FVU(Number):
     standard_error : array () or None
         Of `total`, on data: it is a ratio of two means over the samples.
     bound : array () or None
-        Of `total`, in closed form: how much series that were cut may have changed it; 0 for exact kernels.
+        Of `total`, in closed form: how much series that were cut may have changed it, rounding aside; 0 for exact
+        kernels.
     """
 
     total: Array
@@ -254,16 +255,15 @@ def _closed_form(net: MLP | GLU, pieces: Sequence[tuple[Array, Polynomial, Gauss
     parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)
-    size = sum(w * e.size for w, e in parts)
+    rounding = sum(w * e.rounding for w, e in parts)
     xp = namespace(variance=variance)
-    rounding = 100 * float(xp.finfo(variance.dtype).eps) * size
     error = Error(
         mean,
         xp.where(variance > rounding, variance, 0.0),
         sum(w * e.miss_mean for w, e in parts),
         sum(w * e.miss for w, e in parts),
         sum(w * e.bound for w, e in parts),
-        size,
+        rounding,
     )
     total, per_output, flattened = _ratios(error)
     bound = xp.sum(error.bound) / xp.sum(error.variance)

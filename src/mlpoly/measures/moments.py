@@ -101,7 +101,7 @@ def _gaussian_moments(net: MLP | GLU, inputs: Gaussian) -> tuple[Array, Array, A
     hidden = hidden_of(net, inputs, 0)
     readout = hidden.readout
     if readout is None:
-        readout = constant(np.eye(net.dim_hidden), hidden.kernel.moments)
+        readout = constant(np.eye(net.dim_hidden), hidden.kernel.variances)
     xp = namespace(readout=readout)
     cov, bound = OutputSum(readout, full=True), OutputSum(xp.abs(readout), full=True)
     for rows, columns, inner in _blocks(hidden):
@@ -150,10 +150,10 @@ def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
 def _unit_variance(hidden: Hidden, degree: int) -> Variance:
     """Where the units are the outputs no pair is needed."""
     kernel = hidden.kernel
-    xp = namespace(moments=kernel.moments)
-    energy = energies(kernel.series, kernel.units)[: degree + 1, ...]
-    tail = xp.clip(kernel.moments - xp.sum(energy, axis=0), 0, None)
-    return Variance(output_mean(hidden), energy[1:, ...], tail, tail * 0)
+    xp = namespace(variances=kernel.variances)
+    energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
+    tail = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
+    return Variance(output_mean(hidden), energy, tail, tail * 0)
 
 
 def _blocks(hidden: Hidden) -> Iterator[tuple[slice, slice, Angles]]:

@@ -16,13 +16,14 @@ from mlpoly.measures.affine import beyond_linear, breaks_of, cancellation, is_af
 from mlpoly.measures.conditional import filled, pair_moments, unit_moments
 from mlpoly.measures.series import decay, energies, expand, terms_between
 from mlpoly.measures.units import Angles, Units
-from mlpoly.measures.waves import is_wave, wave_moments, wave_unit_moments
+from mlpoly.measures.waves import is_wave, wave_covariances, wave_variances
 
 __all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "WaveKernel", "kernel_of"]
 
 _DEGREES = (32, 256)  # series are this long; the second length only where the first leaves anything
 _CUTS = (16, 32, 64, 128, 256)  # a block of pairs stops at the first of these that suffices
-_TOLERANCE = 1e-12  # cut of one pair, relative to sqrt(E[F_i^2] E[F_j^2])
+_TOLERANCE = 1e-12  # cut of one pair, relative to the standard deviations of both units
+_ROUNDING = 32.0  # units of rounding in the value of a unit, which leave this much of its variance unknown
 _CANCELLATION = 100.0  # terms may be this much larger than the unit they add up to
 
 
@@ -43,9 +44,9 @@ class Tail(NamedTuple):
 class AffineKernel:
     """Piecewise-linear activations: closed form up to degree 1, one integral beyond it; nothing is cut."""
 
-    def __init__(self, activation: Activation, units: Units, moments: Array, degree: int) -> None:
+    def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
         self.units = units
-        self.moments = moments
+        self.variances = variances
         self.series = expand(activation, units, max(degree, 1))
         self.breaks = breaks_of(activation, units)
 
@@ -64,40 +65,41 @@ class WaveKernel:
     def __init__(self, activation: Activation, units: Units, degree: int) -> None:
         self.activation = activation
         self.units = units
-        self.moments = wave_unit_moments(activation, units)
+        self.variances = wave_variances(activation, units)
         self.series = expand(activation, units, degree)
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two blocks of units at all degrees above `degree`."""
         left, right = self.series.rows(rows), self.series.columns(columns)
-        moment = wave_moments(self.activation, self.units, rows, columns, angles.rho)
-        mean = left.plain[0, ...] * right.plain[0, ...]
-        return Tail(moment - mean - terms_between(left, right, angles, 0, degree))
+        total = wave_covariances(self.activation, self.units, rows, columns, angles.rho)
+        return Tail(total - terms_between(left, right, angles, 0, degree))
 
 
 class SeriesKernel:
     """Any activation, plain or gated: a series up to some degree, and conditioning where that does not suffice."""
 
-    def __init__(self, activation: Activation, units: Units, moments: Array, degree: int) -> None:
+    def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
         self.activation = activation
         self.units = units
-        self.moments = moments
-        xp = namespace(moments=moments)
-        eps = float(xp.finfo(moments.dtype).eps)
+        self.variances = variances
+        xp = namespace(variances=variances)
+        eps = float(xp.finfo(variances.dtype).eps)
         self.tolerance = max(_TOLERANCE, 64 * eps)
         for length in _DEGREES:
             self.series = expand(activation, units, max(length, degree))
             self.energy = energies(self.series, units)
-            left = moments - xp.sum(self.energy, axis=0)
-            self.left = xp.maximum(left, 8 * eps * moments)  # energy beyond the series; its rounding counts as energy
-            if bool(xp.all(self.left <= self.tolerance * moments)):
+            left = variances - xp.sum(self.energy[1:, ...], axis=0)
+            self.left = xp.maximum(left, 8 * eps * variances)  # energy beyond the series; its rounding counts as energy
+            # A unit that is constant but for rounding asks for no more than that.
+            unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
+            self.spreads = xp.sqrt(variances + unknown)
+            if bool(xp.all(self.left <= self.tolerance * self.spreads**2)):
                 break
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two blocks of units at all degrees above `degree`."""
         xp = namespace(rho=angles.rho)
-        size = xp.sqrt(self.moments)
-        limit = self.tolerance * size[rows][:, None] * size[columns][None, :]
+        limit = self.tolerance * self.spreads[rows][:, None] * self.spreads[columns][None, :]
         open_pairs = self._bound(rows, columns, angles, self.series.degree) > limit
         cut, bound = self._cut(rows, columns, angles, limit, open_pairs, degree)
         left, right = self.series.rows(rows), self.series.columns(columns)
@@ -135,14 +137,16 @@ class SeriesKernel:
     def _exact(self, i: Array, j: Array, angles: Angles, degree: int) -> Array:
         """Covariance of listed pairs at all degrees above `degree`, (p,)."""
         xp = namespace(rho=angles.rho)
-        moment = xp.take(self.moments, i)  # right for a unit with itself
+        total = xp.take(self.variances, i)  # right for a unit with itself
         other = i != j
         if bool(xp.any(other)):
             some = Angles(*[None if a is None else a[other] for a in angles])
-            found = pair_moments(self.activation, self.units, i[other], j[other], some)
-            moment = filled(moment, other, found)
+            one, two = i[other], j[other]
+            limits = self.tolerance * xp.take(self.spreads, one) * xp.take(self.spreads, two)
+            means = self.series.plain[0, :]
+            total = filled(total, other, pair_moments(self.activation, self.units, one, two, some, means, limits))
         left, right = self.series.listed(i), self.series.listed(j)
-        return moment - left.plain[0, ...] * right.plain[0, ...] - terms_between(left, right, angles, 0, degree)
+        return total - terms_between(left, right, angles, 0, degree)
 
 
 Kernel = AffineKernel | WaveKernel | SeriesKernel
@@ -153,9 +157,10 @@ def kernel_of(activation: Activation, units: Units, degree: int) -> Kernel:
     xp = namespace(means=units.means)
     if units.gates is None and is_wave(activation):
         return WaveKernel(activation, units, degree)
-    moments = unit_moments(activation, units)
+    means = expand(activation, units, 0).plain[0, :]
+    variances = unit_moments(activation, units, means)
     if units.gates is None and is_affine(activation):
-        excess = cancellation(breaks_of(activation, units), moments)
+        excess = cancellation(breaks_of(activation, units), variances + means**2)
         if len(activation.kinks) < 2 or bool(xp.all(excess <= _CANCELLATION)):
-            return AffineKernel(activation, units, moments, degree)
-    return SeriesKernel(activation, units, moments, degree)
+            return AffineKernel(activation, units, variances, degree)
+    return SeriesKernel(activation, units, variances, degree)

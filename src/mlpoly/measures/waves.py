@@ -9,7 +9,7 @@ from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
 from mlpoly.measures.units import Units
 
-__all__ = ["is_wave", "wave_moments", "wave_unit_moments"]
+__all__ = ["is_wave", "wave_covariances", "wave_variances"]
 
 
 def is_wave(activation: Activation) -> bool:
@@ -17,20 +17,26 @@ def is_wave(activation: Activation) -> bool:
     return activation.name in ("sin", "cos") and activation.own is None
 
 
-def wave_unit_moments(activation: Activation, units: Units) -> Array:
-    """E[act(y_i)^2] of plain units, (h,)."""
+def wave_variances(activation: Activation, units: Units) -> Array:
+    """Variance of act(y_i) of plain units, (h,); no digits are lost where it is small."""
     xp = namespace(means=units.means)
-    double = xp.exp(-2 * units.stds**2) * xp.cos(2 * units.means)
-    return (1 - double if activation.name == "sin" else 1 + double) / 2
+    square = units.stds**2
+    double = xp.exp(-square) * xp.cos(2 * units.means)
+    return -0.5 * xp.expm1(-square) * (1 + double if activation.name == "sin" else 1 - double)
 
 
-def wave_moments(activation: Activation, units: Units, rows: slice, columns: slice, rho: Array) -> Array:
-    """E[act(y_i) act(y_j)] of two blocks of plain units, (a, b)."""
+def wave_covariances(activation: Activation, units: Units, rows: slice, columns: slice, rho: Array) -> Array:
+    """Covariance of act(y_i) and act(y_j) of two blocks of plain units, (a, b)."""
     xp = namespace(rho=rho)
     mi, mj = units.means[rows][:, None], units.means[columns][None, :]
     si, sj = units.stds[rows][:, None], units.stds[columns][None, :]
-    # Variances of y_i - y_j and y_i + y_j, without cancellation at rho = +-1.
-    apart = (si - sj) ** 2 + 2 * si * sj * (1 - rho)
-    together = (si - sj) ** 2 + 2 * si * sj * (1 + rho)
-    slow, fast = xp.exp(-apart / 2) * xp.cos(mi - mj), xp.exp(-together / 2) * xp.cos(mi + mj)
+    product = rho * si * sj
+    # Half the variances of y_i - y_j and y_i + y_j, without cancellation at rho = +-1, and of both if independent.
+    apart = (si - sj) ** 2 / 2 + si * sj * (1 - rho)
+    together = (si - sj) ** 2 / 2 + si * sj * (1 + rho)
+    alone = (si**2 + sj**2) / 2
+    # exp(-apart) - exp(-alone) and exp(-together) - exp(-alone): their exponents differ by Cov(y_i, y_j).
+    less = -xp.expm1(-xp.abs(product)) * xp.sign(product)
+    slow = xp.exp(-xp.minimum(apart, alone)) * less * xp.cos(mi - mj)
+    fast = -xp.exp(-xp.minimum(together, alone)) * less * xp.cos(mi + mj)
     return (slow - fast if activation.name == "sin" else slow + fast) / 2
