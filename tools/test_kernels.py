@@ -48,7 +48,17 @@ def run(kernel: str, aten: str, threads: int, margins: Path, arguments: list[str
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
         "MLPOLY_MARGINS": str(margins),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", str(2 // threads), "--no-header"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not slow",
+        "-n",
+        str(max(1, (os.cpu_count() or 1) // threads)),
+        "--no-header",
+    ]
     files = arguments or [f"tests/test_{name}.py" for name in TESTS]
     options = ["-p", "no:cacheprovider", "-o", "enable_assertion_pass_hook=true"]
     return subprocess.run([*command, *options, *files], env={**os.environ, **settings}, cwd=ROOT).returncode == 0

@@ -128,8 +128,9 @@ def _coordinates(g: Gaussian, whitening: Whitening) -> tuple[Array, Array]:
     inverse = safe_inverse(units)
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])
     spectrum = to_numpy(values)
-    # The covariance itself is known only to the precision of the caller's dtype.
-    floor = 50 * float(xp.finfo(g.mean.dtype).eps) * len(spectrum) * float(spectrum.max(initial=0.0))
+    # The covariance itself is known only to the precision of the caller's dtype. The floor is below that of `whiten`: a
+    # direction that it keeps must not be missing here, or the component would be taken for singular.
+    floor = 10 * float(xp.finfo(g.mean.dtype).eps) * len(spectrum)
     keep = np.flatnonzero(spectrum > floor)
     factor = take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep)) * units[:, None]
     return whitening.forward @ (widen(g.mean) - whitening.center), whitening.forward @ factor

@@ -27,7 +27,7 @@ from mlpoly.fitting.gram import (
     padded,
     standard_inverse,
 )
-from mlpoly.fitting.preactivations import first_weight
+from mlpoly.fitting.preactivations import first_weight, first_weights
 from mlpoly.fitting.report import SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
@@ -116,6 +116,8 @@ def fit_mixture_quadratic(
             matrices = matrices_of_chaos(values)
         else:
             limits = (tolerance, max_iterations, show_progress)
+            if _coarse_sizes(whitening.kept + 1):
+                whitening = whitening.ordered_for(first_weights(net))
             matrices, report = _solve(net, inputs, start, limits, whitening)
         made = dense_from_matrices(matrices, whitening, lambda a: cast_like(a, first_weight(net)))
         return replace_fields(made, inputs=inputs, report=report, source=Source(net.activation.name, METHOD))
@@ -131,10 +133,8 @@ def _solve(
     """Matrices (o, n, n) of the optimum, by block conjugate gradients, some outputs at a time, and how that went."""
     tolerance, max_iterations, show = limits
     xp = namespace(means=inputs.means)
-    # Where the components do not vary at all, nothing can be lost inside them.
-    within = scalar(xp.min(xp.where(whitening.within > 1e-14, whitening.within, 1.0)))
     rounding = _precision(inputs.means)  # inputs in float32 are known no better, whatever follows
-    if within < _DISTANT:
+    if whitening.within < _DISTANT:
         # What varies inside components that are far apart converges last, after a standstill that would pass for the
         # end; and its curvature, `within` squared, lies below the roundings of float32.
         tolerance, rounding = 0.0, _precision(whitening.center)
@@ -157,10 +157,10 @@ def _solve(
         answer.append(matrices)
         reports.append(report)
     report = _joined(reports)
-    if within < _OUT_OF_SIGHT:
+    if whitening.within < _OUT_OF_SIGHT:
         warnings.warn(
-            f"components are about {within**-0.5:.0e} of their own standard deviations apart: what a quadratic of "
-            f"{inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
+            f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: what a quadratic "
+            f"of {inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
             stacklevel=4,
         )
         report = replace(report, converged=False)
@@ -255,7 +255,7 @@ def _solve_outputs(
 def _cascade(
     operator: GramOperator, b: Array, misfit: float, start: Array | None, solve: Callable[..., BlockSolution]
 ) -> Array | None:
-    """A start for large problems: solve in the directions of largest variance, then in more and more of them.
+    """A start for large problems: solve in the directions that the network sees most of, then in more and more of them.
 
     The network's variance lies in few directions, so that this does most of the work at a fraction of the cost: on
     MNIST it replaces 40 of 60 iterations. The start lies in the span of the leading directions, so where several
@@ -263,7 +263,7 @@ def _cascade(
     gives is corrected in the same way.
     """
     n = operator.size
-    sizes = [-(-m // 8) * 8 for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
+    sizes = _coarse_sizes(n)
     if not sizes:
         return start
     if start is not None:
@@ -276,6 +276,11 @@ def _cascade(
         x = _symmetric(solve(operator.leading(m), b[:, :m, :m] + 0, first, _COARSE_TOLERANCE, misfit).x)
     correction = padded(x, operator.side)
     return correction if start is None else start + correction
+
+
+def _coarse_sizes(n: int) -> list[int]:
+    """Sides of the smaller problems that are worth solving before one of side n."""
+    return [-(-m // 8) * 8 for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
 
 
 def _precision(a: Array) -> float:

@@ -11,7 +11,7 @@ from mlpoly.arrays import Array, blocks, namespace, no_gradients, promote, reada
 from mlpoly.inputs import Gaussian
 from mlpoly.layers import GLU, MLP
 
-__all__ = ["Preactivations", "first_weight", "preactivations", "regression"]
+__all__ = ["Preactivations", "first_weight", "first_weights", "preactivations", "regression"]
 
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
@@ -60,6 +60,13 @@ def preactivations(inputs: Gaussian, weight: Array, gate: Array | None = None) -
 def first_weight(net: MLP | GLU) -> Array:
     """The first weight matrix, to tell the library, dtype and device of a network."""
     return net.W1 if isinstance(net, MLP) else net.W_gate
+
+
+def first_weights(net: MLP | GLU) -> Array:
+    """All linear forms of x that a network has, (h, d), or (2 h, d) for a gated one."""
+    if isinstance(net, MLP):
+        return net.W1
+    return namespace(gate=net.W_gate, up=net.W_up).concat([net.W_gate, net.W_up])
 
 
 def regression(cross: Array, stds: Array) -> Array:

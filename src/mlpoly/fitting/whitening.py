@@ -15,13 +15,13 @@ __all__ = ["Whitening", "whiten"]
 class Whitening(NamedTuple):
     """z = forward (x - center) and x = center + back z, on the range of the mixture.
 
-    Coordinates are in the order of the variance of the standardised inputs, largest first.
+    Any rotation of z would do; `ordered_for` chooses one for a network.
     """
 
     center: Array  # (d,)
     forward: Array  # (r, d)
     back: Array  # (d, r)
-    within: Array  # (r,): fraction of the variance of each coordinate that lies within the components, not between them
+    within: float  # least fraction of the variance of a principal axis that lies within components, not between them
 
     @property
     def kept(self) -> int:
@@ -32,6 +32,14 @@ class Whitening(NamedTuple):
     def dropped(self) -> int:
         """Number of directions in which the inputs are constant."""
         return int(self.center.shape[0]) - self.kept
+
+    def ordered_for(self, weights: Array) -> Whitening:
+        """The same coordinates, rotated so that those in which weights (h, d) @ x varies most come first."""
+        xp = namespace(weights=weights, center=self.center)
+        seen = widen(weights) @ self.back
+        _, vectors = xp.linalg.eigh(seen.T @ seen)
+        turn = xp.flip(vectors, axis=1)
+        return self._replace(forward=turn.T @ self.forward, back=self.back @ turn)
 
     def gaussian(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         """Mean (r,) and covariance (r, r) of a component in these coordinates."""
@@ -64,7 +72,7 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     given, used = (float(xp.finfo(a.dtype).eps) for a in (inputs.means, total))
     known = given * scalar(xp.sum(xp.linalg.diagonal(within) * inverse * inverse))
     spectrum = to_numpy(values)
-    floor = 10 * (known + (used + given**2) * total.shape[0])
+    floor = 20 * (known + (used + given**2) * total.shape[0])
     if stored is not None:
         floor = max(floor, float(xp.finfo(stored.dtype).eps) * float(spectrum.max(initial=0.0)))
     keep = np.flatnonzero(spectrum > floor)
@@ -72,5 +80,7 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     scale = xp.sqrt(xp.take(values, index))
     vectors = xp.take(vectors, index, axis=1)
     forward = (vectors / scale).T * inverse
-    inside = xp.vecdot(forward @ within, forward)
-    return Whitening(center, forward, vectors * scale * units[:, None], inside)
+    inside = to_numpy(xp.vecdot(forward @ within, forward))
+    # Where the components do not vary at all, nothing can be lost inside them.
+    least = float(inside[inside > 1e-14].min(initial=1.0))
+    return Whitening(center, forward, vectors * scale * units[:, None], least)
