@@ -159,8 +159,8 @@ def _solve(
     report = _joined(reports)
     if whitening.within < _OUT_OF_SIGHT:
         warnings.warn(
-            f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: what a quadratic "
-            f"of {inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
+            f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: what a "
+            f"quadratic of {inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
             stacklevel=4,
         )
         report = replace(report, converged=False)
