@@ -93,7 +93,7 @@ def record_margin(error: float, tolerance: float, place: str = "") -> None:
     folder, test = os.environ.get("MLPOLY_MARGINS"), os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
     if folder and tolerance > 0:
         with open(f"{folder}/{os.getpid()}.jsonl", "a") as file:
-            file.write(json.dumps([test + place, error, tolerance]) + "\n")
+            file.write(json.dumps([test + place, float(error), float(tolerance)]) + "\n")
 
 
 def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:

@@ -40,7 +40,7 @@ def test_eigenfeatures_equal_those_of_the_coefficients(rng, kind, route, monkeyp
     # Eigenvectors are determined up to sign, to the residual over the gap between eigenvalues.
     assert_close(np.abs(np.sum(found.vectors * vectors, axis=1)), np.ones(5), 1e-10)
     assert_close(found.vectors @ found.vectors.T, np.eye(5), 1e-12)
-    assert found.residual <= 1e-12
+    assert found.residual <= 5e-12  # some thousand roundings: it is not divided by a gap
 
 
 @pytest.mark.parametrize("kind", ["mlp", "glu"])

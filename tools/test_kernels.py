@@ -90,11 +90,17 @@ def main(arguments: list[str]) -> int:
             if not run(kernel, aten, threads, margins, arguments):
                 failed.append(kernel)
         ratios = [worst(Path(folder) / found) for found in done]
-    print("\nLargest error as a fraction of the tolerance, where it is above", 1 / NAMED)
+    print(f"\nLargest error as a fraction of the tolerance, where the kernels decide and it is above {1 / NAMED}:")
+    same, largest = 0, 0.0
     for where in sorted(set().union(*ratios)):
         values = [r.get(where, (0.0, 0.0))[0] for r in ratios]
+        if max(values) - min(values) <= 0.02 * max(values):
+            same += max(values) > 1 / NAMED  # a limit of another kind, such as the rounding of 16-bit weights
+            continue
+        largest = max(largest, *values)
         if max(values) > 1 / NAMED:
             print(f"{max(values):8.3f}  {' '.join(f'{v:.3f}' for v in values)}  {where}")
+    print(f"Worst of them: {largest:.3f}. Above that fraction and the same under all kernels: {same}")
     print("Kernels:", ", ".join(done.values()), "| comparisons:", len(set().union(*ratios)))
     print("Failed under:", ", ".join(failed) or "none")
     return 1 if failed else 0

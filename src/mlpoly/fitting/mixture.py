@@ -163,7 +163,7 @@ def _solve(
             f"quadratic of {inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
             stacklevel=4,
         )
-        report = replace(report, converged=False)
+        report = replace(report, converged=False, gain_left=math.nan)
     return xp.concat(answer), report
 
 
