@@ -28,8 +28,8 @@ class SolveReport:
     misfit : float
         Summed over outputs, at the answer.
     gain_left : float
-        Estimate of how much of the misfit more iterations could still remove, relative to the misfit; NaN where rounding
-        hides it.
+        Estimate of how much of the misfit more iterations could still remove, relative to the misfit; NaN where
+        rounding hides it.
     kept, dropped : int
         Input directions with and without variance under the mixture.
     history : tuple of float
