@@ -74,7 +74,8 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     spectrum = to_numpy(values)
     floor = 20 * (known + (used + given**2) * total.shape[0])
     if stored is not None:
-        floor = max(floor, float(xp.finfo(stored.dtype).eps) * float(spectrum.max(initial=0.0)))
+        # x' Q x is rounded by about eps |Q| |x|^2, where |x|^2 is the number of inputs, and |Q| one over the variance.
+        floor = max(floor, float(xp.finfo(stored.dtype).eps) * total.shape[0])
     keep = np.flatnonzero(spectrum > floor)
     index = constant_index(keep[::-1].copy(), total)  # largest variance first
     scale = xp.sqrt(xp.take(values, index))

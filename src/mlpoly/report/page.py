@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
 from mlpoly.report.html import Html, element, join, link, paragraph
 
@@ -131,6 +132,7 @@ def _asset(name: str) -> str:
 
 
 def _plotly() -> str:
-    from plotly.offline import get_plotlyjs  # an extra: pages without plots do without it
+    with explain_missing("a page with plots"):
+        from plotly.offline import get_plotlyjs  # an extra: pages without plots do without it
 
     return str(get_plotlyjs())
