@@ -14,6 +14,7 @@ import pytest
 from conftest import BACKENDS, JAX32, NUMPY32, NUMPY64, TORCH32, make, to_numpy
 
 import mlpoly as mp
+from mlpoly.fitting.samples import SampleFit
 
 # None that oscillates: far out, the rounding of the mean decides on its phase.
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "sigmoid", "erf", "square", "softplus")
@@ -272,3 +273,35 @@ def test_several_inputs_at_length(backend, kind, method):
     with backend.active():
         for seed in range(100, 108 if backend.library == "jax" else 130):
             check_plane(seed, backend, method, 2 + seed % 2, kind)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Samples with outliers
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outlier", [10.0, 300.0, 3000.0])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH32], ids=lambda b: b.name)
+def test_a_fit_to_samples_is_no_worse_with_a_higher_degree(backend, kind, outlier):
+    """A few samples far out, as massive activations are: the functions that are fitted differ by many orders there."""
+    rng = np.random.default_rng(0)
+    W, V = rng.standard_normal((2, 6, 3))
+    x = rng.standard_normal((2000, 3))
+    x[:8] *= outlier
+    weights, x = [make(a, backend) for a in (W, V)], make(x, backend)
+    if kind == "MLP":
+        net = mp.MLP(weights[0], None, None, None, "gelu")
+    else:
+        net = mp.GLU(weights[0], None, weights[1], None, None, None, "silu")
+    inputs, truth = mp.Gaussian.from_samples(x), to_numpy(net(x))
+    size = np.mean(truth**2, axis=0)
+    # The closed form counts as a thousandth of the samples, which a higher degree may have to make room for; sums of
+    # squares, and values far out in single precision, are rounded by this part of the mean square.
+    prior, noise = 1e-3 * size, (1e-8 if backend.dtype == "float64" else 1e-5) * size
+    before = np.full(6, np.inf)
+    for degree in range(13):
+        poly = SampleFit(net, inputs, degree).update(x).polynomial()
+        error = np.mean((to_numpy(poly(x)) - truth) ** 2, axis=0)
+        assert (error <= before + prior + noise).all(), f"degree {degree}: {error / size} after {before / size}"
+        before = np.minimum(before, error)
