@@ -112,7 +112,7 @@ class SampleFit:
 
     def _add(self, x: Array) -> None:
         xp = namespace(x=x)
-        # Products of float32 numbers would lose in the sums what the solution has to tell apart.
+        # Products of float32 numbers would lose in the sums what the solution has to distinguish.
         basis = widen(xp.permute_dims(self._basis(x), (2, 0, 1)))  # (h, basis, n)
         target = widen(xp.permute_dims(self._hidden(x), (1, 0)))[..., None]
         gram, right = basis @ xp.matrix_transpose(basis), basis @ target
