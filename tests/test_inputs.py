@@ -34,10 +34,10 @@ def test_forms_of_the_covariance(rng):
     ]:
         assert repr(gaussian) == f"Gaussian(dim=3, {text} covariance)"
         assert gaussian.dim == 3
-        assert_close(gaussian.times_covariance(rows), rows @ matrix, 1e-14)
+        assert_close(gaussian.times_covariance(rows), rows @ matrix, 1e-14)  # some ten roundings of sums of three terms
         root = gaussian.root if gaussian.root.ndim == 2 else np.diag(gaussian.root)
         assert_close(root @ root, matrix)
-        assert_close(root, root.T, 1e-14)
+        assert_close(root, root.T, 1e-14)  # its two halves are summed in another order
 
 
 def test_singular_covariances_are_welcome(rng):

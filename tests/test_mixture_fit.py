@@ -139,7 +139,7 @@ def test_matrix_free_equals_direct(kind, case, iterative):
     assert_close(free(x), dense(x), 1e-9)
     size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
     assert abs(free.report.misfit - dense.report.misfit) <= 1e-11 * size
-    assert free.report.gradient <= 5e-12
+    assert free.report.gradient <= 5e-12  # components of rank one leave curvatures that differ by some thousand
 
 
 @pytest.mark.parametrize("rank", [None, 2])

@@ -18,6 +18,7 @@ from mlpoly.arrays import (
     eye,
     namespace,
     rounding_error,
+    safe_inverse,
     widen,
 )
 from mlpoly.arrays import blocks as slices
@@ -133,7 +134,7 @@ class SampleFit:
         lines = [] if closed.tails is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
         if self._spread is None:
             return xp.stack([*functions, *lines])
-        e = closed.gate_residual(x, held) * cast_like(_inverse(self._spread), t)
+        e = closed.gate_residual(x, held) * cast_like(safe_inverse(self._spread), t)
         with_gate = [*functions[: closed.degree], *(lines if self._gate_slopes else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
 
@@ -180,7 +181,7 @@ class SampleFit:
         if tails is not None:
             tails = replace_fields(tails, slopes=cast_like(slopes, closed.series))
         if gate is not None:
-            times = cast_like(times * _inverse(self._spread), gate.series)
+            times = cast_like(times * safe_inverse(self._spread), gate.series)
             gate = replace_fields(gate, series=times[: closed.degree, ...])
             if self._gate_slopes:
                 tails = replace_fields(tails, gate=times[closed.degree :, ...])
@@ -203,9 +204,3 @@ def _residual_spread(net: Any, inputs: Gaussian, closed: RidgePolynomial) -> Arr
     # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
     least = xp.abs(along) if closed.tails is not None else along * 0
     return xp.where(real, xp.sqrt(xp.where(real, left, 1.0)), least)
-
-
-def _inverse(spread: Array) -> Array:
-    xp = namespace(spread=spread)
-    positive = spread > 0
-    return xp.where(positive, 1 / xp.where(positive, spread, 1.0), 0.0)
