@@ -330,7 +330,7 @@ def test_library_and_dtype_are_kept(kind, backend):
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
     for name in ("directions", "shifts", "scales", "series", "readout", "bias", "center", "constant", "values"):
         if hasattr(start, name):
-            assert_same_kind(getattr(found, name), start.sample_array)
+            assert_same_kind(getattr(found, name), start.prototype)
     x = make(mixture().sample(1000, seed=3), backend)
     assert_same_kind(found(x), start(x))
     errors = [float(np.mean(to_numpy(net(x) - p(x)) ** 2)) for p in (start, found)]

@@ -15,7 +15,7 @@ from mlpoly.arrays import to_numpy
 from mlpoly.fitting.samples import SampleFit
 from mlpoly.fitting.tails import with_tails
 from mlpoly.measures.fvu import fvu_by_component
-from mlpoly.polynomials.base import moved
+from mlpoly.polynomials.base import map_polynomial
 
 D, H, OUT, N = 4, 6, 3, 40
 KINDS = [
@@ -165,7 +165,7 @@ def fitted(kind, layer, form):
     which, degree, options = FORMS[form]
     inputs, inputs64 = (gaussian, gaussian64) if which == "gaussian" else (mixture, mixture64)
     poly = mp.fit(net, inputs, degree, **options)
-    return (poly, net, inputs, x), (moved(poly, wide), net64, inputs64, x64)
+    return (poly, net, inputs, x), (map_polynomial(poly, wide), net64, inputs64, x64)
 
 
 def values_of(poly, x, tmp_path):

@@ -771,7 +771,7 @@ def test_the_network_decides_the_dtype(library, degree, method):
     poly = mp.fit(own, in_library(net, mix, wide)[1], degree, method=method)
     x = make(points(3), narrow)
     assert_same_kind(poly(x), own.W1)
-    assert_same_kind(poly.sample_array, own.W1)
+    assert_same_kind(poly.prototype, own.W1)
     assert_close(poly(x), mp.fit(net, mix, degree, method=method)(points(3)), 1e-5)
 
 

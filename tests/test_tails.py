@@ -58,7 +58,7 @@ def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 def test_values_are_those_of_the_definition(kind: str, degree: int, backend: Backend) -> None:
     poly, x = polynomial(kind, degree), points()
-    moved = mp.polynomials.base.replace_fields(
+    moved = mp.records.replace(
         poly,
         inputs=None,
         **{name: make(getattr(poly, name), backend) for name in ("directions", "shifts", "scales", "series")},
@@ -77,7 +77,7 @@ def test_within_the_bound_it_is_the_polynomial(kind: str) -> None:
     inside = np.abs(t).max(1) < BOUND
     assert 0 < inside.sum() < len(x)
     assert_close(poly(x[inside], bound=BOUND), poly(x[inside]), 1e-13)
-    plain = mp.polynomials.base.replace_fields(poly, tails=None)
+    plain = mp.records.replace(poly, tails=None)
     assert_close(poly(x), plain(x), 0)  # and without a bound everywhere
 
 
@@ -100,9 +100,9 @@ def test_truncation_sums_and_products_keep_the_lines(kind: str) -> None:
     poly, x = polynomial(kind), points()
     assert_close((poly + poly)(x, bound=BOUND), 2 * poly(x, bound=BOUND), 1e-13)
     assert_close((-3.0 * poly)(x, bound=BOUND), -3 * poly(x, bound=BOUND), 1e-13)
-    hidden = mp.polynomials.base.replace_fields(poly, readout=None, bias=None)
+    hidden = mp.records.replace(poly, readout=None, bias=None)
     assert_close((2.0 * hidden)(x, bound=BOUND), 2 * hidden(x, bound=BOUND), 1e-13)
-    held = mp.polynomials.base.replace_fields(poly, tails=None)
+    held = mp.records.replace(poly, tails=None)
     assert_close((poly + held)(x, bound=BOUND), poly(x, bound=BOUND) + held(x, bound=BOUND), 1e-13)
     assert poly.truncate(0).tails is None
     assert poly.truncate(1).tails.gate is None

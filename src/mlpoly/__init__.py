@@ -11,14 +11,15 @@ from mlpoly.features import ablate, eigenfeatures, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
 from mlpoly.integrations import from_torch
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
+from mlpoly.networks import GLU, MLP, Affine
 from mlpoly.paper import isserlis, master_theorem, raw_moments
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, RidgePolynomial, load
 
 __all__ = [
     "GLU",
     "MLP",
+    "Affine",
     "ChaosPolynomial",
     "DensePolynomial",
     "FileFormatError",

@@ -1,17 +1,17 @@
-"""Records: frozen dataclasses that JAX can look into."""
+"""Records: frozen dataclasses of arrays, and what they can do because they know their fields."""
 
 from __future__ import annotations
 
 import copy
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
-__all__ = ["record", "register_pytrees", "static"]
+__all__ = ["arrays_of", "map_arrays", "record", "register_pytrees", "replace", "static"]
 
 _records: list[type] = []
 _registered: set[type] = set()
@@ -39,6 +39,44 @@ def record(cls: type[T]) -> type[T]:
     made.__init__ = build_and_register
     _records.append(made)
     return made
+
+
+def replace(value: T, **changes: Any) -> T:
+    """The record with some fields changed, without running its checks again, so that it also works on traced arrays."""
+    known = {f.name for f in fields(value)}  # type: ignore[arg-type]
+    if unknown := sorted(set(changes) - known):
+        raise TypeError(f"{type(value).__name__} has no field {unknown[0]!r}; it has {', '.join(sorted(known))}.")
+    made = object.__new__(type(value))
+    for name in known:
+        object.__setattr__(made, name, changes[name] if name in changes else getattr(value, name))
+    return made
+
+
+def map_arrays(value: T, change: Callable[[Any], Any]) -> T:
+    """The record with a function applied to each of its arrays, those of records and tuples within it too."""
+    if value is None:
+        return value
+    if isinstance(value, tuple):
+        return tuple(map_arrays(item, change) for item in value)  # type: ignore[return-value]
+    if not is_dataclass(value):
+        made: T = change(value)
+        return made
+    moving = [f.name for f in fields(value) if not f.metadata.get("static")]
+    return replace(value, **{name: map_arrays(getattr(value, name), change) for name in moving})
+
+
+def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
+    """The arrays of a record by name; those of a record within it are called "field.name", of a tuple "field.0"."""
+    if value is None:
+        return {}
+    if isinstance(value, tuple):
+        parts = {str(i): item for i, item in enumerate(value)}
+    elif is_dataclass(value):
+        parts = {f.name: getattr(value, f.name) for f in fields(value) if not f.metadata.get("static")}
+    else:
+        return {prefix: value}
+    dot = f"{prefix}." if prefix else ""
+    return {name: a for key, item in parts.items() for name, a in arrays_of(item, dot + key).items()}
 
 
 def _deepcopy(value: Any, memo: dict[int, Any]) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, readable, to_numpy
+from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, readable, to_numpy
 from mlpoly.errors import QuadratureWarning
 from mlpoly.special import hermite, in_deviations, normal_pdf
 
@@ -127,7 +127,7 @@ def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Arr
     xp = namespace(mean=mean, std=std)
     size = _BLOCK if on_cpu(mean) else 16 * _BLOCK
     flat_mean, flat_std = xp.reshape(mean, (-1,)), xp.reshape(std, (-1,))
-    parts = [integrate(flat_mean[b], flat_std[b]) for b in blocks(flat_mean.shape[0], size)]
+    parts = [integrate(flat_mean[b], flat_std[b]) for b in chunks(flat_mean.shape[0], size)]
     whole = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
     return xp.reshape(whole, (whole.shape[0], *mean.shape))
 

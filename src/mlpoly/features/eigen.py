@@ -18,12 +18,11 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
-    record,
-    static,
 )
 from mlpoly.features.krylov import dense_eigenpairs, largest_eigenpairs, random_block
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import at_least_single
+from mlpoly.records import record, static
 
 __all__ = ["EigenFeatures", "eigenfeatures"]
 
@@ -131,26 +130,26 @@ def _output_direction(poly: Polynomial, output: int | None, direction: Array | N
         raise ValueError("give either output (an index) or direction (a vector over the outputs).")
     if direction is not None:
         direction = as_float_array("direction", direction)
-        namespace(direction=direction, polynomial=poly.sample_array)
+        namespace(direction=direction, polynomial=poly.prototype)
         check_shape("direction", direction, (poly.dim_out,), "one weight per output")
         check_finite("direction", direction)
-        return cast_like(direction, poly.sample_array)
+        return cast_like(direction, poly.prototype)
     index = as_integer("output", output, -poly.dim_out)
     if index >= poly.dim_out:
         raise ValueError(f"output is {index}, but the polynomial has {poly.dim_out} outputs (0 to {poly.dim_out - 1}).")
     unit = np.zeros(poly.dim_out)
     unit[index] = 1.0
-    return constant(unit, poly.sample_array)
+    return constant(unit, poly.prototype)
 
 
 def _solve(form: Callable[[Array], Array], poly: Polynomial, k: int) -> tuple[Array, Array, float]:
     d = poly.dim_in
     if d <= _DENSE or 4 * k > d:
-        matrix = form(eye(d, poly.sample_array))
+        matrix = form(eye(d, poly.prototype))
         check_finite("the quadratic part of poly", matrix)
         values, vectors = dense_eigenpairs(matrix, k)
         return values, vectors, 0.0
-    start = random_block(d, k + 8, poly.sample_array)
+    start = random_block(d, k + 8, poly.prototype)
     check_finite("the quadratic part of poly", form(start[:, :1]))
     values, vectors, residual = largest_eigenpairs(form, start, k)
     if residual > 1e-3:
@@ -169,9 +168,9 @@ def _root(poly: Polynomial, inputs: Any) -> Array:
         )
     if inputs.dim != poly.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
-    inputs = inputs.like(poly.sample_array)
-    namespace(inputs=inputs.mean, polynomial=poly.sample_array)
-    return cast_like(inputs.root, poly.sample_array)
+    inputs = inputs.like(poly.prototype)
+    namespace(inputs=inputs.mean, polynomial=poly.prototype)
+    return cast_like(inputs.root, poly.prototype)
 
 
 def _times_root(root: Array, block: Array) -> Array:

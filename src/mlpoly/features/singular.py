@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote, record
+from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote
 from mlpoly.polynomials import Polynomial
+from mlpoly.records import record
 
 __all__ = ["SingularDirections", "ablate", "singular_directions"]
 

@@ -27,11 +27,10 @@ from mlpoly.arrays import (
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.fitting.report import SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.chaos import multi_indices
 
@@ -41,11 +40,11 @@ METHOD = "least squares under a Gaussian mixture"
 MOST_MONOMIALS = 10_000
 
 
-def fit_mixture_chaos(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
+def fit_mixture_chaos(net: Layer, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
     """Optimal polynomial of any degree, while it has at most about 10^4 monomials."""
     whitening = whiten(inputs)
     values, report = solve_directly(net, inputs, degree, whitening)
-    dtype = first_weight(net).dtype
+    dtype = net.prototype.dtype
     return ChaosPolynomial(
         astype(whitening.center, dtype),
         astype(whitening.forward, dtype),
@@ -57,9 +56,7 @@ def fit_mixture_chaos(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> C
     )
 
 
-def solve_directly(
-    net: MLP | GLU, inputs: GaussianMixture, degree: int, whitening: Whitening
-) -> tuple[Array, SolveReport]:
+def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: Whitening) -> tuple[Array, SolveReport]:
     """Coefficients (t, o) of the optimum in the Hermite products of whitened inputs, and how that went."""
     terms = math.comb(whitening.kept + degree, degree)
     if terms > MOST_MONOMIALS:
@@ -81,7 +78,7 @@ def solve_directly(
             f"degree {degree} overflows {problem.factor.dtype} on a component this far from the others; lower the "
             f"degree, use method='neuronwise', or compute in float64."
         )
-    values = problem.solve(rounding_error(first_weight(net)))
+    values = problem.solve(rounding_error(net.prototype))
     reached, targets = problem.factor[:, :terms], problem.factor[:, terms:]
     residual = reached @ values - targets
     report = SolveReport(

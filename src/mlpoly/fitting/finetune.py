@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
@@ -13,9 +13,10 @@ from mlpoly.fitting.tuning.descent import Descent, Plan, Run
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import Polynomial
-from mlpoly.polynomials.base import moved, replace_fields
+from mlpoly.polynomials.base import map_polynomial
+from mlpoly.records import replace
 
 __all__ = ["FinetuneReport", "finetune"]
 
@@ -74,7 +75,7 @@ class FinetuneReport:
 
 def finetune(
     poly: P,
-    net: MLP | GLU,
+    net: Layer,
     data: Any,
     *,
     steps: int = 200,
@@ -173,14 +174,14 @@ def finetune(
     torch = library("torch", "torch", "finetune")
     optimizers = library("schedulefree", "schedulefree", "finetune")
     size = as_integer("validation_size", validation_size, 2)
-    bridge = Bridge(torch, net, poly.sample_array)
-    draw, held_out = draws(data, validation, size, plan.seed, net.dim_in, poly.sample_array, bridge.place)
+    bridge = Bridge(torch, net, poly.prototype)
+    draw, held_out = draws(data, validation, size, plan.seed, net.dim_in, poly.prototype, bridge.place)
     judge = Judge(bridge, held_out, loss)
     with torch.enable_grad():
         descent = Descent(bridge, poly, draw, judge, plan, optimizers)
         run = descent.run()
     _warn(run)
-    best = None if run.best is None else moved(descent.problem.polynomial(run.best), bridge.outward)
+    best = None if run.best is None else map_polynomial(descent.problem.polynomial(run.best), bridge.outward)
     return _answer(poly, data, best, bridge, judge, run)
 
 
@@ -200,15 +201,13 @@ def _check_functions(poly: Any, net: Any) -> None:
         raise TypeError(
             f"poly must be a polynomial, got {type(poly).__name__}; the order is finetune(poly, net, data)."
         )
-    if not isinstance(net, (MLP, GLU)):
-        hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
-        raise TypeError(f"net must be an mlpoly.MLP or mlpoly.GLU, got {type(net).__name__}{hint}.")
+    check_network(net)
     if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
         raise ValueError(
             f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
             f"was the polynomial fitted to another network?"
         )
-    namespace(poly=poly.sample_array, net=net.W1 if isinstance(net, MLP) else net.W_gate)
+    namespace(poly=poly.prototype, net=net.prototype)
 
 
 def _answer(poly: Polynomial, data: Any, best: Any, bridge: Bridge, judge: Judge, run: Run) -> Any:
@@ -232,14 +231,14 @@ def _answer(poly: Polynomial, data: Any, best: Any, bridge: Bridge, judge: Judge
         kl_before=judge.kl(before) if judge.loss == "kl" else None,
         kl_after=judge.kl(after) if judge.loss == "kl" else None,
     )
-    return replace_fields(made, report=report)
+    return replace(made, report=report)
 
 
 def _finished(poly: Any, data: Any, made: Polynomial) -> Any:
     """Say what it was trained under and where it comes from."""
-    inputs = data.like(poly.sample_array) if isinstance(data, (Gaussian, GaussianMixture)) else None
+    inputs = data.like(poly.prototype) if isinstance(data, (Gaussian, GaussianMixture)) else None
     method = f"{poly.source.method or 'unknown start'}, then fine-tuned"
-    return replace_fields(made, inputs=inputs, source=replace(poly.source, method=method, inputs=""))
+    return replace(made, inputs=inputs, source=replace(poly.source, method=method, inputs=""))
 
 
 def _warn(run: Run) -> None:

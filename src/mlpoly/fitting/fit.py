@@ -12,18 +12,17 @@ from mlpoly.fitting.chaos import fit_mixture_chaos
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture import fit_mixture_linear, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
-from mlpoly.polynomials.base import at_least_single, moved, replace_fields
+from mlpoly.polynomials.base import at_least_single, map_polynomial
 
 __all__ = ["checked_inputs", "fit"]
 
 
 @overload
 def fit(
-    net: MLP | GLU,
+    net: Layer,
     inputs: Gaussian,
     degree: int = 2,
     *,
@@ -35,7 +34,7 @@ def fit(
 ) -> RidgePolynomial: ...
 @overload
 def fit(
-    net: MLP | GLU,
+    net: Layer,
     inputs: Gaussian | GaussianMixture,
     degree: int = 2,
     *,
@@ -48,7 +47,7 @@ def fit(
 
 
 def fit(
-    net: MLP | GLU,
+    net: Layer,
     inputs: Gaussian | GaussianMixture,
     degree: int = 2,
     *,
@@ -102,20 +101,20 @@ def fit(
     >>> mp.fit(net, mp.Gaussian.standard(2), degree=2).coefficients().quadratic.round(12).tolist()
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
-    _check_net(net)
+    check_network(net)
     degree = as_integer("degree", degree, 0)
     inputs = checked_inputs(net, inputs)
     if method not in ("exact", "neuronwise"):
         raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
     _check_solver(net, start, tolerance)
     max_iterations = as_integer("max_iterations", max_iterations, 1)
-    dtype = first_weight(net).dtype
+    dtype = net.prototype.dtype
     if is_low_precision(dtype):
         options: dict[str, Any] = {"method": method, "tolerance": tolerance, "max_iterations": max_iterations}
         options |= {"start": None if start is None else at_least_single(start), "show_progress": show_progress}
         # Components of a mixture are fitted one by one before they meet: only the answer is rounded to 16 bits.
-        found = fit(moved(net, lambda a: promote(a)[0]), inputs, degree, **options)
-        return replace_fields(moved(found, lambda a: _rounded(a, dtype)), inputs=found.inputs)
+        found = fit(net.to(promote(net.prototype)[0]), inputs, degree, **options)
+        return map_polynomial(found, lambda a: _rounded(a, dtype))
     if isinstance(inputs, Gaussian):
         return fit_gaussian(net, inputs, degree)
     if method == "neuronwise":
@@ -140,7 +139,7 @@ def _rounded(a: Array, dtype: Any) -> Array:
     return made
 
 
-def checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
+def checked_inputs(net: Layer, inputs: Any) -> Gaussian | GaussianMixture:
     """The inputs, checked against the network and in its array library."""
     if not isinstance(inputs, (Gaussian, GaussianMixture)):
         raise TypeError(
@@ -149,13 +148,13 @@ def checked_inputs(net: MLP | GLU, inputs: Any) -> Gaussian | GaussianMixture:
         )
     if inputs.dim != net.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {net.dim_in} inputs.")
-    weight = first_weight(net)
+    weight = net.prototype
     inputs = inputs.like(weight)
     namespace(net=weight, inputs=inputs.mean)
     return inputs
 
 
-def _check_solver(net: MLP | GLU, start: Any, tolerance: Any) -> None:
+def _check_solver(net: Layer, start: Any, tolerance: Any) -> None:
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
         raise ValueError(f"tolerance must be a number >= 0, got {tolerance!r}.")
     if start is None:
@@ -169,14 +168,4 @@ def _check_solver(net: MLP | GLU, start: Any, tolerance: Any) -> None:
             f"start maps {start.dim_in} -> {start.dim_out}, but the network {net.dim_in} -> {net.dim_out}; "
             f"they must have the same inputs and outputs."
         )
-    namespace(net=first_weight(net), start=start.sample_array)
-
-
-def _check_net(net: Any) -> None:
-    if isinstance(net, (MLP, GLU)):
-        return
-    if hasattr(net, "state_dict"):
-        raise TypeError(
-            f"net is a torch module ({type(net).__name__}); convert it first with mlpoly.from_torch(module)."
-        )
-    raise TypeError(f"net must be an mlpoly.MLP or mlpoly.GLU, got {type(net).__name__}.")
+    namespace(net=net.prototype, start=start.prototype)

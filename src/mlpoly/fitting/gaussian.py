@@ -11,7 +11,7 @@ from mlpoly.activations import project
 from mlpoly.arrays import cast_like
 from mlpoly.fitting.preactivations import preactivations, regression
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import Gate, RidgePolynomial, Source
 from mlpoly.special import times_line
 
@@ -20,48 +20,50 @@ __all__ = ["fit_gaussian"]
 METHOD = "least squares under a Gaussian"
 
 
-def fit_gaussian(net: MLP | GLU, inputs: Gaussian, degree: int) -> RidgePolynomial:
+def fit_gaussian(net: Layer, inputs: Gaussian, degree: int) -> RidgePolynomial:
     """Optimal polynomial of a network under one Gaussian."""
-    return fit_mlp(net, inputs, degree) if isinstance(net, MLP) else fit_glu(net, inputs, degree)
+    return fit_mlp(net, inputs, degree) if net.forms.gate_directions is None else fit_glu(net, inputs, degree)
 
 
-def fit_mlp(net: MLP, inputs: Gaussian, degree: int) -> RidgePolynomial:
+def fit_mlp(net: Layer, inputs: Gaussian, degree: int) -> RidgePolynomial:
     """Optimal polynomial of an MLP: p_i = sum_{k <= n} c_k he_k(t_i) (MATH 1)."""
-    y = preactivations(inputs, net.W1)
-    mean = y.centres if net.b1 is None else y.centres + net.b1
+    forms = net.forms
+    y = preactivations(inputs, forms.directions)
+    mean = y.centres if forms.bias is None else y.centres + forms.bias
     series = project(net.activation, mean, y.stds, degree)
     return RidgePolynomial(
-        directions=net.W1,
-        shifts=cast_like(y.centres, net.W1),
-        scales=cast_like(y.stds, net.W1),
-        series=cast_like(series, net.W1),
-        readout=net.W2,
-        bias=net.b2,
+        directions=forms.directions,
+        shifts=cast_like(y.centres, forms.directions),
+        scales=cast_like(y.stds, forms.directions),
+        series=cast_like(series, forms.directions),
+        readout=net.readout,
+        bias=net.bias,
         inputs=inputs,
         source=Source(net.activation.name, METHOD),
     )
 
 
-def fit_glu(net: GLU, inputs: Gaussian, degree: int) -> RidgePolynomial:
+def fit_glu(net: Layer, inputs: Gaussian, degree: int) -> RidgePolynomial:
     """Optimal polynomial of a GLU: sum_{k <= n} C_k he_k(t_i) + e_i sum_{k <= n-1} c_k he_k(t_i) (MATH 2)."""
-    y = preactivations(inputs, net.W_gate, net.W_up)
-    mean = y.centres if net.b_gate is None else y.centres + net.b_gate
-    up_mean = y.gate_centres if net.b_up is None else y.gate_centres + net.b_up
+    forms = net.forms
+    y = preactivations(inputs, forms.directions, forms.gate_directions)
+    mean = y.centres if forms.bias is None else y.centres + forms.bias
+    up_mean = y.gate_centres if forms.gate_bias is None else y.gate_centres + forms.gate_bias
     slopes = regression(y.cross, y.stds)
     c = project(net.activation, mean, y.stds, degree + 1)
     gate = Gate(
-        directions=net.W_up,
-        shifts=cast_like(y.gate_centres, net.W_up),
-        slopes=cast_like(slopes, net.W_up),
-        series=cast_like(c[:degree, ...], net.W_up),
+        directions=forms.gate_directions,
+        shifts=cast_like(y.gate_centres, forms.gate_directions),
+        slopes=cast_like(slopes, forms.gate_directions),
+        series=cast_like(c[:degree, ...], forms.gate_directions),
     )
     return RidgePolynomial(
-        directions=net.W_gate,
-        shifts=cast_like(y.centres, net.W_gate),
-        scales=cast_like(y.stds, net.W_gate),
-        series=cast_like(times_line(c, up_mean, slopes), net.W_gate),
-        readout=net.W_down,
-        bias=net.b_down,
+        directions=forms.directions,
+        shifts=cast_like(y.centres, forms.directions),
+        scales=cast_like(y.stds, forms.directions),
+        series=cast_like(times_line(c, up_mean, slopes), forms.directions),
+        readout=net.readout,
+        bias=net.bias,
         gate=gate if degree else None,
         inputs=inputs,
         source=Source(net.activation.name, METHOD),

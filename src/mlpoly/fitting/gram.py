@@ -21,8 +21,8 @@ from mlpoly.arrays import (
     add_at,
     add_product,
     astype,
-    blocks,
     cast_like,
+    chunks,
     constant,
     device,
     eye,
@@ -79,7 +79,7 @@ class GramOperator(NamedTuple):
     def apply(self, matrices: Array) -> Array:
         """Gram operator of the mixture on quadratics (o, m, m), `padded` with zeros."""
         narrow = astype(matrices, self.products.dtype)
-        parts = blocks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * self.side**2)))
+        parts = chunks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * self.side**2)))
         half = self._half(narrow, parts[0])
         for part in parts[1:]:
             half = half + self._half(narrow, part)
@@ -222,7 +222,7 @@ def _assemble(p: RidgePolynomial, left: list[Array], right: list[Array], edge: A
     first = eye(n, edge)[:1, :]  # (1, n): the constant's place
     value = readout @ corner + (0 if p.bias is None else widen(p.bias))
     out = []
-    for part in blocks(p.dim_out, max(1, _NUMBERS // max(h * n, 1))):
+    for part in chunks(p.dim_out, max(1, _NUMBERS // max(h * n, 1))):
         weight = readout[part, :]
         total = (weight @ edge)[:, :, None] * first
         for a, b in zip(left, right, strict=True):

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 
-from mlpoly.arrays import Array, astype, blocks, cast_like, namespace, no_gradients, on_cpu, scalar, widen
+from mlpoly.arrays import Array, astype, cast_like, chunks, namespace, no_gradients, on_cpu, scalar, widen
 from mlpoly.fitting.blockcg import BlockSolution, block_cg
 from mlpoly.fitting.chaos import solve_directly
 from mlpoly.fitting.gaussian import fit_gaussian
@@ -27,14 +26,13 @@ from mlpoly.fitting.gram import (
     padded,
     standard_inverse,
 )
-from mlpoly.fitting.preactivations import first_weight, first_weights
 from mlpoly.fitting.report import SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
-from mlpoly.polynomials.base import replace_fields
 from mlpoly.progress import progress
+from mlpoly.records import replace
 
 __all__ = ["METHOD", "fit_mixture_linear", "fit_mixture_quadratic", "normal_equations"]
 
@@ -48,14 +46,14 @@ _COARSE_TOLERANCE = 2e-3
 _OUTPUTS = 32  # outputs solved together: more share a larger Krylov space, but need more memory
 
 
-def fit_mixture_linear(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> DensePolynomial:
+def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> DensePolynomial:
     """Degree 0 or 1, by the law of total covariance; minimum norm where the inputs do not vary."""
     whitening = whiten(inputs)
     means, cross, misfits = _output_moments(net, inputs, whitening)
     linear = (cross.T @ whitening.forward) if degree else None
 
     def cast(a: Array) -> Array:
-        return cast_like(a, first_weight(net))
+        return cast_like(a, net.prototype)
 
     report = SolveReport("closed form", 0, True, 0.0, misfits[degree], 0.0, whitening.kept, whitening.dropped)
     return DensePolynomial(
@@ -69,7 +67,7 @@ def fit_mixture_linear(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> 
 
 
 def _output_moments(
-    net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening
+    net: Layer, inputs: GaussianMixture, whitening: Whitening
 ) -> tuple[Array, Array, tuple[float, float]]:
     """E[f] (o,) and Cov[z, f] (r, o) over the mixture, in whitened coordinates; misfits of degree 0 and 1."""
     weights = widen(inputs.weights)
@@ -98,7 +96,7 @@ def _total(a: Array) -> float:
 
 
 def fit_mixture_quadratic(
-    net: MLP | GLU,
+    net: Layer,
     inputs: GaussianMixture,
     start: Polynomial | None,
     tolerance: float,
@@ -109,22 +107,22 @@ def fit_mixture_quadratic(
 
     No gradients flow through it.
     """
-    with no_gradients(first_weight(net)):
-        whitening = whiten(inputs, first_weight(net))
+    with no_gradients(net.prototype):
+        whitening = whiten(inputs, net.prototype)
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
             values, report = solve_directly(net, inputs, 2, whitening)
             matrices = matrices_of_chaos(values)
         else:
             limits = (tolerance, max_iterations, show_progress)
             if _coarse_sizes(whitening.kept + 1):
-                whitening = whitening.ordered_for(first_weights(net))
+                whitening = whitening.ordered_for(net.forms.stacked)
             matrices, report = _solve(net, inputs, start, limits, whitening)
-        made = dense_from_matrices(matrices, whitening, lambda a: cast_like(a, first_weight(net)))
-        return replace_fields(made, inputs=inputs, report=report, source=Source(net.activation.name, METHOD))
+        made = dense_from_matrices(matrices, whitening, lambda a: cast_like(a, net.prototype))
+        return replace(made, inputs=inputs, report=report, source=Source(net.activation.name, METHOD))
 
 
 def _solve(
-    net: MLP | GLU,
+    net: Layer,
     inputs: GaussianMixture,
     start: Polynomial | None,
     limits: tuple[float, int, bool],
@@ -144,7 +142,7 @@ def _solve(
     if first is not None and not bool(xp.all(xp.isfinite(first))):
         raise ValueError("start has NaN or infinite coefficients; leave it out, or pass the answer of an earlier fit.")
     answer, reports = [], []
-    for part in blocks(b.shape[0], _OUTPUTS):
+    for part in chunks(b.shape[0], _OUTPUTS):
         matrices, report = _solve_outputs(
             operator,
             b[part, ...],
@@ -178,11 +176,11 @@ def _single_suffices(inputs: GaussianMixture, tolerance: float) -> bool:
 
 def start_center(start: Polynomial, whitening: Whitening) -> Array:
     """The mixture's mean in the dtype of the starting polynomial."""
-    return astype(whitening.center, start.sample_array.dtype)
+    return astype(whitening.center, start.prototype.dtype)
 
 
 def normal_equations(
-    net: MLP | GLU, inputs: GaussianMixture, whitening: Whitening, operator: GramOperator
+    net: Layer, inputs: GaussianMixture, whitening: Whitening, operator: GramOperator
 ) -> tuple[Array, Array]:
     """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
     xp = namespace(means=inputs.means)

@@ -7,13 +7,14 @@ re-expands the pooled Hermite basis in the component's own.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from mlpoly.activations import project
 from mlpoly.arrays import Array, cast_like, namespace, promote, rounding_error, safe_inverse, widen
 from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.preactivations import Preactivations, preactivations, regression
 from mlpoly.inputs import GaussianMixture
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import Gate, RidgePolynomial, Source
 from mlpoly.special import times_line
 
@@ -22,37 +23,37 @@ __all__ = ["fit_neuronwise"]
 METHOD = "least squares neuron by neuron under a Gaussian mixture"
 
 
-def fit_neuronwise(net: MLP | GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
+def fit_neuronwise(net: Layer, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
     """Ridge polynomial whose neurons are each optimal under their own marginal of the mixture."""
-    return _fit_mlp(net, inputs, degree) if isinstance(net, MLP) else _fit_glu(net, inputs, degree)
+    return _fit_mlp(net, inputs, degree) if net.forms.gate_directions is None else _fit_glu(net, inputs, degree)
 
 
-def _fit_mlp(net: MLP, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
-    parts = [preactivations(g, net.W1) for g in inputs.components]
+def _fit_mlp(net: Any, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
+    parts = [preactivations(g, net.forms.directions) for g in inputs.components]
     centre, scale = _pooled(inputs.weights, [p.centres for p in parts], [p.stds for p in parts])
-    bias = 0 if net.b1 is None else widen(net.b1)
+    bias = 0 if net.forms.bias is None else widen(net.forms.bias)
     systems = []
     for p in parts:
         basis = _basis(p.centres - centre, p.stds, scale, degree)
         systems.append((basis, project(net.activation, p.centres + bias, p.stds, degree)))
-    like = net.W1
+    like = net.forms.directions
     series = _solve(inputs.weights, systems, like)
     return RidgePolynomial(
-        directions=net.W1,
+        directions=net.forms.directions,
         shifts=cast_like(centre, like),
         scales=cast_like(scale, like),
         series=cast_like(series, like),
-        readout=net.W2,
-        bias=net.b2,
+        readout=net.readout,
+        bias=net.bias,
         inputs=inputs,
         source=Source(net.activation.name, METHOD),
     )
 
 
-def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
+def _fit_glu(net: Any, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
     weights = widen(inputs.weights)
-    parts = [preactivations(g, net.W_gate, net.W_up) for g in inputs.components]
-    ups = [preactivations(g, net.W_up) for g in inputs.components]
+    parts = [preactivations(g, net.forms.directions, net.forms.gate_directions) for g in inputs.components]
+    ups = [preactivations(g, net.forms.gate_directions) for g in inputs.components]
     centre, scale = _pooled(weights, [p.centres for p in parts], [p.stds for p in parts])
     up_centre, up_scale = _pooled(weights, [u.centres for u in ups], [u.stds for u in ups])
     cross = sum(
@@ -65,27 +66,27 @@ def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
     slope = regression(cross, scale)
     # Standard deviation of the part of z that t does not explain; below the floor it is what rounding leaves of none.
     variance = up_scale**2 - slope**2
-    floor = 100 * rounding_error(promote(net.W_gate, inputs.means)[0]) * up_scale**2
+    floor = 100 * rounding_error(promote(net.forms.directions, inputs.means)[0]) * up_scale**2
     spread = _root(namespace(v=variance).where(variance > floor, variance, 0.0))
     systems = [
         _glu_system(net, p, u, (centre, scale, up_centre, slope, spread), degree)
         for p, u in zip(parts, ups, strict=True)
     ]
-    like = net.W_gate
+    like = net.forms.directions
     solved = _solve(weights, systems, like)
     gate = Gate(
-        directions=net.W_up,
+        directions=net.forms.gate_directions,
         shifts=cast_like(up_centre, like),
         slopes=cast_like(slope, like),
         series=cast_like(solved[degree + 1 :, ...] * safe_inverse(spread), like),
     )
     return RidgePolynomial(
-        directions=net.W_gate,
+        directions=net.forms.directions,
         shifts=cast_like(centre, like),
         scales=cast_like(scale, like),
         series=cast_like(solved[: degree + 1, ...], like),
-        readout=net.W_down,
-        bias=net.b_down,
+        readout=net.readout,
+        bias=net.bias,
         gate=gate if degree else None,
         inputs=inputs,
         source=Source(net.activation.name, METHOD),
@@ -93,7 +94,7 @@ def _fit_glu(net: GLU, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
 
 
 def _glu_system(
-    net: GLU, p: Preactivations, u: Preactivations, pooled: tuple[Array, Array, Array, Array, Array], degree: int
+    net: Any, p: Preactivations, u: Preactivations, pooled: tuple[Array, Array, Array, Array, Array], degree: int
 ) -> tuple[Array, Array]:
     """Pooled basis he_k(t), he_k(t) e / spread, and the gated unit, both in a component's own he_j(w1), he_j(w1) w2."""
     centre, scale, up_centre, slope, spread = pooled
@@ -101,8 +102,8 @@ def _glu_system(
     own_slope = regression(p.cross, p.stds)
     own_spread = _root(u.stds**2 - own_slope**2)
     basis = _basis(p.centres - centre, p.stds, scale, degree)
-    bias = 0 if net.b_gate is None else widen(net.b_gate)
-    up_bias = 0 if net.b_up is None else widen(net.b_up)
+    bias = 0 if net.forms.bias is None else widen(net.forms.bias)
+    up_bias = 0 if net.forms.gate_bias is None else widen(net.forms.gate_bias)
     c = project(net.activation, p.centres + bias, p.stds, degree + 1)
     target = times_line(c, u.centres + up_bias, own_slope)
     if degree == 0:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, blocks, namespace, no_gradients, promote, readable, widen
+from mlpoly.arrays import Array, chunks, namespace, no_gradients, promote, readable, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
 
-__all__ = ["Preactivations", "first_weight", "first_weights", "preactivations", "regression"]
+__all__ = ["Preactivations", "preactivations", "regression"]
 
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
@@ -38,7 +37,7 @@ def preactivations(inputs: Gaussian, weight: Array, gate: Array | None = None) -
     xp = namespace(weights=weight, inputs=inputs.mean)
     size = _size(inputs)
     stds, crosses = [], []
-    for rows in blocks(weight.shape[0], _ROWS):
+    for rows in chunks(weight.shape[0], _ROWS):
         unit, scale = _scaled(weight[rows, ...], size)
         spread = inputs.times_covariance(unit)
         variance = widen(_dots(spread, unit))
@@ -55,18 +54,6 @@ def preactivations(inputs: Gaussian, weight: Array, gate: Array | None = None) -
         cross=None if gate is None else xp.concat(crosses),
         gate_centres=None if gate is None else _centres(gate, inputs.mean),
     )
-
-
-def first_weight(net: MLP | GLU) -> Array:
-    """The first weight matrix, to tell the library, dtype and device of a network."""
-    return net.W1 if isinstance(net, MLP) else net.W_gate
-
-
-def first_weights(net: MLP | GLU) -> Array:
-    """All linear forms of x that a network has, (h, d), or (2 h, d) for a gated one."""
-    if isinstance(net, MLP):
-        return net.W1
-    return namespace(gate=net.W_gate, up=net.W_up).concat([net.W_gate, net.W_up])
 
 
 def regression(cross: Array, stds: Array) -> Array:

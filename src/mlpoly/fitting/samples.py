@@ -15,22 +15,22 @@ from mlpoly.arrays import (
     as_integer,
     cast_like,
     check_finite,
+    chunks,
     eye,
     namespace,
     rounding_error,
     safe_inverse,
     widen,
 )
-from mlpoly.arrays import blocks as slices
 from mlpoly.fitting.fit import checked_inputs
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.preactivations import preactivations
 from mlpoly.fitting.tails import with_tails
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial, Source
-from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.ridge import check_bound
+from mlpoly.records import replace
 from mlpoly.special import hermite
 
 __all__ = ["SampleFit"]
@@ -78,7 +78,7 @@ class SampleFit:
     """
 
     def __init__(
-        self, net: MLP | GLU, inputs: Gaussian, degree: int, bound: float | None = None, share: float = 1e-3
+        self, net: Layer, inputs: Gaussian, degree: int, bound: float | None = None, share: float = 1e-3
     ) -> None:
         if not isinstance(inputs, Gaussian):
             raise TypeError(f"inputs must be a Gaussian, got {type(inputs).__name__}; use Gaussian.from_samples(x).")
@@ -91,7 +91,7 @@ class SampleFit:
         self._closed = fit_gaussian(net, inputs, as_integer("degree", degree, 0))
         if self.bound is not None:
             self._closed = with_tails(net, self._closed, self.bound)
-        self._hidden: Any = replace_fields(net, **dict.fromkeys(_READOUT[type(net)]))
+        self._net = net
         self._spread = None if self._closed.gate is None else _residual_spread(net, inputs, self._closed)
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
@@ -106,7 +106,7 @@ class SampleFit:
         check_finite("samples", samples)
         rows = xp.reshape(samples, (-1, dim))
         width = self._closed.directions.shape[0] * (2 * self._closed.degree + 5)
-        for part in slices(rows.shape[0], max(1, _NUMBERS // width)):
+        for part in chunks(rows.shape[0], max(1, _NUMBERS // width)):
             self._add(rows[part, ...])
         self.count += rows.shape[0]
         return self
@@ -115,7 +115,7 @@ class SampleFit:
         xp = namespace(x=x)
         # Products of float32 numbers would lose in the sums what the solution has to distinguish.
         basis = widen(xp.permute_dims(self._basis(x), (2, 0, 1)))  # (h, basis, n)
-        target = widen(xp.permute_dims(self._hidden(x), (1, 0)))[..., None]
+        target = widen(xp.permute_dims(self._net.hidden(x), (1, 0)))[..., None]
         gram, right = basis @ xp.matrix_transpose(basis), basis @ target
         self._gram = gram if self._gram is None else self._gram + gram
         self._right = right if self._right is None else self._right + right
@@ -179,25 +179,22 @@ class SampleFit:
         order, lines = closed.degree + 1, 0 if tails is None else 2
         series, slopes, times = solved[:order, ...], solved[order : order + lines, ...], solved[order + lines :, ...]
         if tails is not None:
-            tails = replace_fields(tails, slopes=cast_like(slopes, closed.series))
+            tails = replace(tails, slopes=cast_like(slopes, closed.series))
         if gate is not None:
             times = cast_like(times * safe_inverse(self._spread), gate.series)
-            gate = replace_fields(gate, series=times[: closed.degree, ...])
+            gate = replace(gate, series=times[: closed.degree, ...])
             if self._gate_slopes:
-                tails = replace_fields(tails, gate=times[closed.degree :, ...])
+                tails = replace(tails, gate=times[closed.degree :, ...])
         changes = {"series": cast_like(series, closed.series), "gate": gate, "tails": tails}
-        return replace_fields(closed, **changes, source=Source(closed.source.activation, METHOD))
-
-
-# What reads the hidden units out; without it a network gives those.
-_READOUT: dict[type, tuple[str, str]] = {MLP: ("W2", "b2"), GLU: ("W_down", "b_down")}
+        return replace(closed, **changes, source=Source(closed.source.activation, METHOD))
 
 
 def _residual_spread(net: Any, inputs: Gaussian, closed: RidgePolynomial) -> Array:
     """Standard deviation (h,) of the part of the second factor that the preactivation does not explain."""
     assert closed.gate is not None
-    xp = namespace(weights=net.W_up)
-    variance = preactivations(inputs, net.W_up).stds ** 2
+    forms = net.forms
+    xp = namespace(weights=forms.gate_directions)
+    variance = preactivations(inputs, forms.gate_directions).stds ** 2
     along = widen(closed.gate.slopes)
     left = variance - along**2
     real = left > 1e-6 * variance  # below that it is rounding

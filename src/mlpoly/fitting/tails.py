@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, cast_like, namespace, widen
-from mlpoly.fitting.preactivations import first_weight
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial, Tails
-from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.ridge import check_bound
+from mlpoly.records import replace
 
 __all__ = ["chord_tails", "with_tails"]
 
 
-def with_tails(net: MLP | GLU, poly: RidgePolynomial, bound: float) -> RidgePolynomial:
+def with_tails(net: Layer, poly: RidgePolynomial, bound: float) -> RidgePolynomial:
     """The polynomial of a network's neurons, with lines along the network's activation beyond the bound.
 
     Parameters
@@ -41,15 +40,15 @@ def with_tails(net: MLP | GLU, poly: RidgePolynomial, bound: float) -> RidgePoly
     slopes = chord_tails(net, poly, bound)
     gate = None if slopes.gate is None or poly.degree < 2 else cast_like(slopes.gate, poly.series)
     tails = Tails(cast_like(slopes.slopes, poly.series), gate, bound)
-    return replace_fields(poly, tails=tails if poly.degree > 0 else None)
+    return replace(poly, tails=tails if poly.degree > 0 else None)
 
 
 def _check(net: Any, poly: Any) -> None:
     """Raise unless the polynomial has the network's neurons."""
     if not isinstance(poly, RidgePolynomial):
         raise TypeError(f"poly must be a RidgePolynomial, whose neurons can go on as lines; got {type(poly).__name__}.")
-    weight = first_weight(net)
-    other = poly.degree > 0 and (poly.gate is not None) != isinstance(net, GLU)
+    weight = net.prototype
+    other = poly.degree > 0 and (poly.gate is not None) != (net.forms.gate_directions is not None)
     if tuple(weight.shape) != tuple(poly.directions.shape) or other:
         raise ValueError(
             f"poly has {poly.directions.shape[0]} neurons of {poly.dim_in} inputs, the {type(net).__name__} has "
@@ -65,7 +64,7 @@ def chord_tails(net: Any, poly: RidgePolynomial, bound: float) -> Tails:
     into e, and P has the slope of act(z) times what is left of u without e.
     """
     xp = namespace(shifts=poly.shifts)
-    bias = net.b1 if isinstance(net, MLP) else net.b_gate
+    bias = net.forms.bias
     # The shifts are those of w.x, without the bias.
     center = widen(poly.shifts) + (0.0 if bias is None else widen(bias))
     scale = widen(poly.scales)
@@ -77,6 +76,6 @@ def chord_tails(net: Any, poly: RidgePolynomial, bound: float) -> Tails:
     slopes = xp.stack([slope(-1.0), slope(1.0)])
     if poly.gate is None:
         return Tails(slopes, None, bound)
-    up = 0.0 if net.b_up is None else widen(net.b_up)
+    up = 0.0 if net.forms.gate_bias is None else widen(net.forms.gate_bias)
     middle, along = widen(poly.gate.shifts) + up, bound * widen(poly.gate.slopes)
     return Tails(slopes * xp.stack([middle - along, middle + along]), slopes, bound)

@@ -22,13 +22,12 @@ from mlpoly.arrays import (
     positive_semidefinite,
     promote,
     readable,
-    record,
     scalar,
-    static,
     to_numpy,
     widen,
 )
 from mlpoly.inputs.moments import MomentAccumulator
+from mlpoly.records import record, static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

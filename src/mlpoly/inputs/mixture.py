@@ -20,8 +20,6 @@ from mlpoly.arrays import (
     namespace,
     promote,
     readable,
-    record,
-    static,
     take_rows,
     to_numpy,
     widen,
@@ -29,6 +27,7 @@ from mlpoly.arrays import (
 from mlpoly.extras import library
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.moments import MomentAccumulator
+from mlpoly.records import record, static
 
 __all__ = ["GaussianMixture"]
 

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mlpoly.integrations.blocks import Block
-    from mlpoly.layers import GLU, MLP
+    from mlpoly.networks import Layer
 
 __all__ = ["feedforward_blocks", "find_blocks", "from_torch"]
 
 
-def from_torch(module: nn.Module) -> MLP | GLU:
+def from_torch(module: nn.Module) -> Layer:
     """The weights of a torch module as a record that `fit` takes.
 
     Nothing is copied and nothing is detached: the record holds the module's own parameters, so a result computed from

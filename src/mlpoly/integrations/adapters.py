@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from mlpoly.integrations.probe import unwrapped
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 
 __all__ = [
     "Adapter",
@@ -44,7 +44,7 @@ class Adapter:
     """
 
     matches: type[nn.Module] | Predicate
-    convert: Callable[[Any], MLP | GLU]
+    convert: Callable[[Any], Layer]
     entry: str = ""
     exit: str = ""
     label: str = ""
@@ -69,7 +69,7 @@ def find_adapter(module: nn.Module) -> Adapter | None:
 
 
 def register_adapter(
-    matches: type[nn.Module] | Predicate, adapter: Callable[[Any], MLP | GLU], *, entry: str = "", exit: str = ""
+    matches: type[nn.Module] | Predicate, adapter: Callable[[Any], Layer], *, entry: str = "", exit: str = ""
 ) -> None:
     """Teach `from_torch` and `find_blocks` a block of your own.
 
@@ -106,7 +106,7 @@ def register_adapter(
     add_adapter(Adapter(matches, adapter, entry, exit, label))
 
 
-def from_torch(module: nn.Module) -> MLP | GLU:
+def from_torch(module: nn.Module) -> Layer:
     """See `mlpoly.from_torch`."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
@@ -115,7 +115,7 @@ def from_torch(module: nn.Module) -> MLP | GLU:
     if adapter is None:
         raise TypeError(_advice(module))
     net = adapter.convert(module)
-    if not isinstance(net, (MLP, GLU)):
+    if not isinstance(net, Layer):
         raise TypeError(
             f"the adapter for {type(module).__name__} returned {type(net).__name__}; it must return an MLP or a GLU."
         )

@@ -13,8 +13,8 @@ from torch import nn
 
 from mlpoly.integrations.adapters import find_adapter, is_mixture, sketch
 from mlpoly.integrations.torch import from_torch
-from mlpoly.layers import GLU, MLP
-from mlpoly.polynomials.base import replace_fields
+from mlpoly.networks import Layer
+from mlpoly.records import replace
 
 __all__ = ["Block", "feedforward_blocks", "find_blocks"]
 
@@ -44,7 +44,7 @@ class Block:
     exit: nn.Module
     module: nn.Module
 
-    def net(self, dtype: torch.dtype | None = None) -> MLP | GLU:
+    def net(self, dtype: torch.dtype | None = None) -> Layer:
         """The block's weights as a record that `mlpoly.fit` takes, cut off from autograd.
 
         Parameters
@@ -57,7 +57,7 @@ class Block:
         weights = {name: value for name, value in vars(net).items() if isinstance(value, torch.Tensor)}
         if dtype is None:
             dtype = torch.promote_types(next(iter(weights.values())).dtype, torch.float32)
-        return replace_fields(net, **{name: value.detach().to(dtype) for name, value in weights.items()})
+        return replace(net, **{name: value.detach().to(dtype) for name, value in weights.items()})
 
     def __repr__(self) -> str:
         return f"Block({self.name!r}, {type(self.module).__name__})"

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from mlpoly.arrays import as_float_array, to_numpy
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source, Tails
-from mlpoly.polynomials.base import replace_fields
 from mlpoly.polynomials.ridge import check_bound
+from mlpoly.records import replace
 
 __all__ = ["PolynomialModule", "full_precision"]
 
@@ -80,8 +80,8 @@ class PolynomialModule(nn.Module):
             for name in _PARTS[part][1]:
                 self.register_buffer(f"{part}_{name}", _copied(getattr(getattr(polynomial, part), name)))
         # What is no array: source, exponents. The distribution that it was fitted under stays behind.
-        self._rest = replace_fields(
-            polynomial, inputs=None, report=None, **dict.fromkeys((*_FIELDS[type(polynomial)], *_PARTS))
+        self._rest = replace(
+            polynomial, inputs=None, report=None, **dict.fromkeys((*_FIELDS[type(polynomial)], *self._parts))
         )
 
     @property
@@ -106,7 +106,7 @@ class PolynomialModule(nn.Module):
             kind, names = _PARTS[part]
             given = {name: cast.pop(f"{part}_{name}", None) for name in names}
             cast[part] = kind(**given, **(self._tails_bound if part == "tails" else {}))
-        return replace_fields(self._rest, **cast)
+        return replace(self._rest, **cast)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values (..., o) at points x (..., d), in the dtype of x; unless `fast`, 16 bits are computed in float32."""

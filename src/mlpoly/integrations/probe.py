@@ -16,8 +16,8 @@ from torch import nn
 
 from mlpoly.arrays import readable
 from mlpoly.integrations.module import full_precision
-from mlpoly.layers import GLU, MLP
-from mlpoly.polynomials.base import replace_fields
+from mlpoly.networks import Layer
+from mlpoly.records import replace
 
 __all__ = ["check_computes", "evaluated", "unwrapped"]
 
@@ -30,7 +30,7 @@ _TOLERANCE_16 = 0.05  # for the few modules that must be looked at in 16 bits
 
 
 def check_computes(
-    module: nn.Module, net: MLP | GLU, unlike: str, remedy: str, *, residual: bool = False, whole: bool = False
+    module: nn.Module, net: Layer, unlike: str, remedy: str, *, residual: bool = False, whole: bool = False
 ) -> None:
     """Raise if a module in evaluation mode and a record over its weights differ on test inputs.
 
@@ -52,7 +52,7 @@ def check_computes(
     ------
     TypeError
     """
-    weight = net.W1 if isinstance(net, MLP) else net.W_gate
+    weight = net.prototype
     if not readable(weight):
         return
     # In 16 bits a module itself is rounded by more than what is looked for, so that a copy in float32 is looked at. A
@@ -69,11 +69,11 @@ def check_computes(
 
 
 @torch.no_grad()
-def _difference(module: nn.Module, net: MLP | GLU, dtype: torch.dtype, residual: bool, whole: bool) -> float:
+def _difference(module: nn.Module, net: Layer, dtype: torch.dtype, residual: bool, whole: bool) -> float:
     """Largest relative difference, in norm, between a module and a record on test inputs."""
     wide: Any = evaluated(module, hooks=whole, dtype=dtype)
     weights = {name: value for name, value in vars(net).items() if isinstance(value, torch.Tensor)}
-    net = replace_fields(net, **{name: value.to(dtype) for name, value in weights.items()})
+    net = replace(net, **{name: value.to(dtype) for name, value in weights.items()})
     length = getattr(module, "chunk_size_feed_forward", 0) or _POINTS  # chunks must divide the points evenly
     points = torch.randn(length, net.dim_in, generator=torch.Generator().manual_seed(0))
     points = points.to(next(iter(weights.values())).device, dtype)

@@ -12,7 +12,7 @@ from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter
 from mlpoly.integrations.probe import check_computes, unwrapped
 from mlpoly.integrations.weights import is_plain, linear_weights
-from mlpoly.layers import MLP
+from mlpoly.networks import MLP
 
 __all__ = ["from_parts", "from_sequential"]
 

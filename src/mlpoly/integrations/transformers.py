@@ -16,7 +16,7 @@ from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter, has_attention
 from mlpoly.integrations.probe import check_computes
 from mlpoly.integrations.weights import Weights, in_one_dtype, linear_weights
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import GLU, MLP, Layer
 
 __all__ = ["FAMILIES", "Family"]
 
@@ -74,7 +74,7 @@ class Family:
         own = [p for p in module._parameters.values() if p is not None]
         return not own and all(next(child.parameters(), None) is None for child in others)
 
-    def convert(self, module: nn.Module) -> MLP | GLU:
+    def convert(self, module: nn.Module) -> Layer:
         """The record of a module's block."""
         kind = type(module).__name__
         parts = [linear_weights(_part(module, path), f"{path} of {kind}", strict=self.layer) for path in self.linears]

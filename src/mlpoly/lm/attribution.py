@@ -210,7 +210,7 @@ def attribute(
 
 def _parts(poly: Polynomial, x: Tensor, directions: Tensor, bound: float | None) -> np.ndarray:
     """The parts in the polynomial's own array library and dtype."""
-    like = poly.sample_array
+    like = poly.prototype
     if isinstance(like, Tensor):
         found = degree_parts(poly, x.to(like), directions.to(like), bound)
     else:

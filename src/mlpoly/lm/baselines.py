@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.module import full_precision
-from mlpoly.layers import GLU, MLP
 from mlpoly.lm.graft import Constant
 from mlpoly.lm.visit import visit
+from mlpoly.networks import Layer
 
 __all__ = ["BASELINES", "baseline_modules"]
 
@@ -47,7 +46,7 @@ def baseline_modules(
 class _Regression:
     """Least-squares affine map from a block's inputs to its outputs, from sums over inputs."""
 
-    def __init__(self, net: MLP | GLU) -> None:
+    def __init__(self, net: Layer) -> None:
         self.net = net
         self._count = 0
         self._shift: Tensor | None = None  # near the means, so that they cost no digits
@@ -56,7 +55,7 @@ class _Regression:
 
     def add(self, x: Tensor) -> None:
         """Take inputs (n, d)."""
-        x = x.to(first_weight(self.net).dtype)
+        x = x.to(self.net.prototype.dtype)
         both = torch.cat([x, self.net(x)], 1).double()
         if self._shift is None:
             self._shift = both.mean(0)

@@ -9,13 +9,12 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.fitting.samples import SampleFit
 from mlpoly.fitting.tails import with_tails
 from mlpoly.integrations.blocks import Block
-from mlpoly.layers import GLU, MLP
 from mlpoly.lm.accumulate import RowSums
 from mlpoly.lm.moments import Moments
+from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["METHODS", "Fitter", "Parts", "Task", "check_method"]
@@ -67,10 +66,10 @@ class Fitter:
         if self.method == "gaussian" and self.sequential:
             return _Summed(self, net)
         if self.method == "samples":
-            inputs = self.inputs(block.name, 0, first_weight(net))
+            inputs = self.inputs(block.name, 0, net.prototype)
             return _Sampled(SampleFit(net, inputs, self.degree, self.bound))
         numbers = self._frequent(block.name) if self.method == "components" else [0]
-        return _Closed(lambda: {n: self.under(net, self.inputs(block.name, n, first_weight(net))) for n in numbers})
+        return _Closed(lambda: {n: self.under(net, self.inputs(block.name, n, net.prototype)) for n in numbers})
 
     def inputs(self, name: str, number: int, like: Tensor) -> Any:
         """What the polynomial of a block, or of one of its components, is fitted under."""
@@ -81,7 +80,7 @@ class Fitter:
             return alone.gaussian(name, self.shrinkage, like)
         return self.moments.gaussian(name, self.shrinkage, like)
 
-    def under(self, net: MLP | GLU, inputs: Any) -> Polynomial:
+    def under(self, net: Layer, inputs: Any) -> Polynomial:
         """The best polynomial, with lines beyond the bound if there is one."""
         how = "neuronwise" if self.method == "neuronwise" else "exact"
         poly: Any = fit(net, inputs, self.degree, method=how)
@@ -112,7 +111,7 @@ class _Closed:
 class _Summed:
     """From the moments of what is seen."""
 
-    def __init__(self, fitter: Fitter, net: MLP | GLU) -> None:
+    def __init__(self, fitter: Fitter, net: Layer) -> None:
         self._fitter, self._net = fitter, net
         self._sums = RowSums()
         self.add = self._sums.add
@@ -121,7 +120,7 @@ class _Summed:
         """Fit under the Gaussian of these moments."""
         found = self._sums.result()
         assert found is not None  # visit has seen to it
-        inputs = Moments({"": {0: found}}, {}).gaussian("", self._fitter.shrinkage, first_weight(self._net))
+        inputs = Moments({"": {0: found}}, {}).gaussian("", self._fitter.shrinkage, self._net.prototype)
         return {0: self._fitter.under(self._net, inputs)}
 
 

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations.blocks import Block
-from mlpoly.layers import GLU, MLP
 from mlpoly.lm.batches import Batch
 from mlpoly.lm.components import Components
 from mlpoly.lm.fits import Fitter, Parts
@@ -19,6 +17,7 @@ from mlpoly.lm.switch import choose_rows
 from mlpoly.lm.visit import visit
 from mlpoly.measures import fvu
 from mlpoly.measures.fvu import fvu_by_component
+from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial
 
 __all__ = ["Errors", "closed_form_error", "held_out_errors", "judge"]
@@ -61,7 +60,7 @@ def closed_form_error(block: Block, parts: Parts, fitter: Fitter) -> float | Non
     try:
         if len(parts) == 1:
             return _finite(float(fvu(net, next(iter(parts.values()))).total))
-        mixture = fitter.moments.mixture(block.name, fitter.shrinkage, first_weight(net))
+        mixture = fitter.moments.mixture(block.name, fitter.shrinkage, net.prototype)
         ordered = [parts[number] for number in sorted(parts)]
         return _finite(float(fvu_by_component(net, ordered, mixture).total))
     except ValueError:
@@ -87,7 +86,7 @@ class _Tally:
 
     def __init__(self, block: Block, parts: Parts, bound: float | None, components: Components | None) -> None:
         self._name = block.name
-        self._net: MLP | GLU = block.net()
+        self._net: Layer = block.net()
         (_, self._main), *self._apart = parts.items()
         self._bound = bound if isinstance(self._main, RidgePolynomial) else None
         self._components = components
@@ -100,7 +99,7 @@ class _Tally:
 
     def add(self, x: Tensor, batch: Batch) -> None:
         """Take inputs (n, d)."""
-        x = x.to(first_weight(self._net).dtype)
+        x = x.to(self._net.prototype.dtype)
         numbers = self._numbers(x, batch)
         f, plain = self._net(x).double(), self._values(x, numbers, None)
         held = plain if self._bound is None else self._values(x, numbers, self._bound)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, constant, to_numpy
 from mlpoly.features import eigenfeatures
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations import find_blocks
 from mlpoly.lm.attribution import plain_polynomials
 from mlpoly.lm.moments import Moments
@@ -166,7 +165,7 @@ def block_features(
     tokens = as_integer("tokens", tokens, 1)
     reader = _Reader(model, name, token_text(tokenizer), wiring)
     u, label = reader.direction(token, direction, difference)
-    quadratic, like = poly.truncate(2), poly.sample_array
+    quadratic, like = poly.truncate(2), poly.prototype
     inputs = _placed(poly.inputs if inputs is None else inputs, like)
     found = eigenfeatures(quadratic, direction=constant(u.cpu().numpy(), like), k=k, metric=metric, inputs=inputs)
     center = inputs.mean if metric == "whitened" else 0 * found.directions[0]
@@ -195,7 +194,7 @@ def layer_spectra(
     with progress("spectra", len(blocks), show_progress) as bar:
         for i, block in enumerate(blocks):
             net = block.net()
-            inputs = moments.gaussian(block.name, shrinkage, like=first_weight(net))
+            inputs = moments.gaussian(block.name, shrinkage, like=net.prototype)
             found = degree_spectrum(net, inputs, max_degree)
             shares = tuple(float(share) for share in found.overall)
             rows.append(LayerSpectrum(block.name, shares, float(found.unexplained[-1])))

@@ -8,9 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.integrations.blocks import Block
-from mlpoly.layers import MLP
 from mlpoly.lm.conversion import Quality
 from mlpoly.lm.distributed import exchange, exchange_tensors
 from mlpoly.lm.fits import Fitter, Parts
@@ -57,16 +55,15 @@ def _under(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _receive(block: Block, number: int, source: Source, sent: dict[str, Tensor], fitter: Fitter) -> RidgePolynomial:
     net: Any = block.net()
-    like = first_weight(net)
+    like = net.prototype
     arrays = {name: tensor.to(like.device) for name, tensor in sent.items()}
-    plain = isinstance(net, MLP)
     gate, tails, bound = _under(arrays, "gate."), _under(arrays, "tails."), fitter.bound
     return RidgePolynomial(
-        directions=net.W1 if plain else net.W_gate,
+        directions=net.forms.directions,
         **{name: arrays[name] for name in _OWN},
-        readout=net.W2 if plain else net.W_down,
-        bias=net.b2 if plain else net.b_down,
-        gate=Gate(directions=net.W_up, **gate) if gate else None,
+        readout=net.readout,
+        bias=net.bias,
+        gate=Gate(directions=net.forms.gate_directions, **gate) if gate else None,
         tails=Tails(**tails, bound=bound) if tails and bound is not None else None,
         inputs=fitter.inputs(block.name, number, like),
         source=source,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from mlpoly.arrays import Array, check_shape, namespace, record, widen
+from mlpoly.arrays import Array, check_shape, namespace, widen
 from mlpoly.measures.fvu import FVU, checked_samples, fvu_of_outputs, outputs_of
 from mlpoly.measures.kl import Estimate, checked_labels, chosen, divergence, mean_of
+from mlpoly.records import record
 
 __all__ = ["Comparison", "compare"]
 

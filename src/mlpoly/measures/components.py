@@ -6,21 +6,20 @@ from typing import Any
 
 from mlpoly.arrays import namespace, readable, widen
 from mlpoly.fitting.fit import checked_inputs
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer, check_network
 
 __all__ = ["check_functions", "check_models", "components"]
 
 
-def components(net: MLP | GLU, inputs: Any) -> list[tuple[Any, Gaussian]]:
+def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
     """Weights and Gaussians of the inputs, in the array library of the network; one Gaussian has weight 1.
 
     Every measure of this folder is a weighted sum over them, plus what lies between their means.
     """
-    _check_net(net)
+    check_network(net)
     inputs = checked_inputs(net, inputs)
-    if not readable(first_weight(net), inputs.mean):
+    if not readable(net.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
         )
@@ -63,10 +62,3 @@ def check_functions(net: Any, poly: Any) -> None:
             f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
             f"was the polynomial fitted to another network?"
         )
-
-
-def _check_net(net: Any) -> None:
-    """Raise unless `net` is one of the library's networks."""
-    if not isinstance(net, (MLP, GLU)):
-        hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
-        raise TypeError(f"net must be an mlpoly.MLP or mlpoly.GLU, got {type(net).__name__}{hint}.")

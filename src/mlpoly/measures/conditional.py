@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, blocks, constant, namespace, on_cpu, scalar
+from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, scalar
 from mlpoly.measures.units import Angles, Gates, Units
 from mlpoly.measures.waves import is_wave
 from mlpoly.progress import progress
@@ -63,7 +63,7 @@ def unit_moments(activation: Activation, units: Units, centres: Array | None = N
     """E[(F_i - centre_i)^2] of every hidden unit, (h,); around zero by default, and variances around the means."""
     xp = namespace(means=units.means)
     centres = units.means * 0 if centres is None else centres
-    parts = blocks(units.size, _UNITS)
+    parts = chunks(units.size, _UNITS)
     return xp.concat([_unit_moments(activation, _some(units, part), centres[part]) for part in parts])
 
 
@@ -128,7 +128,7 @@ def pair_moments(
     every = _Pairs(units, i, j, angles, centres)
     order = xp.argsort(every.two.stds * every.side)
     out = []
-    parts = blocks(i.shape[0], _PAIRS if on_cpu(i) else 16 * _PAIRS)
+    parts = chunks(i.shape[0], _PAIRS if on_cpu(i) else 16 * _PAIRS)
     with progress("strongly correlated pairs", len(parts)) as update:
         for done, part in enumerate(parts):
             update(done, "")

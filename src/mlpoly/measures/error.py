@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from mlpoly.arrays import Array, namespace
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures.dense import dense_gap
 from mlpoly.measures.expansion import Expansion, difference, expansion_of, mean_of, variance_of
 from mlpoly.measures.moments import hidden_of, variance_by_degree
 from mlpoly.measures.series import Series
+from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial, RidgePolynomial
 
 __all__ = ["Error", "gaussian_error"]
@@ -32,7 +32,7 @@ class Error(NamedTuple):
     rounding: Array  # a variance below this is none
 
 
-def gaussian_error(net: MLP | GLU, poly: Polynomial, inputs: Gaussian) -> Error:
+def gaussian_error(net: Layer, poly: Polynomial, inputs: Gaussian) -> Error:
     """How a network and any polynomial differ under one Gaussian."""
     hidden = hidden_of(net, inputs, poly.degree)
     spread = variance_by_degree(hidden, poly.degree)

@@ -9,24 +9,23 @@ from typing import Any
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    blocks,
     cast_result,
     check_finite,
     check_shape,
+    chunks,
     namespace,
     readable,
-    record,
     scalar,
     to_numpy,
     widen,
 )
-from mlpoly.fitting.preactivations import first_weight
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures.components import check_functions, check_models, components
 from mlpoly.measures.error import Error, gaussian_error
 from mlpoly.measures.number import Number
+from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
+from mlpoly.records import record
 
 __all__ = ["FVU", "checked_samples", "fvu", "fvu_by_component", "fvu_of_outputs", "outputs_of"]
 
@@ -82,7 +81,7 @@ class FVU(Number):
 
 
 def fvu(
-    net: MLP | GLU | Callable[[Array], Array],
+    net: Layer | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
     inputs: Gaussian | GaussianMixture | None = None,
     *,
@@ -145,7 +144,7 @@ def _under(net: Any, poly: Any, inputs: Gaussian | GaussianMixture | None) -> FV
     return _closed_form(net, [(w, poly, g) for w, g in components(net, inputs)])
 
 
-def fvu_by_component(net: MLP | GLU, polys: Sequence[Polynomial], inputs: GaussianMixture) -> FVU:
+def fvu_by_component(net: Layer, polys: Sequence[Polynomial], inputs: GaussianMixture) -> FVU:
     """The same where each component of a mixture has a polynomial of its own, and it is known which is which.
 
     Parameters
@@ -217,7 +216,7 @@ def outputs_of(
 
 def _in_blocks(name: str, model: Callable[[Array], Array], samples: Array) -> Array:
     """Outputs (n, o) of all samples, some thousand at a time."""
-    rows = [samples[block, ...] for block in blocks(samples.shape[0], _ROWS)]
+    rows = [samples[block, ...] for block in chunks(samples.shape[0], _ROWS)]
     made = namespace(samples=samples).concat([as_float_array(name, model(x)) for x in rows])
     check_shape(name, made, (samples.shape[0], None), "one row per sample, outputs in columns")
     return made
@@ -251,7 +250,7 @@ def _variance(f: Array) -> Array:
 # -- in closed form ----------------------------------------------------------------------------------------------------
 
 
-def _closed_form(net: MLP | GLU, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
+def _closed_form(net: Layer, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
     parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)
@@ -267,5 +266,5 @@ def _closed_form(net: MLP | GLU, pieces: Sequence[tuple[Array, Polynomial, Gauss
     )
     total, per_output, flattened = _ratios(error)
     bound = xp.sum(error.bound) / xp.sum(error.variance)
-    made = [cast_result(a, first_weight(net)) for a in (total, per_output, flattened, bound)]
+    made = [cast_result(a, net.prototype) for a in (total, per_output, flattened, bound)]
     return FVU(made[0], made[1], made[2], bound=made[3])

@@ -11,14 +11,13 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    blocks,
     cast_result,
     check_finite,
     check_shape,
+    chunks,
     constant_index,
     namespace,
     readable,
-    record,
     scalar,
     to_numpy,
     widen,
@@ -26,6 +25,7 @@ from mlpoly.arrays import (
 from mlpoly.measures.components import check_models
 from mlpoly.measures.fvu import outputs_of
 from mlpoly.measures.number import Number
+from mlpoly.records import record
 
 __all__ = ["Estimate", "accuracy", "agreement", "checked_labels", "chosen", "divergence", "kl", "mean_of"]
 
@@ -86,7 +86,7 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
     """
     samples = as_float_array("samples", samples, integers=True)
     targets = checked_labels(labels, samples)
-    place = iter(blocks(samples.shape[0], _ROWS))
+    place = iter(chunks(samples.shape[0], _ROWS))
     return _estimate(lambda x: chosen(model(x)) == targets[next(place)], samples, None)
 
 
@@ -125,7 +125,7 @@ def _estimate(each: Callable[[Array], Array], samples: Array, dim: int | None) -
     check_finite("samples", samples)
     xp = namespace(samples=samples)
     kind = widen(samples).dtype
-    values = xp.concat([xp.astype(each(samples[b, ...]), kind) for b in blocks(samples.shape[0], _ROWS)])
+    values = xp.concat([xp.astype(each(samples[b, ...]), kind) for b in chunks(samples.shape[0], _ROWS)])
     return mean_of(values, samples)
 
 

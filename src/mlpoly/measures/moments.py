@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, cast_result, constant, namespace, record, widen
-from mlpoly.fitting.preactivations import first_weight
+from mlpoly.arrays import Array, cast_result, constant, namespace, widen
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures.components import components
 from mlpoly.measures.pairs import Kernel, kernel_of
 from mlpoly.measures.readout import OutputSum
 from mlpoly.measures.series import energies, terms
 from mlpoly.measures.units import Angles, angles, block_count, hidden_units
+from mlpoly.networks import Layer
 from mlpoly.progress import progress
+from mlpoly.records import record
 
 __all__ = ["Hidden", "SecondMoment", "Variance", "hidden_of", "output_mean", "second_moment", "variance_by_degree"]
 
@@ -63,7 +63,7 @@ class Variance(NamedTuple):
     bound: Array
 
 
-def second_moment(net: MLP | GLU, inputs: Gaussian | GaussianMixture) -> SecondMoment:
+def second_moment(net: Layer, inputs: Gaussian | GaussianMixture) -> SecondMoment:
     """Mean, E[f f'] and covariance of a network's outputs.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
@@ -92,11 +92,11 @@ def second_moment(net: MLP | GLU, inputs: Gaussian | GaussianMixture) -> SecondM
     cov = sum(weight * c for weight, (_, c, _) in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
     bound = sum(weight * b for weight, (_, _, b) in parts)
     raw = cov + mean[:, None] * mean[None, :]
-    like = first_weight(net)
+    like = net.prototype
     return SecondMoment(*[cast_result(a, like) for a in (mean, raw, cov, bound)])
 
 
-def _gaussian_moments(net: MLP | GLU, inputs: Gaussian) -> tuple[Array, Array, Array]:
+def _gaussian_moments(net: Layer, inputs: Gaussian) -> tuple[Array, Array, Array]:
     """Mean (o,), covariance (o, o) and its bound (o, o) under one Gaussian."""
     hidden = hidden_of(net, inputs, 0)
     readout = hidden.readout
@@ -112,11 +112,10 @@ def _gaussian_moments(net: MLP | GLU, inputs: Gaussian) -> tuple[Array, Array, A
     return output_mean(hidden), cov.value, bound.value if bound.used else cov.value * 0
 
 
-def hidden_of(net: MLP | GLU, inputs: Gaussian, degree: int) -> Hidden:
+def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
     """Hidden units of a network under one Gaussian, with series up to `degree` at least."""
     kernel = kernel_of(net.activation, hidden_units(net, inputs), degree)
-    readout, bias = (net.W2, net.b2) if isinstance(net, MLP) else (net.W_down, net.b_down)
-    return Hidden(kernel, *[None if a is None else widen(a) for a in (readout, bias)])
+    return Hidden(kernel, *[None if a is None else widen(a) for a in (net.readout, net.bias)])
 
 
 def output_mean(hidden: Hidden) -> Array:

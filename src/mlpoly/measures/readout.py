@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, blocks, namespace
+from mlpoly.arrays import Array, chunks, namespace
 from mlpoly.measures.pairs import Tail
 
 __all__ = ["OutputSum"]
@@ -33,7 +33,7 @@ class OutputSum:
     def add_listed(self, i: Array, j: Array, values: Array) -> None:
         """Add values at the positions (i, j), i <= j, each listed once."""
         xp = namespace(values=values)
-        for part in blocks(values.shape[0], _PAIRS):
+        for part in chunks(values.shape[0], _PAIRS):
             share = values[part] * xp.where(i[part] == j[part], 0.5, 1.0)
             left = xp.take(self.readout, i[part], axis=1) * share
             self._add(left, xp.take(self.readout, j[part], axis=1), 1.0)

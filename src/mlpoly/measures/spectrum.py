@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, record, scalar
-from mlpoly.fitting.preactivations import first_weight
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures.components import components
 from mlpoly.measures.moments import hidden_of, variance_by_degree
+from mlpoly.networks import Layer
+from mlpoly.records import record
 
 __all__ = ["DegreeSpectrum", "degree_spectrum"]
 
@@ -76,7 +76,7 @@ class DegreeSpectrum:
         return plot_spectrum(self, **options)
 
 
-def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degree: int = 8) -> DegreeSpectrum:
+def degree_spectrum(net: Layer, inputs: Gaussian | GaussianMixture, max_degree: int = 8) -> DegreeSpectrum:
     """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above; nothing is sampled.
 
     Parameters
@@ -105,6 +105,6 @@ def degree_spectrum(net: MLP | GLU, inputs: Gaussian | GaussianMixture, max_degr
     head = sum(w * v.head for w, v in parts)
     tail = sum(w * v.tail for w, v in parts)
     total = namespace(head=head).sum(head, axis=0) + tail + between
-    like = first_weight(net)
+    like = net.prototype
     bound = sum(w * v.bound for w, v in parts)
     return DegreeSpectrum(*[cast_result(a, like) for a in (head, total, tail, between, bound)])

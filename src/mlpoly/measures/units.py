@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, blocks, constant, namespace, widen
+from mlpoly.arrays import Array, chunks, constant, namespace, widen
 from mlpoly.fitting.preactivations import preactivations, regression
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 
 __all__ = ["Angles", "Gates", "Units", "angles", "block_count", "hidden_units", "units_of", "wide_inputs"]
 
@@ -83,11 +83,10 @@ def units_of(
     return Units(inputs, weight, means, y.stds, gates)
 
 
-def hidden_units(net: MLP | GLU, inputs: Gaussian) -> Units:
+def hidden_units(net: Layer, inputs: Gaussian) -> Units:
     """The hidden units of a network."""
-    if isinstance(net, MLP):
-        return units_of(inputs, net.W1, net.b1)
-    return units_of(inputs, net.W_gate, net.b_gate, net.W_up, net.b_up)
+    forms = net.forms
+    return units_of(inputs, forms.directions, forms.bias, forms.gate_directions, forms.gate_bias)
 
 
 def angles(units: Units) -> Iterator[tuple[slice, slice, Angles]]:
@@ -110,7 +109,7 @@ def block_count(units: Units) -> int:
 
 
 def _parts(units: Units) -> list[slice]:
-    return blocks(units.size, _SMALL if units.size <= 8 * _SMALL else _LARGE)
+    return chunks(units.size, _SMALL if units.size <= 8 * _SMALL else _LARGE)
 
 
 def _block(units: Units, rows: slice, columns: slice, spread: Array, gate_spread: Array | None) -> Angles:

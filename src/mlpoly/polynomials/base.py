@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, promote
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
+from mlpoly.records import map_arrays, replace
 
-__all__ = ["Polynomial", "at_least_single", "check_points", "is_number", "moved", "replace_fields"]
+__all__ = ["Polynomial", "at_least_single", "check_points", "is_number", "map_polynomial"]
+
+
+P = TypeVar("P", bound="Polynomial")
 
 
 class Polynomial(ABC):
@@ -56,7 +59,7 @@ class Polynomial(ABC):
 
     @property
     @abstractmethod
-    def sample_array(self) -> Array:
+    def prototype(self) -> Array:
         """One of the stored arrays, to tell library, dtype and device."""
 
     @abstractmethod
@@ -118,28 +121,13 @@ def check_points(x: Any, like: Array, dim: int) -> Array:
     return x
 
 
-def replace_fields(value: Any, **changes: Any) -> Any:
-    """dataclasses.replace without running checks again, so that it also works on traced arrays."""
-    made = object.__new__(type(value))
-    for name in value.__dataclass_fields__:
-        object.__setattr__(made, name, changes.get(name, getattr(value, name)))
-    return made
+def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:
+    """A polynomial with a function applied to its arrays; the inputs that it was fitted under stay as they are."""
+    return replace(map_arrays(replace(poly, inputs=None), change), inputs=poly.inputs)
 
 
-def moved(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A network or polynomial with every array changed (the inputs of a polynomial left out)."""
-    changes: dict[str, Any] = {}
-    for f in fields(value):
-        part = getattr(value, f.name)
-        if f.name == "inputs":
-            changes[f.name] = None
-        elif part is not None and not f.metadata.get("static"):
-            changes[f.name] = moved(part, change) if is_dataclass(part) else change(part)
-    return replace_fields(value, **changes)
-
-
-def at_least_single(poly: Any) -> Any:
+def at_least_single(poly: P) -> P:
     """A polynomial whose arrays are to be computed with: those of 16 bits in float32, any other as it is."""
-    if not is_low_precision(poly.sample_array.dtype):
+    if not is_low_precision(poly.prototype.dtype):
         return poly
-    return replace_fields(moved(poly, lambda a: promote(a)[0]), inputs=poly.inputs)
+    return map_polynomial(poly, lambda a: promote(a)[0])

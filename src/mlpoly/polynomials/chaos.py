@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, promote, record, static, take_rows
+from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_rows
 from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
+from mlpoly.records import record, static
 from mlpoly.special import hermite
 
 __all__ = ["ChaosPolynomial", "multi_indices"]
@@ -83,7 +84,7 @@ class ChaosPolynomial(Polynomial):
         return int(self.values.shape[0])
 
     @property
-    def sample_array(self) -> Array:
+    def prototype(self) -> Array:
         """The centre, to tell library, dtype and device."""
         return self.center
 

@@ -63,7 +63,7 @@ class Coefficients:
 
     def _check_size(self, k: int) -> None:
         p = self._polynomial
-        size = p.tensor_numbers(k) * p.sample_array.dtype.itemsize
+        size = p.tensor_numbers(k) * p.prototype.dtype.itemsize
         if size > self._max_bytes:
             raise TooLargeError(
                 f"the coefficient tensor of degree {k} needs {size / 2**30:.3g} GiB (o = {p.dim_out}, d = {p.dim_in}), "

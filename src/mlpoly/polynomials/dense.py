@@ -6,10 +6,11 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_like, namespace, promote, record, static
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number, replace_fields
+from mlpoly.arrays import Array, as_integer, cast_like, namespace, promote
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
+from mlpoly.records import record, replace, static
 
 __all__ = ["DensePolynomial"]
 
@@ -58,7 +59,7 @@ class DensePolynomial(Polynomial):
         return int(self.constant.shape[0])
 
     @property
-    def sample_array(self) -> Array:
+    def prototype(self) -> Array:
         """The centre, to tell library, dtype and device."""
         return self.center
 
@@ -84,7 +85,7 @@ class DensePolynomial(Polynomial):
         if degree >= self.degree:
             return self
         linear = self.linear if degree >= 1 else None
-        return replace_fields(self, linear=linear, quadratic=None, report=None, source=Source(self.source.activation))
+        return replace(self, linear=linear, quadratic=None, report=None, source=Source(self.source.activation))
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
@@ -145,7 +146,7 @@ class DensePolynomial(Polynomial):
             return DensePolynomial(self.center, constant, self.linear, self.quadratic)
         if not isinstance(other, Polynomial):
             return NotImplemented
-        namespace(left=self.center, right=other.sample_array)
+        namespace(left=self.center, right=other.prototype)
         if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
             raise ValueError(
                 f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "

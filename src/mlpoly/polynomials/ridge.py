@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote, record, static
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number, replace_fields
+from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number
 from mlpoly.polynomials.calculus import gradient, hessian
 from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.polynomials.tails import Tails
+from mlpoly.records import record, replace, static
 from mlpoly.special import clenshaw, times_line
 
 __all__ = ["Gate", "RidgePolynomial", "check_bound"]
@@ -190,10 +191,10 @@ class RidgePolynomial(Polynomial):
             return self
         gate, tails = self.gate, self.tails
         if gate is not None:
-            gate = None if degree == 0 else replace_fields(gate, series=gate.series[:degree, ...])
+            gate = None if degree == 0 else replace(gate, series=gate.series[:degree, ...])
         if tails is not None and degree < 2:  # a line is of degree 1, and times e of degree 2
-            tails = None if degree == 0 else replace_fields(tails, gate=None)
-        return replace_fields(self, series=self.series[: degree + 1, ...], gate=gate, tails=tails, report=None)
+            tails = None if degree == 0 else replace(tails, gate=None)
+        return replace(self, series=self.series[: degree + 1, ...], gate=gate, tails=tails, report=None)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
@@ -233,7 +234,7 @@ class RidgePolynomial(Polynomial):
         return apply
 
     @property
-    def sample_array(self) -> Array:
+    def prototype(self) -> Array:
         """The directions, to tell library, dtype and device."""
         return self.directions
 
@@ -250,11 +251,11 @@ class RidgePolynomial(Polynomial):
         readout = None if p.readout is None else p.readout * factor
         bias = None if p.bias is None else p.bias * factor
         if readout is not None:
-            return replace_fields(p, readout=readout, bias=bias, source=Source(), report=None)
-        gate = None if p.gate is None else replace_fields(p.gate, series=p.gate.series * factor)
+            return replace(p, readout=readout, bias=bias, source=Source(), report=None)
+        gate = None if p.gate is None else replace(p.gate, series=p.gate.series * factor)
         tails = None if p.tails is None else p.tails.scaled(factor)
         changes = {"series": p.series * factor, "bias": bias, "gate": gate, "tails": tails}
-        return replace_fields(p, **changes, source=Source(), report=None)
+        return replace(p, **changes, source=Source(), report=None)
 
     __rmul__ = __mul__
 
@@ -275,7 +276,7 @@ class RidgePolynomial(Polynomial):
         if is_number(other):
             bias = constant(np.zeros(self.dim_out), self.directions) if self.bias is None else self.bias
             bias = cast_like(bias + other, bias)
-            return replace_fields(self, bias=bias, source=Source(), report=None)
+            return replace(self, bias=bias, source=Source(), report=None)
         if not isinstance(other, RidgePolynomial):
             return NotImplemented
         if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):

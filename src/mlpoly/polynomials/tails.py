@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from mlpoly.arrays import Array, namespace, record, static
+from mlpoly.arrays import Array, namespace
+from mlpoly.records import record, static
 
 __all__ = ["Tails"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mlpoly.fitting import finetune, fit
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.polynomials.dense import to_dense
 from mlpoly.studies.bench import Bench
@@ -37,7 +37,7 @@ class Approximant(NamedTuple):
     seconds: float
 
 
-def approximants(net: MLP | GLU, bench: Bench, start: Polynomial | None, seed: int) -> Iterator[Approximant]:
+def approximants(net: Layer, bench: Bench, start: Polynomial | None, seed: int) -> Iterator[Approximant]:
     """Linear and quadratic polynomials under N(0, I), N(mean, cov) and the mixture, then the paper's quadratic.
 
     Parameters
@@ -64,7 +64,7 @@ def approximants(net: MLP | GLU, bench: Bench, start: Polynomial | None, seed: i
         yield Approximant("paper", tuned, bench.config.paper_steps, seconds)
 
 
-def _papers_route(net: MLP | GLU, bench: Bench, seed: int) -> DensePolynomial:
+def _papers_route(net: Layer, bench: Bench, seed: int) -> DensePolynomial:
     """The closed form under N(0, I), then schedule-free SGD on samples of the mixture (the paper's appendix B).
 
     In float32, as there: SGD is noisy by far more than rounding.

@@ -27,8 +27,8 @@ from mlpoly.arrays import (
 )
 from mlpoly.features import ablate, singular_directions
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures import accuracy, fvu, kl
+from mlpoly.networks import MLP, Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.studies.directions import principal, random_basis, singular, strongest, unit
 from mlpoly.studies.features import as_labels, check_degree, check_fits, decisions
@@ -46,7 +46,7 @@ _ABLATION, _NOISE, _RANDOM = range(3)  # independent streams of random numbers f
 class _Case(NamedTuple):
     """What is attacked, and the quadratic's logits before."""
 
-    net: MLP | GLU
+    net: Layer
     linear: Polynomial
     quadratic: Polynomial
     images: Array  # (n, d)
@@ -55,7 +55,7 @@ class _Case(NamedTuple):
 
 
 def ablation_curve(
-    net: MLP | GLU,
+    net: Layer,
     linear: Polynomial,
     quadratic: Polynomial,
     images: Array,
@@ -116,7 +116,7 @@ def ablation_curve(
 
 
 def ablation_pictures(
-    net: MLP | GLU, linear: Polynomial, images: Array, labels: Any, *, label: int = 3, components: int | None = None
+    net: Layer, linear: Polynomial, images: Array, labels: Any, *, label: int = 3, components: int | None = None
 ) -> AttackPictures:
     """Images without singular directions of the linear polynomial, in NumPy's float32.
 
@@ -159,7 +159,7 @@ def ablation_pictures(
 
 
 def steering_curve(
-    net: MLP | GLU,
+    net: Layer,
     linear: Polynomial,
     quadratic: Polynomial,
     images: Array,
@@ -221,7 +221,7 @@ def steering_curve(
 # -- what comes in -----------------------------------------------------------------------------------------------------
 
 
-def _case(net: MLP | GLU, linear: Polynomial, quadratic: Polynomial, images: Any, labels: Any) -> _Case:
+def _case(net: Layer, linear: Polynomial, quadratic: Polynomial, images: Any, labels: Any) -> _Case:
     check_fits(linear, quadratic)
     if (quadratic.dim_in, quadratic.dim_out) != (net.dim_in, net.dim_out):
         raise ValueError(

@@ -10,7 +10,7 @@ import torch
 
 from mlpoly.arrays import as_integer
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.data import Images
 
@@ -77,6 +77,6 @@ class Bench:
         self.fingerprint = hashlib.sha256(self.mixture.fingerprint.encode() + judged_on).hexdigest()
         self.dim, self.outputs = train.shape[1], int(images.train_labels.max()) + 1
 
-    def net(self, run: Run, step: int) -> MLP | GLU:
+    def net(self, run: Run, step: int) -> Layer:
         """The network at a checkpoint of a run, whose shape must be that of the data."""
         return run.net(step, self.device, self.dim, self.outputs)

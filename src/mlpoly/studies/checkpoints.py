@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import GLU, MLP, Layer
 
 __all__ = ["Run", "checkpoint_steps", "load_checkpoint", "parameter_shapes", "save_checkpoint"]
 
@@ -33,7 +33,7 @@ def parameter_shapes(gated: bool, d: int, hidden: int, outputs: int) -> dict[str
     return shapes | {last[0]: (outputs, hidden), last[1]: (outputs,)}
 
 
-def build(weights: dict[str, Any], gated: bool, activation: Any) -> MLP | GLU:
+def build(weights: dict[str, Any], gated: bool, activation: Any) -> Layer:
     """The network that has these weights."""
     return (GLU if gated else MLP)(**weights, activation=activation)
 
@@ -46,7 +46,7 @@ def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], config:
     return path
 
 
-def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> tuple[int, MLP | GLU]:
+def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> tuple[int, Layer]:
     """Step and network (NumPy) of a checkpoint.
 
     Parameters
@@ -146,7 +146,7 @@ class Run:
         """File of a checkpoint."""
         return self.folder / f"step-{step:07d}.safetensors"
 
-    def net(self, step: int, device: str = "cpu", dim: int | None = None, outputs: int | None = None) -> MLP | GLU:
+    def net(self, step: int, device: str = "cpu", dim: int | None = None, outputs: int | None = None) -> Layer:
         """The network at a step, in torch float64 on a device."""
         _, net = load_checkpoint(self.path(step), dim, outputs)
         names = parameter_shapes(isinstance(net, GLU), 1, 1, 1)
@@ -154,7 +154,7 @@ class Run:
         return build(weights, isinstance(net, GLU), self.config["activation"])
 
 
-def cast_net(net: MLP | GLU, dtype: torch.dtype) -> MLP | GLU:
+def cast_net(net: Layer, dtype: torch.dtype) -> Layer:
     """The same network (of torch weights) in another precision."""
     names = parameter_shapes(isinstance(net, GLU), 1, 1, 1)
     return build({n: getattr(net, n).to(dtype) for n in names}, isinstance(net, GLU), net.activation)

@@ -18,8 +18,8 @@ from torch import Tensor
 from mlpoly.arrays import scalar, to_numpy
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
-from mlpoly.layers import GLU, MLP
 from mlpoly.measures import compare, degree_spectrum, fvu
+from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial, load
 from mlpoly.progress import progress
 from mlpoly.studies.approximants import Approximant, approximants, cast
@@ -101,7 +101,7 @@ def _judged(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Point
     return points, spectra
 
 
-def _point(net: MLP | GLU, found: Approximant, bench: Bench, samples: Tensor, seed: int, step: int) -> Point:
+def _point(net: Layer, found: Approximant, bench: Bench, samples: Tensor, seed: int, step: int) -> Point:
     poly = found.poly
     mixture = fvu(net, poly, bench.mixture)
     own = fvu(net, poly) if found.inputs in ("standard", "gaussian") else mixture
@@ -133,7 +133,7 @@ def _number(a: Any) -> float:
     return math.nan if a is None else float(a)
 
 
-def _spectrum(net: MLP | GLU, bench: Bench, name: str, seed: int, step: int) -> Spectrum:
+def _spectrum(net: Layer, bench: Bench, name: str, seed: int, step: int) -> Spectrum:
     found = degree_spectrum(net, getattr(bench, name), bench.config.max_degree)
     total = float(found.total.sum())
     shares = tuple(float(s) for s in to_numpy(found.overall))

@@ -21,7 +21,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.features import eigenfeatures
 from mlpoly.inputs import Gaussian
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.studies.results import Contribution, Explanation, FeatureStep
 
@@ -141,7 +141,7 @@ def _turned(vectors: np.ndarray, after: np.ndarray | None) -> np.ndarray:
 
 
 def explain(
-    net: MLP | GLU,
+    net: Layer,
     quadratic: Polynomial,
     mean: Array,
     image: Array,
@@ -175,7 +175,7 @@ def explain(
     if output >= quadratic.dim_out:
         raise ValueError(f"output is {output}, but quadratic has {quadratic.dim_out} outputs; count them from 0.")
     m, x = _pixels("mean", mean, quadratic.dim_in), _pixels("image", image, quadratic.dim_in)
-    namespace(mean=m, image=x, quadratic=quadratic.sample_array)
+    namespace(mean=m, image=x, quadratic=quadratic.prototype)
     value, constant, mirrored = (scalar(quadratic(at)[output]) for at in (x, m, 2 * m - x))
     values, vectors, patterns = _eigenpairs(quadratic_part(quadratic), output, inputs)
     amounts = values * (vectors @ _coordinates(to_numpy(x - m), inputs)) ** 2
@@ -193,7 +193,7 @@ def explain(
     )
 
 
-def choose_examples(net: MLP | GLU, images: Array, labels: Any, per_class: int = 1) -> list[int]:
+def choose_examples(net: Layer, images: Array, labels: Any, per_class: int = 1) -> list[int]:
     """Positions of images worth a look: for each class the first that the network gets right, and the first wrong ones.
 
     Parameters
@@ -222,7 +222,7 @@ def choose_examples(net: MLP | GLU, images: Array, labels: Any, per_class: int =
 # -- what the studies of features and attacks share --------------------------------------------------------------------
 
 
-def decisions(net: MLP | GLU, images: Array) -> np.ndarray:
+def decisions(net: Layer, images: Array) -> np.ndarray:
     """The network's choice for each image (n, d), as NumPy integers (n,)."""
     images = as_float_array("images", images)
     check_shape("images", images, (None, net.dim_in), "images in rows, as many columns as the network has inputs")
@@ -287,7 +287,7 @@ def _coordinates(offset: np.ndarray, inputs: Gaussian | None) -> np.ndarray:
 
 
 def _eps(poly: Polynomial) -> float:
-    like = poly.sample_array
+    like = poly.prototype
     return float(namespace(like=like).finfo(like.dtype).eps)
 
 

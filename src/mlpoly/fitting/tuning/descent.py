@@ -10,7 +10,7 @@ from mlpoly.fitting.tuning.draws import CALIBRATION, TRAINING, Draw, stream_seed
 from mlpoly.fitting.tuning.judge import Bridge, Judge, divergence
 from mlpoly.fitting.tuning.trainable import Tensor, trainable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
-from mlpoly.polynomials.base import moved
+from mlpoly.polynomials.base import map_polynomial
 from mlpoly.progress import progress
 
 __all__ = ["Descent", "Plan", "Run"]
@@ -66,7 +66,7 @@ class Descent:
         rows = _CALIBRATION if isinstance(poly, RidgePolynomial) else max(_CALIBRATION, 4 * poly.dim_in)
         sample = self._batch(max(rows, plan.batch_size), CALIBRATION, 0)
         with bridge.torch.no_grad():
-            self.problem = trainable(moved(poly, bridge.inward), sample.double(), plan.batch_size)
+            self.problem = trainable(map_polynomial(poly, bridge.inward), sample.double(), plan.batch_size)
         for p in self.problem.parameters:
             p.requires_grad_()
         self.units = self._units(sample[: plan.batch_size])

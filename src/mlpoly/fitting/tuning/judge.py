@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from mlpoly.arrays import Array, blocks, on, to_numpy
+from mlpoly.arrays import Array, chunks, on, to_numpy
 from mlpoly.fitting.tuning.trainable import Tensor
-from mlpoly.layers import GLU, MLP
+from mlpoly.networks import Layer
 
 __all__ = ["Bridge", "Judge", "divergence"]
 
@@ -21,7 +21,7 @@ class Bridge:
     The network is evaluated in its own library: its activation may be a function of the user's for that one.
     """
 
-    def __init__(self, torch: Any, net: MLP | GLU, like: Array) -> None:
+    def __init__(self, torch: Any, net: Layer, like: Array) -> None:
         self.torch, self.net, self.like = torch, net, like
         self.native = isinstance(like, torch.Tensor)
         # Scales are worked out in float64, which Apple's GPUs do not have.
@@ -47,7 +47,7 @@ class Bridge:
     def apply(self, function: Callable[[Array], Array], x: Tensor) -> Tensor:
         """Values of the caller's network or polynomial at x (n, d), without a gradient."""
         with self.torch.no_grad():
-            parts = [x[rows] for rows in blocks(len(x), _ROWS)]
+            parts = [x[rows] for rows in chunks(len(x), _ROWS)]
             given = [p.to(self.like.device) if self.native else on(p, self.like) for p in parts]
             return self.torch.cat([self.inward(function(p)) for p in given])
 
@@ -100,7 +100,7 @@ class Judge:
     def evaluate(self, function: Callable[[Tensor], Tensor]) -> float:
         """Score of a function of the training's own tensors."""
         with self.torch.no_grad():
-            return self.score(self.torch.cat([function(self.x[rows]) for rows in blocks(len(self.x), _ROWS)]))
+            return self.score(self.torch.cat([function(self.x[rows]) for rows in chunks(len(self.x), _ROWS)]))
 
     def _each(self, values: Tensor) -> Tensor:
         return divergence(self.torch, values.double(), self.target) if self.loss == "kl" else self._squares(values)

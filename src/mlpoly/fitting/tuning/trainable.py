@@ -14,8 +14,9 @@ import numpy as np
 
 from mlpoly.arrays import namespace
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial
-from mlpoly.polynomials.base import moved, replace_fields
+from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.chaos import _features
+from mlpoly.records import replace
 from mlpoly.special import clenshaw, hermite
 
 __all__ = ["Tensor", "Trainable", "trainable"]
@@ -83,7 +84,7 @@ def _dense(poly: DensePolynomial, sample: Tensor, batch_size: int) -> Trainable:
     cov = _covariance(sample - mean)
     T, inverse = _whitener(cov, math.comb(d + degree, degree) <= batch_size)
     second = T @ cov @ T
-    wide = moved(poly, lambda a: a.double())
+    wide = map_polynomial(poly, lambda a: a.double())
     start = [wide(mean)]
     if degree >= 1:
         start.append(wide.gradient(mean) @ inverse)
@@ -106,7 +107,7 @@ def _dense(poly: DensePolynomial, sample: Tensor, batch_size: int) -> Trainable:
         quadratic = None if made.quadratic is None else T @ made.quadratic @ T
         if quadratic is not None:
             quadratic = 0.5 * (quadratic + quadratic.mT)
-        return replace_fields(made, linear=linear, quadratic=quadratic)
+        return replace(made, linear=linear, quadratic=quadratic)
 
     return Trainable(
         tuple(p.to(dtype) for p in start),
@@ -124,7 +125,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     """Features he_a(z), scaled to unit mean square, and whitened while a batch outnumbers them."""
     exponents = np.asarray(poly.exponents, dtype=np.int64)
     dtype = poly.center.dtype
-    wide = moved(poly, lambda a: a.double())
+    wide = map_polynomial(poly, lambda a: a.double())
     features = _features((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
     scale = _positive(features.square().mean(0).sqrt())
     full = exponents.shape[0] <= batch_size
@@ -139,7 +140,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
         (mixed(wide.values * scale, inverse).to(dtype),),
         lambda x: mixed(_features((x - poly.center) @ poly.whitener.T, exponents).T / scale_, T_),
         lambda theta, phi: phi @ theta[0].mT,
-        lambda theta: replace_fields(wide, values=mixed(theta[0].double(), T) / scale),
+        lambda theta: replace(wide, values=mixed(theta[0].double(), T) / scale),
         True,
     )
 
@@ -164,12 +165,12 @@ def _ridge(poly: RidgePolynomial, sample: Tensor) -> Trainable:
     that have no variance at the start then blow up.
     """
     dtype = poly.directions.dtype
-    wide = _balanced(_standardised(moved(poly, lambda a: a.double()), sample), sample)
+    wide = _balanced(_standardised(map_polynomial(poly, lambda a: a.double()), sample), sample)
     gain = wide.scales * 0 + 1 if wide.readout is None else _positive(wide.readout.norm(dim=0))
     scales = _Scales(gain, gain * _spread(wide, sample))
     start = _ridge_parameters(wide, scales)
     names = tuple(start)
-    fixed, narrow = moved(wide, lambda a: a.to(dtype)), scales.to(dtype)
+    fixed, narrow = map_polynomial(wide, lambda a: a.to(dtype)), scales.to(dtype)
     return Trainable(
         tuple(p.to(dtype) for p in start.values()),
         lambda x: x,
@@ -199,8 +200,8 @@ def _rebuilt(p: RidgePolynomial, scales: _Scales, at: dict[str, Tensor]) -> Ridg
         series = at["series"] / scales.plain
         if p.readout is not None:
             series = namespace(series=series).concat([p.series[:1], series])
-    gate = None if p.gate is None else replace_fields(p.gate, series=at["gate"] / scales.gated)
-    return replace_fields(p, series=series, readout=at.get("readout"), bias=at.get("bias"), gate=gate)
+    gate = None if p.gate is None else replace(p.gate, series=at["gate"] / scales.gated)
+    return replace(p, series=series, readout=at.get("readout"), bias=at.get("bias"), gate=gate)
 
 
 def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
@@ -209,7 +210,7 @@ def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     spread = y.std(0, correction=0)
     moving = spread > 1e-9 * spread.max()
     shifts, scales = y.mean(0).where(moving, p.shifts), spread.where(moving, p.scales)
-    made = replace_fields(p, shifts=shifts, scales=scales)
+    made = replace(p, shifts=shifts, scales=scales)
     gate, gap, slopes = p.gate, shifts * 0, shifts * 0
     if gate is not None:
         t, z = made.standardise(sample), sample @ gate.directions.T
@@ -225,12 +226,12 @@ def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     if p.gate is not None:
         inner = clenshaw(p.gate.series, t)
         values = values + (gap + slopes * tau - p.gate.slopes * t) * inner
-        gate = replace_fields(gate, series=_projected(inner, nodes, weights, max(degree, 1)))
+        gate = replace(gate, series=_projected(inner, nodes, weights, max(degree, 1)))
     series = _projected(values, nodes, weights, degree + 1)
     if p.readout is None and p.bias is not None:
         series = namespace(series=series).concat([series[:1] + p.bias, series[1:]])
     bias = None if p.readout is None else p.bias
-    return replace_fields(made, series=series, gate=gate, bias=bias)
+    return replace(made, series=series, gate=gate, bias=bias)
 
 
 def _projected(values: Tensor, nodes: np.ndarray, weights: np.ndarray, rows: int) -> Tensor:
@@ -243,12 +244,12 @@ def _balanced(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     """Hidden units of mean zero and unit spread under the sample, absorbed by bias and readout."""
     if p.readout is None:
         return p
-    hidden = replace_fields(p, readout=None, bias=None)(sample)
+    hidden = replace(p, readout=None, bias=None)(sample)
     mean, size = hidden.mean(0), _positive(hidden.std(0, correction=0))
     series = namespace(series=p.series).concat([p.series[:1] - mean, p.series[1:]]) / size
-    gate = None if p.gate is None else replace_fields(p.gate, series=p.gate.series / size)
+    gate = None if p.gate is None else replace(p.gate, series=p.gate.series / size)
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
-    return replace_fields(p, series=series, gate=gate, readout=p.readout * size, bias=bias)
+    return replace(p, series=series, gate=gate, readout=p.readout * size, bias=bias)
 
 
 def _spread(p: RidgePolynomial, sample: Tensor) -> Tensor:

@@ -157,7 +157,7 @@ class Stages:
         found: list[BlockFeature] = []
         with progress("features", len(chosen), self.show_progress) as bar:
             for i, (name, (poly, _)) in enumerate(chosen.items()):
-                inputs = moments.gaussian(name, like=poly.sample_array)  # its root is made once
+                inputs = moments.gaussian(name, like=poly.prototype)  # its root is made once
                 for token in outputs:
                     found += block_features(poly, self.model, name, token=token, inputs=inputs, **options)
                 bar(i + 1, name)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, promote, record, static
-from mlpoly.layers.checks import check_bias, check_library, check_samples, check_sizes, check_weight, layout_hint
+from mlpoly.arrays import Array
+from mlpoly.networks.base import Forms, Layer
+from mlpoly.networks.checks import check_bias, check_library, check_sizes, check_weight, layout_hint
+from mlpoly.records import record, static
 
 __all__ = ["MLP"]
 
 
 @record
-class MLP:
+class MLP(Layer):
     """f(x) = W2 act(W1 x + b1) + b2, with weights in PyTorch's layout.
 
     scikit-learn, Keras and Flax keep them the other way round, (inputs, outputs): pass their transposes, for nothing
@@ -61,32 +63,16 @@ class MLP:
         check_sizes(self)
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.W1.shape[1])
+    def forms(self) -> Forms:
+        """What enters the hidden units."""
+        return Forms(self.W1, self.b1)
 
     @property
-    def dim_hidden(self) -> int:
-        """Number of hidden units h."""
-        return int(self.W1.shape[0])
+    def readout(self) -> Array | None:
+        """W2."""
+        return self.W2
 
     @property
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-        return self.dim_hidden if self.W2 is None else int(self.W2.shape[0])
-
-    def __repr__(self) -> str:
-        return f"MLP({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
-
-    def __call__(self, x: Array) -> Array:
-        """Outputs (..., o) of inputs x (..., d)."""
-        x = check_samples(x, self.W1, self.dim_in)
-        return affine(self.activation(affine(x, self.W1, self.b1)), self.W2, self.b2)
-
-
-def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
-    """X weight' + bias, either of which may be missing."""
-    if weight is not None:
-        x, weight = promote(x, weight)
-        x = x @ weight.T
-    return x if bias is None else x + bias
+    def bias(self) -> Array | None:
+        """b2."""
+        return self.b2

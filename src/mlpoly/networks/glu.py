@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, record, static
-from mlpoly.layers.checks import check_bias, check_library, check_samples, check_sizes, check_weight, layout_hint
-from mlpoly.layers.mlp import affine
+from mlpoly.arrays import Array
+from mlpoly.networks.base import Forms, Layer
+from mlpoly.networks.checks import check_bias, check_library, check_sizes, check_weight, layout_hint
+from mlpoly.records import record, static
 
 __all__ = ["GLU"]
 
 
 @record
-class GLU:
+class GLU(Layer):
     """f(x) = W_down [act(W_gate x + b_gate) * (W_up x + b_up)] + b_down, with weights in PyTorch's layout.
 
     scikit-learn, Keras and Flax keep them the other way round, (inputs, outputs): pass their transposes, for nothing
@@ -71,25 +72,16 @@ class GLU:
         check_sizes(self)
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.W_gate.shape[1])
+    def forms(self) -> Forms:
+        """What enters the hidden units."""
+        return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up)
 
     @property
-    def dim_hidden(self) -> int:
-        """Number of hidden units h."""
-        return int(self.W_gate.shape[0])
+    def readout(self) -> Array | None:
+        """W_down."""
+        return self.W_down
 
     @property
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-        return self.dim_hidden if self.W_down is None else int(self.W_down.shape[0])
-
-    def __repr__(self) -> str:
-        return f"GLU({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
-
-    def __call__(self, x: Array) -> Array:
-        """Outputs (..., o) of inputs x (..., d)."""
-        x = check_samples(x, self.W_gate, self.dim_in)
-        gate = self.activation(affine(x, self.W_gate, self.b_gate))
-        return affine(gate * affine(x, self.W_up, self.b_up), self.W_down, self.b_down)
+    def bias(self) -> Array | None:
+        """b_down."""
+        return self.b_down

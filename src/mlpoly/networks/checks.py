@@ -1,12 +1,13 @@
-"""Checks that both layer records share."""
+"""Checks that the networks share, and the check that something is one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace
+from mlpoly.networks.base import Layer
 
-__all__ = ["check_bias", "check_library", "check_samples", "check_sizes", "check_weight", "layout_hint"]
+__all__ = ["check_bias", "check_library", "check_network", "check_sizes", "check_weight", "layout_hint"]
 
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
@@ -66,10 +67,9 @@ def check_library(weights: dict[str, Array]) -> None:
         raise TypeError(f"weights have different dtypes ({found}); convert them to one.")
 
 
-def check_samples(x: Any, weight: Array, dim: int) -> Array:
-    """Samples (..., d) in the library and on the device of the weights."""
-    x = as_float_array("x", x, integers=True)
-    namespace(x=x, weights=weight)
-    if len(x.shape) < 1 or x.shape[-1] != dim:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")
-    return x
+def check_network(net: Any) -> Layer:
+    """The network, if it is one of this library."""
+    if isinstance(net, Layer):
+        return net
+    hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
+    raise TypeError(f"net must be an mlpoly.MLP, mlpoly.GLU or mlpoly.Affine, got {type(net).__name__}{hint}.")

@@ -1,0 +1,88 @@
+"""The only folder that knows which array library is in use (NumPy, PyTorch, JAX).
+
+Everything else asks :func:`namespace` for the array-API namespace of its arguments and writes one formula.
+"""
+
+from mlpoly.arrays.checks import (
+    as_float_array,
+    as_integer,
+    check_finite,
+    check_shape,
+)
+from mlpoly.arrays.gaps import (
+    accumulate_product,
+    add_at,
+    add_product,
+    chunks,
+    erf,
+    erfc,
+    no_gradients,
+    positive_semidefinite,
+    relu,
+    safe_inverse,
+    triangular_factor,
+)
+from mlpoly.arrays.namespace import (
+    Array,
+    device,
+    namespace,
+    on_cpu,
+    readable,
+)
+from mlpoly.arrays.placement import (
+    astype,
+    cast_like,
+    cast_result,
+    constant,
+    constant_index,
+    eye,
+    from_numpy,
+    is_low_precision,
+    on,
+    promote,
+    rounding_error,
+    scalar,
+    start_copy,
+    take_rows,
+    to_numpy,
+    widen,
+)
+
+__all__ = [
+    "Array",
+    "accumulate_product",
+    "add_at",
+    "add_product",
+    "as_float_array",
+    "as_integer",
+    "astype",
+    "cast_like",
+    "cast_result",
+    "check_finite",
+    "check_shape",
+    "chunks",
+    "constant",
+    "constant_index",
+    "device",
+    "erf",
+    "erfc",
+    "eye",
+    "from_numpy",
+    "is_low_precision",
+    "namespace",
+    "no_gradients",
+    "on",
+    "on_cpu",
+    "positive_semidefinite",
+    "promote",
+    "readable",
+    "relu",
+    "rounding_error",
+    "safe_inverse",
+    "scalar",
+    "start_copy",
+    "take_rows",
+    "to_numpy",
+    "triangular_factor",
+    "widen",
+]

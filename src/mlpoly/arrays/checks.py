@@ -1,0 +1,87 @@
+"""Checks of what users pass in; each message says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace_of, readable
+from mlpoly.arrays.placement import is_low_precision, widen
+
+__all__ = ["as_float_array", "as_integer", "check_finite", "check_shape"]
+
+
+def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
+    """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.
+
+    With `integers`, for data, arrays of integers become float64 too. Integer weights stay refused: they are most
+    often quantised, and mean nothing without their scales.
+
+    Raises
+    ------
+    TypeError
+        For torch modules, boolean, complex, masked and sparse arrays, and anything that is no array.
+    """
+    if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
+        value = _from_python(name, value)
+    if not known_type(value) and not compat.is_array_api_obj(value):
+        found = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]  # data frames, SciPy's sparse
+        hint = f"; use {name}.{found[0]}()" if found else ""
+        raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}{hint}.")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, and masks are not supported; drop the rows with masked entries, or fill them "
+            f"with {name}.filled(value)."
+        )
+    xp = namespace_of(value)
+    if is_torch(value) and str(value.layout) != "torch.strided":
+        raise TypeError(f"{name} is a sparse tensor ({value.layout}); use {name}.to_dense().")
+    if integers and xp.isdtype(value.dtype, "integral"):
+        return widen(value)
+    if not xp.isdtype(value.dtype, "real floating") and not is_low_precision(value.dtype):
+        raise TypeError(
+            f"{name} must hold real floating-point numbers, got dtype {value.dtype}; "
+            f"convert it first, for example with {name}.astype('float64') or {name}.double()."
+        )
+    return value
+
+
+def _from_python(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
+
+
+def as_integer(name: str, value: Any, minimum: int) -> int:
+    """Check that `value` is an integer of at least `minimum` and return it as int."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}.")
+    return int(value)
+
+
+def check_shape(name: str, a: Array, shape: tuple[int | None, ...], meaning: str) -> None:
+    """Compare a shape with what is expected (None matches any length)."""
+    given = tuple(a.shape)
+    fits = len(given) == len(shape) and all(want in (None, have) for want, have in zip(shape, given, strict=True))
+    if not fits:
+        wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+        raise ValueError(f"{name} has shape {given}, expected {wanted}: {meaning}.")
+
+
+def check_finite(name: str, a: Array) -> None:
+    """Raise if an array whose values can be read holds NaN or infinity."""
+    if a is None or not readable(a):
+        return
+    xp = namespace_of(a)
+    # One finite sum proves all entries finite without a temporary; only a failed sum needs the full look.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if bool(xp.isfinite(xp.sum(a))):
+            return
+    bad = int(xp.sum(xp.astype(~xp.isfinite(a), xp.int64)))
+    if bad:
+        raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them first.")

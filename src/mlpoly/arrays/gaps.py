@@ -1,0 +1,128 @@
+"""Operations that the array-API standard leaves out."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from mlpoly.arrays.namespace import Array, is_torch, namespace_of
+from mlpoly.arrays.placement import eye
+
+__all__ = [
+    "accumulate_product",
+    "add_at",
+    "add_product",
+    "chunks",
+    "erf",
+    "erfc",
+    "no_gradients",
+    "positive_semidefinite",
+    "relu",
+    "safe_inverse",
+    "triangular_factor",
+]
+
+
+def erf(a: Array) -> Array:
+    """Error function, elementwise."""
+    return _special_functions(a).erf(a)
+
+
+def erfc(a: Array) -> Array:
+    """Complementary error function, elementwise."""
+    return _special_functions(a).erfc(a)
+
+
+def _special_functions(a: Array) -> Any:
+    if is_torch(a):
+        return sys.modules["torch"].special
+    if compat.is_jax_array(a):
+        import jax.scipy.special
+
+        return jax.scipy.special
+    import scipy.special
+
+    return scipy.special
+
+
+def relu(a: Array) -> Array:
+    """Positive part, elementwise."""
+    xp = namespace_of(a)
+    return xp.clip(a, 0, None) if not compat.is_torch_namespace(xp) else a.relu()
+
+
+def safe_inverse(a: Array) -> Array:
+    """1 / a where a is positive, elsewhere zero, with a zero gradient."""
+    xp = namespace_of(a)
+    positive = a > 0
+    return xp.where(positive, 1 / xp.where(positive, a, 1.0), 0.0)
+
+
+def triangular_factor(a: Array) -> Array:
+    """R of the QR decomposition of matrices (..., m, n), without Q, which the standard's `qr` would make."""
+    if is_torch(a):  # a gradient needs Q as well
+        return sys.modules["torch"].linalg.qr(a, mode="reduced" if a.requires_grad else "r").R
+    if compat.is_jax_array(a):
+        import jax.numpy as jnp
+
+        return jnp.linalg.qr(a, mode="r")
+    return np.linalg.qr(a, mode="r")
+
+
+def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
+    """Start + factor * left * right, elementwise, with as few passes over the memory as the library allows."""
+    if is_torch(left):
+        return sys.modules["torch"].addcmul(start, left, right, value=factor)
+    made = left * right
+    # In place on an array that was made here; JAX, whose arrays do not change, makes new ones and fuses them.
+    if factor != 1.0:
+        made *= factor
+    made += start
+    return made
+
+
+def accumulate_product(total: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
+    """Total + factor * left @ right, in the memory of `total` where the library allows: use only what is returned."""
+    if is_torch(total):
+        return total.addmm_(left, right, alpha=factor)
+    made = left @ right
+    if factor != 1.0:
+        made *= factor
+    total += made
+    return total
+
+
+def add_at(array: Array, index: Any, values: Array) -> Array:
+    """The array with values added in some places, in its own memory where the library allows: use what is returned."""
+    if hasattr(array, "at"):
+        return array.at[index].add(values)
+    array[index] += values
+    return array
+
+
+def no_gradients(like: Array) -> AbstractContextManager[Any]:
+    """Nothing inside is recorded for differentiation; only PyTorch records what it is not asked for."""
+    return sys.modules["torch"].no_grad() if is_torch(like) else nullcontext()
+
+
+def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
+    """Whether matrix + tolerance * I has a Cholesky factor."""
+    xp = namespace_of(matrix)
+    shifted = matrix + tolerance * eye(matrix.shape[0], matrix)
+    if compat.is_torch_namespace(xp):
+        torch = sys.modules["torch"]
+        return int(torch.linalg.cholesky_ex(shifted.detach()).info) == 0
+    try:
+        factor = xp.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(xp.all(xp.isfinite(factor)))  # JAX answers with NaN where NumPy raises
+
+
+def chunks(length: int, size: int) -> list[slice]:
+    """Consecutive slices of at most `size` that cover range(length); one empty slice if that is empty."""
+    return [slice(i, min(i + size, length)) for i in range(0, max(length, 1), size)]

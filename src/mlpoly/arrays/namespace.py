@@ -1,0 +1,101 @@
+"""Which array library is in use, and what may be asked of its arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import array_api_compat as compat
+
+from mlpoly.records import register_pytrees
+
+__all__ = ["Array", "device", "is_torch", "is_tracer", "known_type", "namespace", "namespace_of", "on_cpu", "readable"]
+
+Array = Any  # an array of any supported library; there is no common static type for them
+
+
+def namespace(**arrays: Array) -> Any:
+    """Array-API namespace shared by all keyword arguments (None is passed over).
+
+    Raises
+    ------
+    TypeError
+        If the arguments come from different array libraries or live on different devices.
+    """
+    given = {name: a for name, a in arrays.items() if a is not None}
+    libraries = [namespace_of(a) for a in given.values()]
+    xp = libraries[0]
+    if any(other is not xp for other in libraries):  # a set of them would stop torch.compile
+        found = ", ".join(f"{name} is {_library(a)}" for name, a in given.items())
+        raise TypeError(f"arguments come from different array libraries ({found}); convert them to one of these.")
+    _check_devices(given)
+    if compat.is_jax_namespace(xp):
+        register_pytrees()
+    return xp
+
+
+_namespaces: dict[type, Any] = {}  # torch.compile follows a dictionary, but warns of the caches of array-api-compat
+
+
+def namespace_of(a: Array) -> Any:
+    """Array-API namespace of one array, remembered by its type."""
+    kind = type(a)
+    if kind not in _namespaces:
+        _namespaces[kind] = compat.array_namespace(a)
+    return _namespaces[kind]
+
+
+def is_torch(a: Array) -> bool:
+    """Whether this is a torch tensor."""
+    return bool(namespace_of(a).__name__ == "array_api_compat.torch")
+
+
+def _check_devices(given: dict[str, Array]) -> None:
+    places = {name: device(a) for name, a in given.items() if not is_tracer(a)}
+    if len({str(p) for p in places.values()}) > 1:
+        found = ", ".join(f"{name} on {place}" for name, place in places.items())
+        raise TypeError(f"arguments live on different devices ({found}); move them to one device first.")
+
+
+def _library(a: Array) -> str:
+    return type(a).__module__.split(".")[0]
+
+
+def device(a: Array) -> Any:
+    """Device an array lives on."""
+    return a.device if is_torch(a) else compat.device(a)
+
+
+def on_cpu(a: Array) -> bool:
+    """Whether an array lives in the memory of the host, where float32 products run twice as fast as float64."""
+    return is_tracer(a) or str(device(a)).split(":")[0].lower() in ("cpu", "tfrt_cpu_0")
+
+
+def readable(*arrays: Array) -> bool:
+    """Whether values can be looked at now: False under jax.jit, torch.func, torch.compile and on the meta device."""
+    return not any(is_tracer(a) or _is_torch_traced(a) for a in arrays) and not _jax_is_tracing(*arrays)
+
+
+def is_tracer(a: Array) -> bool:
+    """Whether JAX is tracing through this array, so that it has no values."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(a, jax.core.Tracer)
+
+
+def _jax_is_tracing(*arrays: Array) -> bool:
+    """Whether whatever is computed from these arrays is traced: under jax.jit that holds for constants too."""
+    jax = sys.modules.get("jax")
+    # JAX has no public question for this, but the result of any operation shows it.
+    return jax is not None and any(map(compat.is_jax_array, arrays)) and is_tracer(jax.numpy.negative(1.0))
+
+
+def _is_torch_traced(a: Array) -> bool:
+    if not is_torch(a):
+        return False
+    torch = sys.modules["torch"]
+    return bool(a.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a))
+
+
+def known_type(a: Any) -> bool:
+    """Whether an array of this type has been seen before."""
+    return type(a) in _namespaces

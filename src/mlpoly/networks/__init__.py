@@ -1,0 +1,9 @@
+"""Through what: frozen records of weights that can be called."""
+
+from mlpoly.networks.affine import Affine
+from mlpoly.networks.base import Forms, Layer, Network
+from mlpoly.networks.checks import check_network
+from mlpoly.networks.glu import GLU
+from mlpoly.networks.mlp import MLP
+
+__all__ = ["GLU", "MLP", "Affine", "Forms", "Layer", "Network", "check_network"]

@@ -1,0 +1,61 @@
+"""A lone linear map."""
+
+from __future__ import annotations
+
+from mlpoly.activations import Activation, get
+from mlpoly.arrays import Array
+from mlpoly.networks.base import Forms, Layer
+from mlpoly.networks.checks import check_bias, check_library, check_sizes, check_weight
+from mlpoly.records import record
+
+__all__ = ["Affine"]
+
+
+@record
+class Affine(Layer):
+    """f(x) = W x + b, with weights in PyTorch's layout: the hidden units are the outputs, and bend nothing.
+
+    Parameters
+    ----------
+    W : array (o, d)
+    b : array (o,) or None
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> mp.fit(mp.Affine(np.array([[1.0, 2.0]])), mp.Gaussian.standard(2), 1).coefficients().linear.tolist()
+    [[1.0, 2.0]]
+    """
+
+    W: Array
+    b: Array | None = None
+
+    def __post_init__(self) -> None:
+        W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")
+        b = check_bias("b", self.b, W.shape[0])
+        check_library({"W": W, "b": b})
+        for name, value in (("W", W), ("b", b)):
+            object.__setattr__(self, name, value)
+        check_sizes(self)
+
+    @property
+    def activation(self) -> Activation:  # type: ignore[override]
+        """The identity."""
+        return get("identity")
+
+    @property
+    def forms(self) -> Forms:
+        """The rows of W; the bias is that of the outputs."""
+        return Forms(self.W)
+
+    @property
+    def readout(self) -> None:
+        """None: the hidden units are the outputs."""
+
+    @property
+    def bias(self) -> Array | None:
+        """Bias (o,) of the outputs."""
+        return self.b
+
+    def __repr__(self) -> str:
+        return f"Affine({self.dim_in} -> {self.dim_out})"
