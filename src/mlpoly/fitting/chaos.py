@@ -185,14 +185,15 @@ def _project_ridge(p: RidgePolynomial, back: Array, own: _Ladder) -> Array:
     """
     xp = namespace(back=back)
     readout = eye(p.dim_out, back) if p.readout is None else widen(p.readout)
-    t = (widen(p.directions) @ back) * widen(p.inverse_scales)[:, None]
+    t = (widen(p.units.directions) @ back) * widen(p.units.inverse_scales)[:, None]
     powers = _powers(t, own)  # (t, h)
     degrees = own.degrees
-    series = take_rows(widen(p.series), degrees)
+    series = take_rows(widen(p.series.plain), degrees)
     hidden = powers * series
-    if p.gate is not None:
-        q = widen(p.gate.directions) @ back - widen(p.gate.slopes)[:, None] * t
-        gated = widen(p.gate.series)
+    gate = p.units.gate
+    if gate is not None and p.series.gated is not None:
+        q = widen(gate.directions) @ back - widen(gate.slopes)[:, None] * t
+        gated = widen(p.series.gated)
         mixed = powers * 0
         for j in range(own.exponents.shape[1]):
             mixed = mixed + q[:, j] * _raise(powers, own, j)

@@ -75,7 +75,7 @@ def _output_moments(
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.matrix)
-        anywhere = cast_like(g.mean, best.directions)
+        anywhere = cast_like(g.mean, best.prototype)
         slopes = widen(best.gradient(anywhere)) @ whitening.back  # optimal linear map of the component, (o, r)
         firsts.append(widen(best(g.mean)))
         crosses.append(cov @ slopes.T)

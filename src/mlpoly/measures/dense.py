@@ -8,20 +8,17 @@ import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.measures.expansion import Expansion, mean_of
-from mlpoly.measures.units import Units
-from mlpoly.polynomials import DensePolynomial
+from mlpoly.polynomials import DensePolynomial, RidgePolynomial
 
 __all__ = ["dense_gap"]
 
 
-def dense_gap(best: Expansion, poly: DensePolynomial) -> tuple[Array, Array]:
+def dense_gap(best: RidgePolynomial, poly: DensePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
     """Mean and variance of best - poly for each output, (o,) each; both of degree up to 2, under best's Gaussian.
 
     Around the mean the difference is a + b.u + u'Cu; its linear and quadratic Hermite parts have the variances
     b'Sb and 2 tr(CSCS).
     """
-    inputs = best.units.inputs
     xp = namespace(mean=inputs.mean)
     n = poly.degree
     at = inputs.mean - widen(poly.center)
@@ -44,7 +41,7 @@ def dense_gap(best: Expansion, poly: DensePolynomial) -> tuple[Array, Array]:
             variance = variance + xp.sum(gap * inputs.times_covariance(gap[None, :])[0, :])
         means.append(mean)
         variances.append(variance)
-    return mean_of(best) - xp.stack(means), xp.stack(variances)
+    return best.mean() - xp.stack(means), xp.stack(variances)
 
 
 def _pick(values: Array, row: Array | None, output: int) -> Array:
@@ -54,34 +51,28 @@ def _pick(values: Array, row: Array | None, output: int) -> Array:
     return row * values
 
 
-def _inverse(units: Units) -> Array:
-    xp = namespace(stds=units.stds)
-    moving = units.stds > 0
-    return xp.where(moving, 1 / xp.where(moving, units.stds, 1.0), 0.0)
-
-
-def _linear(best: Expansion, row: Array | None, output: int) -> Array:
+def _linear(best: RidgePolynomial, row: Array | None, output: int) -> Array:
     """Coefficients (d,) of the part of degree 1: P_1 t_i + Q_0 e_i."""
     units, series = best.units, best.series
-    inverse = _inverse(units)
+    inverse = units.inverse_scales
     direct = series.plain[1, :] * inverse
-    if series.gated is None or units.gates is None:
+    if series.gated is None or units.gate is None:
         return _pick(direct, row, output) @ units.directions
     gate = series.gated[0, :]
-    direct = direct - gate * units.gates.slopes * inverse
-    return _pick(direct, row, output) @ units.directions + _pick(gate, row, output) @ units.gates.directions
+    direct = direct - gate * units.gate.slopes * inverse
+    return _pick(direct, row, output) @ units.directions + _pick(gate, row, output) @ units.gate.directions
 
 
-def _quadratic(best: Expansion, row: Array | None, output: int) -> Array:
+def _quadratic(best: RidgePolynomial, row: Array | None, output: int) -> Array:
     """Symmetric coefficients (d, d) of the part of degree 2: P_2 he_2(t_i) + Q_1 t_i e_i."""
     units, series = best.units, best.series
-    inverse, W = _inverse(units), units.directions
+    inverse, W = units.inverse_scales, units.directions
     square = series.plain[2, :] * inverse**2 / math.sqrt(2)
-    if series.gated is None or units.gates is None:
+    if series.gated is None or units.gate is None:
         return (_pick(square, row, output)[:, None] * W).T @ W
     gate = series.gated[1, :] * inverse
-    square = square - gate * units.gates.slopes * inverse
-    mixed = (_pick(gate / 2, row, output)[:, None] * W).T @ units.gates.directions
+    square = square - gate * units.gate.slopes * inverse
+    mixed = (_pick(gate / 2, row, output)[:, None] * W).T @ units.gate.directions
     return (_pick(square, row, output)[:, None] * W).T @ W + mixed + mixed.T
 
 

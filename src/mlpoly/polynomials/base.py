@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, promote
+from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, replace
@@ -87,6 +88,55 @@ class Polynomial(ABC):
     @abstractmethod
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
+
+    def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
+        """A polynomial that stands for this one under a Gaussian, and the variance (o,) of what it lacks at most.
+
+        Only piecewise polynomials lack anything.
+        """
+        return self, None
+
+    def _scaled(self, factor: Any) -> Any:
+        raise NotImplementedError
+
+    def _shifted(self, by: Any) -> Any:
+        raise NotImplementedError
+
+    def _plus(self, other: Any) -> Any:
+        raise NotImplementedError
+
+    def __mul__(self, factor: Any) -> Any:
+        if not is_number(factor):
+            return NotImplemented
+        return replace(at_least_single(self)._scaled(factor), source=Source(), report=None)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> Any:
+        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def __add__(self, other: Any) -> Any:
+        if is_number(other):
+            return replace(self._shifted(other), source=Source(), report=None)
+        if type(other) is not type(self):
+            return NotImplemented
+        if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
+            raise ValueError(
+                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
+                f"a sum needs the same inputs and outputs."
+            )
+        return at_least_single(self)._plus(at_least_single(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other) if isinstance(other, type(self)) or is_number(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other if is_number(other) else NotImplemented
 
     def to_torch(self, bound: float | None = None, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module, to put in the place of the block that it was fitted to.
