@@ -10,30 +10,17 @@ from torch import nn
 from torch.nn import functional
 
 from mlpoly.arrays import as_float_array, to_numpy
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial, Source, Tails
+from mlpoly.polynomials import Polynomial, RidgePolynomial, Source
 from mlpoly.polynomials.ridge import check_bound
-from mlpoly.records import replace
+from mlpoly.records import arrays_of, map_arrays, replace
 
 __all__ = ["PolynomialModule", "full_precision"]
-
-# The arrays of each form.
-_FIELDS: dict[type[Polynomial], tuple[str, ...]] = {
-    RidgePolynomial: ("directions", "shifts", "scales", "series", "readout", "bias"),
-    DensePolynomial: ("center", "constant", "linear", "quadratic"),
-    ChaosPolynomial: ("center", "whitener", "values"),
-}
-# Those of the parts that a ridge form may have.
-_PARTS: dict[str, tuple[type, tuple[str, ...]]] = {
-    "gate": (Gate, ("directions", "shifts", "slopes", "series")),
-    "tails": (Tails, ("slopes", "gate")),
-}
-
 
 class PolynomialModule(nn.Module):
     """A polynomial as a module: drop-in for the block that it was fitted to.
 
-    The arrays are buffers, named like the fields of the polynomial (those of gate and tails ``gate_...`` and
-    ``tails_...``): the module moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it
+    The arrays are buffers, named like the fields of the polynomial (those of its parts ``gate_...`` and the like): the
+    module moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it
     alone. It owns a copy of its numbers, so that training the network goes on without touching it; gradients reach the
     input, and the coefficients after ``requires_grad_()`` on the buffers.
 
@@ -64,30 +51,25 @@ class PolynomialModule(nn.Module):
 
     def __init__(self, polynomial: Polynomial, bound: float | None = None, fast: bool = False) -> None:
         super().__init__()
-        if type(polynomial) not in _FIELDS:
+        if not isinstance(polynomial, Polynomial):
             raise TypeError(
                 f"polynomial must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, "
                 f"got {type(polynomial).__name__}."
             )
         self.bound = _checked_bound(bound, polynomial)
-        self.fast = bool(fast) and isinstance(polynomial, RidgePolynomial)
-        for name in _FIELDS[type(polynomial)]:
-            self.register_buffer(name, _copied(getattr(polynomial, name)))
-        tails = getattr(polynomial, "tails", None)
-        self._tails_bound = {} if tails is None else {"bound": tails.bound}
-        self._parts = [part for part in _PARTS if getattr(polynomial, part, None) is not None]
-        for part in self._parts:
-            for name in _PARTS[part][1]:
-                self.register_buffer(f"{part}_{name}", _copied(getattr(getattr(polynomial, part), name)))
-        # What is no array: source, exponents. The distribution that it was fitted under stays behind.
-        self._rest = replace(
-            polynomial, inputs=None, report=None, **dict.fromkeys((*_FIELDS[type(polynomial)], *self._parts))
-        )
+        self.fast = bool(fast) and hasattr(polynomial, "neurons")
+        plain = replace(polynomial, inputs=None, report=None)  # the distribution that it was fitted under stays behind
+        names = [name.replace(".", "_") for name in arrays_of(plain)]
+        for name, array in zip(names, arrays_of(plain).values(), strict=True):
+            own = array.detach().clone() if isinstance(array, torch.Tensor) else torch.tensor(to_numpy(array))
+            self.register_buffer(name, own)
+        rest = iter(names)
+        self._names = map_arrays(plain, lambda _: next(rest))  # the polynomial with names of buffers for its arrays
 
     @property
     def source(self) -> Source:
         """Where the polynomial comes from."""
-        return self._rest.source
+        return self._names.source
 
     @property
     def dtype(self) -> torch.dtype:
@@ -101,12 +83,8 @@ class PolynomialModule(nn.Module):
 
     def _polynomial(self, dtype: torch.dtype) -> Any:
         """The polynomial over the buffers in a dtype; nothing is copied where they have it."""
-        cast: dict[str, Any] = {name: b.to(dtype) for name, b in self.named_buffers()}
-        for part in self._parts:
-            kind, names = _PARTS[part]
-            given = {name: cast.pop(f"{part}_{name}", None) for name in names}
-            cast[part] = kind(**given, **(self._tails_bound if part == "tails" else {}))
-        return replace(self._rest, **cast)
+        buffers = dict(self.named_buffers())
+        return map_arrays(self._names, lambda name: buffers[name].to(dtype))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values (..., o) at points x (..., d), in the dtype of x; unless `fast`, 16 bits are computed in float32."""
@@ -118,10 +96,11 @@ class PolynomialModule(nn.Module):
             values: torch.Tensor = self._fast_values(p, x) if self.fast and x.itemsize == 2 else p(x, **limits)
         return values.to(x.dtype)
 
-    def _fast_values(self, p: RidgePolynomial, x: torch.Tensor) -> torch.Tensor:
+    def _fast_values(self, p: Any, x: torch.Tensor) -> torch.Tensor:
         """Values with the three large products in the dtype of x, and everything else in that of the polynomial."""
         # The forms stay in 16 bits: what follows widens them while it reads them, which saves a pass.
-        hidden = p.neurons(lambda w: functional.linear(x, w.to(x.dtype)), self.bound)
+        y, z = (None if w is None else functional.linear(x, w.to(x.dtype)) for w in _directions(p))
+        hidden = p.neurons(y, z, self.bound)
         if p.readout is None:
             return p.read_out(hidden)
         values = functional.linear(hidden.to(x.dtype), p.readout.to(x.dtype))
@@ -158,9 +137,6 @@ def _checked_bound(bound: Any, polynomial: Polynomial) -> float | None:
     return bound
 
 
-def _copied(array: Any) -> torch.Tensor | None:
-    if array is None:
-        return None
-    if isinstance(array, torch.Tensor):
-        return array.detach().clone()
-    return torch.tensor(to_numpy(array))
+def _directions(p: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Directions (h, d) of the linear forms of a polynomial made of neurons."""
+    return p.directions, None if p.gate is None else p.gate.directions

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from numbers import Real
-from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number
+from mlpoly.arrays import Array, add_product, as_integer, constant, eye, namespace, promote, safe_inverse, widen
+from mlpoly.inputs import Gaussian
+from mlpoly.polynomials.base import Polynomial, check_points, map_polynomial
 from mlpoly.polynomials.calculus import gradient, hessian
-from mlpoly.polynomials.files import save_polynomial
+from mlpoly.polynomials.hermite_products import Ladder, project_ridge
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.polynomials.tails import Tails
 from mlpoly.records import record, replace, static
-from mlpoly.special import clenshaw, times_line
+from mlpoly.special import clenshaw, hermite, times_line
 
 __all__ = ["Gate", "RidgePolynomial", "check_bound"]
 
@@ -87,6 +87,22 @@ class RidgePolynomial(Polynomial):
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
+    shapes: ClassVar[dict[str, str]] = {
+        "directions": "h d",
+        "shifts": "h",
+        "scales": "h",
+        "series": "m h",
+        "readout?": "o h",
+        "bias?": "o",
+        "gate?.directions": "h d",
+        "gate?.shifts": "h",
+        "gate?.slopes": "h",
+        "gate?.series": "n h",
+        "tails?.slopes": "2 h",
+        "tails?.gate?": "2 h",
+    }
+    needs: ClassVar[dict[str, str]] = {"tails.gate": "gate.series"}
+
     @property
     def degree(self) -> int:
         """Total degree n."""
@@ -114,13 +130,17 @@ class RidgePolynomial(Polynomial):
         explode. The result is a piecewise polynomial of x. The second factor v_i.x of a gated unit is not held: the
         unit is linear in it.
         """
-        x = check_points(x, self.directions, self.dim_in)
-        return self.read_out(self.neurons(lambda directions: _product(x, directions), bound))
+        return self.read_out(self.neurons(*self.forms_at(x), bound))
 
-    def neurons(self, forms: Callable[[Array], Array], bound: float | None = None) -> Array:
-        """Values of the neurons (..., h), given a function that makes linear forms of x (..., h) from directions."""
+    def forms_at(self, x: Array) -> tuple[Array, Array | None]:
+        """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
+        x = check_points(x, self.directions, self.dim_in)
+        return _product(x, self.directions), None if self.gate is None else _product(x, self.gate.directions)
+
+    def neurons(self, y: Array, z: Array | None = None, bound: float | None = None) -> Array:
+        """Values (..., h) of the neurons, given their linear forms."""
         bound = None if bound is None else check_bound(bound)
-        t = self._standard(forms(self.directions))
+        t = self._standard(y)
         held = t if bound is None else namespace(t=t).clip(t, -bound, bound)
         gate = self.gate
         hidden = clenshaw(self.series if gate is None else self._series_at_no_factor(gate), held)
@@ -128,7 +148,7 @@ class RidgePolynomial(Polynomial):
         if bound is not None and self.tails is not None:
             self.tails.check(bound)
             hidden, factor = self._with_lines(self.tails, hidden, factor, t - held, held)
-        return hidden if gate is None else add_product(hidden, forms(gate.directions), factor)
+        return hidden if gate is None else add_product(hidden, z, factor)
 
     def _with_lines(
         self, tails: Tails, hidden: Array, factor: Array | None, excess: Array, held: Array
@@ -238,55 +258,52 @@ class RidgePolynomial(Polynomial):
         """The directions, to tell library, dtype and device."""
         return self.directions
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
-        save_polynomial(self, path)
+    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
+        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        return project_ridge(self.rebase(Gaussian._trusted(widen(center), back @ back.T)), back, own)
+
+    def rebase(self, inputs: Gaussian) -> RidgePolynomial:
+        """The same polynomial with t_i standard normal under `inputs`, in float64 where the library has it."""
+        p = map_polynomial(replace(self, tails=None), widen)
+        xp, mean = namespace(directions=p.directions), widen(inputs.mean)
+        spread = inputs.times_covariance(p.directions)
+        variance = xp.vecdot(spread, p.directions)
+        scales = xp.where(variance > 0, xp.sqrt(xp.where(variance > 0, variance, 1.0)), 0.0)
+        shifts, inverse = p.directions @ mean, safe_inverse(scales)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(p.degree + 1)
+        tau = constant(nodes[:, None], scales)
+        t = (shifts + scales * tau - p.shifts) * p.inverse_scales
+        values, gate = clenshaw(p.series[:, None, :], t), None
+        table = np.stack(list(hermite(nodes, p.degree))) * weights / weights.sum()
+        if p.gate is not None:
+            factor, slopes = clenshaw(p.gate.series[:, None, :], t), xp.vecdot(spread, p.gate.directions) * inverse
+            level = p.gate.directions @ mean
+            values = values + (level + slopes * tau - p.gate.shifts - p.gate.slopes * t) * factor
+            gate = Gate(p.gate.directions, level, slopes, constant(table[: max(p.degree, 1)], scales) @ factor)
+        series = constant(table, scales) @ values
+        return replace(p, shifts=shifts, scales=scales, series=series, gate=gate, inputs=None)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def __mul__(self, factor: float) -> RidgePolynomial:
-        if not is_number(factor):
-            return NotImplemented
-        p = at_least_single(self)
-        readout = None if p.readout is None else p.readout * factor
-        bias = None if p.bias is None else p.bias * factor
-        if readout is not None:
-            return replace(p, readout=readout, bias=bias, source=Source(), report=None)
-        gate = None if p.gate is None else replace(p.gate, series=p.gate.series * factor)
-        tails = None if p.tails is None else p.tails.scaled(factor)
-        changes = {"series": p.series * factor, "bias": bias, "gate": gate, "tails": tails}
-        return replace(p, **changes, source=Source(), report=None)
+    def _scaled(self, factor: Any) -> RidgePolynomial:
+        bias = None if self.bias is None else self.bias * factor
+        if self.readout is not None:
+            return replace(self, readout=self.readout * factor, bias=bias)
+        gate = None if self.gate is None else replace(self.gate, series=self.gate.series * factor)
+        tails = None if self.tails is None else self.tails.scaled(factor)
+        return replace(self, series=self.series * factor, bias=bias, gate=gate, tails=tails)
 
-    __rmul__ = __mul__
+    def _shifted(self, by: Array) -> RidgePolynomial:
+        return replace(self, bias=by if self.bias is None else self.bias + by)
 
-    def __truediv__(self, divisor: float) -> RidgePolynomial:
-        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+    def _mapped(self, matrix: Array) -> RidgePolynomial:
+        readout = matrix if self.readout is None else matrix @ self.readout
+        return replace(self, readout=readout, bias=None if self.bias is None else matrix @ self.bias)
 
-    def __neg__(self) -> RidgePolynomial:
-        return self * -1.0
-
-    def __sub__(self, other: RidgePolynomial | float) -> RidgePolynomial:
-        return self + (-other) if isinstance(other, RidgePolynomial) or is_number(other) else NotImplemented
-
-    def __rsub__(self, other: float) -> RidgePolynomial:
-        return -self + other if is_number(other) else NotImplemented
-
-    def __add__(self, other: RidgePolynomial | float) -> RidgePolynomial:
-        """Sum of two polynomials, their neurons side by side; or with a number, the same for every output."""
-        if is_number(other):
-            bias = constant(np.zeros(self.dim_out), self.directions) if self.bias is None else self.bias
-            bias = cast_like(bias + other, bias)
-            return replace(self, bias=bias, source=Source(), report=None)
-        if not isinstance(other, RidgePolynomial):
-            return NotImplemented
-        if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
-            raise ValueError(
-                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
-                f"a sum needs the same inputs and outputs."
-            )
+    def _plus(self, other: RidgePolynomial) -> RidgePolynomial:
+        """Neurons side by side."""
         xp = namespace(left=self.directions, right=other.directions)
-        degree = max(self.degree, other.degree)
-        parts = (at_least_single(self), at_least_single(other))
+        degree, parts = max(self.degree, other.degree), (self, other)
         gated = any(p.gate is not None for p in parts)
         biases = [p.bias for p in parts if p.bias is not None]
         return RidgePolynomial(
@@ -299,8 +316,6 @@ class RidgePolynomial(Polynomial):
             gate=_joined_gate(parts, degree) if gated else None,
             tails=_joined_tails(parts) if any(p.tails is not None for p in parts) else None,
         )
-
-    __radd__ = __add__
 
 
 def _product(x: Array, directions: Array) -> Array:
