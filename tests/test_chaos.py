@@ -13,7 +13,7 @@ import mlpoly as mp
 from mlpoly.fitting import chaos as fitting
 from mlpoly.fitting.chaos import fit_mixture_chaos
 from mlpoly.fitting.whitening import whiten
-from mlpoly.polynomials.chaos import multi_indices
+from mlpoly.polynomials.hermite_products import change_of_basis, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)
@@ -235,12 +235,12 @@ def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
     """B'B, with B the re-expansion in a component's own products, against a tensor Gauss-Hermite grid."""
     mix, degree = make_mixture(d, rank=rank), 4
     whitening = whiten(mix)
-    basis = fitting._ladder(whitening.kept, degree)
+    basis = ladder(whitening.kept, degree)
     p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
     for g in mix.components:
         place, factor = fitting._coordinates(g, whitening)
-        own = fitting._ladder(factor.shape[1], degree)
-        B = fitting._change_of_basis(place, factor, basis, own)
+        own = ladder(factor.shape[1], degree)
+        B = change_of_basis(place, factor, basis, own)
         z, w = np.polynomial.hermite_e.hermegauss(degree + 1)  # exact up to degree 9
         nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
         weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)

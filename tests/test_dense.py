@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 from conftest import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from mlpoly.fitting.tails import with_tails
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import mlpoly as mp
 from mlpoly.fitting.chaos import fit_mixture_chaos
-from mlpoly.fitting.tails import with_tails
 from mlpoly.polynomials import to_dense
-from mlpoly.polynomials.chaos import multi_indices
+from mlpoly.polynomials.hermite_products import multi_indices
 
 D, OUT = 4, 3
 degrees = pytest.mark.parametrize("degree", [0, 1, 2])
@@ -343,7 +343,7 @@ def test_the_header_tells_what_it_is(kind, tmp_path):
     poly.save(tmp_path / "poly")
     with safe_open(tmp_path / "poly", framework="numpy") as file:
         header = json.loads(file.metadata()["mlpoly"])
-    assert header["format"] == "mlpoly" and header["layout"] == 1 and header["version"] == mp.__version__
+    assert header["format"] == "mlpoly" and header["layout"] == 3 and header["version"] == mp.__version__
     assert header["kind"] == type(poly).__name__
     assert (header["degree"], header["dim_in"], header["dim_out"]) == (poly.degree, D, poly.dim_out)
     assert (header["activation"], header["method"]) == (poly.source.activation, poly.source.method)
