@@ -22,11 +22,10 @@ from mlpoly.arrays import (
     safe_inverse,
     widen,
 )
-from mlpoly.fitting.fit import checked_inputs
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.preactivations import preactivations
 from mlpoly.fitting.tails import with_tails
-from mlpoly.inputs import Gaussian
+from mlpoly.inputs import Gaussian, checked_inputs
 from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial, Source
 from mlpoly.polynomials.ridge import check_bound
@@ -84,7 +83,7 @@ class SampleFit:
             raise TypeError(f"inputs must be a Gaussian, got {type(inputs).__name__}; use Gaussian.from_samples(x).")
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not share > 0:
             raise ValueError(f"share must be a number above 0, such as 0.001, got {share!r}.")
-        inputs = cast(Gaussian, checked_inputs(net, inputs))
+        inputs = cast(Gaussian, checked_inputs(inputs, net.dim_in, net.prototype))
         self.bound = None if bound is None else check_bound(bound)
         self.count = 0
         self._share = float(share)
