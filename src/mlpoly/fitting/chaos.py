@@ -120,7 +120,7 @@ def _ladder(variables: int, degree: int) -> _Ladder:
 def _coordinates(g: Gaussian, whitening: Whitening) -> tuple[Array, Array]:
     """Mean (r,) and factor L (r, q) of a component in whitened coordinates, z = mean + L w with w standard normal."""
     xp = namespace(mean=g.mean)
-    cov = widen(g.matrix)
+    cov = widen(g.covariance)
     units = xp.sqrt(xp.linalg.diagonal(cov))
     inverse = safe_inverse(units)
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])

@@ -74,7 +74,7 @@ def _output_moments(
     firsts, crosses, places, spreads = [], [], [], []
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
-        place, cov = whitening.gaussian(g.mean, g.matrix)
+        place, cov = whitening.gaussian(g.mean, g.covariance)
         anywhere = cast_like(g.mean, best.directions)
         slopes = widen(best.gradient(anywhere)) @ whitening.back  # optimal linear map of the component, (o, r)
         firsts.append(widen(best(g.mean)))

@@ -62,7 +62,7 @@ class Angles(NamedTuple):
 
 def wide_inputs(inputs: Gaussian) -> Gaussian:
     """The same Gaussian in float64 where there is one."""
-    return Gaussian._trusted(widen(inputs.mean), None if inputs.cov is None else widen(inputs.cov))
+    return inputs.to(widen(inputs.mean))
 
 
 def units_of(
