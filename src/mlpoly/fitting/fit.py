@@ -9,15 +9,17 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
 from mlpoly.fitting.chaos import fit_mixture_chaos
+from mlpoly.fitting.checks import checked_inputs
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture import fit_mixture_linear, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import at_least_single, map_polynomial
 
-__all__ = ["checked_inputs", "fit"]
+__all__ = ["fit"]
 
 
 @overload
@@ -35,7 +37,7 @@ def fit(
 @overload
 def fit(
     net: Layer,
-    inputs: Gaussian | GaussianMixture,
+    inputs: Inputs,
     degree: int = 2,
     *,
     method: str = "exact",
@@ -48,7 +50,7 @@ def fit(
 
 def fit(
     net: Layer,
-    inputs: Gaussian | GaussianMixture,
+    inputs: Inputs,
     degree: int = 2,
     *,
     method: str = "exact",
@@ -59,25 +61,28 @@ def fit(
 ) -> RidgePolynomial | DensePolynomial | ChaosPolynomial:
     """The polynomial of given degree that is closest to a network in mean square under `inputs`.
 
-    Exact least squares from the weights alone, without samples. Under one Gaussian it is closed form for any degree,
-    and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1 are closed form,
-    degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and higher degrees
-    directly while they have at most about 10^4 monomials.
+    Exact least squares; for a distribution from the weights alone, without samples. Under one Gaussian it is closed
+    form for any degree, and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1
+    are closed form, degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and
+    higher degrees directly while they have at most about 10^4 monomials. On samples it is least squares over all
+    polynomials of the degree while these have at most 10^4 monomials, and neuron by neuron above.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
-    polynomial of least norm in inputs standardised by the mixture.
+    polynomial of least norm in inputs standardised by the mixture. Where samples do not determine it, it is the one
+    whose terms, products of Hermite polynomials of whitened inputs, have the least sum of mean squares on them.
 
     Parameters
     ----------
     net : MLP or GLU
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture or Samples
         Its library and device must be the network's; `Gaussian.standard(d)` fits any.
     degree : int
         Any degree >= 0.
     method : {"exact", "neuronwise"}
         "neuronwise" gives every neuron the best polynomial of its own preactivation under a mixture, in closed form
-        for any degree and size. For one Gaussian it is the same optimum; for a mixture it is not quite.
+        for any degree and size, and likewise on samples. For one Gaussian it is the same optimum; for a mixture and
+        for samples it is not quite.
     start : polynomial, optional
         Where the iterative solver begins (degree 2, mixtures): the answer for similar weights saves iterations.
     tolerance : float
@@ -90,9 +95,11 @@ def fit(
     Returns
     -------
     RidgePolynomial, DensePolynomial or ChaosPolynomial
-        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above.
+        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above,
+        and for samples.
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
-        ``.source.method`` says which optimum it is, ``.report`` how a mixture fit went.
+        ``.source.method`` says which optimum it is, ``.report`` how a fit to a mixture or
+        to samples went.
 
     Examples
     --------
@@ -117,6 +124,10 @@ def fit(
         return map_polynomial(found, lambda a: _rounded(a, dtype))
     if isinstance(inputs, Gaussian):
         return fit_gaussian(net, inputs, degree)
+    if isinstance(inputs, Samples):
+        return (fit_samples if method == "exact" else fit_samples_neuronwise)(net, inputs, degree)
+    if not isinstance(inputs, GaussianMixture):
+        raise TypeError(f"fit knows no way for {type(inputs).__name__}; use mlpoly.Samples(inputs.sample(n)).")
     if method == "neuronwise":
         return fit_neuronwise(net, inputs, degree)
     if degree <= 1:
@@ -137,21 +148,6 @@ def _rounded(a: Array, dtype: Any) -> Array:
             f"hold; convert the network's weights to float32 first."
         )
     return made
-
-
-def checked_inputs(net: Layer, inputs: Any) -> Gaussian | GaussianMixture:
-    """The inputs, checked against the network and in its array library."""
-    if not isinstance(inputs, (Gaussian, GaussianMixture)):
-        raise TypeError(
-            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "
-            f"for data use mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
-        )
-    if inputs.dim != net.dim_in:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {net.dim_in} inputs.")
-    weight = net.prototype
-    inputs = inputs.like(weight)
-    namespace(net=weight, inputs=inputs.mean)
-    return inputs
 
 
 def _check_solver(net: Layer, start: Any, tolerance: Any) -> None:

@@ -22,7 +22,7 @@ from mlpoly.arrays import (
     safe_inverse,
     widen,
 )
-from mlpoly.fitting.fit import checked_inputs
+from mlpoly.fitting.checks import checked_inputs
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.preactivations import preactivations
 from mlpoly.fitting.tails import with_tails
@@ -96,8 +96,8 @@ class SampleFit:
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
 
-    def update(self, samples: Array) -> SampleFit:
-        """Add samples (n, d), or (..., d) with leading axes flattened; returns self."""
+    def update(self, samples: Array, weights: Array | None = None) -> SampleFit:
+        """Add samples (n, d), or (..., d) with leading axes flattened, and weights (n,) of mean one; returns self."""
         samples = as_float_array("samples", samples, integers=True)
         xp = namespace(samples=samples, net=self._closed.directions)
         dim = self._closed.dim_in
@@ -107,16 +107,17 @@ class SampleFit:
         rows = xp.reshape(samples, (-1, dim))
         width = self._closed.directions.shape[0] * (2 * self._closed.degree + 5)
         for part in chunks(rows.shape[0], max(1, _NUMBERS // width)):
-            self._add(rows[part, ...])
+            self._add(rows[part, ...], None if weights is None else weights[part])
         self.count += rows.shape[0]
         return self
 
-    def _add(self, x: Array) -> None:
+    def _add(self, x: Array, weights: Array | None) -> None:
         xp = namespace(x=x)
         # Products of float32 numbers would lose in the sums what the solution has to distinguish.
         basis = widen(xp.permute_dims(self._basis(x), (2, 0, 1)))  # (h, basis, n)
         target = widen(xp.permute_dims(self._net.hidden(x), (1, 0)))[..., None]
-        gram, right = basis @ xp.matrix_transpose(basis), basis @ target
+        weighted = basis if weights is None else basis * weights
+        gram, right = weighted @ xp.matrix_transpose(basis), weighted @ target
         self._gram = gram if self._gram is None else self._gram + gram
         self._right = right if self._right is None else self._right + right
 

@@ -219,7 +219,7 @@ class GaussianMixture(Gaussians):
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def to(self, like: Array) -> GaussianMixture:
-        """Move weights, means and covariances to the array library, dtype and device of `like`; 16 bits give float32."""
+        """The same mixture in the array library, dtype and device of `like`; 16 bits give float32."""
         return replace(super().to(like), sample_dtype=None)
 
 

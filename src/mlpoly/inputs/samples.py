@@ -96,8 +96,9 @@ class Samples(Inputs):
     @cached_property
     def mean(self) -> Array:
         """Mean of the samples, (d,), in float64 where the library has it."""
-        xp = namespace(x=self.x)
-        return sum(xp.sum(_column(w) * widen(x), axis=0) for x, w in self.chunks(self._rows))
+        xp, first = namespace(x=self.x), widen(self.x[0, :])
+        # Relative to one of them: a constant input then has exactly its value as mean, and no variance.
+        return first + sum(xp.sum(_column(w) * (widen(x) - first), axis=0) for x, w in self.chunks(self._rows))
 
     @cached_property
     def covariance(self) -> Array:

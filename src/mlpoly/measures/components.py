@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import namespace, readable, widen
-from mlpoly.fitting.fit import checked_inputs
+from mlpoly.fitting.checks import checked_inputs
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Layer, check_network
 

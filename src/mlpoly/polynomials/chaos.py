@@ -18,7 +18,7 @@ from mlpoly.polynomials.source import Source
 from mlpoly.records import record, static
 from mlpoly.special import hermite
 
-__all__ = ["ChaosPolynomial", "multi_indices"]
+__all__ = ["ChaosPolynomial", "hermite_products", "multi_indices"]
 
 
 def multi_indices(variables: int, degree: int) -> np.ndarray:
@@ -103,7 +103,7 @@ class ChaosPolynomial(Polynomial):
 
     def _sum(self, z: Array, exponents: np.ndarray, values: Array) -> Array:
         """Values (..., o) of the series with the given exponents (t, r) and coefficients (o, t)."""
-        features, values = promote(_features(z, exponents), values)
+        features, values = promote(hermite_products(z, exponents), values)
         xp = namespace(values=values)
         return xp.moveaxis(xp.tensordot(values, features, axes=1), 0, -1)
 
@@ -188,14 +188,19 @@ class ChaosPolynomial(Polynomial):
         save_polynomial(self, path)
 
 
-def _features(z: Array, exponents: np.ndarray) -> Array:
-    """Products prod_i he_{a_i}(z_i): (t, ...) for z (..., r)."""
+def hermite_products(z: Array, exponents: np.ndarray) -> Array:
+    """Products prod_i he_{a_i}(z_i): (t, ...) for z (..., r) and exponents (t, r)."""
     xp = namespace(z=z)
-    tables = list(hermite(z, int(exponents.max(initial=0))))
-    table = xp.stack(tables)  # (n + 1, ..., r)
-    if not exponents.shape[1]:
+    variables = exponents.shape[1]
+    table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
+    if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
-    out = take_rows(table[..., 0], exponents[:, 0])
-    for i in range(1, exponents.shape[1]):
-        out = out * take_rows(table[..., i], exponents[:, i])
+    rows = xp.reshape(xp.moveaxis(table, -1, 1), (-1, *z.shape[:-1]))  # he_a(z_i) in row a r + i
+    # A product has no more factors than its degree, which is far below r: the variables it has, then he_0 = 1.
+    factors = max(1, int((exponents > 0).sum(axis=1).max(initial=0)))
+    chosen = np.argsort(exponents == 0, axis=1, kind="stable")[:, :factors]
+    places = np.take_along_axis(exponents, chosen, axis=1) * variables + chosen
+    out = take_rows(rows, places[:, 0])
+    for k in range(1, factors):
+        out = out * take_rows(rows, places[:, k])
     return out
