@@ -85,7 +85,7 @@ def eigenfeatures(
         How many pairs; by default 5, or all where there are fewer inputs.
     metric : {"input", "whitened"}
         "whitened" ranks directions by the variance they carry under the inputs: S^(1/2) Q S^(1/2).
-    inputs : Gaussian, optional
+    inputs : Gaussian, GaussianMixture or Samples, optional
         Needed for "whitened" if the polynomial does not know what it was fitted under (one read from a file).
 
     Examples
@@ -170,7 +170,7 @@ def _root(poly: Polynomial, inputs: Any) -> Array:
     if inputs.dim != poly.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
     inputs = inputs.like(poly.prototype)
-    namespace(inputs=inputs.mean, polynomial=poly.prototype)
+    namespace(inputs=inputs.prototype, polynomial=poly.prototype)
     return cast_like(inputs.root, poly.prototype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import namespace, readable, widen
-from mlpoly.inputs import Gaussian, checked_inputs
+from mlpoly.inputs import Gaussian, Gaussians, checked_inputs
 from mlpoly.networks import Layer, check_network
 
 __all__ = ["check_functions", "check_models", "components"]
@@ -22,8 +22,8 @@ def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
         )
-    if isinstance(inputs, Gaussian):
-        return [(1.0, inputs)]
+    if not isinstance(inputs, Gaussians):
+        raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
     weights = widen(inputs.weights)
     weights = weights / namespace(weights=weights).sum(weights)
     return [(weights[c], g) for c, g in enumerate(inputs.components)]

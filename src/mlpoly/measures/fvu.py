@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.measures.components import check_functions, check_models, components
 from mlpoly.measures.error import Error, gaussian_error
 from mlpoly.measures.number import Number
@@ -83,7 +82,7 @@ class FVU(Number):
 def fvu(
     net: Layer | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
-    inputs: Gaussian | GaussianMixture | None = None,
+    inputs: Inputs | None = None,
     *,
     samples: Array | None = None,
 ) -> FVU:
@@ -99,8 +98,9 @@ def fvu(
     poly : Polynomial
         On data any polynomial or callable. In closed form a `RidgePolynomial` or a `DensePolynomial`, of any origin:
         it need not be optimal, nor fitted under these inputs.
-    inputs : Gaussian or GaussianMixture, optional
-        Closed form under a distribution, without a sample (MATH 5). By default what the polynomial was fitted under.
+    inputs : Gaussian, GaussianMixture or Samples, optional
+        Closed form under a distribution, without a sample (MATH 5), or on weighted samples. By default what the
+        polynomial was fitted under.
     samples : array (n, d), optional
         The same on data, with the population variance and a standard error, instead of `inputs`.
 
@@ -127,12 +127,14 @@ def fvu(
     """
     if inputs is not None and samples is not None:
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
+    if isinstance(inputs, Samples):
+        return fvu_of_outputs(*outputs_of(net, poly, checked_samples(net, poly, inputs.x)), inputs.weights)
     if samples is not None:
         return fvu_of_outputs(*outputs_of(net, poly, checked_samples(net, poly, samples)))
     return _under(net, poly, inputs)
 
 
-def _under(net: Any, poly: Any, inputs: Gaussian | GaussianMixture | None) -> FVU:
+def _under(net: Any, poly: Any, inputs: Inputs | None) -> FVU:
     """The closed form under a distribution."""
     check_functions(net, poly)
     inputs = poly.inputs if inputs is None else inputs
@@ -141,6 +143,8 @@ def _under(net: Any, poly: Any, inputs: Gaussian | GaussianMixture | None) -> FV
             "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, read from a file or "
             "made by arithmetic, does not know what it was fitted under."
         )
+    if isinstance(inputs, Samples):
+        return fvu(net, poly, inputs)
     return _closed_form(net, [(w, poly, g) for w, g in components(net, inputs)])
 
 
@@ -222,29 +226,26 @@ def _in_blocks(name: str, model: Callable[[Array], Array], samples: Array) -> Ar
     return made
 
 
-def fvu_of_outputs(f: Array, p: Array) -> FVU:
-    """FVU from the outputs (n, o) of network and polynomial on the same samples."""
+def fvu_of_outputs(f: Array, p: Array, weights: Array | None = None) -> FVU:
+    """FVU from the outputs (n, o) of network and polynomial on the same samples, of weights (n,) with sum one."""
     xp = namespace(f=f, p=p)
-    residual, mean = widen(f) - widen(p), xp.mean(widen(f), axis=0)
+    share = widen(f[:, :1]) * 0 + 1 / f.shape[0] if weights is None else widen(weights)[:, None]
+    residual, wide = widen(f) - widen(p), widen(f)
     squares = residual**2
-    variance = _variance(f)
+    # Deviations from the first sample: a large mean costs no digits.
+    mean = wide[0, :] + xp.sum(share * (wide - wide[:1, ...]), axis=0)
+    variance = xp.sum(share * (wide - mean) ** 2, axis=0)
+    rounding = 2 * float(xp.finfo(f.dtype).eps) * xp.max(xp.abs(wide), axis=0)
+    variance = xp.where(variance > rounding**2, variance, 0.0)
     zero = variance * 0
-    error = Error(mean, variance, xp.mean(residual, axis=0), xp.mean(squares, axis=0), zero, zero)
+    error = Error(mean, variance, xp.sum(share * residual, axis=0), xp.sum(share * squares, axis=0), zero, zero)
     total, per_output, flattened = _ratios(error)
     # A ratio of means: to first order its error is that of the mean of (residual - total * deviation) (delta method).
-    each = xp.sum(squares, axis=1) - total * xp.sum((widen(f) - mean) ** 2, axis=1)
-    standard_error = xp.std(each) / (xp.sum(variance) * math.sqrt(f.shape[0] - 1))
+    each = xp.sum(squares, axis=1) - total * xp.sum((wide - mean) ** 2, axis=1)
+    effective = 1 / xp.sum(share**2)
+    spread = xp.sum((share[:, 0] * (each - xp.sum(share[:, 0] * each))) ** 2) * effective / (effective - 1)
+    standard_error = xp.sqrt(spread) / xp.sum(variance)
     return FVU(*[cast_result(a, f) for a in (total, per_output, flattened, standard_error)])
-
-
-def _variance(f: Array) -> Array:
-    """Population variance over the samples (n, o), and exactly zero where it is of the size of rounding errors."""
-    xp = namespace(f=f)
-    wide = widen(f)
-    # Deviations from the first sample: a large mean costs no digits.
-    variance = xp.var(wide - wide[:1, ...], axis=0)
-    rounding = 2 * float(xp.finfo(f.dtype).eps) * xp.max(xp.abs(wide), axis=0)
-    return xp.where(variance > rounding**2, variance, 0.0)
 
 
 # -- in closed form ----------------------------------------------------------------------------------------------------

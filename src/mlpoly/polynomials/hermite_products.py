@@ -117,7 +117,7 @@ def ladder(variables: int, degree: int) -> Ladder:
 def covariance_factor(inputs: Gaussian) -> Array:
     """L (d, q) with x = mean + L w under a Gaussian, w standard normal in the q directions that have a variance."""
     xp = namespace(mean=inputs.mean)
-    cov = widen(inputs.matrix)
+    cov = widen(inputs.covariance)
     units = xp.sqrt(xp.linalg.diagonal(cov))
     inverse = safe_inverse(units)
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])
