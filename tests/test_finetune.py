@@ -18,7 +18,7 @@ from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units  # noqa: E
 from mlpoly.fitting.tuning.draws import draws  # noqa: E402
 from mlpoly.fitting.tuning.trainable import trainable  # noqa: E402
 from mlpoly.polynomials import to_dense  # noqa: E402
-from mlpoly.polynomials.base import moved  # noqa: E402
+from mlpoly.polynomials.base import map_polynomial  # noqa: E402
 
 D, H, OUT = 4, 8, 2
 SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}
@@ -145,7 +145,7 @@ def test_never_worse_in_low_precision():
     """Rounding to the caller's dtype is part of what is judged."""
     net = network(backend=BACKENDS[3])
     low = mp.MLP(*(w.bfloat16() for w in (net.W1, net.b1, net.W2, net.b2)))
-    start = moved(mp.fit(net, mp.Gaussian.standard(D), degree=2), lambda a: a.bfloat16())
+    start = map_polynomial(mp.fit(net, mp.Gaussian.standard(D), degree=2), lambda a: a.bfloat16())
     found = finetune(start, low, mixture(BACKENDS[3]).sample(4000), **SHORT)
     assert found.series.dtype == torch.bfloat16
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
@@ -325,7 +325,7 @@ def test_activation_of_the_user_in_their_own_library():
 @kinds
 def test_library_and_dtype_are_kept(kind, backend):
     net, inputs = network(backend=backend), mixture(backend)
-    start = moved(wrong(kind, network()), lambda a: make(a, backend))
+    start = map_polynomial(wrong(kind, network()), lambda a: make(a, backend))
     found = finetune(start, net, inputs, **SHORT)
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
     for name in ("directions", "shifts", "scales", "series", "readout", "bias", "center", "constant", "values"):
@@ -342,7 +342,7 @@ def test_libraries_agree():
     answers = []
     for backend in BACKENDS[::2]:
         with backend.active():
-            start = moved(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
+            start = map_polynomial(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
             found = finetune(start, network(True, backend), mixture(backend), **SHORT)
             answers.append(to_numpy(found.series))
     for other in answers[1:]:
@@ -419,7 +419,7 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     x = torch.tensor(mixture().sample(500, seed=1))
     if flat:
         x[:, 1] = 0.5
-    made = trainable(moved(poly, torch.tensor), x, batch_size)
+    made = trainable(map_polynomial(poly, torch.tensor), x, batch_size)
     everywhere = torch.tensor(3 * np.random.default_rng(0).standard_normal((50, D)))
     expected = poly(everywhere.numpy())
     tolerance = 1e-10 * np.abs(expected).max()
@@ -438,7 +438,7 @@ def test_parameters_change_no_value(shape, batch_size, flat):
 def test_curvature_is_that_of_the_jacobian(kind):
     net = network()
     x = torch.tensor(mixture().sample(300, seed=1))
-    problem = trainable(moved(wrong(kind, net), torch.tensor), x, 4096)
+    problem = trainable(map_polynomial(wrong(kind, net), torch.tensor), x, 4096)
     jacobian = Jacobian(torch, problem, problem.coordinates(x), 0)
     parts = torch.autograd.functional.jacobian(
         lambda *theta: problem.evaluate(theta, problem.coordinates(x)), tuple(jacobian.parameters)
@@ -461,7 +461,7 @@ def test_whitening_makes_the_problem_well_conditioned():
     net = network()
 
     def condition(batch_size):
-        problem = trainable(moved(wrong("dense", net), torch.tensor), x, batch_size)
+        problem = trainable(map_polynomial(wrong("dense", net), torch.tensor), x, batch_size)
         theta = tuple(p[:1] for p in problem.parameters)
         parts = torch.autograd.functional.jacobian(lambda *t: problem.evaluate(t, problem.coordinates(x)), theta)
         values = torch.linalg.svdvals(torch.cat([p.reshape(len(x), -1) for p in parts], dim=1))

@@ -62,13 +62,13 @@ def _has_sizes(value: Any) -> bool:
     return all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__"))
 
 
-def checked_samples(samples: Any, dim: int | None, least: int = 1) -> Array:
-    """Samples (n, d) as floats, at least so many."""
+def checked_samples(samples: Any, dim: int | None, minimum: int = 1) -> Array:
+    """Samples (n, d) as floats, at least `minimum` of them."""
     samples = as_float_array("samples", samples, integers=True)
     check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
-    if samples.shape[0] < least:
-        purpose = "a mean" if least == 1 else "a variance"
-        raise ValueError(f"samples holds {samples.shape[0]} rows; {purpose} needs at least {least}.")
+    if samples.shape[0] < minimum:
+        purpose = "a mean" if minimum == 1 else "a variance"
+        raise ValueError(f"samples holds {samples.shape[0]} rows; {purpose} needs at least {minimum}.")
     check_finite("samples", samples)
     return samples
 

@@ -64,7 +64,7 @@ def compare(
     outputs : array (n, o), optional
         ``net(samples)``, if it is known already, as when several polynomials are compared.
     """
-    f, p = outputs_of(net, poly, samples, least=2, known=outputs)
+    f, p = outputs_of(net, poly, samples, minimum=2, known=outputs)
     return Comparison(
         fvu_of_outputs(f, p),
         kl_of_outputs(f, p),

@@ -67,7 +67,7 @@ def fvu(
     if inputs is not None and samples is not None:
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
     if samples is not None:
-        return fvu_of_outputs(*outputs_of(net, poly, samples, least=2))
+        return fvu_of_outputs(*outputs_of(net, poly, samples, minimum=2))
     return _under(net, poly, inputs)
 
 

@@ -24,7 +24,6 @@ from mlpoly.arrays import (
     constant_index,
     namespace,
     readable,
-    scalar,
     to_numpy,
     widen,
 )
@@ -59,11 +58,11 @@ def outputs_of(
     poly: Callable[[Array], Array],
     samples: Any,
     *,
-    least: int = 1,
+    minimum: int = 1,
     known: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Outputs (n, o) of two models on samples (n, d), at least so many; those of `net` may be known already."""
-    samples = checked_samples(samples, check_models(net=net, poly=poly), least)
+    """Outputs (n, o) of two models on at least `minimum` samples (n, d); those of `net` may be known already."""
+    samples = checked_samples(samples, check_models(net=net, poly=poly), minimum)
     if known is not None:
         shape = (samples.shape[0], getattr(net, "dim_out", None))
         check_shape("outputs", known, shape, "what the network makes of the samples")
@@ -107,13 +106,15 @@ def fvu_of_outputs(f: Array, p: Array, weights: Array | None = None) -> FVU:
     >>> float(fvu_of_outputs(f, f + 1)), float(fvu_of_outputs(f, f + 1, weights=[1, 0, 1]))
     (1.5, 1.0)
     """
+    f, p = checked_outputs(f, p)
+    weights, f, p = _counted(checked_weights(weights, f), f, p)
     sums = ErrorSums(standard_error=False).update(f, p, weights)
     made = sums.fvu()
     xp, wide = namespace(f=f), widen(f)
     # A ratio of means: to first order its error is that of the mean of (residual - total * deviation) (delta method).
     squares = xp.sum((wide - widen(p)) ** 2, axis=1)
     each = squares - sums.total * xp.sum((wide - sums._origin - sums._mean) ** 2, axis=1)
-    error = _mean_and_error(each, checked_weights(weights, f))[1] / xp.sum(sums.variance)
+    error = _mean_and_error(each, weights)[1] / xp.sum(sums.variance)
     return replace(made, standard_error=cast_result(error, f))
 
 
@@ -149,7 +150,7 @@ class ErrorSums:
         self._scatter: Array = None  # weighted sum of (f - mean)^2, (o,)
         self._missed: Array = None  # weighted sum of f - p, (o,)
         self._missed_squares: Array = None  # weighted sum of (f - p)^2, (o,)
-        self._largest: Array = None  # largest |f| of a sample that counts, (o,)
+        self._largest: Array = None  # largest |f|, (o,)
         # Sum of w^2 u u^T with u = (1, |f - p|^2, |f - mean|^2, f - mean) of each sample. A change of the mean acts
         # linearly on u, so that this is all it takes to know the squares of |f - p|^2 - total |f - mean|^2 at the end.
         self._gram: Array = None
@@ -172,13 +173,13 @@ class ErrorSums:
     def update(self, f: Array, p: Array, weights: Array | None = None) -> ErrorSums:
         """Add outputs f and p (n, o) of the same samples, with weights (n,); returns self."""
         f, p = checked_outputs(f, p)
-        xp, given = namespace(f=f), checked_weights(weights, f)
-        if f.shape[0] == 0 or (given is not None and readable(given) and not bool(xp.any(given > 0))):
+        weights, f, p = _counted(checked_weights(weights, f), f, p)
+        if f.shape[0] == 0:
             return self
-        wide = widen(f)
-        w = xp.ones_like(wide[:, :1]) if given is None else given[:, None]
+        xp, wide = namespace(f=f), widen(f)
+        w = xp.ones_like(wide[:, :1]) if weights is None else weights[:, None]
         origin, residual = wide[0, :], wide - widen(p)
-        weight = float(f.shape[0]) if given is None else xp.sum(given)
+        weight = float(f.shape[0]) if weights is None else xp.sum(weights)
         mean = xp.sum(w * (wide - origin), axis=0) / weight
         centred = wide - origin - mean
         batch = ErrorSums(standard_error=self._with_error)
@@ -186,7 +187,7 @@ class ErrorSums:
         batch._weight, batch._origin, batch._mean = weight, origin, mean
         batch._scatter = xp.sum(w * centred**2, axis=0)
         batch._missed, batch._missed_squares = xp.sum(w * residual, axis=0), xp.sum(w * residual**2, axis=0)
-        batch._largest = xp.max(xp.where(w > 0, xp.abs(wide), 0.0), axis=0)
+        batch._largest = xp.max(xp.abs(wide), axis=0)
         if self._with_error:
             squares = [xp.sum(a**2, axis=1, keepdims=True) for a in (residual, centred)]
             u = w * xp.concat([xp.ones_like(w), *squares, centred], axis=1)
@@ -202,8 +203,8 @@ class ErrorSums:
         if self._with_error and other._gram is None:
             raise ValueError("other was made with standard_error=False; make both with the same option.")
         if self._like is None:
-            kept = vars(self) | vars(other)  # arrays are never changed in place
-            vars(self).update(kept, _with_error=self._with_error, _gram=other._gram if self._with_error else None)
+            gram = other._gram if self._with_error else None
+            vars(self).update(vars(other) | {"_with_error": self._with_error, "_gram": gram})
             return self
         namespace(other=other._mean, sums=self._mean)
         check_shape("other", other._mean, tuple(self._mean.shape), "both must see the same outputs")
@@ -224,7 +225,8 @@ class ErrorSums:
         """The fraction of variance unexplained so far, in the dtype of the first outputs f."""
         variance = self.variance
         missed, squares = self._missed / self._weight, self._missed_squares / self._weight
-        made = unexplained(self._origin + self._mean, variance, missed, squares)
+        # Only differences between the means of the outputs count, and those of large ones keep their digits this way.
+        made = unexplained(self._origin - self._origin[:1] + self._mean, variance, missed, squares)
         if self._with_error:
             xp, g, total = namespace(variance=variance), self._gram, made.total
             square = g[1, 1] - 2 * total * g[1, 2] + total**2 * g[2, 2]
@@ -253,7 +255,7 @@ def _moved(gram: Array, step: Array) -> Array:
 
 
 def unexplained(mean: Array, variance: Array, missed: Array, squares: Array) -> FVU:
-    """FVU, without an error, from moments (o,) each: E[f], Var[f], E[f - p] and E[(f - p)^2].
+    """FVU, without an error, from moments (o,) each: E[f] up to a constant, Var[f], E[f - p] and E[(f - p)^2].
 
     Raises
     ------
@@ -307,10 +309,10 @@ def agreement_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Es
 
 def estimate(values: Array, like: Array, weights: Array | None = None) -> Estimate:
     """Mean and standard error of one number, or truth value, per sample (n,), in the dtype of `like`."""
+    weights, values = _counted(checked_weights(weights, values), values)
     if values.shape[0] == 0:
-        raise ValueError("there are no samples; a mean needs at least one.")
-    values = astype(values, widen(like[:0]).dtype)
-    mean, error = _mean_and_error(values, checked_weights(weights, values))
+        raise ValueError("there are no samples (of positive weight); a mean needs at least one.")
+    mean, error = _mean_and_error(astype(values, widen(like[:0]).dtype), weights)
     return Estimate(cast_result(mean, like), cast_result(error, like))
 
 
@@ -318,11 +320,16 @@ def _mean_and_error(values: Array, weights: Array | None) -> tuple[Array, Array]
     xp = namespace(values=values)
     w = xp.ones_like(values) if weights is None else weights
     total = xp.sum(w)
-    if readable(total) and not scalar(total) > 0:
-        raise ValueError("weights are all zero; at least one sample must count.")
     mean = xp.sum(w * values) / total
     spare = 1 - xp.sum(w**2) / total**2  # (m - 1) / m of the effective number m of samples; one of them has no error
     return mean, xp.sqrt(xp.sum((w * (values - mean)) ** 2) / xp.where(spare > 0, spare, 1.0)) / total
+
+
+def _counted(weights: Array | None, *tables: Array) -> tuple[Any, ...]:
+    """Weights (n,) and tables (n, ...) without the rows of weight zero, whatever these hold; under jit they stay."""
+    if weights is None or not readable(weights):
+        return weights, *tables
+    return tuple(a[weights > 0] for a in (weights, *tables))
 
 
 def chosen(outputs: Array) -> Array:
