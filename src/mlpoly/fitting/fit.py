@@ -13,7 +13,7 @@ from mlpoly.fitting.mixture_linear import fit_mixture_linear
 from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
-from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial

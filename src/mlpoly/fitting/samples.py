@@ -30,7 +30,7 @@ from mlpoly.units import Series, Units
 
 __all__ = ["SampleFit"]
 
-P = TypeVar("P", RidgePolynomial, BoundedPolynomial)
+P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 METHOD = "least squares neuron by neuron on samples"
 _NUMBERS = 2**24  # values of basis functions that are held at once
