@@ -77,9 +77,10 @@ class SampleFit(Generic[P]):
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
         self._net, self._start, self._fraction = check_network(net), start, float(fraction)
-        # A constant has no lines to fit.
-        self._bounded = start if isinstance(start, BoundedPolynomial) and start.degree else None
-        self._closed = start.inner if isinstance(start, BoundedPolynomial) else start
+        given: Any = start
+        lines = isinstance(start, BoundedPolynomial)
+        self._closed: RidgePolynomial = given.inner if lines else given
+        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # a constant has no lines
         if self._closed.units.directions.shape != net.forms.directions.shape:
             raise ValueError(
                 f"start has {self._closed.units.size} neurons of {start.dim_in} inputs, the network has "
