@@ -10,10 +10,9 @@ import torch
 from conftest import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
 
 import mlpoly as mp
-from mlpoly.fitting import dense as fitting
 from mlpoly.fitting.dense import fit_dense
 from mlpoly.fitting.whitening import whiten
-from mlpoly.polynomials.chaos import multi_indices
+from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)
@@ -233,12 +232,12 @@ def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
     """B'B, with B the re-expansion in a component's own products, against a tensor Gauss-Hermite grid."""
     mix, degree = make_mixture(d, rank=rank), 4
     whitening = whiten(mix)
-    basis = fitting._ladder(whitening.kept, degree)
+    basis = ladder(whitening.kept, degree)
     p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
     for g in mix.components:
-        place, factor = fitting._coordinates(g, whitening)
-        own = fitting._ladder(factor.shape[1], degree)
-        B = fitting._change_of_basis(place, factor, basis, own)
+        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ covariance_factor(g)
+        own = ladder(factor.shape[1], degree)
+        B = change_of_basis(place, factor, basis, own)
         z, w = np.polynomial.hermite_e.hermegauss(degree + 1)  # exact up to degree 9
         nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
         weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)

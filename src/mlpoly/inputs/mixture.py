@@ -18,6 +18,7 @@ from mlpoly.arrays import (
     check_shape,
     constant,
     namespace,
+    on,
     promote,
     readable,
     take_rows,
@@ -27,7 +28,7 @@ from mlpoly.arrays import (
 from mlpoly.extras import library
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.moments import MomentAccumulator
-from mlpoly.records import record, static
+from mlpoly.records import map_arrays, record, replace, static
 
 __all__ = ["GaussianMixture"]
 
@@ -225,6 +226,11 @@ class GaussianMixture:
         """SHA-256 of weights and components."""
         parts = [to_numpy(self.weights).tobytes(), *(g.fingerprint.encode() for g in self.components)]
         return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    def to(self, like: Array) -> GaussianMixture:
+        """Move everything to the array library, dtype and device of `like`; 16 bits give float32."""
+        (like,) = promote(like)
+        return replace(map_arrays(self, lambda a: on(a, like)), sample_dtype=None)
 
 
 def as_labels(labels: Any, length: int) -> np.ndarray:

@@ -21,16 +21,15 @@ _NUMBERS = 2**26  # largest intermediate; outputs are taken in chunks that stay 
 
 def matrices_of_ridge(p: RidgePolynomial, whitening: Whitening) -> Array:
     """A ridge polynomial of degree 2 as matrices (o, n, n) in homogeneous whitened coordinates."""
-    inverse = widen(p.inverse_scales)
-    t = _homogeneous(p.directions, p.shifts, whitening) * inverse[:, None]
-    series = _three_rows(widen(p.series))
+    units, g = p.units, p.units.gate
+    t = _homogeneous(units.directions, units.shifts, whitening) * widen(units.inverse_scales)[:, None]
+    series = _three_rows(widen(p.series.plain))
     root = 2**-0.5  # he_2 = (t^2 - 1) / sqrt(2)
     linear = series[1, :]
     left, right = [t], [(series[2, :] * root)[:, None] * t]
-    if p.gate is not None:
-        g = p.gate
+    if g is not None and p.series.gated is not None:
         e = _homogeneous(g.directions, g.shifts, whitening) - widen(g.slopes)[:, None] * t
-        d = _three_rows(widen(g.series))
+        d = _three_rows(widen(p.series.gated))
         left.append(e)
         right.append(d[1, :][:, None] * t)
         linear_gate = d[0, :][:, None] * e
