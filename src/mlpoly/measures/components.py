@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import namespace, readable, widen
-from mlpoly.fitting.fit import checked_inputs
-from mlpoly.inputs import Gaussian
+from mlpoly.inputs import Gaussian, checked_inputs
 from mlpoly.networks import Layer, check_network
 
 __all__ = ["check_functions", "check_models", "components"]
@@ -18,7 +17,7 @@ def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
     Every measure of this folder is a weighted sum over them, plus what lies between their means.
     """
     check_network(net)
-    inputs = checked_inputs(net, inputs)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
     if not readable(net.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."

@@ -30,6 +30,7 @@ from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, map_arrays, replace
 
 if TYPE_CHECKING:
+    from mlpoly.activations import Activation
     from mlpoly.inputs import Gaussian
     from mlpoly.polynomials.hermite_products import Ladder
     from mlpoly.polynomials.ridge import RidgePolynomial
@@ -154,6 +155,13 @@ class Polynomial(ABC):
             f"fvu(net, poly, samples=x)."
         )
 
+    def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
+        """A polynomial that stands for this one under a Gaussian, and the variance (o,) of what it lacks at most.
+
+        Only forms that are piecewise polynomial lack anything.
+        """
+        return self, None
+
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w.
 
@@ -198,27 +206,22 @@ class Polynomial(ABC):
         return ""
 
     @classmethod
-    def static_fields(cls, source: Source) -> dict[str, Any]:
+    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
         """Fields that are no arrays, of a polynomial that is read from a file."""
         return {"source": source}
 
-    def to_torch(self, bound: float | None = None, fast: bool = False) -> Any:
+    def to_torch(self, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module, to put in the place of the block that it was fitted to.
 
         Parameters
         ----------
-        bound : float, optional
-            For the ridge form: hold every preactivation within this many standard deviations of its mean under the
-            inputs of the fit, or go on along the polynomial's `tails`. The module is then a piecewise polynomial, and
-            its neurons grow no faster than linearly (times the other factor of a gated unit) where the data leave the
-            region that the polynomial was fitted on.
         fast : bool
             For forms made of neurons and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does,
             instead of in float32.
         """
         from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
 
-        return PolynomialModule(self, bound, fast)
+        return PolynomialModule(self, fast)
 
     # -- arithmetic: each form says how its arrays change, in float32 at least ----------------------------------------
 

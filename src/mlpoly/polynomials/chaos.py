@@ -255,7 +255,7 @@ class ChaosPolynomial(Polynomial):
         return self._in_common_coordinates(other)
 
     def _in_common_coordinates(self, other: Polynomial) -> ChaosPolynomial:
-        """The sum in whitened coordinates of one of the two that has as many as there are inputs, else in x - center."""
+        """The sum in the coordinates of one of the two that has as many as there are inputs, else in x - center."""
         d, degree = self.dim_in, max(self.degree, other.degree)
         check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
         center, whitener = self.center, eye(d, self.center)
@@ -270,7 +270,8 @@ class ChaosPolynomial(Polynomial):
         own = ladder(d, degree)
         values = (self.in_products(center, back, own) + other.in_products(center, back, own)).T
         like = promote(self.values, other.prototype)[0]
-        return ChaosPolynomial(*(cast_like(a, like) for a in (center, whitener)), own.exponents, cast_like(values, like))
+        center, whitener, values = (cast_like(a, like) for a in (center, whitener, values))
+        return ChaosPolynomial(center, whitener, own.exponents, values)
 
     def _with_terms(self, exponents: np.ndarray, values: Array) -> ChaosPolynomial:
         """The polynomial plus products of the same coordinates with exponents (s, r) and coefficients (o, s)."""

@@ -12,7 +12,7 @@ from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, map_polynomial
 from mlpoly.polynomials.files import is_symmetric
-from mlpoly.polynomials.hermite_products import Ladder, widened
+from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
@@ -138,7 +138,7 @@ class DensePolynomial(Polynomial):
         b'Sb and 2 tr(CSCS): two d x d products per output (MATH 4).
         """
         xp = namespace(center=self.center)
-        b, p = widened(best), map_arrays(replace(self, inputs=None), widen)
+        b, p = map_arrays((replace(best, inputs=None), replace(self, inputs=None)), widen)
         cov = None if inputs.cov is None else widen(inputs.cov)
         u = widen(inputs.mean) - p.center
         level = p.constant if p.linear is None else p.constant + p.linear @ u
@@ -162,10 +162,7 @@ class DensePolynomial(Polynomial):
                 variance = variance + xp.sum(apart * inputs.times_covariance(apart[None, :])[0, :])
             means.append(mean)
             variances.append(variance)
-        expected = first if b.readout is None else b.readout @ first
-        if b.bias is not None:
-            expected = expected + b.bias
-        return expected - xp.stack(means), xp.stack(variances)
+        return b.mean() - xp.stack(means), xp.stack(variances)
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from mlpoly._version import __version__
+from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, constant, from_numpy, to_numpy, widen
-from mlpoly.errors import FileFormatError
+from mlpoly.errors import FileFormatError, UnknownActivationError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.polynomials.base import Polynomial
@@ -25,8 +26,17 @@ __all__ = ["is_symmetric", "load", "save_polynomial"]
 
 # Layouts 1 and 2, without and with straight lines, have no inputs and the names of version 0.1.
 _LAYOUT = 3
-# By form, what a tensor of layouts 1 and 2 is called now, where that has changed.
-_OLD_NAMES: dict[str, dict[str, str]] = {}
+# What a tensor of a ridge polynomial in layouts 1 and 2 is called now.
+_OLD_NAMES = {
+    "directions": "units.directions",
+    "shifts": "units.shifts",
+    "scales": "units.scales",
+    "series": "series.plain",
+    "gate.directions": "units.gate.directions",
+    "gate.shifts": "units.gate.shifts",
+    "gate.slopes": "units.gate.slopes",
+    "gate.series": "series.gated",
+}
 
 # Inputs that a file holds, with the shapes of their tensors; of others it holds the fingerprint alone.
 _INPUTS: dict[type, dict[str, str]] = {
@@ -50,7 +60,7 @@ def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
         "degree": p.degree,
         "dim_in": p.dim_in,
         "dim_out": p.dim_out,
-        **({} if getattr(p, "tails", None) is None else {"bound": p.tails.bound}),  # type: ignore[attr-defined]
+        "registered": _registered(source.activation) == getattr(getattr(p, "inner", p), "activation", None),
         **asdict(source),
     }
     arrays = {name: to_numpy(a) for name, a in arrays_of(p).items() if "inputs" not in name.split(".")}
@@ -84,10 +94,9 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
         raise FileNotFoundError(f"no polynomial file at {place}; polynomials are written with poly.save(path).")
     header, arrays = read_tensors(place)
     header = _checked(place, header)
+    if header["layout"] < _LAYOUT and header["kind"] == "RidgePolynomial":
+        header, arrays = _migrated(place, header, arrays)
     form = Polynomial.forms[header["kind"]]
-    if header["layout"] < _LAYOUT:
-        renamed = _OLD_NAMES.get(header["kind"], {})
-        arrays = {renamed.get(name, name): a for name, a in arrays.items()}
     given = {name: arrays.pop(name) for name in list(arrays) if name.startswith("inputs.")}
     inside = {name.removeprefix("inputs."): a for name, a in given.items()}
     wrong = _damage(form, header, arrays) or _damaged_inputs(header, inside)
@@ -100,10 +109,8 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
         return constant(a, widen(constant(0.0, like)) if wide else like)
 
     source = Source(**{f.name: str(header.get(f.name, "")) for f in fields(Source)})
-    static = form.static_fields(source)
+    static = form.static_fields(source, _registered(source.activation) if header.get("registered") is True else None)
     static |= {name: tuple(map(tuple, arrays.pop(name).tolist())) for name in _integers(form)}
-    if "tails.slopes" in arrays:
-        static["tails.bound"] = float(header["bound"])
     if inside:
         static["inputs"] = _inputs(header["distribution"], {name: placed(a, True) for name, a in inside.items()})
     made = from_arrays(form, {name: placed(a) for name, a in arrays.items()}, static)
@@ -111,6 +118,34 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
         found = f"the degree {header['degree']} in its header, but terms of degree {made.degree}"
         raise FileFormatError(f"{place} has {found}; the file is damaged, save it again.")
     return made
+
+
+def _registered(name: str) -> Activation | None:
+    """The activation of that name, if there is one."""
+    try:
+        return get(name) if name else None
+    except (UnknownActivationError, ValueError):
+        return None
+
+
+def _migrated(
+    path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A ridge polynomial of layouts 1 and 2 under today's names; with lines it is a bounded polynomial now."""
+    lines = {name: arrays.pop(f"tails.{old}", None) for name, old in (("slopes", "slopes"), ("gate_slopes", "gate"))}
+    arrays = {_OLD_NAMES.get(name, name): a for name, a in arrays.items()}
+    if lines["slopes"] is None and lines["gate_slopes"] is None:
+        return header, arrays
+    bound: Any = header.get("bound")
+    # An infinite one is that of lines that were made by hand; integers may be too large for a float.
+    if not (isinstance(bound, float) or _is_size(bound)) or not (0 < bound <= _LARGEST or bound == math.inf):
+        shown = f"the bound {repr(bound)[:40]}, which is no positive number"
+        raise FileFormatError(f"{path} has {shown}; the file is damaged, save it again.")
+    made = {f"inner.{name}": a for name, a in arrays.items()}
+    made |= {name: a for name, a in lines.items() if a is not None}
+    if "units.shifts" in arrays:
+        made["bounds"] = np.full_like(arrays["units.shifts"], float(bound))
+    return header | {"kind": "BoundedPolynomial"}, made
 
 
 def _integers(form: type[Polynomial]) -> list[str]:
@@ -160,19 +195,12 @@ def _damage(form: type[Polynomial], header: dict[str, Any], arrays: Mapping[str,
         sizes["h"] = header["dim_out"]
     missing = [other for name, other in form.needs.items() if name in arrays and other not in arrays]
     wrong = _misfit(form.shapes, arrays, sizes, missing) or _odd_numbers(arrays, _integers(form))
-    if wrong or "tails.slopes" not in arrays:
-        return wrong or form.damage(arrays)
-    bound: Any = header.get("bound")
-    number = isinstance(bound, float) or _is_size(bound)
-    # An infinite one is that of tails that were made by hand; integers may be too large for a float.
-    if not (number and bound > 0 and (bound <= _LARGEST or bound == math.inf)):
-        return f"the bound {repr(bound)[:40]}, which is no positive number"
-    return form.damage(arrays)
+    return wrong or form.damage(arrays)
 
 
 def _damaged_inputs(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     """What is wrong with the tensors of the inputs; empty if nothing is, or if there are none."""
-    about = header.get("distribution")
+    about: Any = header.get("distribution")
     if about is None and not arrays:
         return ""
     kinds = {kind.__name__: kind for kind in _INPUTS}
@@ -228,7 +256,9 @@ def _misfit(
     for name, a in arrays.items():
         for letters in (alternative.split() for alternative in plain[name].split("|")):
             known = dict(sizes)
-            if a.ndim == len(letters) and all(known.setdefault(s, n) == n for s, n in zip(letters, a.shape, strict=True)):
+            if a.ndim == len(letters) and all(
+                known.setdefault(s, n) == n for s, n in zip(letters, a.shape, strict=True)
+            ):
                 sizes.update(known)
                 break
         else:

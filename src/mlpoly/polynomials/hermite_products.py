@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mlpoly.arrays import Array, constant, eye, namespace, safe_inverse, take_rows, to_numpy, widen
 from mlpoly.errors import TooLargeError
 from mlpoly.inputs import Gaussian
+from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = [
     "multi_indices",
     "products",
     "project_ridge",
-    "widened",
 ]
 
 MOST_MONOMIALS = 10_000
@@ -155,27 +154,13 @@ def change_of_basis(place: Array, factor: Array, basis: Ladder, own: Ladder) -> 
     return columns
 
 
-def widened(p: RidgePolynomial) -> Any:
-    """The polynomial in the widest precision: units (directions, inverse_scales, gate), series, readout, bias."""
-    gate = None
-    if p.gate is not None:
-        gate = SimpleNamespace(directions=widen(p.gate.directions), slopes=widen(p.gate.slopes))
-    return SimpleNamespace(
-        units=SimpleNamespace(directions=widen(p.directions), inverse_scales=widen(p.inverse_scales), gate=gate),
-        series=SimpleNamespace(plain=widen(p.series), gated=None if p.gate is None else widen(p.gate.series)),
-        readout=None if p.readout is None else widen(p.readout),
-        bias=None if p.bias is None else widen(p.bias),
-        dim_out=p.dim_out,
-    )
-
-
 def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
     """Coefficients (t, o) of a polynomial of hidden units under N(mean, back back') in the products he_b(w).
 
     For a unit vector a, he_k(a.w) = sum over |b| = k of sqrt(k!/b!) a^b he_b(w); e = q.w with q orthogonal to a
     multiplies it by the raising part alone.
     """
-    xp, p = namespace(back=back), widened(poly)
+    xp, p = namespace(back=back), map_arrays(replace(poly, inputs=None), widen)
     readout = eye(p.dim_out, back) if p.readout is None else p.readout
     t = (p.units.directions @ back) * p.units.inverse_scales[:, None]
     powers = _powers(t, own)  # (t, h)

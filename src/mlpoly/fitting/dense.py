@@ -1,4 +1,4 @@
-"""Mixtures at any degree in few inputs: least squares in a basis of polynomial chaos (MATH 4).
+"""Dense least squares at any degree in few inputs, in products of Hermite polynomials (MATH 4).
 
 A component's matrix B re-expands the products of Hermite polynomials of the mixture's coordinates in the component's
 own, by recurrence: no moment is ever enumerated.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.report import SolveReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Layer
@@ -23,13 +23,11 @@ from mlpoly.polynomials.hermite_products import (
     project_ridge,
 )
 
-__all__ = ["fit_mixture_chaos", "solve_directly"]
-
-METHOD = "least squares under a Gaussian mixture"
+__all__ = ["fit_dense", "solve_directly"]
 
 
-def fit_mixture_chaos(net: Layer, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
-    """Optimal polynomial of any degree, while it has at most about 10^4 monomials."""
+def fit_dense(net: Layer, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
+    """Optimal polynomial of any degree under a mixture, while it has at most about 10^4 monomials."""
     whitening = whiten(inputs)
     values, report = solve_directly(net, inputs, degree, whitening)
     dtype = net.prototype.dtype
@@ -40,7 +38,7 @@ def fit_mixture_chaos(net: Layer, inputs: GaussianMixture, degree: int) -> Chaos
         astype(values.T, dtype),
         inputs=inputs,
         report=report,
-        source=Source(net.activation.name, METHOD),
+        source=Source(net.activation.name, UNDER_A_MIXTURE),
     )
 
 
@@ -66,16 +64,16 @@ def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: 
     terms = len(basis.exponents)
     reached, targets = problem.factor[:, :terms], problem.factor[:, terms:]
     residual = reached @ values - targets
+    gradient, at_zero = (scalar(xp.linalg.vector_norm(reached.T @ a)) for a in (residual, targets))
     report = SolveReport(
-        "orthogonal transformations",
-        0,
-        True,
-        scalar(xp.linalg.vector_norm(reached.T @ residual))
-        / max(scalar(xp.linalg.vector_norm(reached.T @ targets)), 1e-300),
-        scalar(xp.sum(residual * residual)),
-        0.0,
-        whitening.kept,
-        whitening.dropped,
+        method="orthogonal transformations",
+        iterations=0,
+        converged=True,
+        gradient=gradient / max(at_zero, 1e-300),
+        misfit=scalar(xp.sum(residual * residual)),
+        gain_left=0.0,
+        kept=whitening.kept,
+        dropped=whitening.dropped,
     )
     return values, report
 
