@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
@@ -80,10 +80,10 @@ def finetune(
     *,
     steps: int = 200,
     batch_size: int = 1024,
-    optimizer: str = "sgd",
+    optimizer: Literal["sgd", "adamw"] = "sgd",
     learning_rate: float | None = None,
     momentum: float = 0.9,
-    loss: str = "mse",
+    loss: Literal["mse", "kl"] = "mse",
     validation: Any = None,
     validation_size: int = 4096,
     evaluate_every: int | None = None,
