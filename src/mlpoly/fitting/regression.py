@@ -25,6 +25,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.report import RegressionReport
 from mlpoly.fitting.samples import SampleFit
@@ -32,13 +33,12 @@ from mlpoly.inputs import Samples
 from mlpoly.inputs.moments import check_overflow
 from mlpoly.networks import Layer
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.chaos import hermite_products, multi_indices
+from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.records import replace
 
-__all__ = ["MOST_MONOMIALS", "Regression", "fit_samples", "fit_samples_neuronwise", "regression"]
+__all__ = ["Regression", "fit_samples", "fit_samples_neuronwise", "regression"]
 
 METHOD = "least squares on samples"
-MOST_MONOMIALS = 10_000
 _NUMBERS = 2**24  # values of monomials that are held at once
 _NOISE = 10  # roundings that may make up a standard deviation which should be zero
 
@@ -98,9 +98,9 @@ def fit_samples(net: Layer, inputs: Samples, degree: int) -> ChaosPolynomial | R
 
 def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int) -> RidgePolynomial:
     """Best polynomial of every neuron's own preactivation on the samples: any degree and size."""
-    each = SampleFit(net, inputs.gaussian(), degree)
+    each = SampleFit(net, fit_gaussian(net, inputs.gaussian(), degree))
     for x, weights in inputs.chunks(max(1, _NUMBERS // inputs.dim)):
-        each.update(x, None if inputs.weights is None else weights[:, 0] * inputs.count)
+        each.update(x, weights[:, 0])
     return replace(each.polynomial(), inputs=inputs)
 
 
@@ -120,7 +120,7 @@ def regression(net: Layer, inputs: Samples, degree: int) -> Regression | None:
     # With fewer rows than columns at a time, most of the work would go into the rows that are known already.
     for x, weights in inputs.chunks(max(width, _NUMBERS // width)):
         z = (widen(x) - inputs.mean) @ forward.T
-        problem.add(weights, hermite_products(z, exponents).T, widen(net(x)))
+        problem.add(weights, products(z, exponents).T, widen(net(x)))
     xp = namespace(factor=problem.factor)
     if not bool(xp.all(xp.isfinite(problem.factor))):
         raise OverflowError(

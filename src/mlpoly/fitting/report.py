@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RegressionReport", "SolveReport"]
+__all__ = ["UNDER_A_MIXTURE", "RegressionReport", "SolveReport"]
+
+UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
 
 @dataclass(frozen=True)

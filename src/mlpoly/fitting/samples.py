@@ -7,12 +7,11 @@ moments of as many functions as its polynomial has coefficients, so that one pas
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    as_integer,
     cast_like,
     check_finite,
     chunks,
@@ -22,47 +21,42 @@ from mlpoly.arrays import (
     safe_inverse,
     widen,
 )
-from mlpoly.fitting.checks import checked_inputs
-from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.preactivations import preactivations
-from mlpoly.fitting.tails import with_tails
 from mlpoly.inputs import Gaussian
-from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial, Source
-from mlpoly.polynomials.ridge import check_bound
+from mlpoly.networks import Layer, check_network
+from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
 from mlpoly.records import replace
 from mlpoly.special import hermite
+from mlpoly.units import Series, Units
 
 __all__ = ["SampleFit"]
+
+P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 METHOD = "least squares neuron by neuron on samples"
 _NUMBERS = 2**24  # values of basis functions that are held at once
 
 
-class SampleFit:
+class SampleFit(Generic[P]):
     """Least squares on a stream of samples, neuron by neuron.
 
-    What is fitted is what will be computed: with a `bound` each neuron is a polynomial of its preactivation within the
-    bound and a straight line beyond it, and both are fitted together (see `mlpoly.polynomials.Tails`).
+    What is fitted is what will be computed: for a bounded polynomial each neuron is a polynomial of its preactivation
+    within the bound and a straight line beyond it, and both are fitted together.
 
-    The closed form under `inputs` takes part as if it were some more samples, a `share` of those that there are. It
-    decides where the samples do not: in directions they have not seen, and with too few of them.
+    The closed form counts as if it were some more samples, a `fraction` of those that there are. It decides where the
+    samples do not: in directions they have not seen, and with too few of them.
 
     Parameters
     ----------
-    net : MLP or GLU
-    inputs : Gaussian
-        Mean and covariance of the samples, or nearly: they only choose the coordinates, and the closed form.
-    degree : int
-    bound : float, optional
-        See `RidgePolynomial.__call__`.
-    share : float
+    net : Layer
+    start : RidgePolynomial or BoundedPolynomial
+        The closed form, fitted to `net` under the Gaussian of the samples, or nearly: it chooses the coordinates.
+    fraction : float
         Weight of the closed form, relative to that of all samples; above 0.
 
     Attributes
     ----------
-    count : int
-        Samples seen.
+    count : float
+        Samples seen, or the sum of their weights.
 
     Examples
     --------
@@ -71,55 +65,68 @@ class SampleFit:
     >>> rng = np.random.default_rng(0)
     >>> net = mp.MLP(rng.standard_normal((8, 3)), None, rng.standard_normal((1, 8)), None, "relu")
     >>> x = rng.standard_t(3, (5000, 3))  # heavy tails
-    >>> inputs = mp.Gaussian.from_samples(x)
-    >>> closed, fitted = mp.fit(net, inputs, 4), SampleFit(net, inputs, 4).update(x).polynomial()
+    >>> closed = mp.fit(net, mp.Gaussian.from_samples(x), 4)
+    >>> fitted = SampleFit(net, closed).update(x).polynomial()
     >>> bool(mp.fvu(net, fitted, samples=x).total < 0.1 * mp.fvu(net, closed, samples=x).total)
     True
     """
 
-    def __init__(
-        self, net: Layer, inputs: Gaussian, degree: int, bound: float | None = None, share: float = 1e-3
-    ) -> None:
-        if not isinstance(inputs, Gaussian):
-            raise TypeError(f"inputs must be a Gaussian, got {type(inputs).__name__}; use Gaussian.from_samples(x).")
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not share > 0:
-            raise ValueError(f"share must be a number above 0, such as 0.001, got {share!r}.")
-        inputs = cast(Gaussian, checked_inputs(net, inputs))
-        self.bound = None if bound is None else check_bound(bound)
-        self.count = 0
-        self._share = float(share)
-        self._closed = fit_gaussian(net, inputs, as_integer("degree", degree, 0))
-        if self.bound is not None:
-            self._closed = with_tails(net, self._closed, self.bound)
-        self._net = net
-        self._spread = None if self._closed.gate is None else _residual_spread(net, inputs, self._closed)
+    def __init__(self, net: Layer, start: P, fraction: float = 1e-3) -> None:
+        if not isinstance(start, (RidgePolynomial, BoundedPolynomial)) or not isinstance(start.inputs, Gaussian):
+            raise TypeError("start must be what mlpoly.fit makes of the network under a Gaussian, bounded or not.")
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
+            raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
+        self._net, self._start, self._fraction = check_network(net), start, float(fraction)
+        given: Any = start
+        lines = isinstance(start, BoundedPolynomial)
+        self._closed: RidgePolynomial = given.inner if lines else given
+        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # a constant has no lines
+        if self._closed.units.directions.shape != net.forms.directions.shape:
+            raise ValueError(
+                f"start has {self._closed.units.size} neurons of {start.dim_in} inputs, the network has "
+                f"{net.dim_hidden} of {net.dim_in}; give the polynomial that was fitted to it."
+            )
+        self.count = 0.0
+        self._spreads = self._residual_spreads(start.inputs) if self._closed.series.gated is not None else None
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
 
-    def update(self, samples: Array, weights: Array | None = None) -> SampleFit:
-        """Add samples (n, d), or (..., d) with leading axes flattened, and weights (n,) of mean one; returns self."""
+    def _residual_spreads(self, inputs: Gaussian) -> Array:
+        """Standard deviations (h,) of the part of the second factor that the preactivation does not explain."""
+        gate = Units.under(self._net, inputs, spreads=True).gate
+        assert gate is not None
+        along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
+        real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
+        # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
+        return xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
+
+    def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
+        """Add samples (n, d), or (..., d) with leading axes flattened; returns self.
+
+        Parameters
+        ----------
+        samples : array (n, d)
+        weights : array (n,), optional
+            How much each sample counts; one by default.
+        """
         samples = as_float_array("samples", samples, integers=True)
-        xp = namespace(samples=samples, net=self._closed.directions)
-        dim = self._closed.dim_in
+        xp = namespace(samples=samples, net=self._net.prototype)
+        dim = self._net.dim_in
         if len(samples.shape) < 2 or samples.shape[-1] != dim:
             raise ValueError(f"samples has shape {tuple(samples.shape)}, expected (n, {dim}): one sample in each row.")
         check_finite("samples", samples)
         rows = xp.reshape(samples, (-1, dim))
-        width = self._closed.directions.shape[0] * (2 * self._closed.degree + 5)
+        width = self._closed.units.size * (2 * self._closed.degree + 5)
         for part in chunks(rows.shape[0], max(1, _NUMBERS // width)):
-            self._add(rows[part, ...], None if weights is None else weights[part])
-        self.count += rows.shape[0]
+            # Products of float32 numbers would lose in the sums what the solution has to distinguish.
+            basis = widen(xp.permute_dims(self._basis(rows[part, ...]), (2, 0, 1)))  # (h, basis, n)
+            target = widen(xp.permute_dims(self._net.hidden(rows[part, ...]), (1, 0)))[..., None]
+            weighted = basis if weights is None else basis * widen(weights[part])
+            gram, right = weighted @ xp.matrix_transpose(basis), weighted @ target
+            self._gram = gram if self._gram is None else self._gram + gram
+            self._right = right if self._right is None else self._right + right
+        self.count += rows.shape[0] if weights is None else float(xp.sum(weights))
         return self
-
-    def _add(self, x: Array, weights: Array | None) -> None:
-        xp = namespace(x=x)
-        # Products of float32 numbers would lose in the sums what the solution has to distinguish.
-        basis = widen(xp.permute_dims(self._basis(x), (2, 0, 1)))  # (h, basis, n)
-        target = widen(xp.permute_dims(self._net.hidden(x), (1, 0)))[..., None]
-        weighted = basis if weights is None else basis * weights
-        gram, right = weighted @ xp.matrix_transpose(basis), weighted @ target
-        self._gram = gram if self._gram is None else self._gram + gram
-        self._right = right if self._right is None else self._right + right
 
     def _basis(self, x: Array) -> Array:
         """The functions of each neuron that are fitted, in the order of `_known` (basis, n, h).
@@ -127,39 +134,34 @@ class SampleFit:
         They are he_k(t), and he_k(t) e / spread, orthonormal under the Gaussian; with a bound, t is held within it,
         and there are the excesses of t below and above it, and these times e / spread.
         """
-        closed, bound = self._closed, self.bound
-        xp = namespace(x=x)
-        t = closed.standardise(x)
-        held = t if bound is None else xp.clip(t, -bound, bound)
+        closed, bounded, units = self._closed, self._bounded, self._closed.units
+        xp, (y, z) = namespace(x=x), closed.forms_at(x)
+        t = units.standardise(y)
+        held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
         functions = list(hermite(held, closed.degree))
-        lines = [] if closed.tails is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
-        if self._spread is None:
+        lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
+        if z is None:
             return xp.stack([*functions, *lines])
-        e = closed.gate_residual(x, held) * cast_like(safe_inverse(self._spread), t)
-        with_gate = [*functions[: closed.degree], *(lines if self._gate_slopes else [])]
+        e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
+        with_gate = [*functions[: closed.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
-
-    @property
-    def _gate_slopes(self) -> list[Array]:
-        """Slopes of the gate beyond the bound, [(2, h)], or nothing."""
-        tails = self._closed.tails
-        return [] if tails is None or tails.gate is None else [tails.gate]
 
     def _known(self) -> Array:
         """Coefficients of the closed form (basis, h)."""
-        closed, xp = self._closed, namespace(closed=self._closed.series)
-        parts = [closed.series, *([] if closed.tails is None else [closed.tails.slopes])]
-        if closed.gate is None:
-            return widen(xp.concat(parts))
-        with_gate = [closed.gate.series, *self._gate_slopes]
-        return xp.concat([*map(widen, parts), *(widen(part) * self._spread for part in with_gate)])
+        series, bounded = self._closed.series, self._bounded
+        parts = [series.plain, *([] if bounded is None else [bounded.slopes])]
+        second = [] if series.gated is None else [series.gated]
+        if second and bounded is not None and bounded.gate_slopes is not None:
+            second.append(bounded.gate_slopes)
+        rows = [*map(widen, parts), *(widen(part) * self._spreads for part in second)]
+        return namespace(closed=series.plain).concat(rows)
 
-    def polynomial(self) -> RidgePolynomial:
-        """The polynomial of all samples so far."""
+    def polynomial(self) -> P:
+        """The polynomial of all samples so far, bounded if the start was."""
         if not self.count:
             raise ValueError("no samples yet: call update(batch) before polynomial().")
-        xp, known = namespace(closed=self._closed.series), self._known()
-        weight = self._share * self.count
+        closed, bounded, known = self._closed, self._bounded, self._known()
+        xp, weight = namespace(closed=known), self._fraction * self.count
         # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right side the
         # closed form. The lines beyond the bound count as if that many samples were a standard deviation beyond it.
         gram = self._gram + weight * eye(known.shape[0], self._gram)
@@ -169,36 +171,22 @@ class SampleFit:
         # they are stored, so coefficients cost as much as these errors: a higher degree can then do no harm.
         lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
         noise = float(xp.finfo(gram.dtype).eps)
-        cost = max((4 * rounding_error(self._closed.series)) ** 2, 10 * known.shape[0] * noise)
+        cost = max((4 * rounding_error(closed.series.plain)) ** 2, 10 * known.shape[0] * noise)
         unit = gram / lengths / xp.matrix_transpose(lengths) + cost * eye(known.shape[0], gram)
-        solved = xp.linalg.solve(unit, right / lengths) / lengths
-        return self._with_coefficients(xp.permute_dims(solved[..., 0], (1, 0)))
-
-    def _with_coefficients(self, solved: Array) -> RidgePolynomial:
-        """The closed form with other coefficients (basis, h), in the order of `_known`."""
-        closed, gate, tails = self._closed, self._closed.gate, self._closed.tails
-        order, lines = closed.degree + 1, 0 if tails is None else 2
-        series, slopes, times = solved[:order, ...], solved[order : order + lines, ...], solved[order + lines :, ...]
-        if tails is not None:
-            tails = replace(tails, slopes=cast_like(slopes, closed.series))
-        if gate is not None:
-            times = cast_like(times * safe_inverse(self._spread), gate.series)
-            gate = replace(gate, series=times[: closed.degree, ...])
-            if self._gate_slopes:
-                tails = replace(tails, gate=times[closed.degree :, ...])
-        changes = {"series": cast_like(series, closed.series), "gate": gate, "tails": tails}
-        return replace(closed, **changes, source=Source(closed.source.activation, METHOD))
-
-
-def _residual_spread(net: Any, inputs: Gaussian, closed: RidgePolynomial) -> Array:
-    """Standard deviation (h,) of the part of the second factor that the preactivation does not explain."""
-    assert closed.gate is not None
-    forms = net.forms
-    xp = namespace(weights=forms.gate_directions)
-    variance = preactivations(inputs, forms.gate_directions).stds ** 2
-    along = widen(closed.gate.slopes)
-    left = variance - along**2
-    real = left > 1e-6 * variance  # below that it is rounding
-    # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
-    least = xp.abs(along) if closed.tails is not None else along * 0
-    return xp.where(real, xp.sqrt(xp.where(real, left, 1.0)), least)
+        solved = xp.permute_dims((xp.linalg.solve(unit, right / lengths) / lengths)[..., 0], (1, 0))  # (basis, h)
+        order, lines, like = closed.degree + 1, 0 if bounded is None else 2, closed.series.plain
+        plain, slopes, second = solved[:order, ...], solved[order : order + lines, ...], solved[order + lines :, ...]
+        gated = gate_slopes = None
+        if closed.series.gated is not None:
+            second = cast_like(second * safe_inverse(self._spreads), like)
+            gated, gate_slopes = second[: closed.degree, ...], second[closed.degree :, ...]
+        series = Series(cast_like(plain, like), gated)
+        source = Source(closed.source.activation, METHOD)
+        made: Any = replace(closed, series=series, source=source)
+        if isinstance(self._start, BoundedPolynomial):
+            made = replace(self._start, inner=made, source=source)
+        if bounded is not None:
+            made = replace(made, slopes=cast_like(slopes, like))
+            made = made if bounded.gate_slopes is None else replace(made, gate_slopes=gate_slopes)
+        answer: P = made
+        return answer

@@ -15,7 +15,7 @@ from mlpoly.arrays import Array, as_integer, namespace, to_numpy
 from mlpoly.lm.tables import plain_table
 from mlpoly.lm.tokens import prompt_ids, token_text
 from mlpoly.lm.wiring import FrozenNorm, Trace, trace, unembedding
-from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.polynomials import Polynomial
 
 __all__ = [
     "Attribution",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-def degree_parts(poly: Any, x: Array, direction: Array, bound: float | None = None) -> Array:
+def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     """The parts of ``direction . poly(x)`` by degree; they add up to it.
 
     Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, the degree that is natural to the fit:
@@ -46,8 +46,6 @@ def degree_parts(poly: Any, x: Array, direction: Array, bound: float | None = No
         Its inputs.
     direction : array (o,) or (..., o)
         Weights of the outputs, one for all inputs or one for each.
-    bound : float, optional
-        As in `RidgePolynomial.__call__`; the parts then add up to the bounded value.
 
     Returns
     -------
@@ -67,10 +65,8 @@ def degree_parts(poly: Any, x: Array, direction: Array, bound: float | None = No
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
     if direction.shape[-1] != poly.dim_out:
         raise ValueError(f"direction has {direction.shape[-1]} weights, expected {poly.dim_out}: one per output.")
-    options = {} if bound is None else {"bound": bound}
     xp = namespace(x=x, direction=direction)
-    whole: Any = poly  # every form has truncate, though not by contract
-    values = [xp.sum(whole.truncate(k)(x, **options) * direction, axis=-1) for k in range(poly.degree + 1)]
+    values = [xp.sum(poly.truncate(k)(x) * direction, axis=-1) for k in range(poly.degree + 1)]
     return xp.stack([values[0], *(high - low for low, high in pairwise(values))], axis=-1)
 
 
@@ -190,15 +186,15 @@ def attribute(
     weight = unembedding(model)
     rows = weight[targets].double() - (weight.mean(0, dtype=torch.float64) if centred else 0.0)
     arriving = seen.final.pull(rows) * float(getattr(model.config, "residual_multiplier", None) or 1.0)
-    degree = max(poly.degree for poly, _ in chosen.values())
+    degree = max(poly.degree for poly in chosen.values())
     parts = np.zeros((len(chosen), len(ids), degree + 1))
     blocks = np.zeros((len(chosen), len(ids)))
-    for i, (name, (poly, bound)) in enumerate(chosen.items()):
+    for i, (name, poly) in enumerate(chosen.items()):
         after = seen.after[name]
         directions = arriving if after is None else after.pull(arriving)
-        parts[i, :, : poly.degree + 1] = _parts(poly, seen.inputs[name], directions, bound)
+        parts[i, :, : poly.degree + 1] = _parts(poly, seen.inputs[name], directions)
         for other, here in _apart(polys, name, seen.inputs[name], ids):
-            parts[i, here, : poly.degree + 1] = _parts(other, seen.inputs[name][here], directions[here], bound)
+            parts[i, here, : poly.degree + 1] = _parts(other, seen.inputs[name][here], directions[here])
         blocks[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
     logits = seen.logits.double()
     found = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
@@ -208,13 +204,13 @@ def attribute(
     return Attribution(tuple(chosen), tuple(ids), *words, parts, blocks, found.cpu().numpy(), centred)
 
 
-def _parts(poly: Polynomial, x: Tensor, directions: Tensor, bound: float | None) -> np.ndarray:
+def _parts(poly: Polynomial, x: Tensor, directions: Tensor) -> np.ndarray:
     """The parts in the polynomial's own array library and dtype."""
     like = poly.prototype
     if isinstance(like, Tensor):
-        found = degree_parts(poly, x.to(like), directions.to(like), bound)
+        found = degree_parts(poly, x.to(like), directions.to(like))
     else:
-        found = degree_parts(poly, to_numpy(x.double()), to_numpy(directions), bound)
+        found = degree_parts(poly, to_numpy(x.double()), to_numpy(directions))
     return to_numpy(found).astype(np.float64)
 
 
@@ -229,18 +225,17 @@ def _apart(polys: Any, name: str, x: Tensor, ids: Sequence[int]) -> list[tuple[P
     return [(poly, here) for poly, here in found if here]
 
 
-def plain_polynomials(polys: Any) -> dict[str, tuple[Any, float | None]]:
-    """Polynomial and bound by block, of a Conversion or of a mapping to polynomials or their modules."""
+def plain_polynomials(polys: Any) -> dict[str, Polynomial]:
+    """Polynomials by block, of a Conversion or of a mapping to polynomials or their modules."""
     given = getattr(polys, "polynomials", polys)
     if not isinstance(given, Mapping) or not given:
         raise TypeError(f"polys must map names of blocks to polynomials, got {type(polys).__name__}; see convert.")
-    found: dict[str, tuple[Any, float | None]] = {}
+    found: dict[str, Polynomial] = {}
     for name, value in given.items():
         poly = value if isinstance(value, Polynomial) else getattr(value, "polynomial", None)
         if not isinstance(poly, Polynomial):
             raise TypeError(f"polys[{name!r}] is a {type(value).__name__}, which holds no polynomial.")
-        bound = getattr(value, "bound", None) if isinstance(value, nn.Module) else getattr(polys, "bound", None)
-        found[str(name)] = (poly, bound if isinstance(poly, RidgePolynomial) else None)
+        found[str(name)] = poly
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -17,10 +17,9 @@ from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.components import Components, Function, components_of
 from mlpoly.lm.switch import Switch
 from mlpoly.lm.tables import plain_table
-from mlpoly.polynomials import Polynomial, RidgePolynomial, load
-from mlpoly.polynomials.ridge import check_bound
+from mlpoly.polynomials import BoundedPolynomial, Polynomial, load
 
-__all__ = ["Conversion", "Quality", "load_conversion"]
+__all__ = ["Conversion", "Quality", "load_conversion", "plain"]
 
 _FORMAT, _VERSION = "mlpoly-conversion", 2
 _CONFIG, _POLYNOMIAL, _APART = "cfg.json", "polynomial.safetensors", "polynomial-{}.safetensors"
@@ -67,9 +66,6 @@ class Conversion:
         By the names of the blocks, in the model's order. Where there is one for each component, that of most tokens.
     quality : mapping of str to Quality
         How well each of them does.
-    bound : float or None
-        Standard deviations of the preactivations beyond which the neurons go on linearly when the polynomials are
-        used. With a bound they are piecewise polynomials.
     provenance : dict
         Method, degree and options, model, data and versions, as JSON can hold them.
     apart : mapping of str to mapping of int to Polynomial
@@ -80,7 +76,6 @@ class Conversion:
 
     polynomials: Mapping[str, Polynomial]
     quality: Mapping[str, Quality]
-    bound: float | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     apart: Mapping[str, Mapping[int, Polynomial]] = field(default_factory=dict)
     components: Components | None = None
@@ -89,6 +84,18 @@ class Conversion:
     def degree(self) -> int:
         """The highest degree among the polynomials."""
         return max((poly.degree for poly in self.polynomials.values()), default=0)
+
+    @property
+    def bound(self) -> float | None:
+        """Standard deviations beyond which the neurons are straight lines; None if the polynomials are not bounded."""
+        return self.provenance.get("bound")
+
+    def unbounded(self) -> Conversion:
+        """The same polynomials without their bounds."""
+        apart = {name: {n: plain(p) for n, p in others.items()} for name, others in self.apart.items()}
+        polynomials = {name: plain(poly) for name, poly in self.polynomials.items()}
+        provenance = {**self.provenance, "bound": None}
+        return replace(self, polynomials=polynomials, apart=apart, provenance=provenance)
 
     @property
     def closed_form(self) -> dict[str, float | None]:
@@ -102,8 +109,8 @@ class Conversion:
 
     @cached_property
     def grafts(self) -> dict[str, nn.Module]:
-        """The polynomials as modules, with the bound; made once."""
-        return {name: self._graft(name, module_of(poly, self.bound)) for name, poly in self.polynomials.items()}
+        """The polynomials as modules; made once."""
+        return {name: self._graft(name, poly.to_torch()) for name, poly in self.polynomials.items()}
 
     def _graft(self, name: str, main: nn.Module) -> nn.Module:
         others = self.apart.get(name)
@@ -111,7 +118,7 @@ class Conversion:
             return main
         if self.components is None:
             raise ValueError(f"the conversion has several polynomials for {name!r}, but no components to choose by.")
-        return Switch(name, main, {n: module_of(poly, self.bound) for n, poly in others.items()}, self.components)
+        return Switch(name, main, {n: poly.to_torch() for n, poly in others.items()}, self.components)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per block."""
@@ -168,9 +175,9 @@ class Conversion:
         }
 
 
-def module_of(poly: Polynomial, bound: float | None) -> nn.Module:
-    """A polynomial as a module; only the ridge form has a bound."""
-    made: nn.Module = poly.to_torch(bound=bound if isinstance(poly, RidgePolynomial) else None)
+def plain(poly: Any) -> Polynomial:
+    """A polynomial without its bounds, if it has any."""
+    made: Polynomial = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly
     return made
 
 
@@ -214,8 +221,7 @@ def load_conversion(
         if any(cfg["provenance"] != first["provenance"] for _, cfg in ours):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
         split = components_of(first["provenance"]["moments"], components) if apart else None
-        bound = None if first["bound"] is None else check_bound(first["bound"])
-        return Conversion(polynomials, quality, bound, first["provenance"], apart, split)
+        return Conversion(polynomials, quality, first["provenance"], apart, split)
     except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
         raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.components import Function, components_of
-from mlpoly.lm.conversion import Conversion, Quality, module_of
+from mlpoly.lm.conversion import Conversion, Quality
 from mlpoly.lm.distributed import check_agreement, exchange, share, together, world
 from mlpoly.lm.fits import Fitter, Parts, Task, check_method
 from mlpoly.lm.graft import graft
@@ -19,7 +19,7 @@ from mlpoly.lm.provenance import describe_model, versions
 from mlpoly.lm.quality import judge
 from mlpoly.lm.sharing import share_polynomials, share_quality
 from mlpoly.lm.visit import chosen_blocks, visit
-from mlpoly.polynomials.ridge import check_bound
+from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress import progress
 
 __all__ = ["convert"]
@@ -69,7 +69,7 @@ def convert(
         Go on linearly where a preactivation is more than so many standard deviations from its mean: outside of the
         data a polynomial grows without end, and what it gives is another block's input. With a bound the function is a
         *piecewise* polynomial. "samples" fits polynomials and lines together; the other methods fit as if there were
-        no bound, and then draw lines along the activation, see `mlpoly.fitting.tails.with_tails`.
+        no bound, and then draw lines along the activation, see `RidgePolynomial.bounded`.
     sequential : bool
         Fit every block to the inputs that it has when all blocks before it are replaced. This takes a pass over
         `batches` for each block, up to that block.
@@ -129,7 +129,7 @@ def convert(
         quality, about = share_quality(quality, blocks), exchange(about)[0]
     polynomials = {name: next(iter(parts.values())) for name, parts in found.items()}
     apart = {name: dict(list(parts.items())[1:]) for name, parts in found.items() if len(parts) > 1}
-    return Conversion(polynomials, quality, bound, about, apart, split)
+    return Conversion(polynomials, quality, about, apart, split)
 
 
 def _check(method: str, sequential: bool, batches: Any, components: Any) -> None:
@@ -185,7 +185,7 @@ class _Work:
             done[block.name] = task.polynomials()
             seconds[block.name] = time.perf_counter() - began
             if sequential:
-                grafts[block.name] = module_of(done[block.name][0], self.fitter.bound)
+                grafts[block.name] = done[block.name][0].to_torch()
             bar(number + 1, block.name)
         return done, seconds
 

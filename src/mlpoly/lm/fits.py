@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mlpoly.fitting import fit
 from mlpoly.fitting.samples import SampleFit
-from mlpoly.fitting.tails import with_tails
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.accumulate import RowSums
 from mlpoly.lm.moments import Moments
@@ -66,8 +65,7 @@ class Fitter:
         if self.method == "gaussian" and self.sequential:
             return _Summed(self, net)
         if self.method == "samples":
-            inputs = self.inputs(block.name, 0, net.prototype)
-            return _Sampled(SampleFit(net, inputs, self.degree, self.bound))
+            return _Sampled(SampleFit(net, self.under(net, self.inputs(block.name, 0, net.prototype))))
         numbers = self._frequent(block.name) if self.method == "components" else [0]
         return _Closed(lambda: {n: self.under(net, self.inputs(block.name, n, net.prototype)) for n in numbers})
 
@@ -80,11 +78,10 @@ class Fitter:
             return alone.gaussian(name, self.shrinkage, like)
         return self.moments.gaussian(name, self.shrinkage, like)
 
-    def under(self, net: Layer, inputs: Any) -> Polynomial:
+    def under(self, net: Layer, inputs: Any) -> Any:
         """The best polynomial, with lines beyond the bound if there is one."""
-        how = "neuronwise" if self.method == "neuronwise" else "exact"
-        poly: Any = fit(net, inputs, self.degree, method=how)
-        return poly if self.bound is None else with_tails(net, poly, self.bound)
+        poly: Any = fit(net, inputs, self.degree, method="neuronwise" if self.method == "neuronwise" else "exact")
+        return poly if self.bound is None else poly.bounded(self.bound)
 
     def _frequent(self, name: str) -> list[int]:
         """Components by how many tokens they have, most first."""

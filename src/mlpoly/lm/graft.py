@@ -40,7 +40,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     model : nn.Module
     polys : Conversion, or mapping of str to Polynomial or nn.Module
         What takes the place of each block, by the names that `mlpoly.integrations.find_blocks` gives. A Conversion
-        brings its bound; a polynomial stands without one, for a bound pass ``poly.to_torch(bound=...)``. A module must
+        brings its bound; for one polynomial that is ``poly.bounded(3.0)``. A module must
         take the block's inputs (..., d), and give its outputs (..., o).
 
     Yields

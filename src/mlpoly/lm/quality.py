@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.batches import Batch
 from mlpoly.lm.components import Components
+from mlpoly.lm.conversion import plain
 from mlpoly.lm.fits import Fitter, Parts
 from mlpoly.lm.switch import choose_rows
 from mlpoly.lm.visit import visit
-from mlpoly.measures import fvu
+from mlpoly.measures import ErrorSums, fvu
 from mlpoly.measures.fvu import fvu_by_component
 from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial
+from mlpoly.polynomials import BoundedPolynomial
 
 __all__ = ["Errors", "closed_form_error", "held_out_errors", "judge"]
 
@@ -46,7 +47,7 @@ def judge(
     errors = {block.name: Errors() for block in blocks}
     judged: dict[str, Any] | None = None
     if held_out is not None and blocks:
-        errors, judged = held_out_errors(model, blocks, found, fitter.bound, components, held_out)
+        errors, judged = held_out_errors(model, blocks, found, components, held_out)
     if closed_form:
         for block in blocks:
             closed = closed_form_error(block, found[block.name], fitter)
@@ -59,9 +60,9 @@ def closed_form_error(block: Block, parts: Parts, fitter: Fitter) -> float | Non
     net = block.net()
     try:
         if len(parts) == 1:
-            return _finite(float(fvu(net, next(iter(parts.values()))).total))
+            return _finite(float(fvu(net, plain(next(iter(parts.values())))).total))
         mixture = fitter.moments.mixture(block.name, fitter.shrinkage, net.prototype)
-        ordered = [parts[number] for number in sorted(parts)]
+        ordered = [plain(parts[number]) for number in sorted(parts)]
         return _finite(float(fvu_by_component(net, ordered, mixture).total))
     except ValueError:
         return None
@@ -71,29 +72,26 @@ def held_out_errors(
     model: nn.Module,
     blocks: Sequence[Block],
     polynomials: Mapping[str, Parts],
-    bound: float | None,
     components: Components | None,
     batches: Iterable[Any],
 ) -> tuple[dict[str, Errors], dict[str, Any]]:
     """Errors on the inputs of the intact model's blocks, and which data that was."""
-    tallies = {block.name: _Tally(block, polynomials[block.name], bound, components) for block in blocks}
+    tallies = {block.name: _Tally(block, polynomials[block.name], components) for block in blocks}
     read = visit(model, blocks, batches, lambda block, x, batch: tallies[block.name].add(x, batch), stop=True)
     return {n: tally.errors() for n, tally in tallies.items()}, {"data": read.fingerprint, "tokens": read.tokens}
 
 
 class _Tally:
-    """Sums for the fraction of variance unexplained, all outputs together, and each token's own fraction."""
+    """Errors over all tokens, the error of each token relative to its output, and how often the bound is passed."""
 
-    def __init__(self, block: Block, parts: Parts, bound: float | None, components: Components | None) -> None:
+    def __init__(self, block: Block, parts: Parts, components: Components | None) -> None:
         self._name = block.name
         self._net: Layer = block.net()
         (_, self._main), *self._apart = parts.items()
-        self._bound = bound if isinstance(self._main, RidgePolynomial) else None
+        self._bounded = isinstance(self._main, BoundedPolynomial)
         self._components = components
-        self._count = 0
-        self._mean: Any = 0.0  # (o,)
-        self._spread: Any = 0.0
-        self._missed: Any = 0.0  # with and without the bound, (2,)
+        self._held = ErrorSums(standard_error=False)
+        self._plain = ErrorSums(standard_error=False)  # without the bound
         self._beyond: Any = 0.0
         self._tokens: list[Tensor] = []
 
@@ -101,17 +99,13 @@ class _Tally:
         """Take inputs (n, d)."""
         x = x.to(self._net.prototype.dtype)
         numbers = self._numbers(x, batch)
-        f, plain = self._net(x).double(), self._values(x, numbers, None)
-        held = plain if self._bound is None else self._values(x, numbers, self._bound)
-        self._missed = self._missed + torch.stack([((f - p) ** 2).sum() for p in (held, plain)])
+        f, free = self._net(x).double(), self._values(x, numbers, plain)
+        held = free if not self._bounded else self._values(x, numbers, lambda poly: poly)
+        self._held.update(f, held)
+        self._plain.update(f, free)
         self._tokens.append(((f - held) ** 2).sum(1) / (f**2).sum(1))
-        n, mean = f.shape[0], f.mean(0)
-        if self._bound is not None:
+        if self._bounded:
             self._beyond = self._beyond + self._outside(x, numbers)
-        gap, total = mean - self._mean, self._count + n
-        self._spread = self._spread + ((f - mean) ** 2).sum() + (gap**2).sum() * (self._count * n / total)
-        self._mean = self._mean + gap * (n / total)
-        self._count = total
 
     def _numbers(self, x: Tensor, batch: Batch) -> Tensor | None:
         if self._components is None or not self._apart:
@@ -119,29 +113,30 @@ class _Tally:
         _, positions, tokens = batch.on(x.device)
         return self._components.numbers(self._name, x, positions, tokens)
 
-    def _values(self, x: Tensor, numbers: Tensor | None, bound: float | None) -> Tensor:
-        options = {} if bound is None else {"bound": bound}
-        values: Tensor = self._main(x, **options)
+    def _values(self, x: Tensor, numbers: Tensor | None, form: Callable[[Any], Any]) -> Tensor:
+        values: Tensor = form(self._main)(x)
         for number, poly in self._apart:
-            values = choose_rows(values, x, numbers, number, lambda rows, p=poly: p(rows, **options))
+            values = choose_rows(values, x, numbers, number, lambda rows, p=poly: form(p)(rows))
         return values.double()
 
     def _outside(self, x: Tensor, numbers: Tensor | None) -> Tensor:
-        """How many inputs, counted by the share of neurons that are beyond the bound of their polynomial."""
+        """How many inputs, counted by the fraction of neurons that are beyond the bound of their polynomial."""
 
-        def share(poly: Any, rows: Tensor) -> Tensor:
-            return (poly.standardise(rows).abs() > self._bound).double().mean(1, keepdim=True)
+        def fraction(poly: Any, rows: Tensor) -> Tensor:
+            t = poly.units.standardise(poly.forms_at(rows)[0])
+            return (t.abs() > poly.bounds).double().mean(1, keepdim=True)
 
-        found = share(self._main, x)
+        found = fraction(self._main, x)
         for number, poly in self._apart:
-            found = choose_rows(found, x, numbers, number, lambda rows, p=poly: share(p, rows))
+            found = choose_rows(found, x, numbers, number, lambda rows, p=poly: fraction(p, rows))
         return found.sum()
 
     def errors(self) -> Errors:
         """What came of it."""
-        held, plain = (self._missed / self._spread).tolist()
-        beyond = None if self._bound is None else float(self._beyond) / self._count
-        return Errors(None, _finite(held), _finite(plain), _finite(float(torch.cat(self._tokens).median())), beyond)
+        tokens = torch.cat(self._tokens)
+        held, free = float(self._held.total), float(self._plain.total)
+        beyond = None if not self._bounded else float(self._beyond) / len(tokens)
+        return Errors(None, _finite(held), _finite(free), _finite(float(tokens.median())), beyond)
 
 
 def _finite(value: float) -> float | None:

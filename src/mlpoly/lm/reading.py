@@ -161,7 +161,7 @@ def block_features(
     list of BlockFeature
         By descending size of their values; ``print`` shows it as a table.
     """
-    poly, _ = plain_polynomials({name: poly})[name]
+    poly = plain_polynomials({name: poly})[name]
     tokens = as_integer("tokens", tokens, 1)
     reader = _Reader(model, name, token_text(tokenizer), wiring)
     u, label = reader.direction(token, direction, difference)

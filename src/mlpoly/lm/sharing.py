@@ -12,20 +12,19 @@ from mlpoly.integrations.blocks import Block
 from mlpoly.lm.conversion import Quality
 from mlpoly.lm.distributed import exchange, exchange_tensors
 from mlpoly.lm.fits import Fitter, Parts
-from mlpoly.polynomials import Gate, RidgePolynomial, Source, Tails
+from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
+from mlpoly.records import arrays_of, replace
+from mlpoly.units import Gate, Series, Units
 
 __all__ = ["share_polynomials", "share_quality"]
-
-_OWN = ("shifts", "scales", "series")
-_GATE = ("shifts", "slopes", "series")
-_TAILS = ("slopes", "gate")
 
 
 def share_polynomials(found: Mapping[str, Parts], blocks: Sequence[Block], fitter: Fitter) -> dict[str, Parts]:
     """The polynomials of all blocks, in their order, from those that each process has fitted."""
-    sent = {f"{name}/{n}/{key}": t for name, parts in found.items() for n, p in parts.items() for key, t in _send(p)}
-    ours: Mapping[str, dict[int, Any]] = found  # every form has a source, though not by contract
-    sources = exchange({name: {n: asdict(p.source) for n, p in parts.items()} for name, parts in ours.items()})
+    sent = {
+        f"{name}/{n}/{key}": t for name, parts in found.items() for n, p in parts.items() for key, t in _send(p).items()
+    }
+    sources = exchange({name: {n: asdict(p.source) for n, p in parts.items()} for name, parts in found.items()})
     merged: dict[str, Parts] = dict(found)
     for named, arrays in zip(sources, exchange_tensors(sent), strict=True):
         for block in (b for b in blocks if b.name in named and b.name not in merged):
@@ -42,29 +41,25 @@ def share_quality(found: Mapping[str, Quality], blocks: Sequence[Block]) -> dict
     return {block.name: Quality(**told[block.name]) for block in blocks}
 
 
-def _send(poly: Any) -> list[tuple[str, Tensor]]:
-    """What is not the network's: all but directions, readout and bias."""
-    parts = [("", poly, _OWN), ("gate.", poly.gate, _GATE), ("tails.", poly.tails, _TAILS)]
-    named = [(f"{key}{name}", getattr(part, name)) for key, part, names in parts if part is not None for name in names]
-    return [(name, tensor) for name, tensor in named if tensor is not None]
+def _send(poly: Any) -> dict[str, Tensor]:
+    """What is not the network's own: all but directions, readout and biases."""
+    arrays = {name.removeprefix("inner."): a for name, a in arrays_of(replace(poly, inputs=None)).items()}
+    return {name: a for name, a in arrays.items() if name.split(".")[-1] not in ("directions", "readout", "bias")}
 
 
 def _under(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): t for name, t in arrays.items() if name.startswith(prefix)}
 
 
-def _receive(block: Block, number: int, source: Source, sent: dict[str, Tensor], fitter: Fitter) -> RidgePolynomial:
-    net: Any = block.net()
-    like = net.prototype
-    arrays = {name: tensor.to(like.device) for name, tensor in sent.items()}
-    gate, tails, bound = _under(arrays, "gate."), _under(arrays, "tails."), fitter.bound
-    return RidgePolynomial(
-        directions=net.forms.directions,
-        **{name: arrays[name] for name in _OWN},
-        readout=net.readout,
-        bias=net.bias,
-        gate=Gate(directions=net.forms.gate_directions, **gate) if gate else None,
-        tails=Tails(**tails, bound=bound) if tails and bound is not None else None,
-        inputs=fitter.inputs(block.name, number, like),
-        source=source,
-    )
+def _receive(block: Block, number: int, source: Source, sent: dict[str, Tensor], fitter: Fitter) -> Any:
+    net = block.net()
+    arrays = {name: tensor.to(net.prototype.device) for name, tensor in sent.items()}
+    forms, gate = net.forms, _under(arrays, "units.gate.")
+    second = Gate(forms.gate_directions, gate["shifts"], gate["slopes"], forms.gate_bias) if gate else None
+    units = Units(forms.directions, arrays["units.shifts"], arrays["units.scales"], forms.bias, second)
+    series = Series(arrays["series.plain"], arrays.get("series.gated"))
+    inner = RidgePolynomial(units, series, net.readout, net.bias, net.activation, source=source)
+    inputs = fitter.inputs(block.name, number, net.prototype)
+    if "bounds" not in arrays:
+        return replace(inner, inputs=inputs)
+    return BoundedPolynomial(inner, arrays["bounds"], arrays["slopes"], arrays.get("gate_slopes"), inputs, source)

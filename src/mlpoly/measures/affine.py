@@ -21,8 +21,8 @@ import numpy as np
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.measures.units import Units
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
+from mlpoly.units import Units
 
 __all__ = ["Break", "beyond_linear", "breaks_of", "cancellation", "is_affine"]
 
@@ -52,7 +52,7 @@ def is_affine(activation: Activation) -> bool:
 def breaks_of(activation: Activation, units: Units) -> list[Break]:
     """The breaks of a piecewise-linear activation as each unit sees them; a unit without variance sees none."""
     xp = namespace(means=units.means)
-    moving = units.stds > 0
+    moving = units.scales > 0
     lines = [(*piece, 0.0)[:2] for piece in activation.pieces or ()]
     jumps = [
         (at, b[1] - a[1], b[0] - a[0] + (b[1] - a[1]) * at)
@@ -61,8 +61,8 @@ def breaks_of(activation: Activation, units: Units) -> list[Break]:
     continuous = all(value == 0 for _, _, value in jumps)
     return [
         Break(
-            xp.clip(in_deviations(at - units.means, xp.where(moving, units.stds, 1.0)), -_FAR, _FAR),
-            slope * units.stds,
+            xp.clip(in_deviations(at - units.means, xp.where(moving, units.scales, 1.0)), -_FAR, _FAR),
+            slope * units.scales,
             None if continuous else xp.where(moving, value, 0.0),
         )
         for at, slope, value in jumps

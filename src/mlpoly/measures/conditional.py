@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, scalar
-from mlpoly.measures.units import Angles, Gates, Units
+from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, safe_inverse, scalar
 from mlpoly.measures.waves import is_wave
 from mlpoly.progress import progress
+from mlpoly.records import map_arrays, replace
 from mlpoly.special import in_deviations, normal_pdf
+from mlpoly.units import Angles, Units
 
 __all__ = ["filled", "pair_moments", "unit_moments"]
 
@@ -69,10 +70,10 @@ def unit_moments(activation: Activation, units: Units, centres: Array | None = N
 
 def _unit_moments(activation: Activation, units: Units, centres: Array) -> Array:
     xp = namespace(means=units.means)
-    moving = units.stds > 0
-    images = _images(_bends(activation), units.means, xp.where(moving, units.stds, 1.0))
+    moving = units.scales > 0
+    images = _images(_bends(activation), units.means, xp.where(moving, units.scales, 1.0))
     t, weight = _panels([images], 2 * _splits(activation, units))
-    square = _square(units, t, _value(activation, units.means + units.stds * t), centres)
+    square = _square(units, t, _value(activation, units.means + units.scales * t), centres)
     still = _square(units, units.means * 0, _value(activation, units.means), centres)
     return xp.where(moving, xp.sum(square * weight, axis=0), still)
 
@@ -86,9 +87,9 @@ def _value(activation: Activation, y: Array) -> Array:
 
 def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
     """E[(F_i - centre_i)^2 | t_i = t] of units whose activation has this value at t."""
-    if units.gates is None:
+    if units.gate is None:
         return (value - centres) ** 2
-    g = units.gates
+    g = units.gate
     return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
@@ -118,7 +119,7 @@ def pair_moments(
     centres = units.means * 0 if centres is None else centres
     rules: Sequence[_Rule] = () if limits is None or activation.route == "closed form" else _RULES
     # The second unit is smoothed by the noise: that with the smaller standard deviation sees less of it.
-    turn = xp.take(units.stds, j) > xp.take(units.stds, i)
+    turn = xp.take(units.scales, j) > xp.take(units.scales, i)
     i, j = xp.where(turn, j, i), xp.where(turn, i, j)
     if angles.left is not None:
         left, right = xp.where(turn, angles.right, angles.left), xp.where(turn, angles.left, angles.right)
@@ -126,7 +127,7 @@ def pair_moments(
     limits = angles.rho * 0 if limits is None else limits
     # In the order of their noise: a rule that no longer serves a block of pairs serves no later one.
     every = _Pairs(units, i, j, angles, centres)
-    order = xp.argsort(every.two.stds * every.side)
+    order = xp.argsort(every.two.scales * every.side)
     out = []
     parts = chunks(i.shape[0], _PAIRS if on_cpu(i) else 16 * _PAIRS)
     with progress("strongly correlated pairs", len(parts)) as update:
@@ -150,7 +151,7 @@ class _Pairs:
     def at(self, index: Array) -> _Pairs:
         """Some of the pairs, by their positions; repeated where a position is."""
         xp = namespace(index=index)
-        angles = Angles(*[None if a is None else xp.take(a, index) for a in self.angles])
+        angles = self.angles.at(index)
         return _Pairs(self.units, xp.take(self.i, index), xp.take(self.j, index), angles, self.centres)
 
 
@@ -182,7 +183,7 @@ def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> 
     one, two = pairs.one, pairs.two
     splits = max(_splits(activation, one), _splits(activation, two))
     t, weight = _panels(_edges(activation, one, two, pairs.angles.rho, pairs.side), splits)
-    value = _value(activation, one.means + one.stds * t)
+    value = _value(activation, one.means + one.scales * t)
     square = weight * _square(one, t, value, pairs.centre_i)
     # By Cauchy and Schwarz, nodes without a share in E[F_i^2] have none in E[F_i F_j]: most panels need no inner step.
     keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
@@ -198,21 +199,19 @@ def _inner(activation: Activation, pairs: _Pairs, t: Array, value: Array, rule: 
     With t_j = rho t + side w, gated units have e_i = (left/side) w + ... and e_j = right t - (rho right/side) w + ...;
     what is left out is independent of t and w, and powers of w are Hermite coefficients of act_j.
     """
-    xp = namespace(t=t)
     one, two, angles, side = pairs.one, pairs.two, pairs.angles, pairs.side
-    degree = 0 if one.gates is None else 2
-    c = _smoothed(activation, two.means + two.stds * angles.rho * t, two.stds * side, degree, rule)
-    if one.gates is None or two.gates is None:
+    degree = 0 if one.gate is None else 2
+    c = _smoothed(activation, two.means + two.scales * angles.rho * t, two.scales * side, degree, rule)
+    if one.gate is None or two.gate is None:
         return (value - pairs.centre_i) * (c[0] - pairs.centre_j)
-    apart = side > 0
-    inverse = xp.where(apart, 1 / xp.where(apart, side, 1.0), 0.0)
+    inverse = safe_inverse(side)
     in_i = angles.left * inverse
-    in_j = two.gates.slopes * side - angles.rho * angles.right * inverse
-    zi = one.gates.means + one.gates.slopes * t
-    zj = two.gates.means + (two.gates.slopes * angles.rho + angles.right) * t
+    in_j = two.gate.slopes * side - angles.rho * angles.right * inverse
+    zi = one.gate.means + one.gate.slopes * t
+    zj = two.gate.means + (two.gate.slopes * angles.rho + angles.right) * t
     # What t tells of both units, and what they share beyond it.
     told = (value * zi - pairs.centre_i) * (zj * c[0] + in_j * c[1] - pairs.centre_j)
-    beyond = (angles.gates + angles.left * two.gates.slopes) * c[0] + in_i * (zj * c[1] + math.sqrt(2) * in_j * c[2])
+    beyond = (angles.gates + angles.left * two.gate.slopes) * c[0] + in_i * (zj * c[1] + math.sqrt(2) * in_j * c[2])
     return told + value * beyond
 
 
@@ -266,15 +265,10 @@ def _split_nodes(activation: Activation, mean: Array, std: Array, count: int) ->
 
 def _some(units: Units, index: slice | Array) -> Units:
     """Moments of some of the units; their directions are not needed here."""
-    xp = namespace(means=units.means)
-
-    def pick(a: Array) -> Array:
-        return a[index] if isinstance(index, slice) else xp.take(a, index)
-
-    gates = units.gates
-    if gates is not None:
-        gates = Gates(gates.directions, pick(gates.means), pick(gates.slopes), pick(gates.spreads))
-    return units._replace(means=pick(units.means), stds=pick(units.stds), gates=gates)
+    xp = namespace(scales=units.scales)
+    gate = None if units.gate is None else replace(units.gate, directions=None)
+    moments = replace(units, directions=None, gate=gate)
+    return map_arrays(moments, lambda a: a[index] if isinstance(index, slice) else xp.take(a, index))
 
 
 def filled(values: Array, where: Array, found: Array) -> Array:
@@ -297,7 +291,7 @@ def _bends(activation: Activation) -> list[float]:
 
 def _splits(activation: Activation, units: Units) -> int:
     """Parts that every panel is cut into: one, but for waves, which never settle, as many as they have turns."""
-    return 1 + int(scalar(namespace(stds=units.stds).max(units.stds)) / 2) if is_wave(activation) else 1
+    return 1 + int(scalar(namespace(scales=units.scales).max(units.scales)) / 2) if is_wave(activation) else 1
 
 
 def _images(points: list[float], mean: Array, scale: Array) -> Array:
@@ -310,11 +304,11 @@ def _images(points: list[float], mean: Array, scale: Array) -> Array:
 def _edges(activation: Activation, one: Units, two: Units, rho: Array, side: Array) -> list[Array]:
     """Images of the bends of both units in t; a kink of the second one is smoothed over a width of side/|rho|."""
     xp = namespace(rho=rho)
-    moving = one.stds > 0
-    out = [_images(_bends(activation), one.means, xp.where(moving, one.stds, 1.0))]
-    slope = two.stds * rho
+    moving = one.scales > 0
+    out = [_images(_bends(activation), one.means, xp.where(moving, one.scales, 1.0))]
+    slope = two.scales * rho
     seen = xp.abs(rho) * _REACH > side  # otherwise the layer is wider than the whole line
-    moving = seen & (two.stds > 0)
+    moving = seen & (two.scales > 0)
     slope = xp.where(moving, slope, 1.0)
     width = xp.where(moving, side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
     out.append(xp.where(moving, _images(_bends(activation), two.means, slope), _REACH))

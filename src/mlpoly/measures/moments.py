@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,15 +12,14 @@ from mlpoly.arrays import Array, cast_result, constant, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs, Samples
 from mlpoly.measures.components import components
 from mlpoly.measures.on_samples import moments_on_samples
-from mlpoly.measures.pairs import Kernel, kernel_of
-from mlpoly.measures.readout import OutputSum
-from mlpoly.measures.series import energies, terms
-from mlpoly.measures.units import Angles, angles, block_count, hidden_units
+from mlpoly.measures.pairs import Kernel, Tail, kernel_of
 from mlpoly.networks import Layer
+from mlpoly.polynomials import RidgePolynomial
 from mlpoly.progress import progress
-from mlpoly.records import record
+from mlpoly.records import map_arrays, record
+from mlpoly.units import Angles, OutputSum, Units, angle_count, angles, energies, terms
 
-__all__ = ["Hidden", "SecondMoment", "Variance", "hidden_of", "output_mean", "second_moment", "variance_by_degree"]
+__all__ = ["Hidden", "SecondMoment", "Variance", "hidden_of", "second_moment", "variance_by_degree"]
 
 
 @record
@@ -47,12 +47,35 @@ class SecondMoment:
         return f"SecondMoment(outputs={self.mean.shape[0]})"
 
 
-class Hidden(NamedTuple):
-    """A network under one Gaussian: its hidden units and the way to its outputs."""
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """A network under one Gaussian, in float64 where the library has it: its hidden units and the way to its outputs.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Covariances of the hidden units.
+    net : Layer
+    inputs : Gaussian
+    """
 
     kernel: Kernel
-    readout: Array | None
-    bias: Array | None
+    net: Layer
+    inputs: Gaussian
+
+    def best(self, degree: int) -> RidgePolynomial:
+        """The network's own best polynomial of a degree."""
+        return RidgePolynomial(
+            self.kernel.units, self.kernel.series.truncate(degree), readout=self.net.readout, bias=self.net.bias
+        )
+
+    def chunks(self) -> Iterator[tuple[slice, slice, Angles]]:
+        """Inner products of all hidden units, chunk by chunk."""
+        units = self.kernel.units
+        with progress("pairs of hidden units", angle_count(units)) as update:
+            for done, chunk in enumerate(angles(units, self.inputs)):
+                update(done, "")
+                yield chunk
 
 
 class Variance(NamedTuple):
@@ -102,51 +125,52 @@ def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
 def _gaussian_moments(net: Layer, inputs: Gaussian) -> tuple[Array, Array, Array]:
     """Mean (o,), covariance (o, o) and its bound (o, o) under one Gaussian."""
     hidden = hidden_of(net, inputs, 0)
-    readout = hidden.readout
+    readout = hidden.net.readout
     if readout is None:
         readout = constant(np.eye(net.dim_hidden), hidden.kernel.variances)
     xp = namespace(readout=readout)
     cov, bound = OutputSum(readout, full=True), OutputSum(xp.abs(readout), full=True)
-    for rows, columns, inner in _blocks(hidden):
+    for rows, columns, inner in hidden.chunks():
         tail = hidden.kernel.tail(rows, columns, inner, 0)
-        cov.add_tail(rows, columns, tail)
+        _add_tail(cov, rows, columns, tail)
         if tail.bound is not None:
             bound.add(rows, columns, tail.bound)
-    return output_mean(hidden), cov.value, bound.value if bound.used else cov.value * 0
+    return hidden.best(0).mean(), cov.value, bound.value if bound.used else cov.value * 0
 
 
 def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
     """Hidden units of a network under one Gaussian, with series up to `degree` at least."""
-    kernel = kernel_of(net.activation, hidden_units(net, inputs), degree)
-    return Hidden(kernel, *[None if a is None else widen(a) for a in (net.readout, net.bias)])
-
-
-def output_mean(hidden: Hidden) -> Array:
-    """E[f], (o,)."""
-    units = hidden.kernel.series.plain[0, :]
-    out = units if hidden.readout is None else hidden.readout @ units
-    return out if hidden.bias is None else out + hidden.bias
+    net, inputs = map_arrays((net, inputs), widen)
+    units = Units.under(net, inputs, spreads=True)
+    return Hidden(kernel_of(net.activation, units, degree), net, inputs)
 
 
 def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
     """Variance of every output at degree 1, ..., `degree` and above; never an (o, o) array."""
-    if hidden.readout is None:
+    if hidden.net.readout is None:
         return _unit_variance(hidden, degree)
     kernel = hidden.kernel
-    xp = namespace(readout=hidden.readout)
-    head = [OutputSum(hidden.readout, full=False) for _ in range(degree)]
-    tail, bound = OutputSum(hidden.readout, full=False), OutputSum(xp.abs(hidden.readout), full=False)
-    for rows, columns, inner in _blocks(hidden):
+    xp = namespace(readout=hidden.net.readout)
+    head = [OutputSum(hidden.net.readout, full=False) for _ in range(degree)]
+    tail, bound = OutputSum(hidden.net.readout, full=False), OutputSum(xp.abs(hidden.net.readout), full=False)
+    for rows, columns, inner in hidden.chunks():
         left, right = kernel.series.rows(rows), kernel.series.columns(columns)
         for total, term in zip(head, terms(left, right, inner, degree), strict=True):
             total.add(rows, columns, term)
         rest = kernel.tail(rows, columns, inner, degree)
-        tail.add_tail(rows, columns, rest)
+        _add_tail(tail, rows, columns, rest)
         if rest.bound is not None:
             bound.add(rows, columns, rest.bound)
     zero = tail.value * 0
     stacked = xp.stack([h.value for h in head]) if head else zero[None, :][:0, :]
-    return Variance(output_mean(hidden), stacked, xp.clip(tail.value, 0, None), bound.value if bound.used else zero)
+    return Variance(hidden.best(0).mean(), stacked, xp.clip(tail.value, 0, None), bound.value if bound.used else zero)
+
+
+def _add_tail(total: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
+    """Add the covariance of two chunks of units."""
+    total.add(rows, columns, tail.matrix)
+    if tail.extra is not None:
+        total.add_listed(tail.i, tail.j, tail.extra)
 
 
 def _unit_variance(hidden: Hidden, degree: int) -> Variance:
@@ -155,12 +179,4 @@ def _unit_variance(hidden: Hidden, degree: int) -> Variance:
     xp = namespace(variances=kernel.variances)
     energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
     tail = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
-    return Variance(output_mean(hidden), energy, tail, tail * 0)
-
-
-def _blocks(hidden: Hidden) -> Iterator[tuple[slice, slice, Angles]]:
-    units = hidden.kernel.units
-    with progress("pairs of hidden units", block_count(units)) as update:
-        for done, block in enumerate(angles(units)):
-            update(done, "")
-            yield block
+    return Variance(hidden.best(0).mean(), energy, tail, tail * 0)

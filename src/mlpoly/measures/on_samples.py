@@ -6,11 +6,10 @@ import numpy as np
 
 from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradients, safe_inverse
 from mlpoly.errors import TooLargeError
-from mlpoly.fitting.checks import checked_inputs
-from mlpoly.fitting.regression import MOST_MONOMIALS, regression
-from mlpoly.inputs import Samples
+from mlpoly.fitting.regression import regression
+from mlpoly.inputs import Samples, checked_inputs
 from mlpoly.networks import Layer, check_network
-from mlpoly.polynomials.chaos import multi_indices
+from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices
 
 __all__ = ["degrees_on_samples", "moments_on_samples"]
 
@@ -19,7 +18,7 @@ _ROWS = 8192  # samples at a time, so that the hidden units of many samples do n
 
 def moments_on_samples(net: Layer, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is cut."""
-    checked_inputs(check_network(net), inputs)
+    checked_inputs(inputs, check_network(net).dim_in, net.prototype)
     f = namespace(x=inputs.x).concat([net(x) for x, _ in inputs.chunks(_ROWS)])
     check_finite("net(x)", f)
     outputs = Samples(f, inputs.weights)
@@ -33,7 +32,7 @@ def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array,
     One decomposition serves all degrees. Of the columns of degree k, what lower degrees do not span is orthogonal to
     them, and what of the outputs lies in it is the variance at degree k.
     """
-    checked_inputs(check_network(net), inputs)
+    checked_inputs(inputs, check_network(net).dim_in, net.prototype)
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:

@@ -14,9 +14,9 @@ from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
 from mlpoly.measures.affine import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.measures.conditional import filled, pair_moments, unit_moments
-from mlpoly.measures.series import decay, energies, expand, terms_between
-from mlpoly.measures.units import Angles, Units
 from mlpoly.measures.waves import is_wave, wave_covariances, wave_variances
+from mlpoly.records import map_arrays
+from mlpoly.units import Angles, Units, decay, energies, terms_between
 
 __all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "WaveKernel", "kernel_of"]
 
@@ -47,7 +47,7 @@ class AffineKernel:
     def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
         self.units = units
         self.variances = variances
-        self.series = expand(activation, units, max(degree, 1))
+        self.series = units.expand(activation, max(degree, 1))
         self.breaks = breaks_of(activation, units)
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
@@ -66,7 +66,7 @@ class WaveKernel:
         self.activation = activation
         self.units = units
         self.variances = wave_variances(activation, units)
-        self.series = expand(activation, units, degree)
+        self.series = units.expand(activation, degree)
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two blocks of units at all degrees above `degree`."""
@@ -86,7 +86,7 @@ class SeriesKernel:
         eps = float(xp.finfo(variances.dtype).eps)
         self.tolerance = max(_TOLERANCE, 64 * eps)
         for length in _DEGREES:
-            self.series = expand(activation, units, max(length, degree))
+            self.series = units.expand(activation, max(length, degree))
             self.energy = energies(self.series, units)
             left = variances - xp.sum(self.energy[1:, ...], axis=0)
             self.left = xp.maximum(left, 8 * eps * variances)  # energy beyond the series; its rounding counts as energy
@@ -140,7 +140,7 @@ class SeriesKernel:
         total = xp.take(self.variances, i)  # right for a unit with itself
         other = i != j
         if bool(xp.any(other)):
-            some = Angles(*[None if a is None else a[other] for a in angles])
+            some = map_arrays(angles, lambda a: a[other])
             one, two = i[other], j[other]
             limits = self.tolerance * xp.take(self.spreads, one) * xp.take(self.spreads, two)
             means = self.series.plain[0, :]
@@ -155,11 +155,11 @@ Kernel = AffineKernel | WaveKernel | SeriesKernel
 def kernel_of(activation: Activation, units: Units, degree: int) -> Kernel:
     """The kernel for a layer's activation, with series up to `degree` at least."""
     xp = namespace(means=units.means)
-    if units.gates is None and is_wave(activation):
+    if units.gate is None and is_wave(activation):
         return WaveKernel(activation, units, degree)
-    means = expand(activation, units, 0).plain[0, :]
+    means = units.expand(activation, 0).plain[0, :]
     variances = unit_moments(activation, units, means)
-    if units.gates is None and is_affine(activation):
+    if units.gate is None and is_affine(activation):
         excess = cancellation(breaks_of(activation, units), variances + means**2)
         if len(activation.kinks) < 2 or bool(xp.all(excess <= _CANCELLATION)):
             return AffineKernel(activation, units, variances, degree)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.measures.units import Units
+from mlpoly.units import Units
 
 __all__ = ["is_wave", "wave_covariances", "wave_variances"]
 
@@ -20,7 +20,7 @@ def is_wave(activation: Activation) -> bool:
 def wave_variances(activation: Activation, units: Units) -> Array:
     """Variance of act(y_i) of plain units, (h,); no digits are lost where it is small."""
     xp = namespace(means=units.means)
-    square = units.stds**2
+    square = units.scales**2
     double = xp.exp(-square) * xp.cos(2 * units.means)
     return -0.5 * xp.expm1(-square) * (1 + double if activation.name == "sin" else 1 - double)
 
@@ -29,7 +29,7 @@ def wave_covariances(activation: Activation, units: Units, rows: slice, columns:
     """Covariance of act(y_i) and act(y_j) of two blocks of plain units, (a, b)."""
     xp = namespace(rho=rho)
     mi, mj = units.means[rows][:, None], units.means[columns][None, :]
-    si, sj = units.stds[rows][:, None], units.stds[columns][None, :]
+    si, sj = units.scales[rows][:, None], units.scales[columns][None, :]
     product = rho * si * sj
     # Half the variances of y_i - y_j and y_i + y_j, without cancellation at rho = +-1, and of both if independent.
     apart = (si - sj) ** 2 / 2 + si * sj * (1 - rho)

@@ -1,4 +1,4 @@
-"""Derivatives of a ridge polynomial at a point, from he_k' = sqrt(k) he_{k-1}."""
+"""Derivatives of polynomials made of neurons, from those of the neurons in their linear forms."""
 
 from __future__ import annotations
 
@@ -6,63 +6,71 @@ import math
 from typing import TYPE_CHECKING
 
 from mlpoly.arrays import Array, constant, namespace
-from mlpoly.polynomials.base import at_least_single
-from mlpoly.special import clenshaw
+from mlpoly.records import record
 
 if TYPE_CHECKING:
+    from mlpoly.polynomials.bounded import BoundedPolynomial
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["gradient", "hessian"]
+__all__ = ["Derivatives", "derivative", "gradient", "hessian"]
 
 
-def _derivative(series: Array) -> Array:
-    """Hermite series of the derivative."""
+@record
+class Derivatives:
+    """Derivatives of neurons N_i(t_i, z_i) with z_i = v_i.x, (..., h) each.
+
+    Attributes
+    ----------
+    along, bend : array
+        First and second derivative in t_i.
+    factor : array or None
+        Derivative in z_i, for gated units.
+    change : array or None
+        Derivative of that in t_i.
+    """
+
+    along: Array
+    bend: Array
+    factor: Array | None = None
+    change: Array | None = None
+
+
+def derivative(series: Array) -> Array:
+    """Hermite series of the derivative: he_k' = sqrt(k) he_{k-1}."""
     n = series.shape[0] - 1
     if n == 0:
         return series * 0
     return series[1:, ...] * constant([[math.sqrt(k)] for k in range(1, n + 1)], series)
 
 
-def gradient(p: RidgePolynomial, x: Array) -> Array:
+def gradient(p: RidgePolynomial | BoundedPolynomial, x: Array) -> Array:
     """Jacobian (..., o, d): readout times the gradients of the neurons."""
-    p = at_least_single(p)
-    t = p.standardise(x)
-    along = clenshaw(_derivative(p.series), t)  # d/dt of each neuron
-    if p.gate is None:
-        return _spread(p, along * p.inverse_scales, p.directions)
-    q = clenshaw(p.gate.series, t)
-    along = along + p.gate_residual(x, t) * clenshaw(_derivative(p.gate.series), t) - p.gate.slopes * q
-    return _spread(p, along * p.inverse_scales, p.directions) + _spread(p, q, p.gate.directions)
+    found, units = p.derivatives(*p.forms_at(x)), p.units
+
+    def spread(weights: Array, forms: Array) -> Array:
+        """Sum over neurons of readout[o, i] weights[..., i] forms[i]: (..., o, d)."""
+        if p.readout is None:
+            return weights[..., :, None] * forms
+        return (weights[..., None, :] * p.readout) @ forms
+
+    total = spread(found.along * units.inverse_scales, units.directions)
+    return total if found.factor is None or units.gate is None else total + spread(found.factor, units.gate.directions)
 
 
-def _spread(p: RidgePolynomial, weights: Array, forms: Array) -> Array:
-    """Sum over neurons of readout[o, i] weights[..., i] forms[i]: (..., o, d)."""
-    if p.readout is None:
-        return weights[..., :, None] * forms
-    return (weights[..., None, :] * p.readout) @ forms
-
-
-def hessian(p: RidgePolynomial, x: Array) -> Array:
+def hessian(p: RidgePolynomial | BoundedPolynomial, x: Array) -> Array:
     """Second derivatives (..., o, d, d)."""
-    xp, p = namespace(x=x), at_least_single(p)
-    t = p.standardise(x)
-    first = _derivative(p.series)
-    bend = clenshaw(_derivative(first), t)
-    forms, inverse = p.directions, p.inverse_scales
-    if p.gate is None:
-        return _sandwich(p, bend * inverse * inverse, forms, forms)
-    g = p.gate
-    dq = _derivative(g.series)
-    slope = clenshaw(dq, t)
-    bend = bend + p.gate_residual(x, t) * clenshaw(_derivative(dq), t) - 2 * g.slopes * slope
-    cross = _sandwich(p, slope * inverse, forms, g.directions)
-    return _sandwich(p, bend * inverse * inverse, forms, forms) + cross + xp.matrix_transpose(cross)
+    found, units = p.derivatives(*p.forms_at(x)), p.units
+    xp, inverse = namespace(bend=found.bend), units.inverse_scales
 
+    def sandwich(weights: Array, left: Array, right: Array) -> Array:
+        """Sum over neurons of readout[o, i] weights[..., i] left[i] right[i]': (..., o, d, d)."""
+        if p.readout is None:
+            return weights[..., :, None, None] * left[:, :, None] * right[:, None, :]
+        forms = [((p.readout[i, :] * weights)[..., None, :] * left.T) @ right for i in range(p.dim_out)]
+        return xp.stack(forms, axis=-3)
 
-def _sandwich(p: RidgePolynomial, weights: Array, left: Array, right: Array) -> Array:
-    """Sum over neurons of readout[o, i] weights[..., i] left[i] right[i]': (..., o, d, d)."""
-    xp = namespace(weights=weights)
-    if p.readout is None:
-        return weights[..., :, None, None] * left[:, :, None] * right[:, None, :]
-    forms = [((p.readout[i, :] * weights)[..., None, :] * left.T) @ right for i in range(p.dim_out)]
-    return xp.stack(forms, axis=-3)
+    total = sandwich(found.bend * inverse * inverse, units.directions, units.directions)
+    if found.change is None or units.gate is None:
+        return total
+    cross = sandwich(found.change * inverse, units.directions, units.gate.directions)
+    return total + cross + xp.matrix_transpose(cross)

@@ -19,15 +19,15 @@ __all__ = ["neuron_powers", "ridge_tensor"]
 def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
     """Each neuron as A_i(w_i.x) + (v_i.x) B_i(w_i.x): coefficients of A and B, ascending; B is empty without a gate."""
     p = at_least_single(p)
-    a = in_powers(p.series)
+    a, units, g = in_powers(p.series.plain), p.units, p.units.gate
+    slope, offset = units.inverse_scales, -units.shifts * units.inverse_scales
     b: list[Array] = []
-    if p.gate is not None:
-        g = p.gate
-        q = in_powers(g.series)
+    if g is not None and p.series.gated is not None:
+        q = in_powers(p.series.gated)
         # (v.x - shift - slope t) q(t): the part without v.x joins the first polynomial.
         a = [a[k] - (g.shifts * q[k] if k < len(q) else 0) - (g.slopes * q[k - 1] if k else 0) for k in range(len(a))]
-        b = _substitute(q, p.inverse_scales, -p.shifts * p.inverse_scales)
-    return _substitute(a, p.inverse_scales, -p.shifts * p.inverse_scales), b
+        b = _substitute(q, slope, offset)
+    return _substitute(a, slope, offset), b
 
 
 def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]:
@@ -46,15 +46,15 @@ def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
     """Symmetric tensor (o, d, ..., d) of the monomials of degree k."""
     p = at_least_single(p)
     a, b = neuron_powers(p)
-    xp = namespace(directions=p.directions)
+    xp = namespace(directions=p.units.directions)
     o, d = p.dim_out, p.dim_in
     if k == 0:
         return p.read_out(a[0])
-    if k > p.degree or p.directions.shape[0] == 0:
-        return constant(np.zeros((o, *[d] * k)), p.directions)
-    total = _contract(p, a[k], [p.directions] * k)
-    if p.gate is not None and k - 1 < len(b):
-        forms = [p.gate.directions] + [p.directions] * (k - 1)
+    if k > p.degree or p.units.directions.shape[0] == 0:
+        return constant(np.zeros((o, *[d] * k)), p.units.directions)
+    total = _contract(p, a[k], [p.units.directions] * k)
+    if p.units.gate is not None and k - 1 < len(b):
+        forms = [p.units.gate.directions] + [p.units.directions] * (k - 1)
         once = _contract(p, b[k - 1], forms)
         # Symmetrise: v stands in each of the k places with the same weight.
         for place in range(k):
@@ -66,8 +66,8 @@ def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
 
 def _contract(p: RidgePolynomial, weights: Array, forms: list[Array]) -> Array:
     """Sum over neurons of readout[o, i] weights[i] forms_1[i] x ... x forms_k[i], as one matrix product."""
-    xp = namespace(directions=p.directions)
-    h, d = p.directions.shape
+    xp = namespace(directions=p.units.directions)
+    h, d = p.units.directions.shape
     tail = None
     for form in forms[1:]:
         tail = form if tail is None else xp.reshape(tail[:, :, None] * form[:, None, :], (h, -1))

@@ -2,72 +2,46 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from numbers import Real
-from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number
-from mlpoly.polynomials.calculus import gradient, hessian
-from mlpoly.polynomials.files import save_polynomial
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote, widen
+from mlpoly.inputs import Gaussian
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
+from mlpoly.polynomials.bounded import BoundedPolynomial, chords
+from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
+from mlpoly.polynomials.hermite_products import Ladder, project_ridge
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
-from mlpoly.polynomials.tails import Tails
-from mlpoly.records import record, replace, static
-from mlpoly.special import clenshaw, times_line
+from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.special import clenshaw
+from mlpoly.units import Gate, OutputSum, Series, Units, angles, energies, terms_between
 
-__all__ = ["Gate", "RidgePolynomial", "check_bound"]
-
-
-@record
-class Gate:
-    """The second factor of a gated unit: e_i sum_k series[k, i] he_k(t_i), with e_i uncorrelated with t_i (MATH 2).
-
-    Attributes
-    ----------
-    directions : array (h, d)
-        The linear forms v_i.
-    shifts : array (h,)
-        Their values at the centre: e_i = v_i.x - shifts_i - slopes_i t_i.
-    slopes : array (h,)
-        Regression of v_i.x on t_i.
-    series : array (n, h)
-        Orthonormal Hermite coefficients, ascending.
-    """
-
-    directions: Array
-    shifts: Array
-    slopes: Array
-    series: Array
+__all__ = ["RidgePolynomial"]
 
 
 @record
 class RidgePolynomial(Polynomial):
-    """p(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias, with t_i = (w_i.x - shift_i) / scale_i.
+    """p(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias, with t_i and e_i the linear forms of `units`.
 
     P_i and Q_i are series in orthonormal Hermite polynomials, so `truncate` of an optimal polynomial is optimal.
     Everything is of the size of the network's own weights, at any degree.
 
     Attributes
     ----------
-    directions : array (h, d)
-        The linear forms w_i.
-    shifts, scales : array (h,)
-        Centre and spread of w_i.x; a scale of zero marks a neuron that is constant (t_i = 0).
-    series : array (degree + 1, h)
-        Orthonormal Hermite coefficients of P_i, ascending.
+    units : Units
+        Directions, shifts and scales of the t_i; those of the second factors for gated units.
+    series : Series
+        Coefficients of P_i, (degree + 1, h), and of Q_i, (degree, h).
     readout : array (o, h) or None
         None leaves the neurons as outputs.
     bias : array (o,) or None
-    gate : Gate or None
-        Second factor, for gated units.
-    tails : Tails or None
-        How the neurons go on beyond a bound; of no account without one.
-    inputs : Gaussian or None
+    activation : Activation or None
+        Activation of the network, if known; `bounded` continues the neurons along it.
+    inputs : Inputs or None
         What the polynomial was fitted under, if known.
     source : Source
         Where it comes from: activation, method, fingerprint of the inputs.
@@ -75,105 +49,83 @@ class RidgePolynomial(Polynomial):
         How a fine-tuning went.
     """
 
-    directions: Array
-    shifts: Array
-    scales: Array
-    series: Array
+    units: Units
+    series: Series
     readout: Array | None = None
     bias: Array | None = None
-    gate: Gate | None = None
-    tails: Tails | None = None
+    activation: Activation | None = static(default=None)
     inputs: Any = None
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
+    shapes: ClassVar[dict[str, str]] = {
+        "units.directions": "h d",
+        "units.shifts": "h",
+        "units.scales": "h",
+        "units.bias?": "h",
+        "units.gate?.directions": "h d",
+        "units.gate?.shifts": "h",
+        "units.gate?.slopes": "h",
+        "units.gate?.bias?": "h",
+        "units.gate?.spreads?": "h",
+        "series.plain": "m h",
+        "series.gated?": "n h",
+        "readout?": "o h",
+        "bias?": "o",
+    }
+    needs: ClassVar[dict[str, str]] = {
+        "series.gated": "units.gate.directions",
+        "units.gate.directions": "series.gated",
+    }
+
+    @classmethod
+    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
+        """Fields that are no arrays, of a polynomial that is read from a file."""
+        return {"source": source, "activation": activation}
+
     @property
     def degree(self) -> int:
         """Total degree n."""
-        return int(self.series.shape[0]) - 1
+        return self.series.degree
 
     @property
     def dim_in(self) -> int:
         """Number of inputs d."""
-        return int(self.directions.shape[1])
+        return int(self.units.directions.shape[1])
 
     @property
     def dim_out(self) -> int:
         """Number of outputs o."""
-        return int(self.directions.shape[0] if self.readout is None else self.readout.shape[0])
-
-    def __repr__(self) -> str:
-        gated = "" if self.gate is None else ", gated"
-        return f"RidgePolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {self.source}{gated})"
-
-    def __call__(self, x: Array, bound: float | None = None) -> Array:
-        """Values (..., o) at points x (..., d), by recurrences in the preactivations.
-
-        With a `bound`, t_i is first held within +-bound, that many standard deviations of w_i.x, and `tails`, if there
-        are any, add straight lines for what lies beyond: far from the inputs of the fit the value then does not
-        explode. The result is a piecewise polynomial of x. The second factor v_i.x of a gated unit is not held: the
-        unit is linear in it.
-        """
-        x = check_points(x, self.directions, self.dim_in)
-        return self.read_out(self.neurons(lambda directions: _product(x, directions), bound))
-
-    def neurons(self, forms: Callable[[Array], Array], bound: float | None = None) -> Array:
-        """Values of the neurons (..., h), given a function that makes linear forms of x (..., h) from directions."""
-        bound = None if bound is None else check_bound(bound)
-        t = self._standard(forms(self.directions))
-        held = t if bound is None else namespace(t=t).clip(t, -bound, bound)
-        gate = self.gate
-        hidden = clenshaw(self.series if gate is None else self._series_at_no_factor(gate), held)
-        factor = None if gate is None else clenshaw(gate.series, held)
-        if bound is not None and self.tails is not None:
-            self.tails.check(bound)
-            hidden, factor = self._with_lines(self.tails, hidden, factor, t - held, held)
-        return hidden if gate is None else add_product(hidden, forms(gate.directions), factor)
-
-    def _with_lines(
-        self, tails: Tails, hidden: Array, factor: Array | None, excess: Array, held: Array
-    ) -> tuple[Array, Array | None]:
-        """What is left of a neuron where v_i.x = 0, and Q_i, with the lines that they go on along beyond the bound."""
-        hidden = hidden + tails.value(excess)
-        if factor is None or self.gate is None:
-            return hidden, None
-        line = tails.gate_value(excess)
-        hidden = add_product(hidden, line, add_product(self.gate.shifts, self.gate.slopes, held), -1.0)
-        return hidden, factor + line
-
-    def _series_at_no_factor(self, gate: Gate) -> Array:
-        """Series of P_i - (shift_i + slope_i t) Q_i, what is left of a neuron where v_i.x = 0.
-
-        With it a neuron is that plus v_i.x Q_i, and e_i never fills an array of the size of all neurons.
-        """
-        series, factor, shifts, slopes = promote(self.series, gate.series, gate.shifts, gate.slopes)
-        rows = max(self.degree, int(factor.shape[0])) + 1
-        product = times_line(_padded(factor, rows + 1), shifts, slopes)  # it drops the top row
-        return _padded(series, rows) - product
-
-    def _standard(self, forms: Array) -> Array:
-        inverse = self.inverse_scales
-        return add_product(-self.shifts * inverse, forms, inverse)
-
-    # -- the pieces of an evaluation, shared with calculus.py ---------------------------------------------------------
+        return self.units.size if self.readout is None else int(self.readout.shape[0])
 
     @property
-    def inverse_scales(self) -> Array:
-        """1 / scales, and 0 for constant neurons."""
-        xp = namespace(scales=self.scales)
-        (scales,) = promote(self.scales)
-        moving = scales > 0
-        return xp.where(moving, 1 / xp.where(moving, scales, 1.0), 0.0)
+    def prototype(self) -> Array:
+        """The directions, which have the library, dtype and device of the polynomial."""
+        return self.units.directions
 
-    def standardise(self, x: Array) -> Array:
-        """Standardised preactivations t (..., h)."""
-        return self._standard(_product(x, self.directions))
+    def __repr__(self) -> str:
+        gated = "" if self.series.gated is None else ", gated"
+        return f"RidgePolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {self.source}{gated})"
 
-    def gate_residual(self, x: Array, t: Array) -> Array:
-        """The part e (..., h) of the second factor that t does not explain."""
-        if self.gate is None:
-            return t * 0
-        return add_product(_product(x, self.gate.directions) - self.gate.shifts, self.gate.slopes, t, -1.0)
+    # -- values and derivatives ---------------------------------------------------------------------------------------
+
+    def __call__(self, x: Array) -> Array:
+        """Values (..., o) at points x (..., d), by recurrences in the preactivations."""
+        return self.read_out(self.neurons(*self.forms_at(x)))
+
+    def forms_at(self, x: Array) -> tuple[Array, Array | None]:
+        """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
+        x = check_points(x, self.prototype, self.dim_in)
+        x, directions = promote(x, self.units.directions)
+        gate = None if self.series.gated is None else self.units.gate
+        return x @ directions.T, None if gate is None else x @ promote(x, gate.directions)[1].T
+
+    def neurons(self, y: Array, z: Array | None = None) -> Array:
+        """Values (..., h) of the neurons, given their linear forms."""
+        p = at_least_single(self)
+        t = p.units.standardise(y)
+        hidden = clenshaw(p.series.at_no_factor(p.units), t)
+        return hidden if z is None else add_product(hidden, z, clenshaw(p.series.gated, t))
 
     def read_out(self, hidden: Array) -> Array:
         """Readout (..., o) of hidden values (..., h), bias included."""
@@ -182,6 +134,28 @@ class RidgePolynomial(Polynomial):
             hidden = hidden @ readout.T
         return hidden if self.bias is None else hidden + self.bias
 
+    def derivatives(self, y: Array, z: Array | None) -> Derivatives:
+        """First and second derivatives of the neurons, given their linear forms."""
+        t = self.units.standardise(y)
+        first, second = derivative(self.series.plain), derivative(derivative(self.series.plain))
+        along, bend = clenshaw(first, t), clenshaw(second, t)
+        gate = self.units.gate
+        if z is None or gate is None or self.series.gated is None:
+            return Derivatives(along, bend)
+        e, slope = self.units.residual(z, t), derivative(self.series.gated)
+        factor, change = clenshaw(self.series.gated, t), clenshaw(slope, t)
+        along = along + e * change - gate.slopes * factor
+        bend = bend + e * clenshaw(derivative(slope), t) - 2 * gate.slopes * change
+        return Derivatives(along, bend, factor, change)
+
+    def gradient(self, x: Array) -> Array:
+        """Jacobian (..., o, d) at points x (..., d)."""
+        return gradient(at_least_single(self), x)
+
+    def hessian(self, x: Array) -> Array:
+        """Second derivatives (..., o, d, d) at points x (..., d)."""
+        return hessian(at_least_single(self), x)
+
     # -- other forms --------------------------------------------------------------------------------------------------
 
     def truncate(self, degree: int) -> RidgePolynomial:
@@ -189,20 +163,27 @@ class RidgePolynomial(Polynomial):
         degree = as_integer("degree", degree, 0)
         if degree >= self.degree:
             return self
-        gate, tails = self.gate, self.tails
-        if gate is not None:
-            gate = None if degree == 0 else replace(gate, series=gate.series[:degree, ...])
-        if tails is not None and degree < 2:  # a line is of degree 1, and times e of degree 2
-            tails = None if degree == 0 else replace(tails, gate=None)
-        return replace(self, series=self.series[: degree + 1, ...], gate=gate, tails=tails, report=None)
+        units = self.units if degree else replace(self.units, gate=None)
+        return replace(self, units=units, series=self.series.truncate(degree), report=None)
 
-    def gradient(self, x: Array) -> Array:
-        """Jacobian (..., o, d) at points x (..., d)."""
-        return gradient(self, check_points(x, self.directions, self.dim_in))
+    def bounded(self, bound: float) -> BoundedPolynomial:
+        """The polynomial with straight lines beyond so many standard deviations of each preactivation (MATH 4c).
 
-    def hessian(self, x: Array) -> Array:
-        """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(self, check_points(x, self.directions, self.dim_in))
+        Outside of the data a polynomial explodes while an activation is all but straight. Beyond the bound every
+        neuron continues from its value there along the chord of the network's activation between one and two bounds.
+        """
+        inner, about = replace(self, inputs=None, report=None), (self.inputs, self.source, self.report)
+        return BoundedPolynomial(inner, *chords(self, bound), *about)
+
+    def rebase(self, inputs: Gaussian) -> RidgePolynomial:
+        """The same polynomial with t_i standard normal under `inputs`, in float64 where the library has it."""
+        wide = map_arrays(replace(self, inputs=None), widen)
+        units = Units.under(wide.units, inputs, spreads=True)
+        return replace(wide, units=units, series=wide.series.rebase(wide.units, units))
+
+    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
+        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        return project_ridge(self.rebase(Gaussian.unchecked(widen(center), back @ back.T)), back, own)
 
     def powers(self) -> tuple[list[Array], list[Array]]:
         """Each neuron's polynomial as A_i(w_i.x) + (v_i.x) B_i(w_i.x): ascending coefficients, (h,) each."""
@@ -214,17 +195,17 @@ class RidgePolynomial(Polynomial):
 
     def tensor_numbers(self, k: int) -> int:
         """The result, and the h rank-one terms of one order less that it is made from."""
-        return self.dim_out * self.dim_in**k + int(self.directions.shape[0]) * self.dim_in ** max(k - 1, 0)
+        return self.dim_out * self.dim_in**k + self.units.size * self.dim_in ** max(k - 1, 0)
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Product of Q_u = W' diag(.) W, plus the symmetrised W' diag(.) V of a gate, with a block (d, m) (MATH 6)."""
         a, b = self.powers()
         neurons = direction if self.readout is None else direction @ self.readout
-        W = self.directions
+        W = self.units.directions
         square = (neurons * a[2])[:, None]
-        if self.gate is None:
+        if not b or self.units.gate is None:
             return lambda block: W.T @ (square * (W @ block))
-        V = self.gate.directions
+        V = self.units.gate.directions
         mixed = (0.5 * neurons * b[1])[:, None]
 
         def apply(block: Array) -> Array:
@@ -233,129 +214,113 @@ class RidgePolynomial(Polynomial):
 
         return apply
 
-    @property
-    def prototype(self) -> Array:
-        """The directions, to tell library, dtype and device."""
-        return self.directions
+    # -- second moments -----------------------------------------------------------------------------------------------
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
-        save_polynomial(self, path)
+    def mean(self) -> Array:
+        """E[p] (o,) under the Gaussian of the `units`."""
+        return self.read_out(self.series.plain[0, :])
+
+    def variance(self, inputs: Gaussian) -> Array:
+        """Variance (o,) of each output under `inputs`, whose `units` these are: a finite sum over degrees (MATH 5)."""
+        xp = namespace(series=self.series.plain)
+        if self.readout is None:
+            return xp.sum(energies(self.series, self.units)[1:, ...], axis=0)
+        total = OutputSum(self.readout, full=False)
+        for rows, columns, inner in angles(self.units, inputs):
+            left, right = self.series.rows(rows), self.series.columns(columns)
+            total.add(rows, columns, terms_between(left, right, inner, 0, self.degree))
+        return total.value
+
+    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
+        """Mean and variance (o,) of best - self under a Gaussian, whose units those of `best` are."""
+        mine = self.rebase(inputs)
+        same = [(best.readout, mine.readout), (best.units.directions, mine.units.directions)]
+        if best.units.gate is not None and mine.units.gate is not None:
+            same.append((best.units.gate.directions, mine.units.gate.directions))
+        if all(_equal(a, b) for a, b in same):
+            # Unit by unit: what they have in common cancels before it is squared.
+            degree, gated = (
+                max(best.degree, mine.degree),
+                best.series.gated is not None or mine.series.gated is not None,
+            )
+            one, two = best.series.padded(degree, gated), mine.series.padded(degree, gated)
+            second = None if one.gated is None else one.gated - two.gated
+            units = best.units if best.units.gate is not None else mine.units
+            left = _minus(best.bias, mine.bias)
+            apart = RidgePolynomial(units, Series(one.plain - two.plain, second), best.readout, left)
+        else:
+            apart = best._plus(mine._scaled(-1.0))
+        return apart.mean(), apart.variance(inputs)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def __mul__(self, factor: float) -> RidgePolynomial:
-        if not is_number(factor):
-            return NotImplemented
-        p = at_least_single(self)
-        readout = None if p.readout is None else p.readout * factor
-        bias = None if p.bias is None else p.bias * factor
-        if readout is not None:
-            return replace(p, readout=readout, bias=bias, source=Source(), report=None)
-        gate = None if p.gate is None else replace(p.gate, series=p.gate.series * factor)
-        tails = None if p.tails is None else p.tails.scaled(factor)
-        changes = {"series": p.series * factor, "bias": bias, "gate": gate, "tails": tails}
-        return replace(p, **changes, source=Source(), report=None)
+    def _scaled(self, factor: Any) -> RidgePolynomial:
+        bias = None if self.bias is None else self.bias * factor
+        if self.readout is not None:
+            return replace(self, readout=self.readout * factor, bias=bias)
+        return replace(self, series=map_arrays(self.series, lambda a: a * factor), bias=bias)
 
-    __rmul__ = __mul__
+    def _shifted(self, by: Any) -> RidgePolynomial:
+        bias = constant(np.zeros(self.dim_out), self.prototype) if self.bias is None else self.bias
+        return replace(self, bias=cast_like(bias + by, bias))
 
-    def __truediv__(self, divisor: float) -> RidgePolynomial:
-        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+    def _mapped(self, matrix: Array) -> RidgePolynomial:
+        readout = matrix if self.readout is None else matrix @ self.readout
+        return replace(self, readout=readout, bias=None if self.bias is None else matrix @ self.bias)
 
-    def __neg__(self) -> RidgePolynomial:
-        return self * -1.0
-
-    def __sub__(self, other: RidgePolynomial | float) -> RidgePolynomial:
-        return self + (-other) if isinstance(other, RidgePolynomial) or is_number(other) else NotImplemented
-
-    def __rsub__(self, other: float) -> RidgePolynomial:
-        return -self + other if is_number(other) else NotImplemented
-
-    def __add__(self, other: RidgePolynomial | float) -> RidgePolynomial:
-        """Sum of two polynomials, their neurons side by side; or with a number, the same for every output."""
-        if is_number(other):
-            bias = constant(np.zeros(self.dim_out), self.directions) if self.bias is None else self.bias
-            bias = cast_like(bias + other, bias)
-            return replace(self, bias=bias, source=Source(), report=None)
-        if not isinstance(other, RidgePolynomial):
-            return NotImplemented
-        if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
-            raise ValueError(
-                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
-                f"a sum needs the same inputs and outputs."
-            )
-        xp = namespace(left=self.directions, right=other.directions)
+    def _plus(self, other: RidgePolynomial) -> RidgePolynomial:
+        """The sum: neurons side by side."""
+        xp = namespace(left=self.prototype, right=other.prototype)
         degree = max(self.degree, other.degree)
-        parts = (at_least_single(self), at_least_single(other))
-        gated = any(p.gate is not None for p in parts)
+        gated = self.series.gated is not None or other.series.gated is not None
+        parts = [_with_gate(p, degree) if gated else p for p in (self, other)]
+
+        def joined(arrays: list[Array | None], axis: int = 0) -> Array | None:
+            """Side by side; where only one of the two is there, the other is zero."""
+            if all(a is None for a in arrays):
+                return None
+            return xp.concat(
+                [p.units.shifts * 0 if a is None else a for a, p in zip(arrays, parts, strict=True)], axis=axis
+            )
+
+        units, gates = [p.units for p in parts], [p.units.gate for p in parts if p.units.gate is not None]
+        series = [p.series.padded(degree, gated) for p in parts]
+        readouts = [eye(p.dim_out, p.prototype) if p.readout is None else p.readout for p in parts]
         biases = [p.bias for p in parts if p.bias is not None]
+
+        def joined_fields(records: list[Any], names: str) -> dict[str, Any]:
+            return {name: joined([getattr(r, name) for r in records]) for name in names.split()}
+
+        gate = Gate(**joined_fields(gates, "directions shifts slopes bias spreads")) if gated else None
         return RidgePolynomial(
-            directions=xp.concat([p.directions for p in parts]),
-            shifts=xp.concat([p.shifts for p in parts]),
-            scales=xp.concat([p.scales for p in parts]),
-            series=xp.concat([_padded(p.series, degree + 1) for p in parts], axis=1),
-            readout=xp.concat([_explicit_readout(p) for p in parts], axis=1),
+            Units(**joined_fields(units, "directions shifts scales bias"), gate=gate),
+            Series(joined([a.plain for a in series], 1), joined([a.gated for a in series], 1)),
+            readout=joined(readouts, 1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
-            gate=_joined_gate(parts, degree) if gated else None,
-            tails=_joined_tails(parts) if any(p.tails is not None for p in parts) else None,
+            activation=self.activation if self.activation == other.activation else None,
         )
 
-    __radd__ = __add__
+
+def _with_gate(p: RidgePolynomial, degree: int) -> RidgePolynomial:
+    """The polynomial as one of gated units: those without a second factor get one of zeros."""
+    if p.units.gate is not None:
+        return p
+    flat = p.units.shifts * 0
+    gate = Gate(p.units.directions * 0, flat, flat, None, flat)
+    return replace(p, units=replace(p.units, gate=gate), series=p.series.padded(max(degree, p.degree), True))
 
 
-def _product(x: Array, directions: Array) -> Array:
-    x, directions = promote(x, directions)
-    return x @ directions.T
+def _equal(a: Array | None, b: Array | None) -> bool:
+    if a is None or b is None or a is b:
+        return a is b
+    return a.shape == b.shape and bool(namespace(a=a).all(a == b))
 
 
-def check_bound(bound: Any) -> float:
-    """A positive number of standard deviations."""
-    if isinstance(bound, bool) or not isinstance(bound, Real) or not 0 < float(bound) < math.inf:
-        raise ValueError(f"bound must be a positive number of standard deviations, such as 4.0, got {bound!r}.")
-    return float(bound)
+def _minus(a: Array | None, b: Array | None) -> Array | None:
+    if b is None:
+        return a
+    return -b if a is None else a - b
 
 
-def _padded(series: Array, rows: int) -> Array:
-    """Add rows of zeros up to `rows`."""
-    missing = rows - series.shape[0]
-    return series if missing == 0 else namespace(series=series).concat([series, *[series[:1, ...] * 0] * missing])
-
-
-def _explicit_readout(p: RidgePolynomial) -> Array:
-    if p.readout is not None:
-        return p.readout
-    return eye(p.dim_out, p.directions)
-
-
-def _joined_gate(parts: tuple[RidgePolynomial, RidgePolynomial], degree: int) -> Gate:
-    """Gates side by side; a polynomial without one gets a gate of zeros."""
-    xp = namespace(left=parts[0].directions)
-    gates = [
-        p.gate
-        if p.gate is not None
-        else Gate(p.directions * 0, p.shifts * 0, p.shifts * 0, _padded(p.series[:1, ...] * 0, max(degree, 1)))
-        for p in parts
-    ]
-    return Gate(
-        directions=xp.concat([g.directions for g in gates]),
-        shifts=xp.concat([g.shifts for g in gates]),
-        slopes=xp.concat([g.slopes for g in gates]),
-        series=xp.concat([_padded(g.series, max(degree, 1)) for g in gates], axis=1),
-    )
-
-
-def _joined_tails(parts: tuple[RidgePolynomial, RidgePolynomial]) -> Tails:
-    """Tails side by side; a polynomial without them is held at the bound, as by slopes of zero."""
-    xp = namespace(left=parts[0].directions)
-    zeros = [xp.stack([p.shifts * 0, p.shifts * 0]) for p in parts]
-    bounds = {p.tails.bound for p in parts if p.tails is not None}
-    if len(bounds) > 1:
-        raise ValueError(
-            f"the lines of the two polynomials begin at different bounds, {sorted(bounds)}; make them anew at one "
-            f"bound with mlpoly.fitting.tails.with_tails."
-        )
-    tails = [p.tails if p.tails is not None else Tails(z) for p, z in zip(parts, zeros, strict=True)]
-    gates = [z if t.gate is None else t.gate for t, z in zip(tails, zeros, strict=True)]
-    gated = any(t.gate is not None for t in tails)
-    slopes = xp.concat([t.slopes for t in tails], axis=1)
-    return Tails(slopes, xp.concat(gates, axis=1) if gated else None, bounds.pop())
+BoundedPolynomial.shapes |= {f"inner.{name}": letters for name, letters in RidgePolynomial.shapes.items()}
+BoundedPolynomial.needs |= {f"inner.{name}": f"inner.{other}" for name, other in RidgePolynomial.needs.items()}

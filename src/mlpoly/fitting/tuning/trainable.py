@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.arrays import namespace
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Gate, Polynomial, RidgePolynomial
+from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.polynomials.chaos import hermite_products
-from mlpoly.records import replace
-from mlpoly.special import clenshaw, hermite
+from mlpoly.polynomials.hermite_products import products
+from mlpoly.records import map_arrays, replace
+from mlpoly.units import Series
 
 __all__ = ["Tensor", "Trainable", "trainable"]
 
@@ -62,8 +62,8 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
         Features that a batch outnumbers are whitened. More features than samples in a batch are not: steps would be
         limited by sampling noise in all directions alike, and those with much variance matter first.
     """
-    if isinstance(poly, RidgePolynomial):
-        return _ridge(poly, sample)
+    if isinstance(poly, (RidgePolynomial, BoundedPolynomial)):
+        return _neurons(poly, sample)
     if isinstance(poly, DensePolynomial):
         return _dense(poly, sample, batch_size)
     if isinstance(poly, ChaosPolynomial):
@@ -126,7 +126,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     exponents = np.asarray(poly.exponents, dtype=np.int64)
     dtype = poly.center.dtype
     wide = map_polynomial(poly, lambda a: a.double())
-    features = hermite_products((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
+    features = products((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
     scale = _positive(features.square().mean(0).sqrt())
     full = exponents.shape[0] <= batch_size
     # The constant is one of the features, so this is not centred.
@@ -138,14 +138,14 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     scale_, T_ = scale.to(dtype), None if T is None else T.to(dtype)
     return Trainable(
         (mixed(wide.values * scale, inverse).to(dtype),),
-        lambda x: mixed(hermite_products((x - poly.center) @ poly.whitener.T, exponents).T / scale_, T_),
+        lambda x: mixed(products((x - poly.center) @ poly.whitener.T, exponents).T / scale_, T_),
         lambda theta, phi: phi @ theta[0].mT,
         lambda theta: replace(wide, values=mixed(theta[0].double(), T) / scale),
         True,
     )
 
 
-# -- ridge -------------------------------------------------------------------------------------------------------------
+# -- neurons -----------------------------------------------------------------------------------------------------------
 
 
 class _Scales(NamedTuple):
@@ -158,17 +158,19 @@ class _Scales(NamedTuple):
         return _Scales(self.plain.to(dtype), self.gated.to(dtype))
 
 
-def _ridge(poly: RidgePolynomial, sample: Tensor) -> Trainable:
+def _neurons(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Trainable:
     """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
 
     Whitening the hidden units gains nothing: they change while their readout is trained, and readouts of directions
-    that have no variance at the start then blow up.
+    that have no variance at the start then blow up. Bounds are in the standard deviations that a polynomial has, so
+    that those of a bounded one stay.
     """
-    dtype = poly.directions.dtype
-    wide = _balanced(_standardised(map_polynomial(poly, lambda a: a.double()), sample), sample)
-    gain = wide.scales * 0 + 1 if wide.readout is None else _positive(wide.readout.norm(dim=0))
+    dtype = poly.prototype.dtype
+    wide = map_polynomial(poly, lambda a: a.double())
+    wide = _balanced(_standardised(wide, sample) if isinstance(wide, RidgePolynomial) else wide, sample)
+    gain = wide.units.scales * 0 + 1 if wide.readout is None else _positive(wide.readout.norm(dim=0))
     scales = _Scales(gain, gain * _spread(wide, sample))
-    start = _ridge_parameters(wide, scales)
+    start = _neuron_parameters(wide, scales)
     names = tuple(start)
     fixed, narrow = map_polynomial(wide, lambda a: a.to(dtype)), scales.to(dtype)
     return Trainable(
@@ -180,83 +182,84 @@ def _ridge(poly: RidgePolynomial, sample: Tensor) -> Trainable:
     )
 
 
-def _ridge_parameters(p: RidgePolynomial, scales: _Scales) -> dict[str, Tensor]:
+def _neuron_parameters(poly: RidgePolynomial | BoundedPolynomial, scales: _Scales) -> dict[str, Tensor]:
+    p = poly.inner if isinstance(poly, BoundedPolynomial) else poly
     start: dict[str, Tensor] = {}
     if p.readout is None:
-        start["series"] = p.series
+        start["series"] = p.series.plain
     else:
         start |= {"bias": p.bias, "readout": p.readout}
         if p.degree:  # the constants of the series are left to the bias, which they would only repeat
-            start["series"] = p.series[1:] * scales.plain
-    if p.gate is not None:
-        start["gate"] = p.gate.series * scales.gated
+            start["series"] = p.series.plain[1:] * scales.plain
+    if p.series.gated is not None:
+        start["gate"] = p.series.gated * scales.gated
+    if isinstance(poly, BoundedPolynomial) and p.degree:
+        start["slopes"] = poly.slopes * scales.plain
+        if poly.gate_slopes is not None:
+            start["gate_slopes"] = poly.gate_slopes * scales.gated
     return start
 
 
-def _rebuilt(p: RidgePolynomial, scales: _Scales, at: dict[str, Tensor]) -> RidgePolynomial:
+def _rebuilt(poly: Any, scales: _Scales, at: dict[str, Tensor]) -> Any:
     """The polynomial at given parameters."""
-    series = p.series
+    p = poly.inner if isinstance(poly, BoundedPolynomial) else poly
+    plain = p.series.plain
     if "series" in at:
-        series = at["series"] / scales.plain
+        plain = at["series"] / scales.plain
         if p.readout is not None:
-            series = namespace(series=series).concat([p.series[:1], series])
-    gate = None if p.gate is None else replace(p.gate, series=at["gate"] / scales.gated)
-    return replace(p, series=series, readout=at.get("readout"), bias=at.get("bias"), gate=gate)
+            plain = namespace(plain=plain).concat([p.series.plain[:1], plain])
+    series = Series(plain, at["gate"] / scales.gated if "gate" in at else None)
+    made = replace(p, series=series, readout=at.get("readout"), bias=at.get("bias"))
+    if made.readout is None and p.bias is not None:
+        made = replace(made, bias=p.bias)
+    if p is poly:
+        return made
+    slopes = at["slopes"] / scales.plain if "slopes" in at else poly.slopes
+    lines = at["gate_slopes"] / scales.gated if "gate_slopes" in at else poly.gate_slopes
+    return replace(poly, inner=made, slopes=slopes, gate_slopes=lines)
 
 
 def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     """The same polynomial with shifts, scales and slopes those of the sample; neurons that do not move keep theirs."""
-    y = sample @ p.directions.T
+    y = sample @ p.units.directions.T
     spread = y.std(0, correction=0)
     moving = spread > 1e-9 * spread.max()
-    shifts, scales = y.mean(0).where(moving, p.shifts), spread.where(moving, p.scales)
-    made = replace(p, shifts=shifts, scales=scales)
-    gate, gap, slopes = p.gate, shifts * 0, shifts * 0
+    shifts, scales = y.mean(0).where(moving, p.units.shifts), spread.where(moving, p.units.scales)
+    units, gate = replace(p.units, shifts=shifts, scales=scales), p.units.gate
     if gate is not None:
-        t, z = made.standardise(sample), sample @ gate.directions.T
+        t, z = units.standardise(y), sample @ gate.directions.T
         slopes = (t * (z - z.mean(0))).mean(0)
-        gap = z.mean(0) - gate.shifts - slopes * t.mean(0)
-        gate = Gate(gate.directions, gap + gate.shifts, slopes, gate.series)
-    degree = p.degree
-    nodes, weights = np.polynomial.hermite_e.hermegauss(degree + 1)
-    tau = (y.new_tensor(nodes))[:, None]
-    # In t = (w.x - shift) / scale of before, at the nodes of the new one, (q, h)
-    t = (shifts + scales * tau - p.shifts) * p.inverse_scales
-    values = clenshaw(p.series, t)
-    if p.gate is not None:
-        inner = clenshaw(p.gate.series, t)
-        values = values + (gap + slopes * tau - p.gate.slopes * t) * inner
-        gate = replace(gate, series=_projected(inner, nodes, weights, max(degree, 1)))
-    series = _projected(values, nodes, weights, degree + 1)
+        units = replace(units, gate=replace(gate, shifts=z.mean(0) - slopes * t.mean(0), slopes=slopes, spreads=None))
+    series = p.series.rebase(p.units, units)
     if p.readout is None and p.bias is not None:
-        series = namespace(series=series).concat([series[:1] + p.bias, series[1:]])
-    bias = None if p.readout is None else p.bias
-    return replace(made, series=series, gate=gate, bias=bias)
+        plain = namespace(series=series.plain).concat([series.plain[:1] + p.bias, series.plain[1:]])
+        series = replace(series, plain=plain)
+    return replace(p, units=units, series=series, bias=None if p.readout is None else p.bias)
 
 
-def _projected(values: Tensor, nodes: np.ndarray, weights: np.ndarray, rows: int) -> Tensor:
-    """Hermite series (rows, h) of polynomials given at Gauss-Hermite nodes (q, h); exact up to degree q - 1."""
-    table = np.stack(list(hermite(nodes, rows - 1))) * weights / weights.sum()
-    return values.new_tensor(table) @ values
-
-
-def _balanced(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
+def _balanced(poly: Any, sample: Tensor) -> Any:
     """Hidden units of mean zero and unit spread under the sample, absorbed by bias and readout."""
+    p = poly.inner if isinstance(poly, BoundedPolynomial) else poly
     if p.readout is None:
-        return p
-    hidden = replace(p, readout=None, bias=None)(sample)
+        return poly
+    hidden = poly.neurons(*poly.forms_at(sample))
     mean, size = hidden.mean(0), _positive(hidden.std(0, correction=0))
-    series = namespace(series=p.series).concat([p.series[:1] - mean, p.series[1:]]) / size
-    gate = None if p.gate is None else replace(p.gate, series=p.gate.series / size)
+    plain = namespace(series=p.series.plain).concat([p.series.plain[:1] - mean, p.series.plain[1:]])
+    series = map_arrays(replace(p.series, plain=plain), lambda a: a / size)
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
-    return replace(p, series=series, gate=gate, readout=p.readout * size, bias=bias)
+    made = replace(p, series=series, readout=p.readout * size, bias=bias)
+    if p is poly:
+        return made
+    lines = None if poly.gate_slopes is None else poly.gate_slopes / size
+    return replace(poly, inner=made, slopes=poly.slopes / size, gate_slopes=lines)
 
 
-def _spread(p: RidgePolynomial, sample: Tensor) -> Tensor:
-    """Root mean square (h,) of the second factor."""
-    if p.gate is None:
-        return p.scales * 0 + 1
-    return _positive(p.gate_residual(sample, p.standardise(sample)).square().mean(0).sqrt())
+def _spread(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Tensor:
+    """Root mean square (h,) of the part of the second factor that the preactivation does not explain."""
+    y, z = poly.forms_at(sample)
+    if z is None:
+        return poly.units.scales * 0 + 1
+    return _positive(poly.units.residual(z, poly.units.standardise(y)).square().mean(0).sqrt())
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from mlpoly.arrays import as_integer
 from mlpoly.lm.components import as_components
 from mlpoly.lm.fits import check_method
-from mlpoly.polynomials.ridge import check_bound
+from mlpoly.polynomials.bounded import check_bound
 
 __all__ = ["LmConfig", "with_options"]
 

@@ -140,7 +140,7 @@ class Stages:
     def _evaluate_unbounded(self, options: dict[str, Any]) -> None:
         """The same polynomials where they are polynomials everywhere."""
         for degree, made in {self.config.degree: self.polynomials, **self.others}.items():
-            found = evaluate(self.model, replace(made, bound=None), self.held_out, baselines=(), **options)
+            found = evaluate(self.model, made.unbounded(), self.held_out, baselines=(), **options)
             row = found.loss()
             self.results.losses.append(Loss("all", "unbounded", degree, row.cross_entropy, row.kl))
 
@@ -156,7 +156,7 @@ class Stages:
         options: dict[str, Any] = {"k": self.config.features, "tokenizer": self.texts, "wiring": wiring}
         found: list[BlockFeature] = []
         with progress("features", len(chosen), self.show_progress) as bar:
-            for i, (name, (poly, _)) in enumerate(chosen.items()):
+            for i, (name, poly) in enumerate(chosen.items()):
                 inputs = moments.gaussian(name, like=poly.prototype)  # its root is made once
                 for token in outputs:
                     found += block_features(poly, self.model, name, token=token, inputs=inputs, **options)

@@ -1,9 +1,8 @@
-"""From hidden units to outputs: W M W' summed over blocks of M, as a matrix or its diagonal alone."""
+"""From hidden units to outputs: W M W' summed over chunks of M, as a matrix or its diagonal alone."""
 
 from __future__ import annotations
 
 from mlpoly.arrays import Array, chunks, namespace
-from mlpoly.measures.pairs import Tail
 
 __all__ = ["OutputSum"]
 
@@ -11,7 +10,7 @@ _PAIRS = 4096  # listed pairs at a time
 
 
 class OutputSum:
-    """W M W' for symmetric M given as blocks on and above its diagonal.
+    """W M W' for symmetric M given as chunks on and above its diagonal.
 
     Parameters
     ----------
@@ -26,7 +25,7 @@ class OutputSum:
         self._half: Array = None
 
     def add(self, rows: slice, columns: slice, block: Array) -> None:
-        """Add a block M[rows, columns]."""
+        """Add a chunk M[rows, columns]."""
         left = self.readout[:, rows] @ block
         self._add(left, self.readout[:, columns], 0.5 if rows == columns else 1.0)
 
@@ -37,12 +36,6 @@ class OutputSum:
             share = values[part] * xp.where(i[part] == j[part], 0.5, 1.0)
             left = xp.take(self.readout, i[part], axis=1) * share
             self._add(left, xp.take(self.readout, j[part], axis=1), 1.0)
-
-    def add_tail(self, rows: slice, columns: slice, tail: Tail) -> None:
-        """Add the covariance of two blocks of units."""
-        self.add(rows, columns, tail.matrix)
-        if tail.extra is not None:
-            self.add_listed(tail.i, tail.j, tail.extra)
 
     def _add(self, left: Array, right: Array, share: float) -> None:
         xp = namespace(left=left)

@@ -1,0 +1,315 @@
+"""Polynomials of neurons that continue as straight lines beyond a bound (MATH 4c)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, scalar, widen
+from mlpoly.inputs import Gaussian
+from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
+from mlpoly.polynomials.source import Source
+from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.special import clenshaw, hermite, normal_pdf
+from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
+
+if TYPE_CHECKING:
+    from mlpoly.polynomials.ridge import RidgePolynomial
+
+__all__ = ["BoundedPolynomial", "check_bound", "chords"]
+
+_DEGREE = 64  # of the polynomial that stands for the piecewise one in closed-form measures; what it lacks is bounded
+_NODES = 24  # of Gauss-Legendre on each panel
+_REACH = 12.0  # standard deviations beyond which nothing is left of a polynomial times the normal density
+_PANELS = 12  # between -reach and reach, besides the bounds
+
+
+@record
+class BoundedPolynomial(Polynomial):
+    """A ridge polynomial whose neurons are straight lines beyond a bound, so that none explodes far from the data.
+
+    With t_i held within +-b_i, a neuron is P_i + e_i Q_i as in the polynomial. Beyond the bound P_i and Q_i continue
+    as lines in t_i from the values that they have there. So the function is piecewise polynomial; its coefficients are
+    those of the polynomial within the bounds. The second factor v_i.x of a gated unit is not held: the unit is linear
+    in it.
+
+    Attributes
+    ----------
+    inner : RidgePolynomial
+        The polynomial within the bounds; `polynomial` is the same with what is known of it.
+    bounds : array (h,)
+        The b_i, in standard deviations of w_i.x; infinite for a neuron without a bound.
+    slopes : array (2, h)
+        Slopes of P_i in t_i, below -b_i and above b_i.
+    gate_slopes : array (2, h) or None
+        Slopes of Q_i, for gated units.
+    inputs : Inputs or None
+        What the polynomial was fitted under, if known.
+    source : Source
+    report : FinetuneReport or None
+    """
+
+    inner: RidgePolynomial
+    bounds: Array
+    slopes: Array
+    gate_slopes: Array | None = None
+    inputs: Any = None
+    source: Source = static(default=Source())
+    report: Any = static(default=None)
+
+    shapes: ClassVar[dict[str, str]] = {"bounds": "h", "slopes": "2 h", "gate_slopes?": "2 h"}
+    needs: ClassVar[dict[str, str]] = {"gate_slopes": "inner.series.gated"}
+    piecewise: ClassVar[bool] = True
+
+    @classmethod
+    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
+        """Fields that are no arrays, of a polynomial that is read from a file."""
+        return {"source": source, "inner.source": source, "inner.activation": activation}
+
+    @property
+    def polynomial(self) -> RidgePolynomial:
+        """The polynomial without bounds."""
+        return replace(self.inner, inputs=self.inputs, source=self.source, report=self.report)
+
+    @property
+    def degree(self) -> int:
+        """Total degree within the bounds."""
+        return self.inner.degree
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return self.inner.dim_in
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return self.inner.dim_out
+
+    @property
+    def prototype(self) -> Array:
+        """The directions, which have the library, dtype and device of the polynomial."""
+        return self.inner.prototype
+
+    @property
+    def units(self) -> Units:
+        """The linear forms of the neurons."""
+        return self.inner.units
+
+    @property
+    def readout(self) -> Array | None:
+        """Weights (o, h) from neurons to outputs."""
+        return self.inner.readout
+
+    @property
+    def bias(self) -> Array | None:
+        """Bias (o,) of the outputs."""
+        return self.inner.bias
+
+    def __repr__(self) -> str:
+        known = namespace(bounds=self.bounds).max(self.bounds) if self.bounds.shape[0] else self.bounds
+        bound = f"{scalar(known):g}" if self.bounds.shape[0] else "none"
+        return f"BoundedPolynomial({self.polynomial!r}, bound={bound})"
+
+    # -- values and derivatives ---------------------------------------------------------------------------------------
+
+    def __call__(self, x: Array) -> Array:
+        """Values (..., o) at points x (..., d)."""
+        return self.read_out(self.neurons(*self.forms_at(x)))
+
+    def forms_at(self, x: Array) -> tuple[Array, Array | None]:
+        """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
+        return self.inner.forms_at(x)
+
+    def read_out(self, hidden: Array) -> Array:
+        """Readout (..., o) of hidden values (..., h), bias included."""
+        return self.inner.read_out(hidden)
+
+    def neurons(self, y: Array, z: Array | None = None) -> Array:
+        """Values (..., h) of the neurons, given their linear forms."""
+        b = at_least_single(self)
+        p, t = b.inner, b.units.standardise(y)
+        held = namespace(t=t).clip(t, -b.bounds, b.bounds)
+        excess = t - held
+        hidden = clenshaw(p.series.at_no_factor(p.units), held) + _line(b.slopes, excess)
+        if z is None or p.units.gate is None:
+            return hidden
+        factor = clenshaw(p.series.gated, held)
+        if b.gate_slopes is not None:
+            # At the bound t is held in v.x = shift + slope t + e too, so that what it no longer explains goes into e.
+            line, gate = _line(b.gate_slopes, excess), p.units.gate
+            hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
+            factor = factor + line
+        return add_product(hidden, z, factor)
+
+    def derivatives(self, y: Array, z: Array | None) -> Derivatives:
+        """First and second derivatives of the neurons, given their linear forms."""
+        units, t = self.units, self.units.standardise(y)
+        xp = namespace(t=t)
+        held = xp.clip(t, -self.bounds, self.bounds)
+        inside, excess = t == held, t - held
+        found = self.inner.derivatives(units.shifts + units.scales * held, z)
+        lines = xp.where(excess < 0, self.slopes[0, ...], self.slopes[1, ...])
+        factor, change = found.factor, found.change
+        if z is not None and factor is not None:
+            bends = self.gate_slopes
+            steep = lines * 0 if bends is None else xp.where(excess < 0, bends[0, ...], bends[1, ...])
+            lines = lines + units.residual(z, held) * steep
+            factor, change = factor + steep * excess, xp.where(inside, change, steep)
+        return Derivatives(xp.where(inside, found.along, lines), xp.where(inside, found.bend, 0.0), factor, change)
+
+    def gradient(self, x: Array) -> Array:
+        """Jacobian (..., o, d) at points x (..., d); at a bound, that of the polynomial."""
+        return gradient(at_least_single(self), x)
+
+    def hessian(self, x: Array) -> Array:
+        """Second derivatives (..., o, d, d) at points x (..., d)."""
+        return hessian(at_least_single(self), x)
+
+    # -- other forms --------------------------------------------------------------------------------------------------
+
+    def truncate(self, degree: int) -> BoundedPolynomial:
+        """Drop everything above `degree`: also lines, which are of degree 1, and of degree 2 times e."""
+        if degree >= self.degree:
+            return self
+        slopes = self.slopes if degree else self.slopes * 0
+        lines = self.gate_slopes if degree >= 2 else None
+        return replace(self, inner=self.inner.truncate(degree), slopes=slopes, gate_slopes=lines)
+
+    def tensor(self, k: int) -> Array:
+        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k, within the bounds."""
+        return self.inner.tensor(k)
+
+    def tensor_numbers(self, k: int) -> int:
+        """How many numbers `tensor(k)` holds, together with what it is made from."""
+        return self.inner.tensor_numbers(k)
+
+    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
+        """Product of the quadratic coefficients, within the bounds, with a block (d, m)."""
+        return self.inner.quadratic_form(direction)
+
+    # -- second moments -----------------------------------------------------------------------------------------------
+
+    def projected(self, inputs: Gaussian) -> tuple[RidgePolynomial, Array]:
+        """The closest polynomial of a high degree under a Gaussian, and a bound (o,) on the variance of what it lacks.
+
+        The projection is a one-dimensional integral for each neuron, on panels that end at the bounds. What is beyond
+        the degree is orthogonal to it, and between two neurons falls with a power of their correlation (MATH 5).
+        """
+        wide = map_arrays(replace(self, inputs=None), widen)
+        old, n = wide.units, max(_DEGREE, self.degree)
+        units = Units.under(old, inputs, spreads=True)
+        xp, inverse = namespace(scales=units.scales), old.inverse_scales
+        # Where the bounds lie in the new t', and panels between them and a fixed grid, (m, h).
+        shift, scale = (units.shifts - old.shifts) * inverse, units.scales * inverse
+        moving = scale > 0
+        edges = [(sign * wide.bounds - shift) / xp.where(moving, scale, 1.0) for sign in (-1.0, 1.0)]
+        grid = constant(np.linspace(-_REACH, _REACH, _PANELS + 1)[:, None], shift) + shift * 0
+        cuts = xp.sort(xp.concat([grid, *[xp.clip(e, -_REACH, _REACH)[None, :] for e in edges]]), axis=0)
+        x, w = (constant(a[None, :, None], shift) for a in np.polynomial.legendre.leggauss(_NODES))
+        left, width = cuts[:-1, None, :], (cuts[1:, :] - cuts[:-1, :])[:, None, :]
+        t = xp.reshape(left + width * (x + 1) / 2, (-1, units.size))
+        weight = xp.reshape(width * w / 2, (-1, units.size)) * normal_pdf(t)
+        # At v.x = level + slope t' + e the neuron is N(t, level + slope t') + e dN/dz.
+        y = units.shifts + units.scales * t
+        if units.gate is None:
+            values, factor = wide.neurons(y), None
+        else:
+            values = wide.neurons(y, units.gate.shifts + units.gate.slopes * t)
+            factor = wide.derivatives(y, units.gate.shifts + units.gate.slopes * t).factor
+
+        def series(at_nodes: Array, degree: int) -> Array:
+            return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])
+
+        found = Series(series(values, n), None if factor is None else series(factor, n - 1))
+        whole = xp.sum(values**2 * weight, axis=0)
+        if factor is not None and units.gate is not None:
+            whole = whole + units.gate.spreads**2 * xp.sum(factor**2 * weight, axis=0)
+        rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units), axis=0), 0, None))
+        made = replace(wide.inner, units=units, series=found)
+        if made.readout is None:
+            return made, rest**2
+        total = OutputSum(xp.abs(made.readout), full=False)
+        for rows, columns, inner in angles(units, inputs):
+            pairs = decay(inner.rho, n, factor is not None) * rest[rows][:, None] * rest[columns][None, :]
+            total.add(rows, columns, pairs)
+        return made, total.value
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def _scaled(self, factor: Any) -> BoundedPolynomial:
+        made = replace(self, inner=self.inner._scaled(factor))
+        if self.readout is not None:
+            return made
+        lines = None if self.gate_slopes is None else self.gate_slopes * factor
+        return replace(made, slopes=self.slopes * factor, gate_slopes=lines)
+
+    def _shifted(self, by: Any) -> BoundedPolynomial:
+        return replace(self, inner=self.inner._shifted(by))
+
+    def _mapped(self, matrix: Array) -> BoundedPolynomial:
+        return replace(self, inner=self.inner._mapped(matrix))
+
+    def _plus(self, other: BoundedPolynomial) -> BoundedPolynomial:
+        """The sum: neurons side by side."""
+        xp = namespace(left=self.bounds, right=other.bounds)
+        lines = [p.slopes * 0 if p.gate_slopes is None else p.gate_slopes for p in (self, other)]
+        gated = self.gate_slopes is not None or other.gate_slopes is not None
+        return BoundedPolynomial(
+            self.inner._plus(other.inner),
+            xp.concat([self.bounds, other.bounds]),
+            xp.concat([self.slopes, other.slopes], axis=1),
+            xp.concat(lines, axis=1) if gated else None,
+        )
+
+
+def check_bound(bound: Any) -> float:
+    """A positive number of standard deviations."""
+    if isinstance(bound, bool) or not isinstance(bound, Real) or not 0 < float(bound) < math.inf:
+        raise ValueError(f"bound must be a positive number of standard deviations, such as 4.0, got {bound!r}.")
+    return float(bound)
+
+
+def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | None]:
+    """Bounds (h,) and slopes (2, h) of P and of Q for the neurons of a polynomial, along its network's activation.
+
+    A chord between one and two bounds from the mean, in standard deviations, and not the tangent at the bound: it shows
+    how the activation continues, also where it is still bent there. A gated unit is act(y) z with z = mean + slope t +
+    e; at the bound t is held in z, and P has the slope of act(y) times what is left of z without e.
+    """
+    bound, units, activation = check_bound(bound), poly.units, poly.activation
+    if activation is None:
+        raise ValueError(
+            "this polynomial does not know the activation that its neurons continue along: it was made by arithmetic "
+            "or read from a file without a registered one. Call bounded() on the result of mlpoly.fit."
+        )
+    xp = namespace(shifts=units.shifts)
+    means, scales = widen(units.means), widen(units.scales)
+
+    def slope(sign: float) -> Array:
+        near, far = (activation(means + sign * k * bound * scales) for k in (1, 2))
+        return (far - near) * (sign / bound)
+
+    slopes = xp.stack([slope(-1.0), slope(1.0)])
+    gate_slopes = None
+    if units.gate is not None and poly.degree > 0:
+        middle, along = widen(units.gate.means), bound * widen(units.gate.slopes)
+        gate_slopes, slopes = slopes, slopes * xp.stack([middle - along, middle + along])
+    like = poly.series.plain
+    keep_gate = gate_slopes is not None and poly.degree >= 2
+    return (
+        cast_like(scales * 0 + bound, like),
+        cast_like(slopes if poly.degree else slopes * 0, like),
+        cast_like(gate_slopes, like) if keep_gate else None,
+    )
+
+
+def _line(slopes: Array, excess: Array) -> Array:
+    """What P or Q gains by an excess t - clip(t, -b, b) (..., h)."""
+    return excess * namespace(slopes=slopes, excess=excess).where(excess < 0, slopes[0, ...], slopes[1, ...])

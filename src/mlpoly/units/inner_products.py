@@ -1,0 +1,102 @@
+"""How hidden units are correlated under a Gaussian, chunk by chunk.
+
+All that second moments of units P_i(t_i) + e_i Q_i(t_i) need of the inputs are the inner products of t_i, e_i with
+t_j, e_j (MATH 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mlpoly.arrays import Array, chunks, constant, namespace
+from mlpoly.inputs import Gaussian
+from mlpoly.records import map_arrays, record
+from mlpoly.units.units import Units
+
+__all__ = ["Angles", "angle_count", "angles"]
+
+# Hidden units in a chunk. About twenty (chunk, chunk) arrays in float64 are alive at a time: 40 MB and 160 MB.
+_SMALL, _LARGE = 512, 1024
+
+
+@record
+class Angles:
+    """Inner products of a chunk of units (a,) with another (b,); (a, b) each, or any common shape for listed pairs.
+
+    Attributes
+    ----------
+    rho : array
+        E[t_i t_j].
+    right, left, gates : array or None
+        E[t_i e_j], E[e_i t_j] and E[e_i e_j]; None for plain units.
+    """
+
+    rho: Array
+    right: Array = None
+    left: Array = None
+    gates: Array = None
+
+    def at(self, index: Array) -> Angles:
+        """The same for listed pairs, given by their positions in the flattened chunk."""
+        xp = namespace(rho=self.rho)
+        return map_arrays(self, lambda a: xp.take(xp.reshape(a, (-1,)), index))
+
+
+def angles(units: Units, inputs: Gaussian) -> Iterator[tuple[slice, slice, Angles]]:
+    """Inner products of all units under `inputs`, as chunks (rows, columns) on and above the diagonal.
+
+    One product with the covariance per chunk of rows; no h x h array is made unless it is one chunk. The units are
+    those under `inputs`; a gate must have its spreads.
+    """
+    parts = _parts(units)
+    for number, rows in enumerate(parts):
+        spread = inputs.times_covariance(units.directions[rows, :])
+        gate_spread = None if units.gate is None else inputs.times_covariance(units.gate.directions[rows, :])
+        for columns in parts[number:]:
+            yield rows, columns, _inner(units, rows, columns, spread, gate_spread)
+
+
+def angle_count(units: Units) -> int:
+    """How many chunks `angles` yields."""
+    count = len(_parts(units))
+    return count * (count + 1) // 2
+
+
+def _parts(units: Units) -> list[slice]:
+    return chunks(units.size, _SMALL if units.size <= 8 * _SMALL else _LARGE)
+
+
+def _inner(units: Units, rows: slice, columns: slice, spread: Array, gate_spread: Array | None) -> Angles:
+    xp = namespace(spread=spread)
+    moving, inverse = units.scales > 0, units.inverse_scales
+    up, down = inverse[rows][:, None], inverse[columns][None, :]
+    rho = _snapped((spread @ units.directions[columns, :].T) * up * down)
+    if rows == columns:  # rounding must not part a unit from itself
+        eye = constant(np.eye(rows.stop - rows.start), rho)
+        rho = xp.where((eye > 0) & moving[rows][:, None], 1.0, rho)
+    if units.gate is None or gate_spread is None:
+        return Angles(rho)
+    g = units.gate
+    tz = (spread @ g.directions[columns, :].T) * up
+    zt = (gate_spread @ units.directions[columns, :].T) * down
+    ri, rj = g.slopes[rows][:, None], g.slopes[columns][None, :]
+    ee = gate_spread @ g.directions[columns, :].T - zt * rj - ri * tz + ri * rj * rho
+    # e is orthogonal to its own t, so it meets another t at most with what that has beside its own: sqrt(1 - rho^2).
+    side = xp.sqrt((1 - rho) * (1 + rho))
+    qi, qj = g.spreads[rows][:, None], g.spreads[columns][None, :]
+    return Angles(rho, _within(tz - rho * rj, side * qj), _within(zt - ri * rho, side * qi), _within(ee, qi * qj))
+
+
+def _snapped(rho: Array) -> Array:
+    """Correlations inside [-1, 1]; those that differ from +-1 by rounding only become +-1."""
+    xp = namespace(rho=rho)
+    near = xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps)
+    return xp.where(near, xp.sign(rho), rho)
+
+
+def _within(a: Array, limit: Array) -> Array:
+    """A clipped to [-limit, limit]."""
+    xp = namespace(a=a)
+    return xp.where(xp.abs(a) > limit, xp.sign(a) * limit, a)

@@ -1,0 +1,274 @@
+"""Hidden units under a Gaussian: the noun of MATH 1, 2 and 5, and the only place where weights meet a covariance.
+
+A unit sees x through w_i.x = shift_i + scale_i t_i with t_i standard normal. The second factor of a gated unit splits
+into what t_i explains and what it does not: v_i.x = shift_i + slope_i t_i + e_i. So any function of the two forms is
+P_i(t_i) + e_i Q_i(t_i), with e_i independent of t_i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from mlpoly.activations import Activation, project
+from mlpoly.arrays import Array, add_product, chunks, namespace, no_gradients, promote, readable, safe_inverse, widen
+from mlpoly.inputs import Gaussian
+from mlpoly.networks import Forms
+from mlpoly.records import record, replace
+from mlpoly.special import times_line
+from mlpoly.units.series import Series
+
+__all__ = ["Gate", "HasForms", "Units", "root"]
+
+_ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
+
+
+class HasForms(Protocol):
+    """Anything with linear forms of x: a layer of a network, or units."""
+
+    @property
+    def forms(self) -> Forms:
+        """The linear forms that enter the units."""
+
+
+@record
+class Gate:
+    """Second factors of gated units: v_i.x = shift_i + slope_i t_i + e_i, with e_i independent of t_i.
+
+    Attributes
+    ----------
+    directions : array (h, d)
+        The v_i.
+    shifts : array (h,)
+        Means of v_i.x.
+    slopes : array (h,)
+        Regression of v_i.x on t_i.
+    bias : array (h,) or None
+        What the network adds to v_i.x, if known.
+    spreads : array (h,) or None
+        Standard deviations of e_i, where they were asked for.
+    """
+
+    directions: Array
+    shifts: Array
+    slopes: Array
+    bias: Array | None = None
+    spreads: Array = None
+
+    @property
+    def means(self) -> Array:
+        """Means (h,) of the factors v_i.x + c_i."""
+        return self.shifts if self.bias is None else self.shifts + self.bias
+
+
+@record
+class Units:
+    """Hidden units under a Gaussian: w_i.x = shift_i + scale_i t_i, with t_i standard normal.
+
+    Attributes
+    ----------
+    directions : array (h, d)
+        The w_i.
+    shifts, scales : array (h,)
+        Means and standard deviations of w_i.x; a scale of zero marks a constant unit, whose t_i is zero.
+    bias : array (h,) or None
+        What the network adds to w_i.x before the activation, if known.
+    gate : Gate or None
+        Second factors, for gated units.
+    """
+
+    directions: Array
+    shifts: Array
+    scales: Array
+    bias: Array | None = None
+    gate: Gate | None = None
+
+    @classmethod
+    def under(cls, layer: HasForms, inputs: Gaussian, spreads: bool = False) -> Units:
+        """The units of a layer under a Gaussian; everything of size h is in float64 where the library has it.
+
+        The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i.
+
+        Parameters
+        ----------
+        layer : Layer or Units
+        inputs : Gaussian
+        spreads : bool
+            Whether to compute the spreads of a gate too, at the price of a second product.
+
+        Raises
+        ------
+        ValueError
+            If a mean or a standard deviation is too large for the dtype of the weights.
+        """
+        forms = layer.forms
+        xp = namespace(weights=forms.directions, inputs=inputs.mean)
+        size = _size(inputs)
+        scales, cross, second = [], [], []
+        for rows in chunks(forms.directions.shape[0], _ROWS):
+            unit, scale = _scaled(forms.directions[rows, ...], size)
+            spread = inputs.times_covariance(unit)
+            scales.append(_product(root(_dots(spread, unit)), scale))
+            if forms.gate_directions is not None:
+                other, other_scale = _scaled(forms.gate_directions[rows, ...], size)
+                cross.append(_product(_dots(spread, other), scale, other_scale))
+                if spreads:
+                    second.append(_product(root(_dots(inputs.times_covariance(other), other)), other_scale))
+        shifts = _times_mean(forms.directions, inputs.mean)
+        made = cls(forms.directions, shifts, _in_range(xp.concat(scales), shifts, forms.directions), forms.bias)
+        if forms.gate_directions is None:
+            return made
+        slopes = xp.concat(cross) * safe_inverse(made.scales)  # r_i = Cov(v_i.x, w_i.x) / s_i (MATH 2)
+        gate_shifts = _times_mean(forms.gate_directions, inputs.mean)
+        left = root(xp.concat(second) ** 2 - slopes**2) if spreads else None
+        return replace(made, gate=Gate(forms.gate_directions, gate_shifts, slopes, forms.gate_bias, left))
+
+    @classmethod
+    def pooled(cls, weights: Array, parts: Sequence[Units], rounding: float) -> Units:
+        """The units under a mixture, by the law of total covariance, from those under its components, with spreads.
+
+        Parameters
+        ----------
+        weights : array (c,)
+        parts : sequence of Units
+            Under each component.
+        rounding : float
+            Relative rounding error of the moments, below which a spread is none.
+        """
+        shares = [weights[c] for c in range(len(parts))]
+
+        def total(values: Sequence[Array]) -> Array:
+            return sum((w * value for w, value in zip(shares, values, strict=True)), start=0.0)
+
+        shifts = total([u.shifts for u in parts])
+        gaps = [u.shifts - shifts for u in parts]
+        scales = root(total([u.scales**2 + gap**2 for u, gap in zip(parts, gaps, strict=True)]))
+        made = cls(parts[0].directions, shifts, scales, parts[0].bias)
+        gates = [u.gate for u in parts if u.gate is not None]
+        if not gates:
+            return made
+        xp = namespace(weights=weights)
+        gate_shifts = total([g.shifts for g in gates])
+        gate_gaps = [g.shifts - gate_shifts for g in gates]
+        pairs = list(zip(parts, gates, gaps, gate_gaps, strict=True))
+        slopes = total([u.scales * g.slopes + gap * other for u, g, gap, other in pairs]) * safe_inverse(scales)
+        variance = total([g.spreads**2 + g.slopes**2 + other**2 for _, g, _, other in pairs])
+        left = variance - slopes**2
+        left = root(xp.where(left > 100 * rounding * variance, left, 0.0))
+        return replace(made, gate=Gate(gates[0].directions, gate_shifts, slopes, gates[0].bias, left))
+
+    @property
+    def forms(self) -> Forms:
+        """The linear forms that enter the units."""
+        gate = self.gate
+        if gate is None:
+            return Forms(self.directions, self.bias)
+        return Forms(self.directions, self.bias, gate.directions, gate.bias)
+
+    @property
+    def size(self) -> int:
+        """Number of hidden units h."""
+        return int(self.directions.shape[0])
+
+    @property
+    def means(self) -> Array:
+        """Means (h,) of the preactivations w_i.x + b_i."""
+        return self.shifts if self.bias is None else self.shifts + self.bias
+
+    @property
+    def inverse_scales(self) -> Array:
+        """1 / scales (h,), and 0 for constant units."""
+        return safe_inverse(promote(self.scales)[0])
+
+    def standardise(self, y: Array) -> Array:
+        """The t (..., h) of linear forms y = w.x (..., h)."""
+        inverse = self.inverse_scales
+        return add_product(-self.shifts * inverse, y, inverse)
+
+    def residual(self, z: Array, t: Array) -> Array:
+        """The e (..., h) of second factors z = v.x (..., h): what t does not explain."""
+        assert self.gate is not None
+        return add_product(z - self.gate.shifts, self.gate.slopes, t, -1.0)
+
+    def expand(self, activation: Activation, degree: int) -> Series:
+        """Hermite series of act(w_i.x + b_i), times v_i.x + c_i if gated, up to a total degree (MATH 1, 2)."""
+        if self.gate is None:
+            return Series(project(activation, self.means, self.scales, degree))
+        c = project(activation, self.means, self.scales, degree + 1)
+        return Series(times_line(c, self.gate.means, self.gate.slopes), c[:degree, ...] if degree else None)
+
+
+def root(variance: Array) -> Array:
+    """Square root, in float64 where there is one, that is zero, with a zero gradient, where rounding left nothing."""
+    variance = widen(variance)
+    xp = namespace(variance=variance)
+    positive = variance > 0
+    return xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
+
+
+def _dots(left: Array, right: Array) -> Array:
+    """Row-by-row inner products."""
+    left, right = promote(left, right)
+    return namespace(rows=left).vecdot(left, right)
+
+
+def _times_mean(weight: Array, mean: Array) -> Array:
+    weight, mean = promote(weight, mean)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return widen(weight @ mean)
+
+
+# -- sizes are taken out before squares are formed, which soon leave the range of floats, and put back after -----------
+
+
+def _size(inputs: Gaussian) -> Array:
+    """About the largest standard deviation of an input, as a power of two, ()."""
+    xp = namespace(mean=inputs.mean)
+    if inputs.cov is None:
+        return inputs.mean[0] * 0 + 1
+    return _power_of_two(xp.sqrt(xp.max(inputs.cov if len(inputs.cov.shape) == 1 else xp.linalg.diagonal(inputs.cov))))
+
+
+def _scaled(weight: Array, size: Array) -> tuple[Array, Array]:
+    """Rows (m, d) over their scale, and that scale (m,): their own size times that of the inputs."""
+    xp = namespace(weight=weight)
+    weight, size = promote(weight, size)
+    high, low = xp.max(weight, axis=1), -xp.min(weight, axis=1)
+    limits = xp.finfo(weight.dtype)
+    with np.errstate(over="ignore"):
+        scale = _power_of_two(xp.where(high > low, high, low)) * size
+    # Out of this range the spread itself has left the range of the dtype.
+    scale = xp.clip(scale, float(limits.smallest_normal), float(limits.max))
+    return weight / scale[:, None], scale
+
+
+def _product(first: Array, *others: Array) -> Array:
+    """Their product in the widest precision; infinite where it is out of range, which is found later."""
+    first = widen(first)
+    with np.errstate(over="ignore"):
+        for a in others:
+            first = first * widen(a)
+    return first
+
+
+def _power_of_two(a: Array) -> Array:
+    """The power of two below each entry; dividing by it changes no digit. One for zeros, constant under autograd."""
+    xp = namespace(a=a)
+    with no_gradients(a):
+        exponent = xp.floor(xp.log2(xp.where(a > 0, a, 1.0)))
+        return 2.0 ** xp.clip(exponent, math.log2(float(xp.finfo(a.dtype).smallest_normal)), None)
+
+
+def _in_range(scales: Array, shifts: Array, weight: Array) -> Array:
+    """Standard deviations, zero where the dtype of the weights could not hold their inverse."""
+    xp = namespace(scales=scales)
+    limits = xp.finfo(promote(weight)[0].dtype)
+    if readable(scales) and not bool(xp.all((scales <= float(limits.max)) & (xp.abs(shifts) <= float(limits.max)))):
+        raise ValueError(
+            f"preactivations w.x under these inputs are too large for {weight.dtype}; scale the first weights or the "
+            f"inputs down, or use float64."
+        )
+    return xp.where(scales >= float(limits.smallest_normal), scales, 0.0)
