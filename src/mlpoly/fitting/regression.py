@@ -30,6 +30,7 @@ from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.report import RegressionReport
 from mlpoly.fitting.samples import SampleFit
 from mlpoly.inputs import Samples
+from mlpoly.inputs.moments import check_overflow
 from mlpoly.networks import Layer
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
@@ -99,7 +100,7 @@ def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int) -> RidgePol
     """Best polynomial of every neuron's own preactivation on the samples: any degree and size."""
     each = SampleFit(net, fit_gaussian(net, inputs.gaussian(), degree))
     for x, weights in inputs.chunks(max(1, _NUMBERS // inputs.dim)):
-        each.update(x, None if inputs.weights is None else weights * inputs.count)
+        each.update(x, weights[:, 0])
     return replace(each.polynomial(), inputs=inputs)
 
 
@@ -119,8 +120,9 @@ def regression(net: Layer, inputs: Samples, degree: int) -> Regression | None:
     # With fewer rows than columns at a time, most of the work would go into the rows that are known already.
     for x, weights in inputs.chunks(max(width, _NUMBERS // width)):
         z = (widen(x) - inputs.mean) @ forward.T
-        problem.add(_column(weights, z), products(z, exponents).T, widen(net(x)))
-    if not bool(namespace(factor=problem.factor).all(namespace(factor=problem.factor).isfinite(problem.factor))):
+        problem.add(weights, products(z, exponents).T, widen(net(x)))
+    xp = namespace(factor=problem.factor)
+    if not bool(xp.all(xp.isfinite(problem.factor))):
         raise OverflowError(
             f"the network or a monomial of degree {degree} overflows on some sample; lower the degree, drop samples "
             f"far from the others, or compute in float64."
@@ -141,25 +143,19 @@ def _whitener(inputs: Samples, most: int) -> Array | None:
         if _whitener(Samples(take_rows(inputs.x, rows)), most) is None:
             return None
     size = max(inputs.dim, _NUMBERS // inputs.dim)
-    spread = sum(xp.sum(_column(w, x) * (widen(x) - inputs.mean) ** 2, axis=0) for x, w in inputs.chunks(size))
-    units = xp.sqrt(spread)
-    inverse = safe_inverse(units)
+    spread = sum(xp.sum(w * (widen(x) - inputs.mean) ** 2, axis=0) for x, w in inputs.chunks(size))
+    check_overflow(spread)
+    inverse = safe_inverse(xp.sqrt(spread))
     scaled = LeastSquares()
     for x, weights in inputs.chunks(size):
         u = (widen(x) - inputs.mean) * inverse
-        scaled.add(_column(weights, u), u, u[:, :0])
+        scaled.add(weights, u, u[:, :0])
     _, values, vectors = xp.linalg.svd(scaled.factor, full_matrices=False)
     # Inputs that are sums of others are so up to the rounding of the samples, which is relative to x, not to x - mean.
-    rounding = float(xp.finfo(inputs.x.dtype).eps) * scalar(
-        xp.linalg.vector_norm(xp.where(inverse > 0, 1 + xp.abs(inputs.mean) * inverse, 0.0))
-    )
+    sizes = xp.where(inverse > 0, 1 + xp.abs(inputs.mean) * inverse, 0.0)
+    rounding = float(xp.finfo(inputs.x.dtype).eps) * scalar(xp.linalg.vector_norm(sizes))
     floor = _NOISE * (rounding + float(xp.finfo(values.dtype).eps) * inputs.dim)
     keep = np.flatnonzero(to_numpy(values) > floor)
     if len(keep) > most:
         return None
     return take_rows(vectors, keep) / take_rows(values, keep)[:, None] * inverse
-
-
-def _column(weights: Array | float, like: Array) -> Array:
-    """Weights of rows (m, 1), or that of each, ()."""
-    return widen(like[0, 0]) * 0 + weights if isinstance(weights, float) else weights[:, None]

@@ -66,7 +66,7 @@ class Samples(Inputs):
             )
             raise ValueError(f"x has no {missing}.")
         xp = namespace(x=x)
-        if readable(x) and (bad := int(xp.sum(xp.astype(~xp.all(xp.isfinite(x), axis=1), xp.int64)))):
+        if readable(x) and (bad := int(np.count_nonzero(to_numpy(~xp.all(xp.isfinite(x), axis=1))))):
             raise ValueError(
                 f"x holds NaN or infinite entries in {bad} of its {x.shape[0]} rows; drop these rows first, for "
                 f"example with x[np.isfinite(x).all(axis=1)]."
@@ -88,22 +88,26 @@ class Samples(Inputs):
     def __repr__(self) -> str:
         return f"Samples(n={self.count}, dim={self.dim}{'' if self.weights is None else ', weighted'})"
 
-    def chunks(self, size: int) -> Iterator[tuple[Array, Array | float]]:
-        """Rows (m, d) in their own dtype, at most `size` at a time, and their weights (m,), or the weight of each."""
+    def chunks(self, size: int) -> Iterator[tuple[Array, Array]]:
+        """Rows (m, d) in their own dtype, at most `size` at a time, and their weights (m, 1) in the widest."""
         for rows in chunks(self.count, size):
-            yield self.x[rows, ...], 1 / self.count if self.weights is None else widen(self.weights[rows])
+            x = self.x[rows, ...]
+            yield (
+                x,
+                widen(x[:, :1]) * 0 + 1 / self.count if self.weights is None else widen(self.weights[rows])[:, None],
+            )
 
     @cached_property
     def mean(self) -> Array:
         """Mean of the samples, (d,), in float64 where the library has it."""
         xp, first = namespace(x=self.x), widen(self.x[0, :])
         # Relative to one of them: a constant input then has exactly its value as mean, and no variance.
-        return first + sum(xp.sum(_column(w) * (widen(x) - first), axis=0) for x, w in self.chunks(self._rows))
+        return first + sum(xp.sum(w * (widen(x) - first), axis=0) for x, w in self.chunks(self._rows))
 
     @cached_property
     def covariance(self) -> Array:
         """Population covariance of the samples, (d, d), in float64 where the library has it."""
-        parts = ((widen(x) - self.mean, _column(w)) for x, w in self.chunks(self._rows))
+        parts = ((widen(x) - self.mean, w) for x, w in self.chunks(self._rows))
         with np.errstate(over="ignore", invalid="ignore"):
             total = sum((u * w).T @ u for u, w in parts)
         check_overflow(total)
@@ -129,8 +133,8 @@ class Samples(Inputs):
         xp = namespace(directions=directions)
         size = max(1, _NUMBERS // max(directions.shape))
 
-        def projected(scale: Array) -> Iterator[tuple[Array, Array | float]]:
-            return (((widen(x) - self.mean) @ directions.T * scale, _column(w)) for x, w in self.chunks(size))  # (m, h)
+        def projected(scale: Array) -> Iterator[tuple[Array, Array]]:
+            return (((widen(x) - self.mean) @ directions.T * scale, w) for x, w in self.chunks(size))  # (m, h)
 
         inverse = safe_inverse(xp.sqrt(sum(xp.sum(w * t**2, axis=0) for t, w in projected(1.0))))
         return sum(xp.stack([xp.sum(w * t**k, axis=0) for k in range(order + 1)]) for t, w in projected(inverse))
@@ -139,11 +143,6 @@ class Samples(Inputs):
     def fingerprint(self) -> str:
         """SHA-256 of samples and weights."""
         return digest(self.x, self.weights)
-
-
-def _column(weights: Array | float) -> Array | float:
-    """Weights of rows, to be multiplied with them."""
-    return weights if isinstance(weights, float) else weights[:, None]
 
 
 def _normalised(weights: Array, x: Array) -> Array:
