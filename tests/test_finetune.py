@@ -18,7 +18,8 @@ from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units  # noqa: E
 from mlpoly.fitting.tuning.draws import draws  # noqa: E402
 from mlpoly.fitting.tuning.trainable import trainable  # noqa: E402
 from mlpoly.polynomials import to_dense  # noqa: E402
-from mlpoly.polynomials.base import moved  # noqa: E402
+from mlpoly.polynomials.base import map_polynomial  # noqa: E402
+from mlpoly.records import arrays_of, replace  # noqa: E402
 
 D, H, OUT = 4, 8, 2
 SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}
@@ -46,7 +47,7 @@ def mixture(backend=BACKENDS[0], seed=0, scale=1.0):
 def wrong(kind, net, like=None):
     """The optimum under N(0, I), which the mixture is far from."""
     ridge = mp.fit(net, mp.Gaussian.standard(D), degree=2)
-    like = ridge.directions[0, :] * 0 if like is None else like
+    like = ridge.prototype[0, :] * 0 if like is None else like
     if kind == "ridge":
         return ridge
     if kind == "dense":
@@ -145,9 +146,9 @@ def test_never_worse_in_low_precision():
     """Rounding to the caller's dtype is part of what is judged."""
     net = network(backend=BACKENDS[3])
     low = mp.MLP(*(w.bfloat16() for w in (net.W1, net.b1, net.W2, net.b2)))
-    start = moved(mp.fit(net, mp.Gaussian.standard(D), degree=2), lambda a: a.bfloat16())
+    start = map_polynomial(mp.fit(net, mp.Gaussian.standard(D), degree=2), lambda a: a.bfloat16())
     found = finetune(start, low, mixture(BACKENDS[3]).sample(4000), **SHORT)
-    assert found.series.dtype == torch.bfloat16
+    assert found.series.plain.dtype == torch.bfloat16
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
 
 
@@ -298,7 +299,7 @@ def test_works_where_gradients_are_off():
     with torch.no_grad():
         found = finetune(wrong("ridge", net), net, inputs, **SHORT)
     assert found.report.fvu_after < found.report.fvu_before
-    assert not found.series.requires_grad
+    assert not found.series.plain.requires_grad
 
 
 def test_live_torch_weights_are_not_touched():
@@ -325,12 +326,12 @@ def test_activation_of_the_user_in_their_own_library():
 @kinds
 def test_library_and_dtype_are_kept(kind, backend):
     net, inputs = network(backend=backend), mixture(backend)
-    start = moved(wrong(kind, network()), lambda a: make(a, backend))
+    start = map_polynomial(wrong(kind, network()), lambda a: make(a, backend))
     found = finetune(start, net, inputs, **SHORT)
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
-    for name in ("directions", "shifts", "scales", "series", "readout", "bias", "center", "constant", "values"):
-        if hasattr(start, name):
-            assert_same_kind(getattr(found, name), start.prototype)
+    assert arrays_of(found).keys() == arrays_of(start).keys()
+    for array in arrays_of(replace(found, inputs=None)).values():
+        assert_same_kind(array, start.prototype)
     x = make(mixture().sample(1000, seed=3), backend)
     assert_same_kind(found(x), start(x))
     errors = [float(np.mean(to_numpy(net(x) - p(x)) ** 2)) for p in (start, found)]
@@ -342,9 +343,9 @@ def test_libraries_agree():
     answers = []
     for backend in BACKENDS[::2]:
         with backend.active():
-            start = moved(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
+            start = map_polynomial(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
             found = finetune(start, network(True, backend), mixture(backend), **SHORT)
-            answers.append(to_numpy(found.series))
+            answers.append(to_numpy(found.series.plain))
     for other in answers[1:]:
         np.testing.assert_allclose(other, answers[0], rtol=1e-6, atol=1e-9)
 
@@ -375,7 +376,7 @@ def test_ridge_of_any_shape(degree, gated, readout):
     net, inputs = network(gated, readout=readout), mixture()
     found = finetune(mp.fit(net, mp.Gaussian.standard(D), degree=degree), net, inputs, **SHORT)
     assert found.degree == degree
-    assert (found.gate is None) == (not gated or degree == 0)
+    assert (found.units.gate is None) == (found.series.gated is None) == (not gated or degree == 0)
     assert found.report.fvu_after < 0.9 * found.report.fvu_before
 
 
@@ -419,7 +420,7 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     x = torch.tensor(mixture().sample(500, seed=1))
     if flat:
         x[:, 1] = 0.5
-    made = trainable(moved(poly, torch.tensor), x, batch_size)
+    made = trainable(map_polynomial(poly, torch.tensor), x, batch_size)
     everywhere = torch.tensor(3 * np.random.default_rng(0).standard_normal((50, D)))
     expected = poly(everywhere.numpy())
     tolerance = 1e-10 * np.abs(expected).max()
@@ -438,7 +439,7 @@ def test_parameters_change_no_value(shape, batch_size, flat):
 def test_curvature_is_that_of_the_jacobian(kind):
     net = network()
     x = torch.tensor(mixture().sample(300, seed=1))
-    problem = trainable(moved(wrong(kind, net), torch.tensor), x, 4096)
+    problem = trainable(map_polynomial(wrong(kind, net), torch.tensor), x, 4096)
     jacobian = Jacobian(torch, problem, problem.coordinates(x), 0)
     parts = torch.autograd.functional.jacobian(
         lambda *theta: problem.evaluate(theta, problem.coordinates(x)), tuple(jacobian.parameters)
@@ -461,7 +462,7 @@ def test_whitening_makes_the_problem_well_conditioned():
     net = network()
 
     def condition(batch_size):
-        problem = trainable(moved(wrong("dense", net), torch.tensor), x, batch_size)
+        problem = trainable(map_polynomial(wrong("dense", net), torch.tensor), x, batch_size)
         theta = tuple(p[:1] for p in problem.parameters)
         parts = torch.autograd.functional.jacobian(lambda *t: problem.evaluate(t, problem.coordinates(x)), theta)
         values = torch.linalg.svdvals(torch.cat([p.reshape(len(x), -1) for p in parts], dim=1))
