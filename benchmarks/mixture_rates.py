@@ -12,10 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, slope, synchronise
-from mlpoly.fitting.blockcg import block_cg
-from mlpoly.fitting.gram import gram_operator, padded, standard_inverse
-from mlpoly.fitting.mixture import normal_equations
+from mlpoly.fitting.mixture_quadratic.gram import gram_operator
+from mlpoly.fitting.mixture_quadratic.matrices import padded
+from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
+from mlpoly.fitting.mixture_quadratic.solve import normal_equations
 from mlpoly.fitting.whitening import whiten
+from mlpoly.linalg.block_cg import block_cg
 
 
 def timed_fit(net: Any, mixture: mp.GaussianMixture, device: str, **options: Any) -> tuple[mp.DensePolynomial, float]:
@@ -77,8 +79,8 @@ class Solver:
 
     def run(self, iterations: int) -> None:
         """So many iterations, without a cascade before them."""
-        solver = self.operator.apply, standard_inverse(self.operator.size, self.b), self.b, None, self.misfit, 0.0
-        made = len(block_cg(*solver, iterations, lambda k, value: None).history)
+        system = self.operator.apply, standard_inverse(self.operator.size, self.b), self.b
+        made = len(block_cg(*system, misfit=self.misfit, tolerance=0.0, max_iterations=iterations).history)
         if made != iterations:
             raise RuntimeError(f"the solver ended after {made} of {iterations} iterations")
 

@@ -12,10 +12,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import mlpoly as mp
-from mlpoly.fitting.chaos import fit_mixture_chaos
-from mlpoly.fitting.tails import with_tails
+from mlpoly.fitting.dense import fit_dense
 from mlpoly.polynomials import to_dense
-from mlpoly.polynomials.chaos import multi_indices
+from mlpoly.polynomials.hermite_products import multi_indices
 
 D, OUT = 4, 3
 degrees = pytest.mark.parametrize("degree", [0, 1, 2])
@@ -107,7 +106,7 @@ def test_moving_the_centre_changes_nothing(degree):
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 def test_other_forms_become_dense(kind, degree):
     n, center = net(kind=kind), points(1)[0]
-    for poly in (mp.fit(n, mp.Gaussian.standard(D), degree), fit_mixture_chaos(n, mixture(), degree)):
+    for poly in (mp.fit(n, mp.Gaussian.standard(D), degree), fit_dense(n, mixture(), degree)):
         made = to_dense(poly, center)
         assert made.degree == degree
         assert_close(made(points()), poly(points()), 1e-12)
@@ -171,7 +170,7 @@ def test_hessians_of_a_batch_are_those_of_its_points(degree):
 def test_arithmetic_with_other_forms():
     """A sum with a ridge or chaos polynomial of degree up to 2, from either side, is dense."""
     p, x, n = mp.fit(net(), mixture(), 2), points(), net(seed=9)
-    for other in (mp.fit(n, mp.Gaussian.standard(D), 2), fit_mixture_chaos(n, mixture(), 2), mp.fit(n, mixture(), 1)):
+    for other in (mp.fit(n, mp.Gaussian.standard(D), 2), fit_dense(n, mixture(), 2), mp.fit(n, mixture(), 1)):
         assert_close((p + other)(x), p(x) + other(x), 1e-12)
         assert_close((p - other)(x), p(x) - other(x), 1e-12)
         assert_close((other + p)(x), p(x) + other(x), 1e-12)
@@ -343,7 +342,7 @@ def test_the_header_tells_what_it_is(kind, tmp_path):
     poly.save(tmp_path / "poly")
     with safe_open(tmp_path / "poly", framework="numpy") as file:
         header = json.loads(file.metadata()["mlpoly"])
-    assert header["format"] == "mlpoly" and header["layout"] == 1 and header["version"] == mp.__version__
+    assert header["format"] == "mlpoly" and header["layout"] == 3 and header["version"] == mp.__version__
     assert header["kind"] == type(poly).__name__
     assert (header["degree"], header["dim_in"], header["dim_out"]) == (poly.degree, D, poly.dim_out)
     assert (header["activation"], header["method"]) == (poly.source.activation, poly.source.method)
@@ -401,7 +400,7 @@ def test_damaged_files_are_refused(label, tmp_path):
 def ridge():
     """A polynomial of few neurons; with lines, so that its file has a bound."""
     net = mp.MLP(np.eye(3, 2), np.ones(3), np.ones((2, 3)), np.zeros(2), "tanh")
-    return with_tails(net, mp.fit(net, mp.Gaussian.standard(2), 3), 4.0)
+    return mp.fit(net, mp.Gaussian.standard(2), 3).bounded(4.0)
 
 
 def with_one(a, value, dtype=None):

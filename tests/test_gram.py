@@ -6,7 +6,9 @@ from conftest import NUMPY64, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.arrays import accumulate_product, add_at, start_copy
-from mlpoly.fitting.gram import GramOperator, gram_operator, padded, standard_inverse
+from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
+from mlpoly.fitting.mixture_quadratic.matrices import padded
+from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
 from mlpoly.fitting.whitening import whiten
 
 D, COMPONENTS, OUTPUTS = 4, 3, 2
@@ -38,7 +40,7 @@ def by_quadrature(matrices):
     weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * D, indexing="ij"), -1).reshape(-1, D), axis=1)
     total = np.zeros_like(matrices)
     for share, g in zip(inputs.weights, inputs.components, strict=True):
-        mean, cov = whitening.gaussian(g.mean, g.matrix)
+        mean, cov = whitening.gaussian(g.mean, g.covariance)
         z = mean + grid @ np.linalg.cholesky(cov).T
         zh = np.concatenate([np.ones((len(z), 1)), z], axis=1)
         values = np.einsum("ki,oij,kj->ok", zh, matrices, zh)
@@ -62,7 +64,7 @@ def test_components_in_chunks_are_the_same(numbers, monkeypatch):
     op = operator()
     H = padded(quadratics(D + 1), op.side)
     whole = op.apply(H)
-    monkeypatch.setattr("mlpoly.fitting.gram._NUMBERS", numbers)
+    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.gram._NUMBERS", numbers)
     assert_close(op.apply(H), whole, 1e-14)
 
 

@@ -14,7 +14,7 @@ from conftest import assert_close
 from test_study_training import CONFIG, blobs
 
 import mlpoly as mp
-from mlpoly.fitting.gram import GramOperator
+from mlpoly.fitting.mixture_quadratic.gram import GramOperator
 from mlpoly.fitting.tuning import descent
 from mlpoly.studies import approximants as approximants_module
 from mlpoly.studies import dynamics as dynamics_module
@@ -465,7 +465,7 @@ def interrupting(original, at):
 
 
 def test_interrupt_in_the_mixture_solver(run, bench, tmp_path, monkeypatch):
-    monkeypatch.setattr("mlpoly.fitting.mixture._DIRECT", 0)  # iteratively, as with more pixels
+    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.solve._DIRECT", 0)  # iteratively, as with more pixels
     original = GramOperator.apply
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     net = bench.net(run, 16)

@@ -24,7 +24,7 @@ RUNS = (
     ("Zen", "avx2", 2),
 )
 TESTS = (
-    *("activations", "backends", "blockcg", "chaos", "dense", "features", "fit_edges", "fit_optimality"),
+    *("activations", "backends", "block_cg", "chaos", "dense", "features", "fit_edges", "fit_optimality"),
     *("fit_properties", "fvu_exact", "fvu_samples", "gram", "half_precision", "hermite_reference", "inputs"),
     *("mixture_fit", "mixture_inputs", "mixture_mnist", "neuronwise", "pairs", "paper", "random_mixtures", "ridge"),
     *("special", "spectrum", "tails", "torch_integration"),

@@ -9,7 +9,7 @@ from mlpoly.activations import hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, eigenfeatures, singular_directions
 from mlpoly.fitting import finetune, fit
-from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
+from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import from_torch
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
 from mlpoly.networks import GLU, MLP, Affine
@@ -28,6 +28,7 @@ __all__ = [
     "MomentAccumulator",
     "QuadratureWarning",
     "RidgePolynomial",
+    "Samples",
     "TooLargeError",
     "UnknownActivationError",
     "__version__",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
-__all__ = ["arrays_of", "map_arrays", "record", "register_pytrees", "replace", "static"]
+__all__ = ["arrays_of", "from_arrays", "map_arrays", "record", "register_pytrees", "replace", "static"]
 
 _records: list[type] = []
 _registered: set[type] = set()
@@ -77,6 +78,36 @@ def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: value}
     dot = f"{prefix}." if prefix else ""
     return {name: a for key, item in parts.items() for name, a in arrays_of(item, dot + key).items()}
+
+
+def from_arrays(kind: type[T], arrays: Mapping[str, Any], static: Mapping[str, Any] | None = None) -> T:
+    """A record from the arrays that `arrays_of` found in it, without running its checks.
+
+    Parameters
+    ----------
+    kind : type
+        The record; records within it are found by the names in its annotations.
+    arrays : mapping from name to array
+        Fields that are not among them are None.
+    static : mapping from name to value, optional
+        Fields that are no arrays, "field.name" for those of records within; others have their defaults.
+    """
+    made: Any = object.__new__(kind)
+    kinds, given = {cls.__name__: cls for cls in _records}, dict(static or {})
+    for f in fields(kind):  # type: ignore[arg-type]
+        dot = f"{f.name}."
+        inside = {name.removeprefix(dot): a for name, a in arrays.items() if name.startswith(dot)}
+        if f.name in given or f.name in arrays:
+            value = given[f.name] if f.name in given else arrays[f.name]
+        elif inside:
+            named = [kinds[word] for word in re.findall(r"\w+", str(f.type)) if word in kinds]
+            below = {name.removeprefix(dot): item for name, item in given.items() if name.startswith(dot)}
+            value = from_arrays(named[0], inside, below)
+        else:
+            value = f.default if f.metadata.get("static") and f.default is not MISSING else None
+        object.__setattr__(made, f.name, value)
+    answer: T = made
+    return answer
 
 
 def _deepcopy(value: Any, memo: dict[int, Any]) -> Any:

@@ -19,7 +19,7 @@ from mlpoly.arrays import (
     eye,
     namespace,
 )
-from mlpoly.features.krylov import dense_eigenpairs, largest_eigenpairs, random_block
+from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
@@ -85,7 +85,7 @@ def eigenfeatures(
         How many pairs; by default 5, or all where there are fewer inputs.
     metric : {"input", "whitened"}
         "whitened" ranks directions by the variance they carry under the inputs: S^(1/2) Q S^(1/2).
-    inputs : Gaussian, optional
+    inputs : Gaussian, GaussianMixture or Samples, optional
         Needed for "whitened" if the polynomial does not know what it was fitted under (one read from a file).
 
     Examples
@@ -149,7 +149,8 @@ def _solve(form: Callable[[Array], Array], poly: Polynomial, k: int) -> tuple[Ar
         check_finite("the quadratic part of poly", matrix)
         values, vectors = dense_eigenpairs(matrix, k)
         return values, vectors, 0.0
-    start = random_block(d, k + 8, poly.prototype)
+    # random, but the same every time and in every array library
+    start = constant(np.random.default_rng(0).standard_normal((d, k + 8)), poly.prototype)
     check_finite("the quadratic part of poly", form(start[:, :1]))
     values, vectors, residual = largest_eigenpairs(form, start, k)
     if residual > 1e-3:
@@ -169,7 +170,7 @@ def _root(poly: Polynomial, inputs: Any) -> Array:
     if inputs.dim != poly.dim_in:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
     inputs = inputs.like(poly.prototype)
-    namespace(inputs=inputs.mean, polynomial=poly.prototype)
+    namespace(inputs=inputs.prototype, polynomial=poly.prototype)
     return cast_like(inputs.root, poly.prototype)
 
 

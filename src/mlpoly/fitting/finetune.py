@@ -12,7 +12,7 @@ from mlpoly.extras import library
 from mlpoly.fitting.tuning.descent import Descent, Plan, Run
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.inputs import Inputs
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import map_polynomial
@@ -105,7 +105,7 @@ def finetune(
         All its coefficients are trained; the directions of a ridge polynomial stay.
     net : MLP or GLU
         In the array library and on the device of the polynomial.
-    data : Gaussian, GaussianMixture, array (n, d) or callable
+    data : Gaussian, GaussianMixture, Samples, array (n, d) or callable
         Where batches come from: drawn afresh at each step, random rows, or the result of ``data(n, seed)``.
     steps, batch_size : int
     optimizer : {"sgd", "adamw"}
@@ -236,7 +236,7 @@ def _answer(poly: Polynomial, data: Any, best: Any, bridge: Bridge, judge: Judge
 
 def _finished(poly: Any, data: Any, made: Polynomial) -> Any:
     """Say what it was trained under and where it comes from."""
-    inputs = data.like(poly.prototype) if isinstance(data, (Gaussian, GaussianMixture)) else None
+    inputs = data.like(poly.prototype) if isinstance(data, Inputs) else None
     method = f"{poly.source.method or 'unknown start'}, then fine-tuned"
     return replace(made, inputs=inputs, source=replace(poly.source, method=method, inputs=""))
 

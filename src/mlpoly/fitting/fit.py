@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
-from mlpoly.fitting.chaos import fit_mixture_chaos
+from mlpoly.fitting.dense import fit_dense
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.mixture import fit_mixture_linear, fit_mixture_quadratic
+from mlpoly.fitting.mixture_linear import fit_mixture_linear
+from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
-from mlpoly.polynomials.base import at_least_single, map_polynomial
+from mlpoly.polynomials.base import map_polynomial
 
-__all__ = ["checked_inputs", "fit"]
+__all__ = ["fit"]
 
 
 @overload
@@ -26,7 +27,7 @@ def fit(
     inputs: Gaussian,
     degree: int = 2,
     *,
-    method: str = "exact",
+    method: Literal["exact", "neuronwise"] = "exact",
     start: Polynomial | None = None,
     tolerance: float = 1e-3,
     max_iterations: int = 500,
@@ -35,10 +36,10 @@ def fit(
 @overload
 def fit(
     net: Layer,
-    inputs: Gaussian | GaussianMixture,
+    inputs: Inputs,
     degree: int = 2,
     *,
-    method: str = "exact",
+    method: Literal["exact", "neuronwise"] = "exact",
     start: Polynomial | None = None,
     tolerance: float = 1e-3,
     max_iterations: int = 500,
@@ -48,10 +49,10 @@ def fit(
 
 def fit(
     net: Layer,
-    inputs: Gaussian | GaussianMixture,
+    inputs: Inputs,
     degree: int = 2,
     *,
-    method: str = "exact",
+    method: Literal["exact", "neuronwise"] = "exact",
     start: Polynomial | None = None,
     tolerance: float = 1e-3,
     max_iterations: int = 500,
@@ -59,29 +60,32 @@ def fit(
 ) -> RidgePolynomial | DensePolynomial | ChaosPolynomial:
     """The polynomial of given degree that is closest to a network in mean square under `inputs`.
 
-    Exact least squares from the weights alone, without samples. Under one Gaussian it is closed form for any degree,
-    and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1 are closed form,
-    degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and higher degrees
-    directly while they have at most about 10^4 monomials.
+    Exact least squares; for a distribution from the weights alone, without samples. Under one Gaussian it is closed
+    form for any degree, and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1
+    are closed form, degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and
+    higher degrees directly while they have at most about 10^4 monomials. On samples it is least squares over all
+    polynomials of the degree while these have at most 10^4 monomials, and neuron by neuron above.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
-    polynomial of least norm in inputs standardised by the mixture.
+    polynomial of least norm in inputs standardised by the mixture. Where samples do not determine it, it is the one
+    whose terms, products of Hermite polynomials of whitened inputs, have the least sum of mean squares on them.
 
     Parameters
     ----------
     net : MLP or GLU
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture or Samples
         Its library and device must be the network's; `Gaussian.standard(d)` fits any.
     degree : int
         Any degree >= 0.
     method : {"exact", "neuronwise"}
         "neuronwise" gives every neuron the best polynomial of its own preactivation under a mixture, in closed form
-        for any degree and size. For one Gaussian it is the same optimum; for a mixture it is not quite.
+        for any degree and size, and likewise on samples. For one Gaussian it is the same optimum; for a mixture and
+        for samples it is not quite.
     start : polynomial, optional
         Where the iterative solver begins (degree 2, mixtures): the answer for similar weights saves iterations.
     tolerance : float
-        The iterative solver stops when further iterations would reduce the misfit by less than this share of it.
+        The iterative solver stops when further iterations would reduce the misfit by less than this fraction of it.
     max_iterations : int
         Limit of the iterative solver.
     show_progress : bool
@@ -90,9 +94,11 @@ def fit(
     Returns
     -------
     RidgePolynomial, DensePolynomial or ChaosPolynomial
-        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above.
+        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above,
+        and for samples.
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
-        ``.source.method`` says which optimum it is, ``.report`` how a mixture fit went.
+        ``.source.method`` says which optimum it is, ``.report`` how a fit to a mixture or
+        to samples went.
 
     Examples
     --------
@@ -103,27 +109,34 @@ def fit(
     """
     check_network(net)
     degree = as_integer("degree", degree, 0)
-    inputs = checked_inputs(net, inputs)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
     if method not in ("exact", "neuronwise"):
         raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
-    _check_solver(net, start, tolerance)
-    max_iterations = as_integer("max_iterations", max_iterations, 1)
+    solver = BlockCG(tolerance, max_iterations, start, show_progress)
+    solver.check_for(net)
     dtype = net.prototype.dtype
     if is_low_precision(dtype):
-        options: dict[str, Any] = {"method": method, "tolerance": tolerance, "max_iterations": max_iterations}
-        options |= {"start": None if start is None else at_least_single(start), "show_progress": show_progress}
         # Components of a mixture are fitted one by one before they meet: only the answer is rounded to 16 bits.
-        found = fit(net.to(promote(net.prototype)[0]), inputs, degree, **options)
-        return map_polynomial(found, lambda a: _rounded(a, dtype))
-    if isinstance(inputs, Gaussian):
-        return fit_gaussian(net, inputs, degree)
-    if method == "neuronwise":
-        return fit_neuronwise(net, inputs, degree)
-    if degree <= 1:
-        return fit_mixture_linear(net, inputs, degree)
-    if degree == 2:
-        return fit_mixture_quadratic(net, inputs, start, tolerance, max_iterations, show_progress)
-    return fit_mixture_chaos(net, inputs, degree)
+        net = net.to(promote(net.prototype)[0])
+    found: RidgePolynomial | DensePolynomial | ChaosPolynomial
+    match inputs, method, degree:
+        case Gaussian(), _, _:
+            found = fit_gaussian(net, inputs, degree)
+        case Samples(), "exact", _:
+            found = fit_samples(net, inputs, degree)
+        case Samples(), _, _:
+            found = fit_samples_neuronwise(net, inputs, degree)
+        case GaussianMixture(), "neuronwise", _:
+            found = fit_neuronwise(net, inputs, degree)
+        case GaussianMixture(), _, 0 | 1:
+            found = fit_mixture_linear(net, inputs, degree)
+        case GaussianMixture(), _, 2:
+            found = fit_mixture_quadratic(net, inputs, solver)
+        case GaussianMixture(), _, _:
+            found = fit_dense(net, inputs, degree)
+        case _:
+            raise TypeError(f"fit knows no way for {type(inputs).__name__}; use mlpoly.Samples(inputs.sample(n)).")
+    return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 
 def _rounded(a: Array, dtype: Any) -> Array:
@@ -137,35 +150,3 @@ def _rounded(a: Array, dtype: Any) -> Array:
             f"hold; convert the network's weights to float32 first."
         )
     return made
-
-
-def checked_inputs(net: Layer, inputs: Any) -> Gaussian | GaussianMixture:
-    """The inputs, checked against the network and in its array library."""
-    if not isinstance(inputs, (Gaussian, GaussianMixture)):
-        raise TypeError(
-            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "
-            f"for data use mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
-        )
-    if inputs.dim != net.dim_in:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {net.dim_in} inputs.")
-    weight = net.prototype
-    inputs = inputs.like(weight)
-    namespace(net=weight, inputs=inputs.mean)
-    return inputs
-
-
-def _check_solver(net: Layer, start: Any, tolerance: Any) -> None:
-    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
-        raise ValueError(f"tolerance must be a number >= 0, got {tolerance!r}.")
-    if start is None:
-        return
-    if not isinstance(start, Polynomial):
-        raise TypeError(f"start must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(start).__name__}.")
-    if start.degree > 2:
-        raise ValueError(f"start has degree {start.degree}, more than 2; use start.truncate(2).")
-    if (start.dim_in, start.dim_out) != (net.dim_in, net.dim_out):
-        raise ValueError(
-            f"start maps {start.dim_in} -> {start.dim_out}, but the network {net.dim_in} -> {net.dim_out}; "
-            f"they must have the same inputs and outputs."
-        )
-    namespace(net=net.prototype, start=start.prototype)

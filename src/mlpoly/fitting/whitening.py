@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from mlpoly.arrays import Array, constant_index, namespace, safe_inverse, scalar, to_numpy, widen
 from mlpoly.inputs import GaussianMixture
+from mlpoly.records import record, replace, static
 
 __all__ = ["Whitening", "whiten"]
 
 
-class Whitening(NamedTuple):
+@record
+class Whitening:
     """z = forward (x - center) and x = center + back z, on the range of the mixture.
 
     Any rotation of z would do; `ordered_for` chooses one for a network.
@@ -21,7 +21,8 @@ class Whitening(NamedTuple):
     center: Array  # (d,)
     forward: Array  # (r, d)
     back: Array  # (d, r)
-    within: float  # least fraction of the variance of a principal axis that lies within components, not between them
+    # least fraction of the variance of a principal axis that lies within components, not between them
+    within: float = static()
 
     @property
     def kept(self) -> int:
@@ -39,7 +40,7 @@ class Whitening(NamedTuple):
         seen = widen(weights) @ self.back
         _, vectors = xp.linalg.eigh(seen.T @ seen)
         turn = xp.flip(vectors, axis=1)
-        return self._replace(forward=turn.T @ self.forward, back=self.back @ turn)
+        return replace(self, forward=turn.T @ self.forward, back=self.back @ turn)
 
     def gaussian(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         """Mean (r,) and covariance (r, r) of a component in these coordinates."""
@@ -62,7 +63,7 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     between = (gaps * weights[:, None]).T @ gaps
     within = between * 0
     for c, g in enumerate(inputs.components):
-        within = within + weights[c] * widen(g.matrix)
+        within = within + weights[c] * widen(g.covariance)
     units = xp.sqrt(xp.linalg.diagonal(within + between))
     inverse = safe_inverse(units)
     total = (0.5 * (within + within.T) + between) * inverse * inverse[:, None]

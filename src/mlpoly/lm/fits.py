@@ -80,8 +80,7 @@ class Fitter:
 
     def under(self, net: Layer, inputs: Any) -> Any:
         """The best polynomial, with lines beyond the bound if there is one."""
-        how = "neuronwise" if self.method == "neuronwise" else "exact"
-        poly: Any = fit(net, inputs, self.degree, method=how)
+        poly: Any = fit(net, inputs, self.degree, method="neuronwise" if self.method == "neuronwise" else "exact")
         return poly if self.bound is None else poly.bounded(self.bound)
 
     def _frequent(self, name: str) -> list[int]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, namespace
 from mlpoly.inputs import Gaussian
-from mlpoly.measures.dense import dense_gap
 from mlpoly.measures.moments import hidden_of, variance_by_degree
 from mlpoly.networks import Layer
-from mlpoly.polynomials import DensePolynomial, Polynomial
+from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 
 __all__ = ["Error", "gaussian_error"]
@@ -36,10 +35,7 @@ def gaussian_error(net: Layer, poly: Polynomial, inputs: Gaussian) -> Error:
     n = poly.degree
     hidden = hidden_of(net, inputs, n)
     spread = variance_by_degree(hidden, n)
-    if isinstance(poly, DensePolynomial):
-        gap_mean, gap_variance = dense_gap(hidden.best(n), poly, hidden.inputs)
-    else:
-        gap_mean, gap_variance = poly.gap(hidden.best(n), hidden.inputs)
+    gap_mean, gap_variance = poly.gap(hidden.best(n), hidden.inputs)
     xp = namespace(tail=spread.tail)
     variance = spread.tail + xp.sum(spread.head, axis=0)
     miss = spread.tail + gap_variance + gap_mean**2

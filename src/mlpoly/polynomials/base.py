@@ -3,29 +3,83 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, promote
-from mlpoly.inputs import Gaussian
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    cast_like,
+    check_shape,
+    constant,
+    eye,
+    is_low_precision,
+    namespace,
+    on,
+    promote,
+    readable,
+    scalar,
+    widen,
+)
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
-from mlpoly.records import map_arrays, replace
+from mlpoly.records import arrays_of, map_arrays, replace
 
-__all__ = ["Polynomial", "at_least_single", "check_points", "is_number", "map_polynomial"]
+if TYPE_CHECKING:
+    from mlpoly.activations import Activation
+    from mlpoly.inputs import Gaussian
+    from mlpoly.polynomials.hermite_products import Ladder
+    from mlpoly.polynomials.ridge import RidgePolynomial
+
+__all__ = ["Polynomial", "at_least_single", "check_points", "map_polynomial"]
 
 
 P = TypeVar("P", bound="Polynomial")
 
 
 class Polynomial(ABC):
-    """A polynomial map from d inputs to o outputs; subclasses differ in how they store it."""
+    """A polynomial map from d inputs to o outputs; subclasses differ in how they store it.
+
+    A form is a record with the fields `inputs`, `source`, `report` and arrays of its own. It says how to evaluate,
+    differentiate and truncate itself, and by `_scaled`, `_shifted`, `_mapped` and `_plus` how its arrays are added and
+    multiplied. Arithmetic, files, moves between array libraries and torch modules follow from these and from the
+    fields.
+
+    Attributes
+    ----------
+    inputs : Inputs or None
+        What the polynomial was fitted under, if known. Multiples, shifts and maps of the outputs keep it, and sums of
+        polynomials that were fitted under the same.
+    source : Source
+        Where it comes from; arithmetic leaves nothing of it.
+    report : SolveReport, FinetuneReport or None
+        How it was found.
+    shapes : dict from str to str
+        Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and any
+        other that are used consistently. A "?" behind a part of a name marks what may be missing.
+    needs : dict from str to str
+        Tensors that are of no use without another one: name to the name of that other.
+    piecewise : bool
+        Whether the form is no polynomial everywhere, so that it adds to its own kind only.
+    """
 
     inputs: Any
-    report: Any
     source: Source
-    __array_ufunc__ = None  # so that NumPy leaves array * polynomial to the polynomial, which refuses it
+    report: Any
+
+    forms: ClassVar[dict[str, type[Polynomial]]] = {}
+    shapes: ClassVar[dict[str, str]] = {}
+    needs: ClassVar[dict[str, str]] = {}
+    piecewise: ClassVar[bool] = False
+    __array_ufunc__ = None  # so that NumPy leaves array + polynomial and matrix @ polynomial to the polynomial
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Polynomial.forms[cls.__name__] = cls
 
     @property
     @abstractmethod
@@ -42,6 +96,11 @@ class Polynomial(ABC):
     def dim_out(self) -> int:
         """Number of outputs o."""
 
+    @property
+    @abstractmethod
+    def prototype(self) -> Array:
+        """One of the stored arrays: it has the library, dtype and device of the polynomial."""
+
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
@@ -57,11 +116,6 @@ class Polynomial(ABC):
     @abstractmethod
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-
-    @property
-    @abstractmethod
-    def prototype(self) -> Array:
-        """One of the stored arrays, to tell library, dtype and device."""
 
     @abstractmethod
     def tensor(self, k: int) -> Array:
@@ -85,81 +139,228 @@ class Polynomial(ABC):
         """
         return Coefficients(self, max_bytes)
 
-    @abstractmethod
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
+    # -- second moments -----------------------------------------------------------------------------------------------
+
+    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
+        """Mean and variance (o,) of best - self under a Gaussian.
+
+        Parameters
+        ----------
+        best : RidgePolynomial
+            A polynomial of the same degree in the Hermite basis of `inputs`, such as ``fit(net, inputs, degree)``.
+        inputs : Gaussian
+        """
+        raise TypeError(
+            f"there is no closed form for a {type(self).__name__}; on data any polynomial can be judged: "
+            f"fvu(net, poly, samples=x)."
+        )
 
     def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
         """A polynomial that stands for this one under a Gaussian, and the variance (o,) of what it lacks at most.
 
-        Only piecewise polynomials lack anything.
+        Only forms that are piecewise polynomial lack anything.
         """
         return self, None
 
-    def _scaled(self, factor: Any) -> Any:
-        raise NotImplementedError
+    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
+        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w.
 
-    def _shifted(self, by: Any) -> Any:
-        raise NotImplementedError
+        Parameters
+        ----------
+        center : array (d,)
+        back : array (d, q)
+        own : Ladder
+            The products, up to the polynomial's degree at least.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} has no expansion in Hermite products; add the values of the polynomials instead, "
+            f"lambda x: p(x) + q(x)."
+        )
 
-    def _plus(self, other: Any) -> Any:
-        raise NotImplementedError
+    # -- other places and forms ---------------------------------------------------------------------------------------
 
-    def __mul__(self, factor: Any) -> Any:
-        if not is_number(factor):
-            return NotImplemented
-        return replace(at_least_single(self)._scaled(factor), source=Source(), report=None)
+    def to(self: P, like: Array) -> P:
+        """The same polynomial in the array library, dtype and device of `like`.
 
-    __rmul__ = __mul__
+        The inputs that it was fitted under come along, in float64 where the library has it.
+        """
+        like = as_float_array("like", like)
+        moved = map_polynomial(self, lambda a: on(a, like))
+        if self.inputs is None:
+            return moved
+        return replace(moved, inputs=self.inputs.to(widen(constant(0.0, like))))
 
-    def __truediv__(self, divisor: Any) -> Any:
-        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file with a JSON header; `mlpoly.load` reads it.
 
-    def __neg__(self) -> Any:
-        return self * -1.0
+        A Gaussian or a mixture that the polynomial was fitted under is written too, so that ``fvu(net, load(path))``
+        works; of other inputs the file holds the fingerprint.
+        """
+        from mlpoly.polynomials.files import save_polynomial  # it knows the forms, which all know this class
 
-    def __add__(self, other: Any) -> Any:
-        if is_number(other):
-            return replace(self._shifted(other), source=Source(), report=None)
-        if type(other) is not type(self):
-            return NotImplemented
-        if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
-            raise ValueError(
-                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
-                f"a sum needs the same inputs and outputs."
-            )
-        return at_least_single(self)._plus(at_least_single(other))
+        save_polynomial(self, path)
 
-    __radd__ = __add__
+    @classmethod
+    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
+        """What the tensors of a file of this form cannot hold, but do, besides wrong shapes; empty if all is well."""
+        return ""
 
-    def __sub__(self, other: Any) -> Any:
-        return self + (-other) if isinstance(other, type(self)) or is_number(other) else NotImplemented
+    @classmethod
+    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
+        """Fields that are no arrays, of a polynomial that is read from a file."""
+        return {"source": source}
 
-    def __rsub__(self, other: Any) -> Any:
-        return -self + other if is_number(other) else NotImplemented
-
-    def to_torch(self, bound: float | None = None, fast: bool = False) -> Any:
+    def to_torch(self, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module, to put in the place of the block that it was fitted to.
 
         Parameters
         ----------
-        bound : float, optional
-            For the ridge form: hold every preactivation within this many standard deviations of its mean under the
-            inputs of the fit, or go on along the polynomial's `tails`. The module is then a piecewise polynomial, and
-            its neurons grow no faster than linearly (times the other factor of a gated unit) where the data leave the
-            region that the polynomial was fitted on.
         fast : bool
-            For the ridge form and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does, instead
-            of in float32.
+            For forms made of neurons and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does,
+            instead of in float32.
         """
         from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
 
-        return PolynomialModule(self, bound, fast)
+        return PolynomialModule(self, fast)
+
+    # -- arithmetic: each form says how its arrays change, in float32 at least ----------------------------------------
+
+    @abstractmethod
+    def _scaled(self: P, factor: Any) -> P:
+        """The polynomial times a number."""
+
+    @abstractmethod
+    def _shifted(self: P, by: Array) -> P:
+        """The polynomial plus a constant (o,)."""
+
+    @abstractmethod
+    def _mapped(self: P, matrix: Array) -> P:
+        """Outputs matrix @ p(x), for a matrix (m, o)."""
+
+    @abstractmethod
+    def _plus(self: P, other: P) -> P:
+        """Sum with a polynomial of the same form and of the same number of inputs and outputs."""
+
+    def _absorbed(self, other: Polynomial) -> Polynomial | None:
+        """Sum with a polynomial of another form, or None if this form cannot hold it."""
+        return None
+
+    def __mul__(self: P, factor: Any) -> P:
+        if not _is_number(factor):
+            return NotImplemented
+        p = at_least_single(self)
+        return _made(p._scaled(_number(factor, p.prototype)), self.inputs)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self: P, divisor: Any) -> P:
+        return self * (1 / divisor) if _is_number(divisor) else NotImplemented
+
+    def __neg__(self: P) -> P:
+        return self * -1.0
+
+    def __add__(self, other: Any) -> Polynomial:
+        """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
+        if isinstance(other, Polynomial):
+            return _sum(self, other)
+        p = at_least_single(self)
+        if _is_number(other):
+            zeros = constant(np.zeros(p.dim_out), p.prototype)
+            return _made(p._shifted(zeros + _number(other, p.prototype)), self.inputs)
+        if len(getattr(other, "shape", ())) != 1:
+            return NotImplemented
+        namespace(constant=other, polynomial=p.prototype)
+        check_shape("the constant", other, (p.dim_out,), "one number per output")
+        return _made(p._shifted(cast_like(other, p.prototype)), self.inputs)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Polynomial:
+        return self + (-other) if _is_term(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Polynomial:
+        return -self + other if _is_term(other) else NotImplemented
+
+    def __rmatmul__(self: P, matrix: Array) -> P:
+        """Linear map of the outputs: a matrix (m, o) gives m outputs, a vector (o,) one."""
+        matrix = as_float_array("the matrix", matrix, integers=True)
+        namespace(matrix=matrix, polynomial=self.prototype)
+        rows = matrix[None, :] if len(matrix.shape) == 1 else matrix
+        check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
+        p = at_least_single(self)
+        return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
+
+    def output(self: P, which: int | Array) -> P:
+        """The polynomial of one output.
+
+        Parameters
+        ----------
+        which : int or array (o,)
+            Index of the output, or a direction in output space, such as a difference of two logits.
+        """
+        if len(getattr(which, "shape", ())) == 1:
+            return self.__rmatmul__(which)
+        index = as_integer("which", which, -self.dim_out)
+        if index >= self.dim_out:
+            raise ValueError(f"which is {index}, but the polynomial has {self.dim_out} outputs.")
+        p = at_least_single(self)
+        return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 
 
-def is_number(value: Any) -> bool:
+def _sum(one: Polynomial, two: Polynomial) -> Polynomial:
+    namespace(left=one.prototype, right=two.prototype)
+    if (one.dim_in, one.dim_out) != (two.dim_in, two.dim_out):
+        raise ValueError(
+            f"polynomials map {one.dim_in} -> {one.dim_out} and {two.dim_in} -> {two.dim_out}; "
+            f"a sum needs the same inputs and outputs."
+        )
+    inputs = one.inputs if _same_inputs(one.inputs, two.inputs) else None
+    one, two = at_least_single(one), at_least_single(two)
+    if type(one) is type(two):
+        return _made(one._plus(two), inputs)
+    names = f"{type(one).__name__} and a {type(two).__name__}"
+    if one.piecewise or two.piecewise:
+        raise TypeError(
+            f"a {names} have no common form, for one of them is no polynomial everywhere; add their values, "
+            f"lambda x: p(x) + q(x), or the polynomial without its bounds."
+        )
+    found = one._absorbed(two) or two._absorbed(one)
+    if found is None:
+        degree = max(one.degree, two.degree)
+        raise ValueError(f"a {names} of degree {degree} have no common form; truncate it first, to degree 2.")
+    return _made(found, inputs)
+
+
+def _made(poly: P, inputs: Any) -> P:
+    """A result of arithmetic: it comes from no fit."""
+    return replace(poly, inputs=inputs, source=Source(), report=None)
+
+
+def _same_inputs(one: Any, two: Any) -> bool:
+    if one is two or one is None or two is None:
+        return one is two
+    known = readable(*arrays_of(one).values(), *arrays_of(two).values())
+    return known and bool(one.fingerprint == two.fingerprint)
+
+
+def _is_number(value: Any) -> bool:
     """Whether a polynomial may be multiplied by a value or shifted by it: a number, or an array without axes."""
     return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
+
+
+def _is_term(value: Any) -> bool:
+    return isinstance(value, Polynomial) or _is_number(value) or len(getattr(value, "shape", ())) == 1
+
+
+def _number(value: Any, like: Array) -> Any:
+    """A number that leaves the dtype of `like` as it is when it meets it."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        namespace(value=value, like=like)
+    except TypeError:  # of another library or on another device: its value alone counts
+        return scalar(value)
+    return cast_like(value, like)
 
 
 def check_points(x: Any, like: Array, dim: int) -> Array:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from numbers import Real
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from mlpoly.activations import Activation
 from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, scalar, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
-from mlpoly.polynomials.files import save_polynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw, hermite, normal_pdf
@@ -64,6 +63,15 @@ class BoundedPolynomial(Polynomial):
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
+    shapes: ClassVar[dict[str, str]] = {"bounds": "h", "slopes": "2 h", "gate_slopes?": "2 h"}
+    needs: ClassVar[dict[str, str]] = {"gate_slopes": "inner.series.gated"}
+    piecewise: ClassVar[bool] = True
+
+    @classmethod
+    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
+        """Fields that are no arrays, of a polynomial that is read from a file."""
+        return {"source": source, "inner.source": source, "inner.activation": activation}
+
     @property
     def polynomial(self) -> RidgePolynomial:
         """The polynomial without bounds."""
@@ -98,6 +106,11 @@ class BoundedPolynomial(Polynomial):
     def readout(self) -> Array | None:
         """Weights (o, h) from neurons to outputs."""
         return self.inner.readout
+
+    @property
+    def bias(self) -> Array | None:
+        """Bias (o,) of the outputs."""
+        return self.inner.bias
 
     def __repr__(self) -> str:
         known = namespace(bounds=self.bounds).max(self.bounds) if self.bounds.shape[0] else self.bounds
@@ -180,10 +193,6 @@ class BoundedPolynomial(Polynomial):
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Product of the quadratic coefficients, within the bounds, with a block (d, m)."""
         return self.inner.quadratic_form(direction)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
-        save_polynomial(self, path)
 
     # -- second moments -----------------------------------------------------------------------------------------------
 

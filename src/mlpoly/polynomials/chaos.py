@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_rows
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_like,
+    constant,
+    eye,
+    namespace,
+    promote,
+    readable,
+    take_rows,
+    to_numpy,
+    widen,
+)
+from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
-from mlpoly.polynomials.files import save_polynomial
+from mlpoly.polynomials.dense import DensePolynomial
+from mlpoly.polynomials.hermite_products import (
+    Ladder,
+    change_of_basis,
+    check_monomials,
+    covariance_factor,
+    ladder,
+    products,
+    project_ridge,
+)
+from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.source import Source
-from mlpoly.records import record, static
-from mlpoly.special import hermite
+from mlpoly.records import record, replace, static
 
-__all__ = ["ChaosPolynomial", "multi_indices"]
+__all__ = ["ChaosPolynomial"]
 
-
-def multi_indices(variables: int, degree: int) -> np.ndarray:
-    """Exponents (t, variables) of all monomials of total degree up to `degree`, by degree, then lexicographically."""
-    rows = []
-    for k in range(degree + 1):
-        for chosen in itertools.combinations_with_replacement(range(variables), k):
-            row = [0] * variables
-            for i in chosen:
-                row[i] += 1
-            rows.append(row)
-    return np.asarray(rows, dtype=np.int64).reshape(len(rows), variables)
+_HIGHEST = 1000  # exponent that a polynomial of fewer terms may have in a file
+_INVERTIBLE = 1e-10  # ratio of the singular values of coordinates that x is computed from
 
 
 @record
@@ -57,6 +69,8 @@ class ChaosPolynomial(Polynomial):
     inputs: Any = None
     report: Any = static(default=None)
     source: Source = static(default=Source())
+
+    shapes: ClassVar[dict[str, str]] = {"center": "d", "whitener": "r d", "exponents": "t r", "values": "o t"}
 
     def __post_init__(self) -> None:
         # They are structure, and hashable: JAX must not trace them.
@@ -85,7 +99,7 @@ class ChaosPolynomial(Polynomial):
 
     @property
     def prototype(self) -> Array:
-        """The centre, to tell library, dtype and device."""
+        """The centre."""
         return self.center
 
     def __repr__(self) -> str:
@@ -103,7 +117,7 @@ class ChaosPolynomial(Polynomial):
 
     def _sum(self, z: Array, exponents: np.ndarray, values: Array) -> Array:
         """Values (..., o) of the series with the given exponents (t, r) and coefficients (o, t)."""
-        features, values = promote(_features(z, exponents), values)
+        features, values = promote(products(z, exponents), values)
         xp = namespace(values=values)
         return xp.moveaxis(xp.tensordot(values, features, axes=1), 0, -1)
 
@@ -183,19 +197,92 @@ class ChaosPolynomial(Polynomial):
         form = namespace(values=self.values).tensordot(direction, self.coefficients().quadratic, axes=1)
         return lambda block: form @ block
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
-        save_polynomial(self, path)
+    # -- second moments -----------------------------------------------------------------------------------------------
 
+    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
+        """Mean and variance (o,) of best - self under a Gaussian, in whose Hermite basis `best` is.
 
-def _features(z: Array, exponents: np.ndarray) -> Array:
-    """Products prod_i he_{a_i}(z_i): (t, ...) for z (..., r)."""
-    xp = namespace(z=z)
-    tables = list(hermite(z, int(exponents.max(initial=0))))
-    table = xp.stack(tables)  # (n + 1, ..., r)
-    if not exponents.shape[1]:
-        return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
-    out = take_rows(table[..., 0], exponents[:, 0])
-    for i in range(1, exponents.shape[1]):
-        out = out * take_rows(table[..., i], exponents[:, i])
-    return out
+        Both are expanded in the products that are orthonormal under the Gaussian.
+        """
+        factor = covariance_factor(inputs)
+        degree = max(self.degree, best.degree)
+        check_monomials(int(factor.shape[1]), degree, "judge it on data: fvu(net, poly, samples=x)")
+        own = ladder(int(factor.shape[1]), degree)
+        apart = project_ridge(best, factor, own) - self.in_products(inputs.mean, factor, own)
+        return apart[0, :], namespace(apart=apart).sum(apart[1:, :] ** 2, axis=0)
+
+    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
+        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        whitener, basis = widen(self.whitener), ladder(int(self.whitener.shape[0]), self.degree)
+        place = whitener @ (widen(center) - widen(self.center))
+        columns = change_of_basis(place, whitener @ back, basis, own)
+        rows = {tuple(row): i for i, row in enumerate(basis.exponents.tolist())}
+        chosen = take_rows(columns.T, np.asarray([rows[row] for row in self.exponents], dtype=np.int64)).T
+        return chosen @ widen(self.values).T
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
+        """No terms, or exponents that the recurrences, which run up to the highest, would take years for."""
+        exponents = arrays["exponents"]
+        if not len(exponents):
+            return "no terms"
+        if exponents.min(initial=0) < 0 or exponents.max(initial=0) > max(len(exponents), _HIGHEST):
+            return f"an exponent of {exponents.max(initial=0)} or below zero in a polynomial of {len(exponents)} terms"
+        return ""
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def _scaled(self, factor: Any) -> ChaosPolynomial:
+        return replace(self, values=self.values * factor)
+
+    def _shifted(self, by: Array) -> ChaosPolynomial:
+        return self._with_terms(self._table[:1] * 0, by[:, None])
+
+    def _mapped(self, matrix: Array) -> ChaosPolynomial:
+        return replace(self, values=matrix @ self.values)
+
+    def _plus(self, other: ChaosPolynomial) -> ChaosPolynomial:
+        same = [(self.center, other.center), (self.whitener, other.whitener)]
+        if all(a is b or (readable(a, b) and a.shape == b.shape and bool((a == b).all())) for a, b in same):
+            return self._with_terms(other._table, other.values)
+        return self._in_common_coordinates(other)
+
+    def _absorbed(self, other: Polynomial) -> ChaosPolynomial | None:
+        if isinstance(other, DensePolynomial) and max(self.degree, other.degree) <= 2:
+            return None  # the dense form holds it, and is cheaper to evaluate
+        return self._in_common_coordinates(other)
+
+    def _in_common_coordinates(self, other: Polynomial) -> ChaosPolynomial:
+        """The sum in the coordinates of one of the two that has as many as there are inputs, else in x - center."""
+        d, degree = self.dim_in, max(self.degree, other.degree)
+        check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
+        center, whitener = self.center, eye(d, self.center)
+        back = widen(whitener)
+        for p in (self, other):
+            if isinstance(p, ChaosPolynomial) and p.whitener.shape[0] == d and readable(p.whitener):
+                sizes = np.linalg.svd(to_numpy(widen(p.whitener)), compute_uv=False)
+                if sizes[-1] > _INVERTIBLE * sizes[0]:
+                    center, whitener = p.center, p.whitener
+                    back = namespace(whitener=whitener).linalg.inv(widen(whitener))
+                    break
+        own = ladder(d, degree)
+        values = (self.in_products(center, back, own) + other.in_products(center, back, own)).T
+        like = promote(self.values, other.prototype)[0]
+        center, whitener, values = (cast_like(a, like) for a in (center, whitener, values))
+        return ChaosPolynomial(center, whitener, own.exponents, values)
+
+    def _with_terms(self, exponents: np.ndarray, values: Array) -> ChaosPolynomial:
+        """The polynomial plus products of the same coordinates with exponents (s, r) and coefficients (o, s)."""
+        known: dict[tuple[int, ...], int] = {}
+        for j, row in enumerate(map(tuple, exponents.tolist())):
+            known.setdefault(row, j)
+        own, more = promote(self.values, values)
+        # Terms that both have, once each; where there is none, the column of zeros behind the last.
+        shared = np.asarray([known.pop(row, len(exponents)) for row in self.exponents], dtype=np.int64)
+        rest = np.setdiff1d(np.arange(len(exponents)), shared)
+        xp = namespace(values=own)
+        padded = xp.concat([more.T, more.T[:1, ...] * 0])
+        made = xp.concat([own.T + take_rows(padded, shared), take_rows(more.T, rest)]).T
+        return replace(self, exponents=(*self.exponents, *map(tuple, exponents[rest].tolist())), values=made)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from os import PathLike
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from mlpoly.arrays import Array, as_integer, cast_like, namespace, promote
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, is_number
-from mlpoly.polynomials.files import save_polynomial
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_rows, widen
+from mlpoly.inputs import Gaussian
+from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, map_polynomial
+from mlpoly.polynomials.files import is_symmetric
+from mlpoly.polynomials.hermite_products import Ladder
+from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.source import Source
-from mlpoly.records import record, replace, static
+from mlpoly.records import map_arrays, record, replace, static
 
-__all__ = ["DensePolynomial"]
+__all__ = ["DensePolynomial", "to_dense"]
 
 
 @record
@@ -43,6 +48,8 @@ class DensePolynomial(Polynomial):
     report: Any = static(default=None)
     source: Source = static(default=Source())
 
+    shapes: ClassVar[dict[str, str]] = {"center": "d", "constant": "o", "linear?": "o d", "quadratic?": "o d d"}
+
     @property
     def degree(self) -> int:
         """Total degree."""
@@ -60,7 +67,7 @@ class DensePolynomial(Polynomial):
 
     @property
     def prototype(self) -> Array:
-        """The centre, to tell library, dtype and device."""
+        """The centre."""
         return self.center
 
     def __repr__(self) -> str:
@@ -122,54 +129,125 @@ class DensePolynomial(Polynomial):
         form = xp.tensordot(direction, self.tensor(2), axes=1)
         return lambda block: form @ block
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
-        save_polynomial(self, path)
+    # -- second moments -----------------------------------------------------------------------------------------------
 
-    def __mul__(self, factor: float) -> DensePolynomial:
-        if not is_number(factor):
-            return NotImplemented
-        return at_least_single(self)._map(lambda a: a * factor)
+    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
+        """Mean and variance (o,) of best - self under a Gaussian, in whose Hermite basis `best` is.
 
-    __rmul__ = __mul__
+        Around the mean the difference is a + b.u + u'Cu; its linear and quadratic Hermite parts have the variances
+        b'Sb and 2 tr(CSCS): two d x d products per output (MATH 4).
+        """
+        xp = namespace(center=self.center)
+        b, p = map_arrays((replace(best, inputs=None), replace(self, inputs=None)), widen)
+        cov = None if inputs.cov is None else widen(inputs.cov)
+        u = widen(inputs.mean) - p.center
+        level = p.constant if p.linear is None else p.constant + p.linear @ u
+        first = b.series.plain[0, :]
+        means, variances = [], []
+        for o in range(self.dim_out):
+            # Weights of the units in this output; without a readout it is unit o.
+            row = constant(np.arange(len(first)) == o, first) if b.readout is None else b.readout[o, :]
+            mean, variance = level[o], level[o] * 0
+            slope = u * 0 if p.linear is None else p.linear[o, :]
+            if p.quadratic is not None:
+                form = p.quadratic[o, ...]
+                diagonal = cov is None or len(cov.shape) == 1
+                trace = xp.linalg.diagonal(form) * (1.0 if cov is None else cov) if diagonal else form * cov
+                mean = mean + u @ form @ u + xp.sum(trace)
+                slope = slope + 2 * (form @ u)
+                product = inputs.times_covariance(_quadratic_part(b, row) - form)
+                variance = 2 * xp.sum(product * product.T)
+            if p.linear is not None:
+                apart = _linear_part(b, row) - slope
+                variance = variance + xp.sum(apart * inputs.times_covariance(apart[None, :])[0, :])
+            means.append(mean)
+            variances.append(variance)
+        return b.mean() - xp.stack(means), xp.stack(variances)
 
-    def __truediv__(self, divisor: float) -> DensePolynomial:
-        return self * (1 / divisor) if is_number(divisor) else NotImplemented
+    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
+        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        p = to_dense(map_polynomial(self, widen), widen(center))
+        out = own.constant_row(back) * p.constant
+        if p.linear is None:
+            return out
+        place = {tuple(row): i for i, row in enumerate(own.exponents.tolist())}
+        steps = np.eye(own.variables, dtype=np.int64)
 
-    def __neg__(self) -> DensePolynomial:
-        return self * -1.0
+        def placed(values: Array, exponents: np.ndarray) -> Array:
+            """Values (o, m) of products in their rows, (t, o)."""
+            where = np.zeros((len(own.exponents), values.shape[1]))
+            where[[place[tuple(row)] for row in exponents.tolist()], np.arange(len(exponents))] = 1.0
+            return constant(where, back) @ values.T
 
-    def __add__(self, other: Polynomial | float) -> DensePolynomial:
-        """Sum with any polynomial of degree up to 2 on the same inputs and outputs, or with a number."""
-        if is_number(other):
-            constant = cast_like(self.constant + other, self.constant)
-            return DensePolynomial(self.center, constant, self.linear, self.quadratic)
-        if not isinstance(other, Polynomial):
-            return NotImplemented
-        namespace(left=self.center, right=other.prototype)
-        if (self.dim_in, self.dim_out) != (other.dim_in, other.dim_out):
-            raise ValueError(
-                f"polynomials map {self.dim_in} -> {self.dim_out} and {other.dim_in} -> {other.dim_out}; "
-                f"a sum needs the same inputs and outputs."
-            )
-        one = at_least_single(self)
-        two = to_dense(at_least_single(other), one.center)
-        pairs = ((one.linear, two.linear), (one.quadratic, two.quadratic))
+        out = out + placed(p.linear @ back, steps)
+        if p.quadratic is None:
+            return out
+        # w'Cw = tr C + sum_i C_ii sqrt(2) he_2(w_i) + sum_{i<j} 2 C_ij w_i w_j
+        xp, bends = namespace(back=back), back.T @ p.quadratic @ back
+        rows, columns = np.triu_indices(own.variables)
+        scale = np.where(rows == columns, math.sqrt(2), 2.0)
+        flat = xp.reshape(bends, (self.dim_out, own.variables**2))
+        pairs = take_rows(flat.T, rows * own.variables + columns).T * constant(scale, back)
+        trace = xp.sum(xp.linalg.diagonal(bends), axis=-1)
+        return out + placed(pairs, steps[rows] + steps[columns]) + own.constant_row(back) * trace
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
+        """A quadratic form that is not symmetric."""
+        symmetric = all(is_symmetric(q) for q in arrays.get("quadratic", ()))
+        return "" if symmetric else "a quadratic form that is not symmetric"
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def _scaled(self, factor: Any) -> DensePolynomial:
+        return self._changed(lambda a: a * factor)
+
+    def _shifted(self, by: Array) -> DensePolynomial:
+        return replace(self, constant=self.constant + by)
+
+    def _mapped(self, matrix: Array) -> DensePolynomial:
+        return self._changed(lambda a: namespace(a=a).tensordot(matrix, a, axes=1))
+
+    def _plus(self, other: Polynomial) -> DensePolynomial:
+        two = to_dense(other, self.center)
+        pairs = ((self.linear, two.linear), (self.quadratic, two.quadratic))
         linear, quadratic = (a if b is None else b if a is None else a + b for a, b in pairs)
-        return DensePolynomial(one.center, one.constant + two.constant, linear, quadratic)
+        return DensePolynomial(self.center, self.constant + two.constant, linear, quadratic)
 
-    def __sub__(self, other: Polynomial | float) -> DensePolynomial:
-        return -(-self + other) if isinstance(other, Polynomial) or is_number(other) else NotImplemented
+    def _absorbed(self, other: Polynomial) -> DensePolynomial | None:
+        return self._plus(other) if other.degree <= 2 else None
 
-    __radd__ = __add__
-
-    def __rsub__(self, other: Polynomial | float) -> DensePolynomial:
-        return -self + other if isinstance(other, Polynomial) or is_number(other) else NotImplemented
-
-    def _map(self, change: Callable[[Array], Array]) -> DensePolynomial:
+    def _changed(self, change: Callable[[Array], Array]) -> DensePolynomial:
+        """The polynomial with a linear map applied to all coefficients."""
         linear = None if self.linear is None else change(self.linear)
         quadratic = None if self.quadratic is None else change(self.quadratic)
-        return DensePolynomial(self.center, change(self.constant), linear, quadratic)
+        return replace(self, constant=change(self.constant), linear=linear, quadratic=quadratic)
+
+
+def _linear_part(best: Any, row: Array) -> Array:
+    """Coefficients (d,) of the part of degree 1 of a ridge polynomial along an output: P_1 t_i + Q_0 e_i."""
+    units, series = best.units, best.series
+    direct = series.plain[1, :] * units.inverse_scales
+    if series.gated is None or units.gate is None:
+        return (row * direct) @ units.directions
+    gate = series.gated[0, :]
+    direct = direct - gate * units.gate.slopes * units.inverse_scales
+    return (row * direct) @ units.directions + (row * gate) @ units.gate.directions
+
+
+def _quadratic_part(best: Any, row: Array) -> Array:
+    """Symmetric coefficients (d, d) of the part of degree 2: P_2 he_2(t_i) + Q_1 t_i e_i."""
+    units, series = best.units, best.series
+    W, inverse = units.directions, units.inverse_scales
+    square = series.plain[2, :] * inverse**2 / math.sqrt(2)
+    if series.gated is None or units.gate is None:
+        return ((row * square)[:, None] * W).T @ W
+    gate = series.gated[1, :] * inverse
+    square = square - gate * units.gate.slopes * inverse
+    mixed = ((row * gate / 2)[:, None] * W).T @ units.gate.directions
+    return ((row * square)[:, None] * W).T @ W + mixed + mixed.T
 
 
 def to_dense(poly: Polynomial, center: Array) -> DensePolynomial:

@@ -4,47 +4,50 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mlpoly._version import __version__
-from mlpoly.arrays import Array, constant, from_numpy, to_numpy
-from mlpoly.errors import FileFormatError
+from mlpoly.activations import Activation, get
+from mlpoly.arrays import Array, constant, from_numpy, to_numpy, widen
+from mlpoly.errors import FileFormatError, UnknownActivationError
 from mlpoly.files import read_tensors, write_tensors
+from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.source import Source
+from mlpoly.records import arrays_of, from_arrays
 
-if TYPE_CHECKING:
-    from mlpoly.polynomials.base import Polynomial
+__all__ = ["is_symmetric", "load", "save_polynomial"]
 
-__all__ = ["load", "save_polynomial"]
-
-_LAYOUT, _PLAIN = 2, 1  # what is written with tails, which older versions do not know, and without
-_LARGEST = sys.float_info.max
-_MOST = 1000  # the highest exponent that a polynomial of fewer terms may have
-
-# What a file of each kind holds: name of the tensor -> its shape in terms of the header; "?" marks an optional one.
-_GATE = {"gate.directions": "h d", "gate.shifts": "h", "gate.slopes": "h", "gate.series": "n h"}
-_TAILS = {"tails.slopes": "2 h", "tails.gate": "2 h"}
-_KINDS: dict[str, dict[str, str]] = {
-    "RidgePolynomial": {
-        "directions": "h d",
-        "shifts": "h",
-        "scales": "h",
-        "series": "m h",
-        "readout?": "o h",
-        "bias?": "o",
-        **{f"{name}?": shape for name, shape in (_GATE | _TAILS).items()},
-    },
-    "DensePolynomial": {"center": "d", "constant": "o", "linear?": "o d", "quadratic?": "o d d"},
-    "ChaosPolynomial": {"center": "d", "whitener": "r d", "exponents": "t r", "values": "o t"},
+# Layouts 1 and 2, without and with straight lines, have no inputs and the names of version 0.1.
+_LAYOUT = 3
+# What a tensor of a ridge polynomial in layouts 1 and 2 is called now.
+_OLD_NAMES = {
+    "directions": "units.directions",
+    "shifts": "units.shifts",
+    "scales": "units.scales",
+    "series": "series.plain",
+    "gate.directions": "units.gate.directions",
+    "gate.shifts": "units.gate.shifts",
+    "gate.slopes": "units.gate.slopes",
+    "gate.series": "series.gated",
 }
 
+# Inputs that a file holds, with the shapes of their tensors; of others it holds the fingerprint alone.
+_INPUTS: dict[type, dict[str, str]] = {
+    Gaussian: {"mean": "d", "cov?": "d | d d"},
+    GaussianMixture: {"weights": "c", "means": "c d", "covs?": "d | d d | c d | c d d"},
+}
+_NOT_NEGATIVE = ("scales", "spreads", "bounds", "weights")
+_LARGEST = sys.float_info.max
 
-def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
+
+def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
     """Write a polynomial; the file is whole or not there."""
     source = p.source
     if not source.inputs and p.inputs is not None:
@@ -52,31 +55,25 @@ def save_polynomial(p: Any, path: str | PathLike[str]) -> None:
     header = {
         "format": "mlpoly",
         "kind": type(p).__name__,
-        "layout": _PLAIN if getattr(p, "tails", None) is None else _LAYOUT,
+        "layout": _LAYOUT,
         "version": __version__,
         "degree": p.degree,
         "dim_in": p.dim_in,
         "dim_out": p.dim_out,
-        **({} if getattr(p, "tails", None) is None else {"bound": p.tails.bound}),
+        "registered": _registered(source.activation) == getattr(getattr(p, "inner", p), "activation", None),
         **asdict(source),
     }
-    tensors = {name.rstrip("?"): _attribute(p, name.rstrip("?")) for name in _KINDS[type(p).__name__]}
-    arrays = {name: _numbers(a) for name, a in tensors.items() if a is not None}
+    arrays = {name: to_numpy(a) for name, a in arrays_of(p).items() if "inputs" not in name.split(".")}
+    for name in _integers(type(p)):
+        arrays[name] = np.asarray(getattr(p, name), dtype=np.int64)
+    if type(p.inputs) in _INPUTS:
+        header["distribution"] = {"kind": type(p.inputs).__name__, "shared": getattr(p.inputs, "shared", None)}
+        arrays |= {f"inputs.{name}": to_numpy(a) for name, a in arrays_of(p.inputs).items()}
     write_tensors(path, arrays, header)
 
 
-def _numbers(a: Any) -> np.ndarray:
-    return np.asarray(a, dtype=np.int64) if isinstance(a, tuple) else to_numpy(a)
-
-
-def _attribute(p: Any, dotted: str) -> Array | None:
-    for part in dotted.split("."):
-        p = None if p is None else getattr(p, part)
-    return p
-
-
 def load(path: str | PathLike[str], library: str = "numpy", like: Array | None = None) -> Polynomial:
-    """Read a polynomial written by `save`.
+    """Read a polynomial written by `save`, with the inputs that it was fitted under if the file holds them.
 
     Parameters
     ----------
@@ -84,7 +81,7 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
     library : {"numpy", "torch", "jax"}
         Array library of the result.
     like : array, optional
-        Take library, dtype and device from this array instead.
+        Take library, dtype and device from this array instead; inputs are in float64 where the library has it.
 
     Raises
     ------
@@ -92,47 +89,92 @@ def load(path: str | PathLike[str], library: str = "numpy", like: Array | None =
     FileFormatError
         If the file is corrupt, truncated or not one of ours.
     """
-    from mlpoly import polynomials
-
-    header, arrays = _read(Path(path))
-
-    def convert(a: np.ndarray) -> Array:
-        if a.dtype.kind == "i":
-            return a  # exponents are structure, not numbers to compute with
-        return from_numpy(a, library) if like is None else constant(a, like)
-
-    made = {name: convert(a) for name, a in arrays.items()}
-    gate = {name.removeprefix("gate."): made.pop(name) for name in _GATE if name in made}
-    if gate:
-        made["gate"] = polynomials.Gate(**gate)
-    tails = {name.removeprefix("tails."): made.pop(name) for name in _TAILS if name in made}
-    if tails:
-        made["tails"] = polynomials.Tails(**tails, bound=float(header["bound"]))
-    source = Source(**{k: str(header.get(k, "")) for k in ("activation", "method", "inputs")})
-    built: Polynomial = getattr(polynomials, header["kind"])(**made, source=source)
-    return built
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"no polynomial file at {path}; polynomials are written with poly.save(path).")
-    header, arrays = read_tensors(path)
-    header = _checked(path, header)
-    wrong = _misfit(header, arrays) or _odd_numbers(header, arrays)
+    place = Path(path)
+    if not place.is_file():
+        raise FileNotFoundError(f"no polynomial file at {place}; polynomials are written with poly.save(path).")
+    header, arrays = read_tensors(place)
+    header = _checked(place, header)
+    if header["layout"] < _LAYOUT and header["kind"] == "RidgePolynomial":
+        header, arrays = _migrated(place, header, arrays)
+    form = Polynomial.forms[header["kind"]]
+    given = {name: arrays.pop(name) for name in list(arrays) if name.startswith("inputs.")}
+    inside = {name.removeprefix("inputs."): a for name, a in given.items()}
+    wrong = _damage(form, header, arrays) or _damaged_inputs(header, inside)
     if wrong:
-        raise FileFormatError(f"{path} has {wrong}; the file is damaged, save it again.")
-    return header, arrays
+        raise FileFormatError(f"{place} has {wrong}; the file is damaged, save it again.")
+
+    def placed(a: np.ndarray, wide: bool = False) -> Array:
+        if like is None:
+            return from_numpy(a, library)
+        return constant(a, widen(constant(0.0, like)) if wide else like)
+
+    source = Source(**{f.name: str(header.get(f.name, "")) for f in fields(Source)})
+    static = form.static_fields(source, _registered(source.activation) if header.get("registered") is True else None)
+    static |= {name: tuple(map(tuple, arrays.pop(name).tolist())) for name in _integers(form)}
+    if inside:
+        static["inputs"] = _inputs(header["distribution"], {name: placed(a, True) for name, a in inside.items()})
+    made = from_arrays(form, {name: placed(a) for name, a in arrays.items()}, static)
+    if made.degree != header["degree"]:
+        found = f"the degree {header['degree']} in its header, but terms of degree {made.degree}"
+        raise FileFormatError(f"{place} has {found}; the file is damaged, save it again.")
+    return made
+
+
+def _registered(name: str) -> Activation | None:
+    """The activation of that name, if there is one."""
+    try:
+        return get(name) if name else None
+    except (UnknownActivationError, ValueError):
+        return None
+
+
+def _migrated(
+    path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A ridge polynomial of layouts 1 and 2 under today's names; with lines it is a bounded polynomial now."""
+    lines = {name: arrays.pop(f"tails.{old}", None) for name, old in (("slopes", "slopes"), ("gate_slopes", "gate"))}
+    arrays = {_OLD_NAMES.get(name, name): a for name, a in arrays.items()}
+    if lines["slopes"] is None and lines["gate_slopes"] is None:
+        return header, arrays
+    bound: Any = header.get("bound")
+    # An infinite one is that of lines that were made by hand; integers may be too large for a float.
+    if not (isinstance(bound, float) or _is_size(bound)) or not (0 < bound <= _LARGEST or bound == math.inf):
+        shown = f"the bound {repr(bound)[:40]}, which is no positive number"
+        raise FileFormatError(f"{path} has {shown}; the file is damaged, save it again.")
+    made = {f"inner.{name}": a for name, a in arrays.items()}
+    made |= {name: a for name, a in lines.items() if a is not None}
+    if "units.shifts" in arrays:
+        made["bounds"] = np.full_like(arrays["units.shifts"], float(bound))
+    return header | {"kind": "BoundedPolynomial"}, made
+
+
+def _integers(form: type[Polynomial]) -> list[str]:
+    """Names of the static fields that a file holds as tensors."""
+    return [f.name for f in fields(form) if f.metadata.get("static") and f.name in form.shapes]  # type: ignore[arg-type]
+
+
+def _inputs(about: Mapping[str, Any], arrays: dict[str, Array]) -> Any:
+    if about["kind"] == "Gaussian":
+        return from_arrays(Gaussian, arrays)
+    if any(name.startswith("covs.") for name in arrays):  # one for each component, None for the identity
+        count = int(arrays["means"].shape[0])
+        arrays["covs"] = tuple(arrays.pop(f"covs.{c}", None) for c in range(count))
+    return from_arrays(GaussianMixture, arrays, {"shared": bool(about["shared"])})
+
+
+# -- what may be wrong with a file -------------------------------------------------------------------------------------
 
 
 def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
     """The header, if it is that of a polynomial in a layout that is known."""
     about: dict[str, Any] = header or {}
     kind, layout = about.get("kind"), about.get("layout", -1)
-    if about.get("format") != "mlpoly" or not isinstance(kind, str) or kind not in _KINDS or not _is_size(layout):
+    known = isinstance(kind, str) and kind in Polynomial.forms
+    if about.get("format") != "mlpoly" or not known or not _is_size(layout):
         raise FileFormatError(f"{path} is a safetensors file but holds no mlpoly polynomial; was it written by save()?")
     if layout > _LAYOUT:
         raise FileFormatError(f"{path} has file layout {layout}, mlpoly {__version__} knows {_LAYOUT}; upgrade it.")
-    if layout < _PLAIN:
+    if layout < 1:
         raise FileFormatError(f"{path} has file layout {layout}, which never was; the file is damaged, save it again.")
     for name in ("degree", "dim_in", "dim_out"):
         if not _is_size(about.get(name)):
@@ -145,56 +187,101 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _misfit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """What does not agree between the names and shapes of the arrays and the header; empty if all does."""
-    kind = _KINDS[header["kind"]]
-    shapes = {name.rstrip("?"): shape for name, shape in kind.items()}
-    needed = {name for name in kind if not name.endswith("?")}
-    needed |= set(_GATE) if set(_GATE) & set(arrays) else set()
-    needed |= {"tails.slopes", "gate.series"} if "tails.gate" in arrays else set()
-    if odd := sorted(needed - set(arrays)) or sorted(set(arrays) - set(shapes)):
-        return f"missing or misshapen tensors ({odd[0]!r} is {'not there' if odd[0] in needed else 'unknown'})"
-    sizes = {"d": header["dim_in"], "o": header["dim_out"], "2": 2}
-    if header["kind"] == "RidgePolynomial":
-        sizes |= {"n": header["degree"], "m": header["degree"] + 1}
-        if "readout" not in arrays:  # the neurons are the outputs
-            sizes["h"] = header["dim_out"]
+def _damage(form: type[Polynomial], header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """What is wrong with the tensors of a polynomial; empty if nothing is."""
+    sizes = {"d": header["dim_in"], "o": header["dim_out"], "2": 2, "n": header["degree"], "m": header["degree"] + 1}
+    readouts = [name.replace("?", "") for name in form.shapes if name.replace("?", "").split(".")[-1] == "readout"]
+    if readouts and not set(readouts) & set(arrays):  # the neurons are the outputs
+        sizes["h"] = header["dim_out"]
+    missing = [other for name, other in form.needs.items() if name in arrays and other not in arrays]
+    wrong = _misfit(form.shapes, arrays, sizes, missing) or _odd_numbers(arrays, _integers(form))
+    return wrong or form.damage(arrays)
+
+
+def _damaged_inputs(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """What is wrong with the tensors of the inputs; empty if nothing is, or if there are none."""
+    about: Any = header.get("distribution")
+    if about is None and not arrays:
+        return ""
+    kinds = {kind.__name__: kind for kind in _INPUTS}
+    known = isinstance(about, dict) and isinstance(about.get("kind"), str) and about["kind"] in kinds
+    if not known or about.get("shared") not in (None, True, False):
+        return f"inputs {repr(about)[:60]}, which are no distribution"
+    shapes = dict(_INPUTS[kinds[about["kind"]]])
+    sizes = {"d": header["dim_in"]}
+    if "covs?" in shapes:
+        shapes["covs?"] = "d | d d" if about.get("shared") else "c d | c d d"
+        count = len(arrays.get("means", ()))
+        shapes |= {f"covs.{c}?": "d | d d" for c in range(count)}
+    wrong = _misfit(shapes, arrays, sizes, []) or _odd_numbers(arrays, [])
+    if wrong:
+        return f"{wrong}, among its inputs"
     for name, a in arrays.items():
-        letters = shapes[name].split()
-        if a.ndim != len(letters) or any(sizes.setdefault(s, n) != n for s, n in zip(letters, a.shape, strict=True)):
-            expected = ", ".join(str(sizes.get(s, s)) for s in letters)
+        if name.split(".")[0] not in ("cov", "covs"):
+            continue
+        d = header["dim_in"]
+        full = a.ndim == 3 or (a.ndim == 2 and not (name == "covs" and not about.get("shared")))
+        matrices = a.reshape(-1, d, d) if full else np.zeros((0, d, d))
+        variances = np.einsum("kii->ki", matrices) if full else a
+        if (variances < 0).any() or not all(map(is_symmetric, matrices)):
+            return f"a covariance in {name!r} that is none, among its inputs"
+    return ""
+
+
+def _misfit(
+    shapes: Mapping[str, str], arrays: Mapping[str, np.ndarray], sizes: dict[str, int], missing: list[str]
+) -> str:
+    """Which tensor is missing, unknown or misshapen; empty if none is.
+
+    Parameters
+    ----------
+    shapes : mapping from name to letters
+        A "?" behind a part of a name says that it, and what is below it, may be missing; "|" separates alternatives.
+    sizes : dict from letter to number
+        What is known; others are found.
+    missing : list of str
+        Tensors that are known to be missing.
+    """
+    plain = {name.replace("?", ""): letters for name, letters in shapes.items()}
+    for marked in shapes:
+        parts = marked.split(".")
+        above = [".".join(parts[: i + 1]).replace("?", "") for i, part in enumerate(parts) if part.endswith("?")]
+        # A part that may be missing asks for this tensor only once another one of that part is there.
+        if marked.endswith("?") or not all(any(n.startswith(f"{a}.") for n in arrays) for a in above):
+            continue
+        if marked.replace("?", "") not in arrays:
+            missing = [*missing, marked.replace("?", "")]
+    if odd := sorted(missing) or sorted(set(arrays) - set(plain)):
+        return f"missing or misshapen tensors ({odd[0]!r} is {'not there' if missing else 'unknown'})"
+    for name, a in arrays.items():
+        for letters in (alternative.split() for alternative in plain[name].split("|")):
+            known = dict(sizes)
+            if a.ndim == len(letters) and all(
+                known.setdefault(s, n) == n for s, n in zip(letters, a.shape, strict=True)
+            ):
+                sizes.update(known)
+                break
+        else:
+            expected = ", ".join(str(sizes.get(s, s)) for s in plain[name].split("|")[-1].split())
             return f"missing or misshapen tensors ({name!r} is {a.shape}, expected ({expected}))"
     return ""
 
 
-def _odd_numbers(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """Which numbers cannot be those of a polynomial; empty if all can."""
+def _odd_numbers(arrays: Mapping[str, np.ndarray], integers: list[str]) -> str:
+    """Which numbers cannot be those of a polynomial or of its inputs; empty if all can."""
     for name, a in arrays.items():
-        if a.dtype.kind != ("i" if name == "exponents" else "f"):
+        last = name.split(".")[-1]
+        if a.dtype.kind != ("i" if name in integers else "f"):
             return f"numbers of type {a.dtype} in {name!r}"
-        if a.dtype.kind == "f" and not np.isfinite(a).all():
+        if a.dtype.kind == "f" and not (np.isfinite(a) | ((last == "bounds") & (a == np.inf))).all():
             return f"NaN or infinite numbers in {name!r}"
-    degree = header["degree"]
-    if header["kind"] == "RidgePolynomial":
-        bound: Any = header.get("bound")
-        number = isinstance(bound, float) or _is_size(bound)
-        # An infinite one is that of tails that were made by hand; integers may be too large for a float.
-        if "tails.slopes" in arrays and not (number and bound > 0 and (bound <= _LARGEST or bound == math.inf)):
-            return f"the bound {repr(bound)[:40]}, which is no positive number"
-        return "negative scales" if (arrays["scales"] < 0).any() else ""
-    if header["kind"] == "DensePolynomial":
-        found = 2 if "quadratic" in arrays else 1 if "linear" in arrays else 0
-        for q in arrays.get("quadratic", ()):
-            with np.errstate(over="ignore"):
-                gap = np.abs(q - q.T).max(initial=0)
-            if gap > math.sqrt(np.finfo(q.dtype).eps) * np.abs(q).max(initial=0):  # rounding leaves less
-                return "a quadratic form that is not symmetric"
-    else:
-        exponents = arrays["exponents"]
-        if not len(exponents):
-            return "no terms"
-        # The recurrences run up to the highest exponent: a damaged one must not make them run for years.
-        if exponents.min(initial=0) < 0 or exponents.max(initial=0) > max(len(exponents), _MOST):
-            return f"an exponent of {exponents.max(initial=0)} or below zero in a polynomial of {len(exponents)} terms"
-        found = int(exponents.sum(axis=1).max())
-    return "" if found == degree else f"the degree {degree} in its header, but terms of degree {found}"
+        if last in _NOT_NEGATIVE and (a < 0).any():
+            return f"negative {last}"
+    return ""
+
+
+def is_symmetric(matrix: np.ndarray) -> bool:
+    """Whether a matrix is symmetric up to what rounding may leave."""
+    with np.errstate(over="ignore"):
+        gap = np.abs(matrix - matrix.T).max(initial=0)
+    return bool(gap <= math.sqrt(np.finfo(matrix.dtype).eps) * np.abs(matrix).max(initial=0))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
 from mlpoly.polynomials.bounded import BoundedPolynomial, chords
 from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
-from mlpoly.polynomials.files import save_polynomial
+from mlpoly.polynomials.hermite_products import Ladder, project_ridge
 from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
@@ -58,6 +57,31 @@ class RidgePolynomial(Polynomial):
     inputs: Any = None
     source: Source = static(default=Source())
     report: Any = static(default=None)
+
+    shapes: ClassVar[dict[str, str]] = {
+        "units.directions": "h d",
+        "units.shifts": "h",
+        "units.scales": "h",
+        "units.bias?": "h",
+        "units.gate?.directions": "h d",
+        "units.gate?.shifts": "h",
+        "units.gate?.slopes": "h",
+        "units.gate?.bias?": "h",
+        "units.gate?.spreads?": "h",
+        "series.plain": "m h",
+        "series.gated?": "n h",
+        "readout?": "o h",
+        "bias?": "o",
+    }
+    needs: ClassVar[dict[str, str]] = {
+        "series.gated": "units.gate.directions",
+        "units.gate.directions": "series.gated",
+    }
+
+    @classmethod
+    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
+        """Fields that are no arrays, of a polynomial that is read from a file."""
+        return {"source": source, "activation": activation}
 
     @property
     def degree(self) -> int:
@@ -157,6 +181,10 @@ class RidgePolynomial(Polynomial):
         units = Units.under(wide.units, inputs, spreads=True)
         return replace(wide, units=units, series=wide.series.rebase(wide.units, units))
 
+    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
+        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        return project_ridge(self.rebase(Gaussian.unchecked(widen(center), back @ back.T)), back, own)
+
     def powers(self) -> tuple[list[Array], list[Array]]:
         """Each neuron's polynomial as A_i(w_i.x) + (v_i.x) B_i(w_i.x): ascending coefficients, (h,) each."""
         return neuron_powers(self)
@@ -185,10 +213,6 @@ class RidgePolynomial(Polynomial):
             return W.T @ (square * y + mixed * z) + V.T @ (mixed * y)
 
         return apply
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.load` reads it."""
-        save_polynomial(self, path)
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
@@ -225,7 +249,7 @@ class RidgePolynomial(Polynomial):
             left = _minus(best.bias, mine.bias)
             apart = RidgePolynomial(units, Series(one.plain - two.plain, second), best.readout, left)
         else:
-            apart = best + (-mine)
+            apart = best._plus(mine._scaled(-1.0))
         return apart.mean(), apart.variance(inputs)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
@@ -273,7 +297,7 @@ class RidgePolynomial(Polynomial):
             Series(joined([a.plain for a in series], 1), joined([a.gated for a in series], 1)),
             readout=joined(readouts, 1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
-            activation=self.activation if self.activation is other.activation else None,
+            activation=self.activation if self.activation == other.activation else None,
         )
 
 
@@ -296,3 +320,7 @@ def _minus(a: Array | None, b: Array | None) -> Array | None:
     if b is None:
         return a
     return -b if a is None else a - b
+
+
+BoundedPolynomial.shapes |= {f"inner.{name}": letters for name, letters in RidgePolynomial.shapes.items()}
+BoundedPolynomial.needs |= {f"inner.{name}": f"inner.{other}" for name, other in RidgePolynomial.needs.items()}

@@ -15,7 +15,7 @@ import numpy as np
 from mlpoly.arrays import namespace
 from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.polynomials.chaos import _features
+from mlpoly.polynomials.hermite_products import products
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 
@@ -126,7 +126,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     exponents = np.asarray(poly.exponents, dtype=np.int64)
     dtype = poly.center.dtype
     wide = map_polynomial(poly, lambda a: a.double())
-    features = _features((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
+    features = products((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
     scale = _positive(features.square().mean(0).sqrt())
     full = exponents.shape[0] <= batch_size
     # The constant is one of the features, so this is not centred.
@@ -138,7 +138,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     scale_, T_ = scale.to(dtype), None if T is None else T.to(dtype)
     return Trainable(
         (mixed(wide.values * scale, inverse).to(dtype),),
-        lambda x: mixed(_features((x - poly.center) @ poly.whitener.T, exponents).T / scale_, T_),
+        lambda x: mixed(products((x - poly.center) @ poly.whitener.T, exponents).T / scale_, T_),
         lambda theta, phi: phi @ theta[0].mT,
         lambda theta: replace(wide, values=mixed(theta[0].double(), T) / scale),
         True,

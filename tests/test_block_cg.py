@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from conftest import assert_close, make, to_numpy
 
-from mlpoly.fitting import blockcg
-from mlpoly.fitting.blockcg import block_cg
+from mlpoly.linalg import block_cg as module
+from mlpoly.linalg.block_cg import block_cg
 
 SIZE, OUTPUTS = 30, 4
 
@@ -13,7 +13,7 @@ SIZE, OUTPUTS = 30, 4
 @pytest.fixture(params=[False, True], ids=["processor", "as on a GPU"], autouse=True)
 def lazy(request, monkeypatch):
     """On a GPU directions are not made orthonormal, to save a wait for the host; both ways must do."""
-    monkeypatch.setattr(blockcg, "on_cpu", lambda a: not request.param)
+    monkeypatch.setattr(module, "on_cpu", lambda a: not request.param)
     return request.param
 
 
@@ -29,7 +29,8 @@ def system(condition=1e3, rank=SIZE, outputs=OUTPUTS, seed=0):
 
 def solve(matrix, b, start=None, tolerance=0.0, iterations=500, precondition=lambda r: r * 1.0):
     misfit = float(np.sum(to_numpy(b) ** 2)) * 1e4
-    return block_cg(lambda x: x @ matrix, precondition, b, start, misfit, tolerance, iterations, lambda k, value: None)
+    options = {"start": start, "misfit": misfit, "tolerance": tolerance, "max_iterations": iterations}
+    return block_cg(lambda x: x @ matrix, precondition, b, **options)
 
 
 @pytest.mark.parametrize("condition", [1.0, 1e3, 1e6])
@@ -85,8 +86,8 @@ def test_on_a_gpu_directions_are_made_orthonormal_only_where_they_are_dependent(
         calls.append(rows.shape)
         return original(rows)
 
-    original = blockcg._orthonormal
-    monkeypatch.setattr(blockcg, "_orthonormal", counting)
+    original = module._orthonormal
+    monkeypatch.setattr(module, "_orthonormal", counting)
     matrix, b, _ = system(1e3)
     solve(matrix, b, iterations=5)
     assert len(calls) == (1 if lazy else 5)  # the first directions, which nobody knows
@@ -98,7 +99,7 @@ def test_on_a_gpu_directions_are_made_orthonormal_only_where_they_are_dependent(
 def test_both_ways_take_the_same_steps(monkeypatch):
     matrix, b, _ = system(10.0)
     found = solve(matrix, b, iterations=5)
-    monkeypatch.setattr(blockcg, "on_cpu", lambda a: True)
+    monkeypatch.setattr(module, "on_cpu", lambda a: True)
     careful = solve(matrix, b, iterations=5)
     # Rounding counts by the condition of directions and matrix; it is forgotten later, as any error of a step is.
     assert_close(found.x, careful.x, 1e-11)
@@ -116,9 +117,8 @@ def test_a_good_start_may_first_get_worse():
     energy = np.sum(x * (x @ matrix))
     error *= 0.03 * np.sqrt(energy / np.sum(error * (error @ matrix)))
     b, single = x @ matrix, 1.2e-7
-    found = block_cg(
-        lambda v: v @ matrix, lambda r: r * 1.0, b, x + error, 1.001 * energy, 1e-4, 500, lambda k, v: None, single
-    )
+    limits = {"misfit": 1.001 * energy, "tolerance": 1e-4, "max_iterations": 500, "rounding": single}
+    found = block_cg(lambda v: v @ matrix, lambda r: r * 1.0, b, start=x + error, **limits)
     left = found.x - x
     assert np.sum(left * (left @ matrix)) < 4e-5 * energy  # of 9e-4 at the start; the stopping rule extrapolates
 
@@ -139,8 +139,7 @@ def test_an_interrupt_leaves_the_last_iterate(place, call):
         return run
 
     works = interrupted("apply", lambda v: v @ matrix), interrupted("precondition", lambda r: r * 1.0)
-    with pytest.warns(UserWarning, match="interrupted"):
-        found = block_cg(*works, b, None, 1e4, 0.0, 50, lambda k, v: None)
+    found = block_cg(*works, b, misfit=1e4, tolerance=0.0, max_iterations=50)
     assert found.interrupted and not found.converged
     same = solve(matrix, b, iterations=len(found.history))
     assert_close(found.x, same.x, 0)
@@ -166,10 +165,10 @@ def test_the_misfit_is_kept_track_of():
 
 def test_nothing_to_do():
     matrix, b, x = system(10.0)
-    assert solve(matrix, b * 0).history == []
+    assert solve(matrix, b * 0).history == ()
     assert_close(solve(matrix, b * 0, start=x).x, x * 0, 1e-13)  # and a start that is not the answer
     again = solve(matrix, b, start=x)
-    assert again.converged and again.history == []
+    assert again.converged and again.history == ()
     limited = solve(matrix, b, iterations=0)
     assert not limited.converged and not limited.x.any()
 

@@ -1,0 +1,56 @@
+"""Degree 0 and 1 under a Gaussian mixture, by the law of total covariance (MATH 4)."""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.whitening import whiten
+from mlpoly.inputs import GaussianMixture
+from mlpoly.networks import Layer
+from mlpoly.polynomials import DensePolynomial, Source
+
+__all__ = ["fit_mixture_linear"]
+
+
+def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> DensePolynomial:
+    """Degree 0 or 1: E[f] and, in whitened coordinates z, Cov[z, f]; minimum norm where the inputs do not vary."""
+    whitening = whiten(inputs)
+    weights = widen(inputs.weights)
+    firsts, crosses, places, spreads = [], [], [], []
+    for g in inputs.components:
+        best = fit_gaussian(net, g, 1)
+        place, cov = whitening.gaussian(g.mean, g.covariance)
+        slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same anywhere, (o, r)
+        firsts.append(widen(best(g.mean)))
+        crosses.append(cov @ slopes.T)
+        spreads.append(_total(crosses[-1] * slopes.T))
+        places.append(place)
+    mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
+    cross = crosses[0] * 0
+    between, within = 0.0, 0.0  # variance of the components' optima, of degree 0 and what degree 1 adds
+    for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
+        cross = cross + weights[c] * (k + z[:, None] * (f - mean))
+        between += scalar(weights[c]) * _total((f - mean) ** 2)
+        within += scalar(weights[c]) * spreads[c]
+    return DensePolynomial(
+        cast_like(whitening.center, net.prototype),
+        cast_like(mean, net.prototype),
+        cast_like(cross.T @ whitening.forward, net.prototype) if degree else None,
+        inputs=inputs,
+        report=SolveReport(
+            method="closed form",
+            iterations=0,
+            converged=True,
+            gradient=0.0,
+            misfit=between + within - _total(cross * cross) if degree else between,
+            gain_left=0.0,
+            kept=whitening.kept,
+            dropped=whitening.dropped,
+        ),
+        source=Source(net.activation.name, UNDER_A_MIXTURE),
+    )
+
+
+def _total(a: Array) -> float:
+    return scalar(namespace(a=a).sum(a))

@@ -1,0 +1,189 @@
+"""Products of orthonormal Hermite polynomials, prod_i he_{b_i}(w_i): values, and expansions of other forms in them.
+
+They are orthonormal where w is standard normal, so a mean is the first coefficient and a variance the sum of the
+squares of the others. All expansions are by recurrence: no moment is ever enumerated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mlpoly.arrays import Array, constant, eye, namespace, safe_inverse, take_rows, to_numpy, widen
+from mlpoly.errors import TooLargeError
+from mlpoly.inputs import Gaussian
+from mlpoly.records import map_arrays, replace
+from mlpoly.special import hermite
+
+if TYPE_CHECKING:
+    from mlpoly.polynomials.ridge import RidgePolynomial
+
+__all__ = [
+    "MOST_MONOMIALS",
+    "Ladder",
+    "change_of_basis",
+    "check_monomials",
+    "covariance_factor",
+    "ladder",
+    "multi_indices",
+    "products",
+    "project_ridge",
+]
+
+MOST_MONOMIALS = 10_000
+
+
+def check_monomials(variables: int, degree: int, remedy: str) -> None:
+    """Raise if there are more monomials than matrices over all of them could hold."""
+    terms = math.comb(variables + degree, degree)
+    if terms > MOST_MONOMIALS:
+        raise TooLargeError(
+            f"degree {degree} in {variables} directions has {terms} monomials, more than {MOST_MONOMIALS}; {remedy}."
+        )
+
+
+def multi_indices(variables: int, degree: int) -> np.ndarray:
+    """Exponents (t, variables) of all monomials of total degree up to `degree`, by degree, then lexicographically."""
+    rows = []
+    for k in range(degree + 1):
+        for chosen in itertools.combinations_with_replacement(range(variables), k):
+            row = [0] * variables
+            for i in chosen:
+                row[i] += 1
+            rows.append(row)
+    return np.asarray(rows, dtype=np.int64).reshape(len(rows), variables)
+
+
+def products(z: Array, exponents: np.ndarray) -> Array:
+    """Values prod_i he_{a_i}(z_i) of products with exponents (t, r): (t, ...) for z (..., r)."""
+    xp = namespace(z=z)
+    table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
+    if not exponents.shape[1]:
+        return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
+    out = take_rows(table[..., 0], exponents[:, 0])
+    for i in range(1, exponents.shape[1]):
+        out = out * take_rows(table[..., i], exponents[:, i])
+    return out
+
+
+class Ladder(NamedTuple):
+    """All multi-indices up to a degree, and for each variable the rows one step down and up (t where there is none)."""
+
+    exponents: np.ndarray  # (t, r)
+    down: np.ndarray  # (r, t)
+    up: np.ndarray  # (r, t)
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Total degree of each product, (t,)."""
+        return self.exponents.sum(axis=1)
+
+    @property
+    def variables(self) -> int:
+        """Number r of variables."""
+        return int(self.exponents.shape[1])
+
+    def raised(self, rows: Array, j: int) -> Array:
+        """The part of w_j p that is one degree higher: coefficients (t, m) of p to coefficients (t, m)."""
+        padded = namespace(rows=rows).concat([rows, rows[:1, ...] * 0])
+        return constant(np.sqrt(self.exponents[:, j])[:, None], rows) * take_rows(padded, self.down[j])
+
+    def lowered(self, rows: Array, j: int) -> Array:
+        """The part of w_j p that is one degree lower."""
+        padded = namespace(rows=rows).concat([rows, rows[:1, ...] * 0])
+        return constant(np.sqrt(self.exponents[:, j] + 1.0)[:, None], rows) * take_rows(padded, self.up[j])
+
+    def constant_row(self, like: Array) -> Array:
+        """Coefficients (t, 1) of the constant one."""
+        first = np.zeros((len(self.exponents), 1))
+        first[0] = 1.0
+        return constant(first, like)
+
+
+def ladder(variables: int, degree: int) -> Ladder:
+    """All products of up to `degree` in some variables."""
+    exponents = multi_indices(variables, degree)
+    t = len(exponents)
+    where = {row.tobytes(): i for i, row in enumerate(exponents)}
+    steps = np.eye(variables, dtype=np.int64)
+    down = np.array([[where.get((row - s).tobytes(), t) for row in exponents] for s in steps]).reshape(variables, t)
+    up = np.array([[where.get((row + s).tobytes(), t) for row in exponents] for s in steps]).reshape(variables, t)
+    return Ladder(exponents, down, up)
+
+
+def covariance_factor(inputs: Gaussian) -> Array:
+    """L (d, q) with x = mean + L w under a Gaussian, w standard normal in the q directions that have a variance."""
+    xp = namespace(mean=inputs.mean)
+    cov = widen(inputs.covariance)
+    units = xp.sqrt(xp.linalg.diagonal(cov))
+    inverse = safe_inverse(units)
+    values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])
+    spectrum = to_numpy(values)
+    # The covariance itself is known only to the precision of the caller's dtype. The floor is below that of the fit's
+    # whitening: a direction that it keeps must not be missing here, or a component would be taken for singular.
+    floor = 10 * float(xp.finfo(inputs.mean.dtype).eps) * len(spectrum)
+    keep = np.flatnonzero(spectrum > floor)
+    return take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep)) * units[:, None]
+
+
+def change_of_basis(place: Array, factor: Array, basis: Ladder, own: Ladder) -> Array:
+    """B (own terms, terms): column a holds prod he_{a_i}(z_i), z = place + factor w, in the products he_b(w).
+
+    Column by column from sqrt(a_i) he_{a_i} = z_i he_{a_i - 1} - sqrt(a_i - 1) he_{a_i - 2}, one degree at a time.
+    """
+    xp = namespace(place=place)
+    columns = own.constant_row(place)
+    for k in range(1, int(basis.degrees.max(initial=0)) + 1):
+        new = np.flatnonzero(basis.degrees == k)
+        variable = np.argmax(basis.exponents[new] > 0, axis=1)
+        count = basis.exponents[new, variable]
+        parent = basis.down[variable, new]
+        grand = basis.down[variable, parent]
+        parents = take_rows(columns.T, parent).T
+        slopes = take_rows(factor, variable)  # (m, q)
+        total = parents * take_rows(place, variable)
+        for j in range(own.variables):
+            total = total + slopes[:, j] * (own.raised(parents, j) + own.lowered(parents, j))
+        # Where there is no grandparent its weight is zero; any column will do.
+        earlier = take_rows(columns.T, np.where(grand < columns.shape[1], grand, 0)).T
+        total = total - earlier * constant(np.sqrt(count - 1.0), place)
+        columns = xp.concat([columns, total / constant(np.sqrt(count), place)], axis=1)
+    return columns
+
+
+def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
+    """Coefficients (t, o) of a polynomial of hidden units under N(mean, back back') in the products he_b(w).
+
+    For a unit vector a, he_k(a.w) = sum over |b| = k of sqrt(k!/b!) a^b he_b(w); e = q.w with q orthogonal to a
+    multiplies it by the raising part alone.
+    """
+    xp, p = namespace(back=back), map_arrays(replace(poly, inputs=None), widen)
+    readout = eye(p.dim_out, back) if p.readout is None else p.readout
+    t = (p.units.directions @ back) * p.units.inverse_scales[:, None]
+    powers = _powers(t, own)  # (t, h)
+    hidden = powers * take_rows(p.series.plain, own.degrees)
+    if p.units.gate is not None and p.series.gated is not None:
+        q = p.units.gate.directions @ back - p.units.gate.slopes[:, None] * t
+        mixed = powers * 0
+        for j in range(own.variables):
+            mixed = mixed + q[:, j] * own.raised(powers, j)
+        shifted = take_rows(xp.concat([p.series.gated[:1, ...] * 0, p.series.gated]), own.degrees)
+        hidden = hidden + mixed * shifted
+    out = hidden @ readout.T
+    return out if p.bias is None else out + own.constant_row(back) * p.bias
+
+
+def _powers(t: Array, own: Ladder) -> Array:
+    """Rows sqrt(k!/b!) a^b for every multi-index b and every unit with a = t_i, (t, h), degree by degree."""
+    xp = namespace(t=t)
+    rows = constant(np.ones((1, t.shape[0])), t)
+    for k in range(1, int(own.degrees.max(initial=0)) + 1):
+        new = np.flatnonzero(own.degrees == k)
+        variable = np.argmax(own.exponents[new] > 0, axis=1)
+        parents = take_rows(rows, own.down[variable, new])
+        scale = np.sqrt(k / own.exponents[new, variable])[:, None]
+        rows = xp.concat([rows, parents * take_rows(t.T, variable) * constant(scale, t)])
+    return rows
