@@ -19,6 +19,7 @@ from mlpoly.fitting.tuning.draws import draws  # noqa: E402
 from mlpoly.fitting.tuning.trainable import trainable  # noqa: E402
 from mlpoly.polynomials import to_dense  # noqa: E402
 from mlpoly.polynomials.base import map_polynomial  # noqa: E402
+from mlpoly.records import arrays_of, replace  # noqa: E402
 
 D, H, OUT = 4, 8, 2
 SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}
@@ -46,7 +47,7 @@ def mixture(backend=BACKENDS[0], seed=0, scale=1.0):
 def wrong(kind, net, like=None):
     """The optimum under N(0, I), which the mixture is far from."""
     ridge = mp.fit(net, mp.Gaussian.standard(D), degree=2)
-    like = ridge.directions[0, :] * 0 if like is None else like
+    like = ridge.prototype[0, :] * 0 if like is None else like
     if kind == "ridge":
         return ridge
     if kind == "dense":
@@ -147,7 +148,7 @@ def test_never_worse_in_low_precision():
     low = mp.MLP(*(w.bfloat16() for w in (net.W1, net.b1, net.W2, net.b2)))
     start = map_polynomial(mp.fit(net, mp.Gaussian.standard(D), degree=2), lambda a: a.bfloat16())
     found = finetune(start, low, mixture(BACKENDS[3]).sample(4000), **SHORT)
-    assert found.series.dtype == torch.bfloat16
+    assert found.series.plain.dtype == torch.bfloat16
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
 
 
@@ -298,7 +299,7 @@ def test_works_where_gradients_are_off():
     with torch.no_grad():
         found = finetune(wrong("ridge", net), net, inputs, **SHORT)
     assert found.report.fvu_after < found.report.fvu_before
-    assert not found.series.requires_grad
+    assert not found.series.plain.requires_grad
 
 
 def test_live_torch_weights_are_not_touched():
@@ -328,9 +329,9 @@ def test_library_and_dtype_are_kept(kind, backend):
     start = map_polynomial(wrong(kind, network()), lambda a: make(a, backend))
     found = finetune(start, net, inputs, **SHORT)
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
-    for name in ("directions", "shifts", "scales", "series", "readout", "bias", "center", "constant", "values"):
-        if hasattr(start, name):
-            assert_same_kind(getattr(found, name), start.prototype)
+    assert arrays_of(found).keys() == arrays_of(start).keys()
+    for array in arrays_of(replace(found, inputs=None)).values():
+        assert_same_kind(array, start.prototype)
     x = make(mixture().sample(1000, seed=3), backend)
     assert_same_kind(found(x), start(x))
     errors = [float(np.mean(to_numpy(net(x) - p(x)) ** 2)) for p in (start, found)]
@@ -344,7 +345,7 @@ def test_libraries_agree():
         with backend.active():
             start = map_polynomial(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
             found = finetune(start, network(True, backend), mixture(backend), **SHORT)
-            answers.append(to_numpy(found.series))
+            answers.append(to_numpy(found.series.plain))
     for other in answers[1:]:
         np.testing.assert_allclose(other, answers[0], rtol=1e-6, atol=1e-9)
 
@@ -375,7 +376,7 @@ def test_ridge_of_any_shape(degree, gated, readout):
     net, inputs = network(gated, readout=readout), mixture()
     found = finetune(mp.fit(net, mp.Gaussian.standard(D), degree=degree), net, inputs, **SHORT)
     assert found.degree == degree
-    assert (found.gate is None) == (not gated or degree == 0)
+    assert (found.units.gate is None) == (found.series.gated is None) == (not gated or degree == 0)
     assert found.report.fvu_after < 0.9 * found.report.fvu_before
 
 
