@@ -294,7 +294,7 @@ def test_finetuning_never_makes_it_worse(kind, layer, degree):
     pytest.importorskip("schedulefree")
     (net, gaussian, _, _), _ = case(kind, layer)
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
-    found = mp.finetune(poly, net, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
+    found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
     assert found.report.fvu_after <= found.report.fvu_before
     for name, array in arrays_of(found).items():
         assert str(array.dtype).endswith(kind.dtype), name
