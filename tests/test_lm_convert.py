@@ -15,6 +15,7 @@ from conftest import assert_close, make
 
 import mlpoly as mp
 from mlpoly.fitting.samples import SampleFit
+from mlpoly.polynomials import BoundedPolynomial
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -171,9 +172,11 @@ def test_the_held_out_error_is_that_of_fvu() -> None:
         logits(model, ids)
     handle.remove()
     quality = found.quality[block.name]
-    expected = mp.fvu(block.net(), found.polynomials[block.name], samples=torch.cat(rows)).total
-    assert quality.held_out_unbounded == pytest.approx(float(expected), rel=1e-4)
-    assert quality.held_out is not None and quality.held_out != quality.held_out_unbounded
+    held = found.polynomials[block.name]
+    assert isinstance(held, BoundedPolynomial)
+    for measured, poly in ((quality.held_out, held), (quality.held_out_unbounded, held.polynomial)):
+        assert measured == pytest.approx(float(mp.fvu(block.net(), poly, samples=torch.cat(rows))), rel=1e-4)
+    assert quality.held_out != quality.held_out_unbounded
     assert quality.closed_form is None
 
 
