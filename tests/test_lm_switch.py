@@ -23,7 +23,7 @@ from mlpoly.lm import NormOutliers, attribute, collect, convert, evaluate, graft
 from mlpoly.lm.components import as_components  # noqa: E402
 from mlpoly.lm.conversion import Conversion  # noqa: E402
 from mlpoly.lm.switch import Switch  # noqa: E402
-from mlpoly.measures.error import gaussian_error  # noqa: E402
+from mlpoly.measures.moments import gaussian_error  # noqa: E402
 
 
 def even(x: Any, positions: Any, tokens: Any) -> Any:
