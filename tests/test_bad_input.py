@@ -439,7 +439,7 @@ TABLE = [
         lambda p: mp.fit(mp.Gaussian.standard(2), mlp()),
         TypeError,
         "^net .*Gaussian",
-        "MLP or mlpoly.GLU",
+        "mlpoly.MLP, mlpoly.GLU or mlpoly.Affine",
     ),
     (
         "samples for inputs",

@@ -10,10 +10,9 @@ import torch
 from conftest import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
 
 import mlpoly as mp
-from mlpoly.fitting import dense as fitting
 from mlpoly.fitting.dense import fit_dense
 from mlpoly.fitting.whitening import whiten
-from mlpoly.polynomials.hermite_products import change_of_basis, ladder, multi_indices
+from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)
@@ -236,7 +235,7 @@ def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
     basis = ladder(whitening.kept, degree)
     p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
     for g in mix.components:
-        place, factor = fitting._coordinates(g, whitening)
+        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ covariance_factor(g)
         own = ladder(factor.shape[1], degree)
         B = change_of_basis(place, factor, basis, own)
         z, w = np.polynomial.hermite_e.hermegauss(degree + 1)  # exact up to degree 9

@@ -8,8 +8,7 @@ import torch
 from conftest import NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, make, to_numpy
 
 import mlpoly as mp
-from mlpoly.measures import Comparison, compare
-from mlpoly.measures.fvu import fvu_of_outputs
+from mlpoly.measures import Comparison, compare, fvu_of_outputs
 
 D, H, OUT, N = 6, 9, 3, 400
 

@@ -40,7 +40,7 @@ def by_quadrature(matrices):
     weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * D, indexing="ij"), -1).reshape(-1, D), axis=1)
     total = np.zeros_like(matrices)
     for share, g in zip(inputs.weights, inputs.components, strict=True):
-        mean, cov = whitening.gaussian(g.mean, g.matrix)
+        mean, cov = whitening.gaussian(g.mean, g.covariance)
         z = mean + grid @ np.linalg.cholesky(cov).T
         zh = np.concatenate([np.ones((len(z), 1)), z], axis=1)
         values = np.einsum("ki,oij,kj->ok", zh, matrices, zh)

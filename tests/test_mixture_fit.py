@@ -57,7 +57,7 @@ def points(d, n=30, seed=3):
 
 def on_support(mix, rank):
     """Points on the affine subspaces of components of this rank. Samples lie beside them by the root of a rounding."""
-    return np.concatenate([g.mean + points(rank) @ np.linalg.svd(g.matrix)[0][:, :rank].T for g in mix.components])
+    return np.concatenate([g.mean + points(rank) @ np.linalg.svd(g.covariance)[0][:, :rank].T for g in mix.components])
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_forms_of_the_covariances(form, rng):
     assert repr(mix) == "GaussianMixture(components=3, dim=2)"
     for g, mean, matrix in zip(mix.components, MEANS, matrices, strict=True):
         assert_close(g.mean, mean, 0)
-        assert_close(g.matrix, matrix, 0)
+        assert_close(g.covariance, matrix, 0)
     centred = MEANS - WEIGHTS @ MEANS
     total = np.einsum("c,cij->ij", WEIGHTS, np.stack(matrices)) + centred.T @ np.diag(WEIGHTS) @ centred
     assert_close(mix.mean, WEIGHTS @ MEANS, 1e-15)
@@ -71,10 +71,10 @@ def test_as_many_components_as_inputs_need_a_word(rng):
     one = mp.GaussianMixture(weights, means, covs, shared=True)
     many = mp.GaussianMixture(weights, means, covs, shared=False)
     for i in range(2):
-        assert_close(one.components[i].matrix, covs, 0)
-        assert_close(many.components[i].matrix, np.diag(covs[i]), 0)
+        assert_close(one.components[i].covariance, covs, 0)
+        assert_close(many.components[i].covariance, np.diag(covs[i]), 0)
     full = covariances(rng, 2)
-    assert_close(mp.GaussianMixture(weights, means, full).components[1].matrix, full[1], 0)
+    assert_close(mp.GaussianMixture(weights, means, full).components[1].covariance, full[1], 0)
 
 
 def test_one_component_of_one_input_is_not_ambiguous():
@@ -91,7 +91,7 @@ def test_python_numbers_are_taken():
 def test_mixture_of_gaussians_that_exist(rng):
     parts = (mp.Gaussian(MEANS[0], covariances(rng)[0]), mp.Gaussian(MEANS[1], np.ones(D)), mp.Gaussian(MEANS[2]))
     mix = mp.GaussianMixture.of(WEIGHTS, parts)
-    same = mp.GaussianMixture(WEIGHTS, MEANS, np.stack([g.matrix for g in parts]))
+    same = mp.GaussianMixture(WEIGHTS, MEANS, np.stack([g.covariance for g in parts]))
     for made, part in zip(mix.components, parts, strict=True):
         assert made.mean.tolist() == part.mean.tolist() and made.cov is part.cov
     assert_close(mix.mean, same.mean, 1e-15)
@@ -116,7 +116,7 @@ def test_singular_covariances_are_welcome(rng):
     for rank in range(4):
         a = rng.standard_normal((C, 4, rank))
         mix = mp.GaussianMixture(WEIGHTS, np.zeros((C, 4)), a @ a.transpose(0, 2, 1))
-        assert np.linalg.matrix_rank(mix.components[0].matrix) == rank
+        assert np.linalg.matrix_rank(mix.components[0].covariance) == rank
 
 
 def test_library_dtype_and_device_are_kept(backend, rng):
@@ -130,7 +130,7 @@ def test_library_dtype_and_device_are_kept(backend, rng):
         (mix.mean, twin.mean),
         (mix.covariance, twin.covariance),
         (mix.root, twin.root),
-        (mix.components[1].matrix, covs[1]),
+        (mix.components[1].covariance, covs[1]),
         (drawn, twin.sample(20, seed=5)),
     ]:
         assert_same_kind(got, arrays[0])
@@ -185,7 +185,7 @@ def test_from_labels_is_one_gaussian_per_class(backend, rng):
     for c, g in enumerate(mix.components):
         assert_same_kind(g.cov, widen(make(x, backend)))
         assert_close(g.mean, x[y == c].mean(axis=0), backend.tolerance)
-        assert_close(g.matrix, np.cov(x[y == c], rowvar=False, bias=True), backend.tolerance)
+        assert_close(g.covariance, np.cov(x[y == c], rowvar=False, bias=True), backend.tolerance)
     assert_same_kind(mix.sample(3), make(x, backend))
 
 
@@ -272,7 +272,7 @@ def test_a_class_of_one_sample_is_a_point(rng):
     x, y = labelled(rng, counts=(20, 1))
     mix = mp.GaussianMixture.from_labels(x, y)
     assert_close(mix.components[1].mean, x[y == 1][0], 0)
-    assert not mix.components[1].matrix.any()
+    assert not mix.components[1].covariance.any()
     drawn, labels = mix.sample(300, return_labels=True)
     np.testing.assert_array_equal(drawn[labels == 1], np.broadcast_to(x[y == 1], drawn[labels == 1].shape))
 
@@ -280,7 +280,7 @@ def test_a_class_of_one_sample_is_a_point(rng):
 def test_fewer_samples_than_dimensions(rng):
     x, y = labelled(rng, counts=(5, 4), d=30)
     mix = mp.GaussianMixture.from_labels(x, y)
-    assert [np.linalg.matrix_rank(g.matrix) for g in mix.components] == [4, 3]
+    assert [np.linalg.matrix_rank(g.covariance) for g in mix.components] == [4, 3]
     assert np.linalg.matrix_rank(mix.covariance) == 8
     assert np.isfinite(mix.sample(10)).all()
 
@@ -290,7 +290,7 @@ def test_shrinkage_is_per_class(shrinkage, rng):
     x, y = labelled(rng)
     mix = mp.GaussianMixture.from_labels(x, y, shrinkage=shrinkage)
     for c, g in enumerate(mix.components):
-        assert_close(g.matrix, mp.Gaussian.from_samples(x[y == c], shrinkage=shrinkage).matrix, 1e-14)
+        assert_close(g.covariance, mp.Gaussian.from_samples(x[y == c], shrinkage=shrinkage).covariance, 1e-14)
 
 
 def test_streaming_equals_all_at_once(backend, rng):
@@ -307,7 +307,7 @@ def test_streaming_equals_all_at_once(backend, rng):
     assert_close(streamed.weights, whole.weights, backend.tolerance)
     for a, b in zip(streamed.components, whole.components, strict=True):
         assert_close(a.mean, b.mean, backend.tolerance)
-        assert_close(a.matrix, b.matrix, backend.tolerance)
+        assert_close(a.covariance, b.covariance, backend.tolerance)
     shrunk = mp.GaussianMixture.from_accumulators(groups, shrinkage=0.5)
     assert_close(
         shrunk.covariance, mp.GaussianMixture.from_labels(make(x, backend), y, 0.5).covariance, backend.tolerance
@@ -332,7 +332,7 @@ def test_from_samples_is_scikit_learns(kind, rng):
     assert_close(mix.weights, model.weights_)
     assert_close(mix.means, model.means_, 0)
     for i, g in enumerate(mix.components):
-        assert_close(g.matrix, matrices(i), 0)
+        assert_close(g.covariance, matrices(i), 0)
 
 
 @pytest.mark.parametrize("backend", [NUMPY32, TORCH64, JAX32], ids=lambda b: b.name)
@@ -348,7 +348,7 @@ def test_from_samples_finds_separate_clusters(backend, rng):
     assert_close(to_numpy(mix.weights)[order], truth.weights, 1e-5)
     assert_close(to_numpy(mix.means)[order], truth.means, 1e-5)
     # 1e-4: scikit-learn adds 1e-6 to every variance
-    assert_close(to_numpy(mix.covs)[order], np.stack([g.matrix for g in truth.components]), 1e-4)
+    assert_close(to_numpy(mix.covs)[order], np.stack([g.covariance for g in truth.components]), 1e-4)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -363,11 +363,11 @@ def test_samples_have_the_moments_of_their_components(rng):
     assert np.all(np.abs(shares - mix.weights) <= 5 * np.sqrt(mix.weights * (1 - mix.weights) / n))
     for c, g in enumerate(mix.components):
         own = x[labels == c]
-        variances = np.diag(g.matrix)
+        variances = np.diag(g.covariance)
         assert np.all(np.abs(own.mean(axis=0) - g.mean) <= 5 * np.sqrt(variances / len(own)))
         # Var of a sample covariance of normals: (S_ii S_jj + S_ij^2) / n
-        error = np.sqrt((np.outer(variances, variances) + g.matrix**2) / len(own))
-        assert np.all(np.abs(np.cov(own, rowvar=False, bias=True) - g.matrix) <= 5 * error)
+        error = np.sqrt((np.outer(variances, variances) + g.covariance**2) / len(own))
+        assert np.all(np.abs(np.cov(own, rowvar=False, bias=True) - g.covariance) <= 5 * error)
 
 
 def test_samples_have_the_total_moments(rng):

@@ -92,7 +92,7 @@ def test_the_network_has_learnt_something(net, data):
 
 
 def test_class_covariances_are_singular(mix):
-    ranks = [np.linalg.matrix_rank(g.matrix) for g in mix.components]
+    ranks = [np.linalg.matrix_rank(g.covariance) for g in mix.components]
     assert len(ranks) == 10 and max(ranks) < 196
     assert_close(mix.weights.sum(), 1.0, 1e-15)
 
@@ -187,7 +187,7 @@ def test_single_precision_throughout(net, mix, poly):
         else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
     )
     narrow = replace(net, **{n: getattr(net, n).astype(np.float32) for n in names})
-    covs = np.stack([g.matrix for g in mix.components]).astype(np.float32)
+    covs = np.stack([g.covariance for g in mix.components]).astype(np.float32)
     rounded = mp.GaussianMixture.of(
         mix.weights.astype(np.float32),
         [mp.Gaussian(m.astype(np.float32), c) for m, c in zip(mix.means, covs, strict=True)],

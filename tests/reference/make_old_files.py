@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from mlpoly.fitting.tails import with_tails
 
 import mlpoly as mp
-from mlpoly.fitting.tails import with_tails
 
 D, H, OUT, BOUND = 3, 4, 2, 1.5
 

@@ -8,7 +8,7 @@ import array_api_compat as compat
 import numpy as np
 
 from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace_of, readable
-from mlpoly.arrays.placement import is_low_precision, widen
+from mlpoly.arrays.placement import is_low_precision, to_numpy, widen
 
 __all__ = ["as_float_array", "as_integer", "check_finite", "check_shape"]
 
@@ -82,6 +82,6 @@ def check_finite(name: str, a: Array) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         if bool(xp.isfinite(xp.sum(a))):
             return
-    bad = int(xp.sum(xp.astype(~xp.isfinite(a), xp.int64)))
+    bad = int(np.count_nonzero(to_numpy(~xp.isfinite(a))))
     if bad:
         raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them first.")

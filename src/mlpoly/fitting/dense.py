@@ -11,7 +11,7 @@ from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.inputs import GaussianMixture
 from mlpoly.networks import Layer
 from mlpoly.polynomials import ChaosPolynomial, Source
 from mlpoly.polynomials.hermite_products import (
@@ -51,7 +51,9 @@ def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: 
     basis = ladder(whitening.kept, degree)
     problem = LeastSquares()
     for c, g in enumerate(inputs.components):
-        place, factor = _coordinates(g, whitening)
+        # The component is z = place + factor w with w standard normal, in as many dimensions as it has itself.
+        place = whitening.forward @ (widen(g.mean) - whitening.center)
+        factor = whitening.forward @ covariance_factor(g)
         own = basis if factor.shape[1] == whitening.kept else ladder(int(factor.shape[1]), degree)
         B = change_of_basis(place, factor, basis, own)
         problem.add(weights[c], B, project_ridge(fit_gaussian(net, g, degree), whitening.back @ factor, own))
@@ -76,8 +78,3 @@ def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: 
         dropped=whitening.dropped,
     )
     return values, report
-
-
-def _coordinates(g: Gaussian, whitening: Whitening) -> tuple[Array, Array]:
-    """Mean (r,) and factor L (r, q) of a component in whitened coordinates, z = mean + L w with w standard normal."""
-    return whitening.forward @ (widen(g.mean) - whitening.center), whitening.forward @ covariance_factor(g)

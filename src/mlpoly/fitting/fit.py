@@ -12,7 +12,8 @@ from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture_linear import fit_mixture_linear
 from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise
-from mlpoly.inputs import Gaussian, GaussianMixture, checked_inputs
+from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
@@ -35,7 +36,7 @@ def fit(
 @overload
 def fit(
     net: Layer,
-    inputs: Gaussian | GaussianMixture,
+    inputs: Inputs,
     degree: int = 2,
     *,
     method: Literal["exact", "neuronwise"] = "exact",
@@ -48,7 +49,7 @@ def fit(
 
 def fit(
     net: Layer,
-    inputs: Gaussian | GaussianMixture,
+    inputs: Inputs,
     degree: int = 2,
     *,
     method: Literal["exact", "neuronwise"] = "exact",
@@ -59,25 +60,28 @@ def fit(
 ) -> RidgePolynomial | DensePolynomial | ChaosPolynomial:
     """The polynomial of given degree that is closest to a network in mean square under `inputs`.
 
-    Exact least squares from the weights alone, without samples. Under one Gaussian it is closed form for any degree,
-    and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1 are closed form,
-    degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and higher degrees
-    directly while they have at most about 10^4 monomials.
+    Exact least squares; for a distribution from the weights alone, without samples. Under one Gaussian it is closed
+    form for any degree, and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1
+    are closed form, degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and
+    higher degrees directly while they have at most about 10^4 monomials. On samples it is least squares over all
+    polynomials of the degree while these have at most 10^4 monomials, and neuron by neuron above.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
-    polynomial of least norm in inputs standardised by the mixture.
+    polynomial of least norm in inputs standardised by the mixture. Where samples do not determine it, it is the one
+    whose terms, products of Hermite polynomials of whitened inputs, have the least sum of mean squares on them.
 
     Parameters
     ----------
     net : MLP or GLU
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture or Samples
         Its library and device must be the network's; `Gaussian.standard(d)` fits any.
     degree : int
         Any degree >= 0.
     method : {"exact", "neuronwise"}
         "neuronwise" gives every neuron the best polynomial of its own preactivation under a mixture, in closed form
-        for any degree and size. For one Gaussian it is the same optimum; for a mixture it is not quite.
+        for any degree and size, and likewise on samples. For one Gaussian it is the same optimum; for a mixture and
+        for samples it is not quite.
     start : polynomial, optional
         Where the iterative solver begins (degree 2, mixtures): the answer for similar weights saves iterations.
     tolerance : float
@@ -90,9 +94,11 @@ def fit(
     Returns
     -------
     RidgePolynomial, DensePolynomial or ChaosPolynomial
-        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above.
+        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above,
+        and for samples.
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
-        ``.source.method`` says which optimum it is, ``.report`` how a mixture fit went.
+        ``.source.method`` says which optimum it is, ``.report`` how a fit to a mixture or
+        to samples went.
 
     Examples
     --------
@@ -116,14 +122,20 @@ def fit(
     match inputs, method, degree:
         case Gaussian(), _, _:
             found = fit_gaussian(net, inputs, degree)
-        case _, "neuronwise", _:
+        case Samples(), "exact", _:
+            found = fit_samples(net, inputs, degree)
+        case Samples(), _, _:
+            found = fit_samples_neuronwise(net, inputs, degree)
+        case GaussianMixture(), "neuronwise", _:
             found = fit_neuronwise(net, inputs, degree)
-        case _, _, 0 | 1:
+        case GaussianMixture(), _, 0 | 1:
             found = fit_mixture_linear(net, inputs, degree)
-        case _, _, 2:
+        case GaussianMixture(), _, 2:
             found = fit_mixture_quadratic(net, inputs, solver)
-        case _:
+        case GaussianMixture(), _, _:
             found = fit_dense(net, inputs, degree)
+        case _:
+            raise TypeError(f"fit knows no way for {type(inputs).__name__}; use mlpoly.Samples(inputs.sample(n)).")
     return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 

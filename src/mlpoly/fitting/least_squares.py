@@ -11,12 +11,12 @@ of magnitude, and then most of the polynomial is lost in them. A QR decompositio
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, namespace, safe_inverse, scalar, triangular_factor
+from mlpoly.arrays import Array, namespace, readable, safe_inverse, scalar, to_numpy, triangular_factor
 
 __all__ = ["LeastSquares"]
 
 _ROUNDINGS = 4  # of each coefficient, between here and the value of the polynomial
-_NOISE = 10  # roundings that may make up a singular value which should be zero
+_NOISE = 10
 _WELL_CONDITIONED = 1e-4  # smallest diagonal entry of a triangular factor with columns of length one
 
 
@@ -28,21 +28,24 @@ class LeastSquares:
     factor : array (..., m, t + o)
         R of all rows [B f], for t basis functions and o outputs. It holds all of the problem that depends on x:
         |B x - f|^2 is |R_B x - R_f|^2.
+    rank : int
+        Number of combinations of basis functions that `solve` found to be above rounding, summed over all problems.
     """
 
     def __init__(self) -> None:
         self.factor: Array = None
+        self.rank = 0
         self._terms = 0
 
     def add(self, weight: Array, basis: Array, targets: Array) -> LeastSquares:
-        """Add weight (), basis (..., m, t) and targets (..., m, o) of one component; returns self."""
+        """Add weight (), or (m, 1), basis (..., m, t) and targets (..., m, o) of one component; returns self."""
         xp = namespace(basis=basis)
         rows = xp.sqrt(weight) * xp.concat([basis, targets], axis=-1)
         self._terms = int(basis.shape[-1])
         self.factor = triangular_factor(rows if self.factor is None else xp.concat([self.factor, rows], axis=-2))
         return self
 
-    def solve(self, rounding: float) -> Array:
+    def solve(self, rounding: float, noise: float = _NOISE) -> Array:
         """Coefficients (..., t, o) of least expected squared error, rounding errors included.
 
         A coefficient x_j of a basis function of size s_j will be stored, and its term evaluated, with a relative error
@@ -56,6 +59,8 @@ class LeastSquares:
         ----------
         rounding : float
             Relative rounding error of the numbers that hold the polynomial.
+        noise : float
+            Number of roundings that may make up a singular value which should be zero.
         """
         xp, t = namespace(factor=self.factor), self._terms
         basis, targets = self.factor[..., :t], self.factor[..., t:]
@@ -64,10 +69,12 @@ class LeastSquares:
         sizes = xp.sqrt(xp.sum(unit * unit, axis=-2, keepdims=True))
         unit = unit * safe_inverse(sizes)
         if self._is_regular(unit):
+            self.rank = t
             solved = xp.linalg.solve(unit[:t, :], targets[:t, :])
         else:
             left, values, right = xp.linalg.svd(unit, full_matrices=False)
-            floor = _NOISE * float(xp.finfo(unit.dtype).eps) * xp.max(values, axis=-1, keepdims=True)
+            floor = noise * float(xp.finfo(unit.dtype).eps) * xp.max(values, axis=-1, keepdims=True)
+            self.rank = int(to_numpy(values > floor).sum()) if readable(values) else 0
             stretch = xp.where(values > floor, values / (values**2 + (_ROUNDINGS * rounding) ** 2), 0.0)
             inner = xp.matrix_transpose(left) @ targets
             solved = xp.matrix_transpose(right) @ (stretch[..., None] * inner)

@@ -20,7 +20,7 @@ def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> Dens
     firsts, crosses, places, spreads = [], [], [], []
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
-        place, cov = whitening.gaussian(g.mean, g.matrix)
+        place, cov = whitening.gaussian(g.mean, g.covariance)
         slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same anywhere, (o, r)
         firsts.append(widen(best(g.mean)))
         crosses.append(cov @ slopes.T)

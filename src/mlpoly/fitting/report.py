@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["UNDER_A_MIXTURE", "SolveReport"]
+__all__ = ["UNDER_A_MIXTURE", "RegressionReport", "SolveReport"]
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
@@ -53,4 +53,41 @@ class SolveReport:
         return (
             f"{self.method}: {state} after {self.iterations} iterations, gradient {self.gradient:.1e}, "
             f"gain left {self.gain_left:.1e} of the misfit, {self.kept} directions kept, {self.dropped} dropped"
+        )
+
+
+@dataclass(frozen=True)
+class RegressionReport:
+    """Record of least squares on samples.
+
+    Attributes
+    ----------
+    samples : int
+        Samples that count: those of weight zero do not.
+    terms : int
+        Monomials of the polynomial.
+    rank : int
+        Combinations of monomials that the samples determine; below `terms`, the answer is that of least norm.
+    gradient : float
+        Certificate of optimality: norm of the gradient of the mean squared error at the answer, relative to that at
+        zero.
+    error : float
+        Mean squared error on the samples, summed over outputs.
+    kept, dropped : int
+        Input directions with and without variance on the samples.
+    """
+
+    samples: int
+    terms: int
+    rank: int
+    gradient: float
+    error: float
+    kept: int
+    dropped: int
+
+    def __str__(self) -> str:
+        found = "all determined" if self.rank == self.terms else f"of which {self.rank} determined"
+        return (
+            f"least squares on {self.samples} samples: {self.terms} monomials, {found}, gradient {self.gradient:.1e}, "
+            f"{self.kept} directions kept, {self.dropped} dropped"
         )

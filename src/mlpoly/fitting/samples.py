@@ -7,6 +7,8 @@ moments of as many functions as its polynomial has coefficients, so that one pas
 
 from __future__ import annotations
 
+from typing import Any, Generic, TypeVar
+
 from mlpoly.arrays import (
     Array,
     as_float_array,
@@ -28,11 +30,13 @@ from mlpoly.units import Series, Units
 
 __all__ = ["SampleFit"]
 
+P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
+
 METHOD = "least squares neuron by neuron on samples"
 _NUMBERS = 2**24  # values of basis functions that are held at once
 
 
-class SampleFit:
+class SampleFit(Generic[P]):
     """Least squares on a stream of samples, neuron by neuron.
 
     What is fitted is what will be computed: for a bounded polynomial each neuron is a polynomial of its preactivation
@@ -67,15 +71,16 @@ class SampleFit:
     True
     """
 
-    def __init__(self, net: Layer, start: RidgePolynomial | BoundedPolynomial, fraction: float = 1e-3) -> None:
+    def __init__(self, net: Layer, start: P, fraction: float = 1e-3) -> None:
         if not isinstance(start, (RidgePolynomial, BoundedPolynomial)) or not isinstance(start.inputs, Gaussian):
             raise TypeError("start must be what mlpoly.fit makes of the network under a Gaussian, bounded or not.")
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
         self._net, self._start, self._fraction = check_network(net), start, float(fraction)
-        # A constant has no lines to fit.
-        self._bounded = start if isinstance(start, BoundedPolynomial) and start.degree else None
-        self._closed = start.inner if isinstance(start, BoundedPolynomial) else start
+        given: Any = start
+        lines = isinstance(start, BoundedPolynomial)
+        self._closed: RidgePolynomial = given.inner if lines else given
+        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # a constant has no lines
         if self._closed.units.directions.shape != net.forms.directions.shape:
             raise ValueError(
                 f"start has {self._closed.units.size} neurons of {start.dim_in} inputs, the network has "
@@ -95,7 +100,7 @@ class SampleFit:
         # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
         return xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
 
-    def update(self, samples: Array, weights: Array | None = None) -> SampleFit:
+    def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
         """Add samples (n, d), or (..., d) with leading axes flattened; returns self.
 
         Parameters
@@ -151,7 +156,7 @@ class SampleFit:
         rows = [*map(widen, parts), *(widen(part) * self._spreads for part in second)]
         return namespace(closed=series.plain).concat(rows)
 
-    def polynomial(self) -> RidgePolynomial | BoundedPolynomial:
+    def polynomial(self) -> P:
         """The polynomial of all samples so far, bounded if the start was."""
         if not self.count:
             raise ValueError("no samples yet: call update(batch) before polynomial().")
@@ -177,8 +182,11 @@ class SampleFit:
             gated, gate_slopes = second[: closed.degree, ...], second[closed.degree :, ...]
         series = Series(cast_like(plain, like), gated)
         source = Source(closed.source.activation, METHOD)
-        inner = replace(closed, series=series, source=source)
-        if bounded is None:
-            return replace(self._start, inner=inner, source=source) if self._start is not closed else inner
-        made = replace(bounded, inner=inner, slopes=cast_like(slopes, like), source=source)
-        return made if bounded.gate_slopes is None else replace(made, gate_slopes=gate_slopes)
+        made: Any = replace(closed, series=series, source=source)
+        if isinstance(self._start, BoundedPolynomial):
+            made = replace(self._start, inner=made, source=source)
+        if bounded is not None:
+            made = replace(made, slopes=cast_like(slopes, like))
+            made = made if bounded.gate_slopes is None else replace(made, gate_slopes=gate_slopes)
+        answer: P = made
+        return answer

@@ -63,7 +63,7 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     between = (gaps * weights[:, None]).T @ gaps
     within = between * 0
     for c, g in enumerate(inputs.components):
-        within = within + weights[c] * widen(g.matrix)
+        within = within + weights[c] * widen(g.covariance)
     units = xp.sqrt(xp.linalg.diagonal(within + between))
     inverse = safe_inverse(units)
     total = (0.5 * (within + within.T) + between) * inverse * inverse[:, None]

@@ -1,8 +1,18 @@
 """What goes in: the distribution of the inputs."""
 
+from mlpoly.inputs.base import Gaussians, Inputs
 from mlpoly.inputs.checks import checked_inputs
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.mixture import GaussianMixture
 from mlpoly.inputs.moments import MomentAccumulator
+from mlpoly.inputs.samples import Samples
 
-__all__ = ["Gaussian", "GaussianMixture", "MomentAccumulator", "checked_inputs"]
+__all__ = [
+    "Gaussian",
+    "GaussianMixture",
+    "Gaussians",
+    "Inputs",
+    "MomentAccumulator",
+    "Samples",
+    "checked_inputs",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +17,14 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
-    on,
     positive_semidefinite,
     promote,
     readable,
     scalar,
-    to_numpy,
-    widen,
 )
+from mlpoly.inputs.base import Gaussians, digest
 from mlpoly.inputs.moments import MomentAccumulator
-from mlpoly.records import record, static
+from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +33,7 @@ __all__ = ["Gaussian"]
 
 
 @record
-class Gaussian:
+class Gaussian(Gaussians):
     """A normal distribution N(mean, cov); the covariance may be singular.
 
     Parameters
@@ -108,17 +105,22 @@ class Gaussian:
         return MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage)
 
     @classmethod
-    def _trusted(cls, mean: Array, cov: Array | None, sample_dtype: Any = None) -> Gaussian:
-        """Build without the checks, for a covariance that is positive semidefinite by construction."""
+    def unchecked(cls, mean: Array, cov: Array | None, sample_dtype: Any = None) -> Gaussian:
+        """Gaussian whose covariance is positive semidefinite by construction, or may not be looked at."""
         made = object.__new__(cls)
         for name, value in (("mean", mean), ("cov", cov), ("neutral", False), ("sample_dtype", sample_dtype)):
             object.__setattr__(made, name, value)
         return made
 
     @property
-    def dim(self) -> int:
-        """Number of inputs d."""
-        return int(self.mean.shape[0])
+    def weights(self) -> Array:
+        """The weight of its only component: one, (1,)."""
+        return self.mean[:1] * 0 + 1
+
+    @property
+    def components(self) -> tuple[Gaussian, ...]:
+        """Itself: a mixture of one."""
+        return (self,)
 
     def __repr__(self) -> str:
         kind = "identity" if self.cov is None else "diagonal" if len(self.cov.shape) == 1 else "full"
@@ -128,7 +130,7 @@ class Gaussian:
         """A neutral Gaussian in the library of `array`; any other is returned as it is."""
         if not self.neutral:
             return self
-        return Gaussian._trusted(constant(np.zeros(self.dim), array), None)
+        return Gaussian.unchecked(constant(np.zeros(self.dim), array), None)
 
     def times_covariance(self, rows: Array) -> Array:
         """Product rows @ cov for rows (m, d), in the wider dtype of the two."""
@@ -140,13 +142,9 @@ class Gaussian:
     @cached_property
     def root(self) -> Array:
         """Symmetric square root of the covariance: (d, d), or (d,) if that is diagonal or the identity."""
-        xp = namespace(mean=self.mean)
         if self.cov is None:
             return self.mean * 0 + 1
-        if len(self.cov.shape) == 1:
-            return xp.sqrt(self.cov)
-        values, vectors = xp.linalg.eigh(widen(self.cov))  # in float32 it fails on covariances of low rank
-        return astype((vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T, self.cov.dtype)
+        return namespace(cov=self.cov).sqrt(self.cov) if len(self.cov.shape) == 1 else super().root
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
@@ -159,7 +157,7 @@ class Gaussian:
         return self.mean + (noise * self.root if len(self.root.shape) == 1 else noise @ self.root)
 
     @property
-    def matrix(self) -> Array:
+    def covariance(self) -> Array:
         """The covariance as a (d, d) matrix, whatever its stored form."""
         if self.cov is not None and len(self.cov.shape) == 2:
             return self.cov
@@ -169,17 +167,11 @@ class Gaussian:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of mean and covariance, to recognise the inputs a saved polynomial was fitted under."""
-        digest = hashlib.sha256()
-        for part in (self.mean, self.cov):
-            a = np.zeros(0) if part is None else np.ascontiguousarray(to_numpy(part))
-            digest.update(f"{a.dtype.str}{a.shape}".encode())
-            digest.update(a.tobytes())
-        return digest.hexdigest()
+        return digest(self.mean, self.cov)
 
     def to(self, like: Array) -> Gaussian:
         """Move mean and covariance to the array library, dtype and device of `like`; 16 bits give float32."""
-        (like,) = promote(like)
-        return Gaussian._trusted(on(self.mean, like), None if self.cov is None else on(self.cov, like))
+        return replace(super().to(like), neutral=False, sample_dtype=None)
 
 
 def _checked_covariance(cov: Array, mean: Array) -> Array:

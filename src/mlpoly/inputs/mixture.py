@@ -18,7 +18,6 @@ from mlpoly.arrays import (
     check_shape,
     constant,
     namespace,
-    on,
     promote,
     readable,
     take_rows,
@@ -26,15 +25,16 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.extras import library
+from mlpoly.inputs.base import Gaussians
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.moments import MomentAccumulator
-from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.records import record, replace, static
 
 __all__ = ["GaussianMixture"]
 
 
 @record
-class GaussianMixture:
+class GaussianMixture(Gaussians):
     """x ~ sum_c weights_c N(means_c, covs_c); covariances may be singular.
 
     Parameters
@@ -165,18 +165,18 @@ class GaussianMixture:
         parts = (constant(a, wide) for a in (model.weights_ / model.weights_.sum(), model.means_, covs[kind]))
         return cls(next(parts), next(parts), next(parts), kind == "tied", samples.dtype)
 
-    @property
-    def dim(self) -> int:
-        """Number of inputs d."""
-        return int(self.means.shape[1])
-
     @cached_property
     def components(self) -> tuple[Gaussian, ...]:
         """The components as Gaussians."""
         count = self.means.shape[0]
         one = self.covs is None or self.shared
         covs = [self.covs] * count if one else [self.covs[c] for c in range(count)]
-        return tuple(Gaussian._trusted(self.means[c, ...], cov) for c, cov in enumerate(covs))
+        return tuple(Gaussian.unchecked(self.means[c, ...], cov) for c, cov in enumerate(covs))
+
+    @property
+    def prototype(self) -> Array:
+        """The means."""
+        return self.means
 
     def __repr__(self) -> str:
         return f"GaussianMixture(components={self.weights.shape[0]}, dim={self.dim})"
@@ -192,19 +192,10 @@ class GaussianMixture:
         gaps = self.means - self.mean
         total = (gaps * self.weights[:, None]).T @ gaps
         for i, g in enumerate(self.components):
-            total = total + self.weights[i] * g.matrix
+            total = total + self.weights[i] * g.covariance
         return total
 
-    @cached_property
-    def root(self) -> Array:
-        """Symmetric square root of the covariance of the whole mixture, (d, d)."""
-        return Gaussian._trusted(self.mean, self.covariance).root
-
-    def like(self, array: Array) -> GaussianMixture:
-        """The mixture as it is: it belongs to the array library it was made in."""
-        return self
-
-    def sample(self, n: int, seed: int = 0, return_labels: bool = False) -> Any:
+    def sample(self, n: int, seed: int | Sequence[int] = 0, return_labels: bool = False) -> Any:
         """Draw n samples (n, d), and on request the component of each (n,), as NumPy integers."""
         n = as_integer("n", n, 1)
         rng = np.random.default_rng(seed)
@@ -228,9 +219,8 @@ class GaussianMixture:
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def to(self, like: Array) -> GaussianMixture:
-        """Move everything to the array library, dtype and device of `like`; 16 bits give float32."""
-        (like,) = promote(like)
-        return replace(map_arrays(self, lambda a: on(a, like)), sample_dtype=None)
+        """The same mixture in the array library, dtype and device of `like`; 16 bits give float32."""
+        return replace(super().to(like), sample_dtype=None)
 
 
 def as_labels(labels: Any, length: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from mlpoly.arrays import (
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["MomentAccumulator"]
+__all__ = ["MomentAccumulator", "check_overflow"]
 
 
 class MomentAccumulator:
@@ -120,7 +120,7 @@ class MomentAccumulator:
             mean = xp.mean(wide, axis=0)
             centred = wide - mean
             scatter = centred.T @ centred
-        _check_overflow(scatter)
+        check_overflow(scatter)
         self._join(rows.shape[0], mean, scatter)
         return self
 
@@ -168,11 +168,11 @@ class MomentAccumulator:
         if self._narrow is not None:
             with np.errstate(over="ignore"):
                 mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)
-        _check_overflow(cov)
-        return Gaussian._trusted(mean, cov, self._dtype)
+        check_overflow(cov)
+        return Gaussian.unchecked(mean, cov, self._dtype)
 
 
-def _check_overflow(squares: Array) -> None:
+def check_overflow(squares: Array) -> None:
     """Raise if squares of finite samples are not finite."""
     xp = namespace(squares=squares)
     if readable(squares) and not bool(xp.all(xp.isfinite(squares))):

@@ -9,18 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from mlpoly.lm.baselines import BASELINES, baseline_modules
 from mlpoly.lm.batches import Batch, Reader
 from mlpoly.lm.forward import evaluating, explained_memory_errors
 from mlpoly.lm.graft import as_modules, graft
 from mlpoly.lm.tables import plain_table
+from mlpoly.measures.outputs import cross_entropies, divergences
 from mlpoly.progress import progress
 
 __all__ = ["Evaluation", "Loss", "evaluate"]
-
-_ROWS = 1024  # predictions whose softmax is taken at once
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def evaluate(
     sums = _sums(model, variants, given, next_token, show_progress)
     if not sums.tokens:
         raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
-    rows = [Loss(*key, float(c) / sums.tokens, float(d) / sums.tokens) for key, (c, d) in sums.found.items()]
+    rows = [Loss(*key, c / sums.tokens, d / sums.tokens) for key, (c, d) in sums.found.items()]
     return Evaluation(tuple(rows), sums.tokens)
 
 
@@ -171,9 +169,9 @@ class _Sums:
 
     def __init__(self) -> None:
         self.tokens = 0
-        self.found: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.found: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def add(self, key: tuple[str, str], cross_entropy: Tensor, divergence: Tensor) -> None:
+    def add(self, key: tuple[str, str], cross_entropy: float, divergence: float) -> None:
         c, d = self.found.get(key, (0.0, 0.0))
         self.found[key] = (c + cross_entropy, d + divergence)
 
@@ -200,7 +198,8 @@ def _sums(
                     logits = _logits(model, batch).flatten(0, 1)
                 found = logits[places.to(logits.device)]
                 base = found if base is None else base
-                sums.add(key, *_losses(base, found, targets.to(found.device)))
+                divergence = 0.0 if found is base else float(divergences(base, found).sum())
+                sums.add(key, float(cross_entropies(found, targets.to(found.device)).sum()), divergence)
                 done += 1
                 bar(done, " ".join(key))
             sums.tokens += targets.shape[0]
@@ -219,18 +218,6 @@ def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor
         ids = ids.roll(-1, 1)
     places = counted.flatten().nonzero().squeeze(1)
     return places, ids.flatten()[places]
-
-
-def _losses(base: Tensor, found: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of cross-entropy and of KL(base || found) over predictions (n, v)."""
-    entropy = divergence = torch.zeros((), dtype=torch.float64, device=found.device)
-    for p, q, y in zip(base.split(_ROWS), found.split(_ROWS), targets.split(_ROWS), strict=True):
-        log_q = q.float().log_softmax(1)
-        entropy = entropy + functional.nll_loss(log_q, y, reduction="sum").double()
-        if base is not found:
-            log_p = p.float().log_softmax(1)
-            divergence = divergence + functional.kl_div(log_q, log_p, log_target=True, reduction="sum").double()
-    return entropy.cpu(), divergence.cpu()
 
 
 def _logits(model: Any, batch: Batch) -> Tensor:

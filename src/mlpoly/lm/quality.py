@@ -16,7 +16,7 @@ from mlpoly.lm.conversion import plain
 from mlpoly.lm.fits import Fitter, Parts
 from mlpoly.lm.switch import choose_rows
 from mlpoly.lm.visit import visit
-from mlpoly.measures import fvu
+from mlpoly.measures import ErrorSums, fvu
 from mlpoly.measures.fvu import fvu_by_component
 from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial
@@ -82,7 +82,7 @@ def held_out_errors(
 
 
 class _Tally:
-    """Sums for the fraction of variance unexplained, all outputs together, and each token's own fraction."""
+    """Errors over all tokens, the error of each token relative to its output, and how often the bound is passed."""
 
     def __init__(self, block: Block, parts: Parts, components: Components | None) -> None:
         self._name = block.name
@@ -90,10 +90,8 @@ class _Tally:
         (_, self._main), *self._apart = parts.items()
         self._bounded = isinstance(self._main, BoundedPolynomial)
         self._components = components
-        self._count = 0
-        self._mean: Any = 0.0  # (o,)
-        self._spread: Any = 0.0
-        self._missed: Any = 0.0  # with and without the bound, (2,)
+        self._held = ErrorSums(standard_error=False)
+        self._plain = ErrorSums(standard_error=False)  # without the bound
         self._beyond: Any = 0.0
         self._tokens: list[Tensor] = []
 
@@ -103,15 +101,11 @@ class _Tally:
         numbers = self._numbers(x, batch)
         f, free = self._net(x).double(), self._values(x, numbers, plain)
         held = free if not self._bounded else self._values(x, numbers, lambda poly: poly)
-        self._missed = self._missed + torch.stack([((f - p) ** 2).sum() for p in (held, free)])
+        self._held.update(f, held)
+        self._plain.update(f, free)
         self._tokens.append(((f - held) ** 2).sum(1) / (f**2).sum(1))
-        n, mean = f.shape[0], f.mean(0)
         if self._bounded:
             self._beyond = self._beyond + self._outside(x, numbers)
-        gap, total = mean - self._mean, self._count + n
-        self._spread = self._spread + ((f - mean) ** 2).sum() + (gap**2).sum() * (self._count * n / total)
-        self._mean = self._mean + gap * (n / total)
-        self._count = total
 
     def _numbers(self, x: Tensor, batch: Batch) -> Tensor | None:
         if self._components is None or not self._apart:
@@ -126,22 +120,23 @@ class _Tally:
         return values.double()
 
     def _outside(self, x: Tensor, numbers: Tensor | None) -> Tensor:
-        """How many inputs, counted by the share of neurons that are beyond the bound of their polynomial."""
+        """How many inputs, counted by the fraction of neurons that are beyond the bound of their polynomial."""
 
-        def share(poly: Any, rows: Tensor) -> Tensor:
+        def fraction(poly: Any, rows: Tensor) -> Tensor:
             t = poly.units.standardise(poly.forms_at(rows)[0])
             return (t.abs() > poly.bounds).double().mean(1, keepdim=True)
 
-        found = share(self._main, x)
+        found = fraction(self._main, x)
         for number, poly in self._apart:
-            found = choose_rows(found, x, numbers, number, lambda rows, p=poly: share(p, rows))
+            found = choose_rows(found, x, numbers, number, lambda rows, p=poly: fraction(p, rows))
         return found.sum()
 
     def errors(self) -> Errors:
         """What came of it."""
-        held, plain = (self._missed / self._spread).tolist()
-        beyond = None if not self._bounded else float(self._beyond) / self._count
-        return Errors(None, _finite(held), _finite(plain), _finite(float(torch.cat(self._tokens).median())), beyond)
+        tokens = torch.cat(self._tokens)
+        held, free = float(self._held.total), float(self._plain.total)
+        beyond = None if not self._bounded else float(self._beyond) / len(tokens)
+        return Errors(None, _finite(held), _finite(free), _finite(float(tokens.median())), beyond)
 
 
 def _finite(value: float) -> float | None:

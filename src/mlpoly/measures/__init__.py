@@ -1,22 +1,35 @@
 """How good: what a polynomial leaves of its network unexplained, and at which degrees the network lives."""
 
 from mlpoly.measures.compare import Comparison, compare
-from mlpoly.measures.fvu import FVU, fvu
-from mlpoly.measures.kl import Estimate, accuracy, agreement, kl
+from mlpoly.measures.fvu import fvu
+from mlpoly.measures.kl import accuracy, agreement, kl
 from mlpoly.measures.moments import SecondMoment, second_moment
+from mlpoly.measures.number import FVU, Estimate
+from mlpoly.measures.outputs import (
+    ErrorSums,
+    accuracy_of_outputs,
+    agreement_of_outputs,
+    fvu_of_outputs,
+    kl_of_outputs,
+)
 from mlpoly.measures.spectrum import DegreeSpectrum, degree_spectrum
 
 __all__ = [
     "FVU",
     "Comparison",
     "DegreeSpectrum",
+    "ErrorSums",
     "Estimate",
     "SecondMoment",
     "accuracy",
+    "accuracy_of_outputs",
     "agreement",
+    "agreement_of_outputs",
     "compare",
     "degree_spectrum",
     "fvu",
+    "fvu_of_outputs",
     "kl",
+    "kl_of_outputs",
     "second_moment",
 ]

@@ -6,9 +6,15 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from mlpoly.arrays import Array, check_shape, namespace, widen
-from mlpoly.measures.fvu import FVU, checked_samples, fvu_of_outputs, outputs_of
-from mlpoly.measures.kl import Estimate, checked_labels, chosen, divergence, mean_of
+from mlpoly.arrays import Array
+from mlpoly.measures.number import FVU, Estimate
+from mlpoly.measures.outputs import (
+    accuracy_of_outputs,
+    agreement_of_outputs,
+    fvu_of_outputs,
+    kl_of_outputs,
+    outputs_of,
+)
 from mlpoly.records import record
 
 __all__ = ["Comparison", "compare"]
@@ -24,9 +30,9 @@ class Comparison:
     kl : Estimate
         Mean KL(softmax f || softmax p), in nats.
     agreement : Estimate
-        Share of samples on which both have their largest output at the same place.
+        Fraction of samples on which both have their largest output at the same place.
     accuracy, network_accuracy : Estimate or None
-        Share of samples whose largest output is that of their label, if labels were given.
+        Fraction of samples whose largest output is that of their label, if labels were given.
     """
 
     fvu: FVU
@@ -58,22 +64,11 @@ def compare(
     outputs : array (n, o), optional
         ``net(samples)``, if it is known already, as when several polynomials are compared.
     """
-    samples = checked_samples(net, poly, samples)
-    if outputs is not None:
-        shape = (samples.shape[0], getattr(net, "dim_out", None))
-        check_shape("outputs", outputs, shape, "what the network makes of the samples")
-    f, p = outputs_of(net, poly, samples, outputs)
-    xp, kind = namespace(f=f, p=p), widen(samples).dtype
-    theirs, ours = chosen(f), chosen(p)
-    targets = None if labels is None else checked_labels(labels, samples)
-
-    def share(right: Array) -> Estimate:
-        return mean_of(xp.astype(right, kind), samples)
-
+    f, p = outputs_of(net, poly, samples, minimum=2, known=outputs)
     return Comparison(
         fvu_of_outputs(f, p),
-        mean_of(xp.astype(divergence(f, p), kind), samples),
-        share(theirs == ours),
-        None if targets is None else share(ours == targets),
-        None if targets is None else share(theirs == targets),
+        kl_of_outputs(f, p),
+        agreement_of_outputs(f, p),
+        None if labels is None else accuracy_of_outputs(p, labels),
+        None if labels is None else accuracy_of_outputs(f, labels),
     )

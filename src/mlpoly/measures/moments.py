@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant, namespace, widen
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.inputs import Gaussian, Inputs, Samples
 from mlpoly.measures.components import components
+from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.measures.pairs import Kernel, Tail, kernel_of
 from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial
@@ -86,7 +87,7 @@ class Variance(NamedTuple):
     bound: Array
 
 
-def second_moment(net: Layer, inputs: Gaussian | GaussianMixture) -> SecondMoment:
+def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
     """Mean, E[f f'] and covariance of a network's outputs.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
@@ -95,7 +96,7 @@ def second_moment(net: Layer, inputs: Gaussian | GaussianMixture) -> SecondMomen
     Parameters
     ----------
     net : MLP or GLU
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture or Samples
 
     Returns
     -------
@@ -109,6 +110,8 @@ def second_moment(net: Layer, inputs: Gaussian | GaussianMixture) -> SecondMomen
     >>> round(float(second_moment(net, mp.Gaussian.standard(2)).cov[0, 0]), 6)  # 1 - 1/pi
     0.68169
     """
+    if isinstance(inputs, Samples):
+        return SecondMoment(*moments_on_samples(net, inputs))
     parts = [(weight, _gaussian_moments(net, part)) for weight, part in components(net, inputs)]
     mean = sum(weight * m for weight, (m, _, _) in parts)
     gaps = [(weight, m - mean) for weight, (m, _, _) in parts]

@@ -1,12 +1,13 @@
-"""Records that stand for one number."""
+"""Results of measuring: records that stand for one number."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, scalar
+from mlpoly.arrays import Array, readable, scalar
+from mlpoly.records import record
 
-__all__ = ["Number"]
+__all__ = ["FVU", "Estimate", "Number"]
 
 
 class Number:
@@ -36,3 +37,74 @@ class Number:
 
 def _plain(value: Any) -> Any:
     return value._number() if isinstance(value, Number) else value
+
+
+@record
+class FVU(Number):
+    """Fraction of variance unexplained; 0 is a perfect polynomial, 1 is as good as the mean.
+
+    Where one number is wanted it stands for `total`: ``float(f)``, ``f"{f:.3f}"`` and ``f < 0.1`` work.
+
+    Two conventions for all outputs together are in use, and they differ:
+
+    Attributes
+    ----------
+    total : array ()
+        Summed over outputs: sum_o E(f_o - p_o)^2 / sum_o Var f_o.
+    per_output : array (o,)
+        The same for each output: E(f_o - p_o)^2 / Var f_o.
+    flattened : array ()
+        Over flattened outputs, as in the code of the paper: var(f - p) / var(f) with all outputs of all inputs in one
+        list. The variance then includes that between the means of the outputs, and an error that is the same for all
+        outputs does not count.
+    explained : array ()
+        1 - total.
+    standard_error : array () or None
+        Standard error of `total`, on data: it is a ratio of two means over the samples.
+    bound : array () or None
+        Bound on the error of `total`, in closed form: how much series that were cut may have changed it, rounding
+        aside; 0 for exact kernels.
+    """
+
+    total: Array
+    per_output: Array
+    flattened: Array
+    standard_error: Array | None = None
+    bound: Array | None = None
+
+    @property
+    def explained(self) -> Array:
+        """Fraction of variance explained, 1 - total."""
+        return 1 - self.total
+
+    def _number(self) -> Array:
+        return self.total
+
+    def __repr__(self) -> str:
+        if not readable(self.total):
+            return "FVU(traced)"
+        error = "" if self.standard_error is None else f" +- {scalar(self.standard_error):.1g}"
+        return f"FVU(total={scalar(self.total):.3g}{error}, outputs={self.per_output.shape[0]})"
+
+
+@record
+class Estimate(Number):
+    """A mean over samples; where one number is wanted it stands for `mean`.
+
+    Attributes
+    ----------
+    mean : array ()
+    standard_error : array ()
+        Standard deviation of the samples over the root of their number; zero for a single one.
+    """
+
+    mean: Array
+    standard_error: Array
+
+    def _number(self) -> Array:
+        return self.mean
+
+    def __repr__(self) -> str:
+        if not readable(self.mean):
+            return "Estimate(traced)"
+        return f"Estimate({scalar(self.mean):.4g} +- {scalar(self.standard_error):.1g})"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.inputs import Inputs, Samples
 from mlpoly.measures.components import components
 from mlpoly.measures.moments import hidden_of, variance_by_degree
+from mlpoly.measures.on_samples import degrees_on_samples
 from mlpoly.networks import Layer
 from mlpoly.records import record
 
@@ -51,7 +52,7 @@ class DegreeSpectrum:
 
     @property
     def unexplained(self) -> Array:
-        """Share of all degrees above k = 1, ..., n, (n,): under one Gaussian, the FVU of the best polynomials."""
+        """Fraction of all degrees above k = 1, ..., n, (n,): the FVU of the best polynomials, but for a mixture."""
         xp = namespace(variance=self.variance)
         rest = xp.concat([xp.sum(self.variance, axis=1)[1:], xp.sum(self.remainder)[None]])
         return xp.flip(xp.cumulative_sum(xp.flip(rest))) / self._all()
@@ -76,13 +77,15 @@ class DegreeSpectrum:
         return plot_spectrum(self, **options)
 
 
-def degree_spectrum(net: Layer, inputs: Gaussian | GaussianMixture, max_degree: int = 8) -> DegreeSpectrum:
-    """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above; nothing is sampled.
+def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSpectrum:
+    """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above.
 
     Parameters
     ----------
     net : MLP or GLU
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture or Samples
+        On samples, what least squares of degree k explains beyond that of degree k - 1, while there are at most 10^4
+        monomials; otherwise nothing is sampled.
     max_degree : int
         At least 1.
 
@@ -99,6 +102,8 @@ def degree_spectrum(net: Layer, inputs: Gaussian | GaussianMixture, max_degree: 
     [0.7335, 0.2335]
     """
     n = as_integer("max_degree", max_degree, 1)
+    if isinstance(inputs, Samples):
+        return DegreeSpectrum(*degrees_on_samples(net, inputs, n))
     parts = [(w, variance_by_degree(hidden_of(net, part, n), n)) for w, part in components(net, inputs)]
     mean = sum(w * v.mean for w, v in parts)
     between = sum(w * (v.mean - mean) ** 2 for w, v in parts)

@@ -59,13 +59,18 @@ def multi_indices(variables: int, degree: int) -> np.ndarray:
 
 def products(z: Array, exponents: np.ndarray) -> Array:
     """Values prod_i he_{a_i}(z_i) of products with exponents (t, r): (t, ...) for z (..., r)."""
-    xp = namespace(z=z)
+    xp, variables = namespace(z=z), exponents.shape[1]
     table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
-    if not exponents.shape[1]:
+    if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
-    out = take_rows(table[..., 0], exponents[:, 0])
-    for i in range(1, exponents.shape[1]):
-        out = out * take_rows(table[..., i], exponents[:, i])
+    rows = xp.reshape(xp.moveaxis(table, -1, 1), (-1, *z.shape[:-1]))  # he_a(z_i) in row a r + i
+    # A product has no more factors than its degree, often far fewer than r: first the variables in it, then he_0 = 1.
+    factors = max(1, int((exponents > 0).sum(axis=1).max(initial=0)))
+    chosen = np.argsort(exponents == 0, axis=1, kind="stable")[:, :factors]
+    places = np.take_along_axis(exponents, chosen, axis=1) * variables + chosen
+    out = take_rows(rows, places[:, 0])
+    for k in range(1, factors):
+        out = out * take_rows(rows, places[:, k])
     return out
 
 
@@ -117,7 +122,7 @@ def ladder(variables: int, degree: int) -> Ladder:
 def covariance_factor(inputs: Gaussian) -> Array:
     """L (d, q) with x = mean + L w under a Gaussian, w standard normal in the q directions that have a variance."""
     xp = namespace(mean=inputs.mean)
-    cov = widen(inputs.matrix)
+    cov = widen(inputs.covariance)
     units = xp.sqrt(xp.linalg.diagonal(cov))
     inverse = safe_inverse(units)
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])

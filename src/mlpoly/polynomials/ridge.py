@@ -183,7 +183,7 @@ class RidgePolynomial(Polynomial):
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
-        return project_ridge(self.rebase(Gaussian._trusted(widen(center), back @ back.T)), back, own)
+        return project_ridge(self.rebase(Gaussian.unchecked(widen(center), back @ back.T)), back, own)
 
     def powers(self) -> tuple[list[Array], list[Array]]:
         """Each neuron's polynomial as A_i(w_i.x) + (v_i.x) B_i(w_i.x): ascending coefficients, (h,) each."""

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from mlpoly.activations import get
 from mlpoly.arrays import (
     Array,
     as_float_array,
@@ -19,7 +18,6 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     constant,
-    eye,
     namespace,
     scalar,
     to_numpy,
@@ -27,9 +25,9 @@ from mlpoly.arrays import (
 )
 from mlpoly.features import ablate, singular_directions
 from mlpoly.inputs import Gaussian
-from mlpoly.measures import accuracy, fvu, kl
-from mlpoly.networks import MLP, Layer
-from mlpoly.polynomials import DensePolynomial, Polynomial
+from mlpoly.measures import accuracy_of_outputs, fvu_of_outputs, kl_of_outputs
+from mlpoly.networks import Layer
+from mlpoly.polynomials import Polynomial
 from mlpoly.studies.directions import principal, random_basis, singular, strongest, unit
 from mlpoly.studies.features import as_labels, check_degree, check_fits, decisions
 from mlpoly.studies.moves import Line, noise_lines, span, universal_lines
@@ -259,26 +257,18 @@ def _accuracies_without(case: _Case, basis: Array) -> list[list[float]]:
     for k in range(basis.shape[0] + 1):
         left = ablate(case.images, basis[:k, :])
         removed = coordinates * constant(np.arange(basis.shape[0]) < k, coordinates)
-        found.append(_shares(case, case.net(left), case.linear(left), case.base + within.change(-removed)))
+        found.append(_accuracies(case, case.net(left), case.linear(left), case.base + within.change(-removed)))
     return found
 
 
 def _measured(case: _Case, line: Line, t: float) -> list[float]:
     """Accuracies of network, linear and quadratic, FVU and KL of the quadratic, t along the line."""
     moved = case.images + t * line.move
-    logits, quadratic = case.net(moved), case.base + t * line.slope + t**2 * line.bend
-    return _shares(case, logits, case.linear(moved), quadratic) + _fidelity(widen(logits), quadratic)
+    logits, quadratic = widen(case.net(moved)), case.base + t * line.slope + t**2 * line.bend
+    fidelity = [float(fvu_of_outputs(logits, quadratic)), float(kl_of_outputs(logits, quadratic))]
+    return _accuracies(case, logits, case.linear(moved), quadratic) + fidelity
 
 
-def _shares(case: _Case, *logits: Array) -> list[float]:
+def _accuracies(case: _Case, *logits: Array) -> list[float]:
     """Accuracy of each table of logits (n, o)."""
-    return [float(accuracy(lambda known: known, widen(table), case.labels)) for table in logits]
-
-
-def _fidelity(logits: Array, quadratic: Array) -> list[float]:
-    """FVU and KL of logits that are known already, (n, o) each: both functions pick theirs out of one table."""
-    o = logits.shape[1]
-    table, pick = namespace(logits=logits).concat([logits, quadratic], axis=1), eye(2 * o, logits)
-    first = MLP(pick[:o, :], None, None, None, get("identity"))
-    second = DensePolynomial(pick[0, :] * 0, pick[0, :o] * 0, pick[o:, :])
-    return [scalar(fvu(first, second, samples=table).total), float(kl(first, second, samples=table))]
+    return [float(accuracy_of_outputs(widen(table), case.labels)) for table in logits]

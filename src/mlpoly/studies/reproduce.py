@@ -178,7 +178,7 @@ def _attack(study: Study, run: Run, step: int, label: int) -> Attack:
         row
         for kind in ("singular", "random", "pca")
         for row in ablation_curve(
-            *models, test, labels, seed=run.seed, directions=kind, covariance=bench.gaussian.matrix, step=step
+            *models, test, labels, seed=run.seed, directions=kind, covariance=bench.gaussian.covariance, step=step
         )
     ]
     steering = steering_curve(*models, test[::_STEERED], labels[::_STEERED], seed=run.seed, inputs=bench.metric)

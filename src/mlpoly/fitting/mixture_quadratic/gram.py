@@ -101,7 +101,7 @@ def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = 
     xp = namespace(means=inputs.means)
     means, seconds = [], []
     for g in inputs.components:
-        mean, cov = whitening.gaussian(g.mean, g.matrix)
+        mean, cov = whitening.gaussian(g.mean, g.covariance)
         v = xp.concat([mean[:1] * 0 + 1 if mean.shape[0] else xp.ones_like(widen(inputs.weights)[:1]), mean])
         means.append(v)
         frame = constant(np.eye(v.shape[0])[:, 1:], cov)  # a zero row and column in front

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units, spread_units
 from mlpoly.fitting.tuning.draws import CALIBRATION, TRAINING, Draw, stream_seed
-from mlpoly.fitting.tuning.judge import Bridge, Judge, divergence
+from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.fitting.tuning.trainable import Tensor, trainable
+from mlpoly.measures.outputs import divergences
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.progress import progress
@@ -115,7 +116,7 @@ class Descent:
         target = self.bridge.apply(self.bridge.net, x)
         values = self._values(x)
         if self.plan.loss == "kl":
-            unit, loss = 1.0, divergence(self.bridge.torch, values, target).mean()
+            unit, loss = 1.0, divergences(target, values).mean()
         else:
             # Over the spread: gradients are then free of the units of the outputs, as the epsilon of AdamW wants them.
             unit = self.judge.variance / (2 * self.judge.spread)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, on, take_rows
-from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, take_rows, to_numpy
+from mlpoly.inputs import Inputs, Samples
 
 __all__ = ["CALIBRATION", "TRAINING", "VALIDATION", "Draw", "draws", "stream_seed"]
 
@@ -25,10 +25,11 @@ def draws(
 
     Parameters
     ----------
-    data, validation : Gaussian, GaussianMixture, array (n, d) or callable
-        Without `validation`, it is drawn from `data`, and rows of an array are then used for one of the two only.
+    data, validation : Gaussian, GaussianMixture, Samples, array (n, d) or callable
+        Without `validation`, it is drawn from `data`, and rows of an array or of samples are then used for one of the
+        two only.
     size : int
-        Held-out samples to draw; a `validation` array is used whole.
+        Held-out samples to draw; a `validation` array is used whole, and so are samples without weights.
     like : array
         Tells the array library that a distribution must have.
     place : array, optional
@@ -38,17 +39,20 @@ def draws(
     held_out = stream_seed(seed, VALIDATION, 0)
     if validation is not None:
         if _is_data(validation):
-            return _draw("data", data, dim, like, spot), _checked("validation", validation, (None, dim))
+            rows, weights = _rows_of("validation", validation, dim)
+            held = rows if weights is None else _rows(rows, np.arange(rows.shape[0]), weights)(size, held_out)
+            return _draw("data", data, dim, like, spot), held
         return _draw("data", data, dim, like, spot), _draw("validation", validation, dim, like, spot)(size, held_out)
     if not _is_data(data):
         draw = _draw("data", data, dim, like, spot)
         return draw, draw(size, held_out)
-    data = _checked("data", data, (None, dim))
+    data, weights = _rows_of("data", data, dim)
     count = min(size, data.shape[0] // _HELD_OUT)
     if count < 2:
         raise ValueError(f"data holds {data.shape[0]} rows, too few to hold some out; give validation=... or 10 rows.")
     order = np.random.default_rng(held_out).permutation(data.shape[0])
-    return _rows(data, order[count:]), take_rows(data, order[:count])
+    held = take_rows(data, order[:count]) if weights is None else _rows(data, order[:count], weights)(count, held_out)
+    return _rows(data, order[count:], weights), held
 
 
 def stream_seed(seed: int, stream: int, step: int) -> int:
@@ -57,35 +61,41 @@ def stream_seed(seed: int, stream: int, step: int) -> int:
 
 
 def _is_data(value: Any) -> bool:
-    return not isinstance(value, (Gaussian, GaussianMixture)) and not callable(value)
+    return isinstance(value, Samples) or not (isinstance(value, Inputs) or callable(value))
 
 
 def _draw(name: str, data: Any, dim: int, like: Array, place: Array) -> Draw:
-    if isinstance(data, (Gaussian, GaussianMixture)):
+    if isinstance(data, Inputs) and not isinstance(data, Samples):
         if data.dim != dim:
             raise ValueError(f"{name} has dimension {data.dim}, but the network takes {dim} inputs.")
         data = data.like(like)
         namespace(polynomial=like, **{name: data.mean})
-        data = _at(data, place)
+        data = data.to(place)
         return lambda n, seed: _checked(f"a sample of {name}", data.sample(n, seed), (n, dim))
     if callable(data):
         return lambda n, seed: _checked(f"{name}(n, seed)", data(n, seed), (n, dim))
-    data = _checked(name, data, (None, dim))
-    return _rows(data, np.arange(data.shape[0]))
+    data, weights = _rows_of(name, data, dim)
+    return _rows(data, np.arange(data.shape[0]), weights)
 
 
-def _at(data: Gaussian | GaussianMixture, place: Array) -> Gaussian | GaussianMixture:
-    if isinstance(data, Gaussian):
-        return data.to(place)
-    return GaussianMixture.of(on(data.weights, place), [g.to(place) for g in data.components])
+def _rows_of(name: str, data: Any, dim: int) -> tuple[Array, np.ndarray | None]:
+    """Rows (n, d) of an array or of samples, and the weights of the latter."""
+    given = isinstance(data, Samples)
+    weights = None if not given or data.weights is None else to_numpy(data.weights)
+    return _checked(name, data.x if given else data, (None, dim)), weights
 
 
-def _rows(data: Array, rows: np.ndarray) -> Draw:
-    """Random rows of data, each at most once in a batch."""
+def _rows(data: Array, rows: np.ndarray, weights: np.ndarray | None = None) -> Draw:
+    """Random rows of data, each at most once in a batch; with weights they are drawn with replacement."""
+    chances = None if weights is None else weights[rows].astype(float)
+    if chances is not None and not chances.sum() > 0:
+        raise ValueError("too few samples of data have a weight above zero to hold some out; give validation=...")
 
     def draw(n: int, seed: int) -> Array:
-        chosen = np.random.default_rng(seed).choice(rows, size=min(n, rows.size), replace=False)
-        return take_rows(data, chosen)
+        rng = np.random.default_rng(seed)
+        if chances is not None:
+            return take_rows(data, rng.choice(rows, size=n, p=chances / chances.sum()))
+        return take_rows(data, rng.choice(rows, size=min(n, rows.size), replace=False))
 
     return draw
 
@@ -95,7 +105,7 @@ def _checked(name: str, samples: Any, shape: tuple[int | None, int]) -> Array:
         samples = as_float_array(name, samples, integers=True)
     except TypeError as error:
         raise TypeError(
-            f"{error} It may be a Gaussian, a GaussianMixture, an array of samples (n, d), or a function of "
+            f"{error} It may be a Gaussian, a GaussianMixture, Samples, an array of samples (n, d), or a function of "
             f"(n, seed) that returns one."
         ) from None
     check_shape(name, samples, shape, "samples in rows, as many columns as the network has inputs")

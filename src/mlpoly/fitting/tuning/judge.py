@@ -8,9 +8,10 @@ from typing import Any
 
 from mlpoly.arrays import Array, chunks, on, to_numpy
 from mlpoly.fitting.tuning.trainable import Tensor
+from mlpoly.measures.outputs import ErrorSums, divergences, estimate
 from mlpoly.networks import Layer
 
-__all__ = ["Bridge", "Judge", "divergence"]
+__all__ = ["Bridge", "Judge"]
 
 _ROWS = 4096  # samples evaluated at a time
 
@@ -65,11 +66,9 @@ class Judge:
     def __init__(self, bridge: Bridge, samples: Array, loss: str) -> None:
         self.torch, self.loss = bridge.torch, loss
         self.x = bridge.samples(samples)
-        self.target = bridge.apply(bridge.net, self.x).double()
-        deviation = self.target - self.target.mean(0)
-        self.variance = float(deviation.square().mean(0).sum())
-        rounding = float(self.torch.finfo(bridge.given).eps) * float(self.target.abs().max())
-        if not self.variance > self.target.shape[1] * rounding**2:
+        self.target = bridge.apply(bridge.net, self.x)
+        self.variance = float(ErrorSums(standard_error=False).update(self.target, self.target).variance.sum())
+        if not self.variance > 0:
             raise ValueError(
                 "the network is constant on the held-out samples, so there is nothing to explain; "
                 "use inputs on which it varies."
@@ -86,16 +85,17 @@ class Judge:
 
     def kl(self, values: Tensor) -> float:
         """Mean divergence of softmax values (n, o) from the softmax of the network, in nats."""
-        return _finite(divergence(self.torch, values.double(), self.target))
+        return _finite(divergences(self.target, values))
 
     def score(self, values: Tensor) -> float:
-        """What is to be made small."""
+        """The quantity to minimise: `kl` or `fvu`."""
         return _finite(self._each(values))
 
     def gain(self, before: Tensor, after: Tensor) -> tuple[float, float]:
         """By how much the score falls, and the standard error of that."""
         fall = self._each(before) - self._each(after)
-        return float(fall.mean()), float(fall.std()) / math.sqrt(len(fall))
+        found = estimate(fall, fall)
+        return float(found.mean), float(found.standard_error)
 
     def evaluate(self, function: Callable[[Tensor], Tensor]) -> float:
         """Score of a function of the training's own tensors."""
@@ -103,7 +103,7 @@ class Judge:
             return self.score(self.torch.cat([function(self.x[rows]) for rows in chunks(len(self.x), _ROWS)]))
 
     def _each(self, values: Tensor) -> Tensor:
-        return divergence(self.torch, values.double(), self.target) if self.loss == "kl" else self._squares(values)
+        return divergences(self.target, values) if self.loss == "kl" else self._squares(values)
 
     def _squares(self, values: Tensor) -> Tensor:
         return (values.double() - self.target).square().sum(1) / self.variance
@@ -112,9 +112,3 @@ class Judge:
 def _finite(each: Tensor) -> float:
     value = float(each.mean())
     return value if math.isfinite(value) else math.inf
-
-
-def divergence(torch: Any, values: Tensor, target: Tensor) -> Tensor:
-    """KL(softmax target || softmax values) of each sample, (n,)."""
-    log_f, log_p = torch.log_softmax(target, -1), torch.log_softmax(values, -1)
-    return (log_f.exp() * (log_f - log_p)).sum(-1)

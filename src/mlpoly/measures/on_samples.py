@@ -1,0 +1,59 @@
+"""Moments and degree spectrum of a network on samples, instead of under a distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradients, safe_inverse
+from mlpoly.errors import TooLargeError
+from mlpoly.fitting.regression import regression
+from mlpoly.inputs import Samples, checked_inputs
+from mlpoly.measures.outputs import evaluated
+from mlpoly.networks import Layer, check_network
+from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices
+
+__all__ = ["degrees_on_samples", "moments_on_samples"]
+
+
+def moments_on_samples(net: Layer, inputs: Samples) -> tuple[Array, ...]:
+    """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is cut."""
+    checked_inputs(inputs, check_network(net).dim_in, net.prototype)
+    f = evaluated("net", net, inputs.x)
+    check_finite("net(samples)", f)
+    outputs = Samples(f, inputs.weights)
+    mean, cov = outputs.mean, outputs.covariance
+    return tuple(cast_result(a, net.prototype) for a in (mean, cov + mean[:, None] * mean, cov, cov * 0))
+
+
+def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array, ...]:
+    """Fields of a `DegreeSpectrum`: what least squares of degree k explains beyond that of degree k - 1.
+
+    One decomposition serves all degrees. Of the columns of degree k, what lower degrees do not span is orthogonal to
+    them, and what of the outputs lies in it is the variance at degree k.
+    """
+    checked_inputs(inputs, check_network(net).dim_in, net.prototype)
+    with no_gradients(net.prototype):
+        rows = regression(net, inputs, degree)
+        if rows is None:
+            raise TooLargeError(
+                f"polynomials of degree {degree} on these samples have more than {MOST_MONOMIALS} monomials; lower "
+                f"max_degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
+            )
+        sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
+        terms, factor = int(sizes.sum()), rows.problem.factor
+        xp = namespace(factor=factor)
+        basis, rest = factor[:, :terms], factor[:, terms:]
+        basis = basis * safe_inverse(xp.sqrt(xp.sum(basis * basis, axis=0)))
+        floor = 10 * terms * float(xp.finfo(basis.dtype).eps)  # as when the coefficients are solved for
+        explained = []
+        for size in sizes.tolist():
+            left, values, _ = xp.linalg.svd(basis[:, :size], full_matrices=False)
+            new = left * xp.astype(values > floor, left.dtype)
+            along = new.T @ rest
+            explained.append(xp.sum(along * along, axis=0))
+            rest = rest - new @ along
+            basis = basis[:, size:] - new @ (new.T @ basis[:, size:])
+        head = xp.stack(explained[1:])
+        remainder = xp.sum(rest * rest, axis=0)
+        fields = (head, xp.sum(head, axis=0) + remainder, remainder, remainder * 0, remainder * 0)
+    return tuple(cast_result(a, net.prototype) for a in fields)
