@@ -44,7 +44,7 @@ def same_as_cpu() -> dict[str, float]:
             points, inputs = torch.tensor(x, device=device), mp.Gaussian(m, s)
             nets = (mp.MLP(t[0], t[1], w, None, name), mp.GLU(*t, w, None, name))
             found = [mp.fit(net, inputs, 3) for net in nets]
-            assert all(p.series.device.type == device for p in found)
+            assert all(p.series.plain.device.type == device for p in found)
             values.append([p(points).cpu() for p in found])
         gap = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(*values, strict=True))
         worst[name] = gap

@@ -73,7 +73,7 @@ def quality(
     c = paper.coefficients()
     dense = mp.DensePolynomial(mixture.mean * 0, c.constant, c.linear, c.quadratic)
     for steps in plan:
-        route = mp.finetune(dense, net, mixture, steps=steps, show_progress=False)
+        route = mp.finetune(net, dense, mixture, steps=steps, show_progress=False)
         candidates[f"paper: N(0, I) + {steps} steps of SGD"] = route
     return {name: float(mp.fvu(net, p, samples=samples).total) for name, p in candidates.items()}
 

@@ -100,7 +100,7 @@ def descend(net: Any, mixture: mp.GaussianMixture, steps: int) -> tuple[Any, flo
     c = mp.fit(net, mp.Gaussian.standard(d, like=net.W1), 2).coefficients()
     start = mp.DensePolynomial(torch.zeros(d), c.constant, c.linear, c.quadratic)
     options = {"batch_size": BATCH, "evaluate_every": steps, "show_progress": False}
-    return mp.finetune(start, net, mixture, steps=steps, **options), time.perf_counter() - began
+    return mp.finetune(net, start, mixture, steps=steps, **options), time.perf_counter() - began
 
 
 def in_double(poly: Any) -> mp.DensePolynomial:

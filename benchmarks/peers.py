@@ -165,7 +165,7 @@ def descent(problem: Problem, n: int, seed: int) -> Answer:
     zero = mp.DensePolynomial(*[torch.zeros(shape) for shape in shapes])
     inputs, steps = mp.Gaussian.standard(d, like=single.W1), max(n // BATCH, 1)
     options = {"batch_size": BATCH, "evaluate_every": steps, "seed": seed, "show_progress": False}
-    found = mp.finetune(zero, single, inputs, steps=steps, **options).coefficients()
+    found = mp.finetune(single, zero, inputs, steps=steps, **options).coefficients()
     return lambda: [found.tensor(k).numpy().astype(float) for k in range(3)]
 
 

@@ -400,7 +400,7 @@ def test_sixteen_bit_models(dtype):
         assert {w.dtype for w in weights} == {dtype}
         assert {w.dtype for w in vars(net).values() if isinstance(w, torch.Tensor)} == {torch.float32}
         assert torch.equal(net(torch.ones(D)), own(torch.ones(D)))
-        assert mp.fit(net, mp.Gaussian.standard(D), degree=2).series.dtype == torch.float32
+        assert mp.fit(net, mp.Gaussian.standard(D), degree=2).series.plain.dtype == torch.float32
     assert block.net(torch.float64)(torch.ones(D, dtype=torch.float64)).dtype == torch.float64
 
 
@@ -570,7 +570,7 @@ def test_polynomial_in_place_of_a_block(llama, dtype):
     seen = record(llama, blocks, TOKENS)
     x = seen["layers.0.mlp"][0][0]
     poly = mp.fit(blocks[0].net(), mp.Gaussian.from_samples(x.reshape(-1, D), shrinkage=0.1), degree=5)
-    llama.to(dtype).layers[0].mlp = poly.to_torch(bound=3.0)
+    llama.to(dtype).layers[0].mlp = poly.bounded(3.0).to_torch()
     assert llama.layers[0].mlp.dtype == torch.float32
     hidden = record(llama, blocks[1:], TOKENS)["layers.1.mlp"][0][0]
     assert hidden.dtype == dtype

@@ -10,6 +10,7 @@ import torch
 from conftest import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
+from mlpoly import records
 
 D, H, OUT = 4, 6, 3
 NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.fromkeys(
@@ -42,8 +43,7 @@ def points(seed=0, n=5):
 
 def arrays_of(poly):
     """Every array a polynomial holds."""
-    parts = [*vars(poly).values(), *(vars(poly.gate).values() if poly.gate is not None else ())]
-    return [a for a in parts if hasattr(a, "dtype")]
+    return list(records.arrays_of(records.replace(poly, inputs=None)).values())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

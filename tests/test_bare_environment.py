@@ -93,7 +93,7 @@ REQUESTS = {
     "mp.load('poly.safetensors', library='torch')": "torch",
     "mp.load('poly.safetensors', library='jax')": "jax",
     "mp.degree_spectrum(net, inputs).plot()": "plots",
-    "mp.finetune(poly, net, np.ones((9, 2)))": "torch",
+    "mp.finetune(net, poly, np.ones((9, 2)))": "torch",
     "mp.from_torch(None)": "torch",
     "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",
     "importlib.import_module('mlpoly.integrations.torch')": "torch",

@@ -7,7 +7,7 @@ import pytest
 from conftest import assert_close
 
 import mlpoly as mp
-from mlpoly.fitting.preactivations import preactivations
+from mlpoly.units import Units
 
 DEGREES = range(5)
 ACTIVATIONS = ("relu", "step", "gelu", "silu", "softsign", "sin", "cube", lambda y: y / (1 + y * y))
@@ -303,11 +303,13 @@ SIZES = [(np.float64, 2.0**-664), (np.float32, 2.0**83), (np.float32, 2.0**-83)]
 def test_preactivations_of_any_size_are_scaled(rng):
     W, V, cov = rng.standard_normal((5, 3)), rng.standard_normal((5, 3)), covariance(rng, 3)
     for inputs in (mp.Gaussian(np.ones(3), cov), mp.Gaussian(np.ones(3), np.diagonal(cov)), mp.Gaussian.standard(3)):
-        reference = preactivations(inputs, W, V)
+        reference = Units.under(mp.GLU(W, None, V), inputs)
         for factor in (2.0**664, 2.0**-664):
-            found = preactivations(inputs, W * factor, V)
-            for name in ("centres", "stds", "cross"):
+            found = Units.under(mp.GLU(W * factor, None, V), inputs)
+            for name in ("shifts", "scales"):
                 np.testing.assert_array_equal(getattr(found, name) / factor, getattr(reference, name))
+            for name in ("shifts", "slopes"):  # the second factor, and its slope in t, know no size of W
+                np.testing.assert_array_equal(getattr(found.gate, name), getattr(reference.gate, name))
 
 
 @pytest.mark.parametrize(("dtype", "factor"), SIZES, ids=["1e-200", "float32 1e25", "float32 1e-25"])
@@ -322,8 +324,8 @@ def test_relu_networks_of_any_size_have_scaled_fits(build, dtype, factor, rng):
         poly = mp.fit(scaled(net, factor, dtype), inputs, 2)
         # Powers of two change no digit; the few roundings that differ come from the constants inside the coefficients.
         tolerance = 100 * np.finfo(dtype).eps
-        assert_close(poly.scales / factor, reference.scales, tolerance)
-        assert_close(poly.series / factor, reference.series, tolerance)
+        assert_close(poly.units.scales / factor, reference.units.scales, tolerance)
+        assert_close(poly.series.plain / factor, reference.series.plain, tolerance)
         x = rng.standard_normal((20, 3)).astype(dtype)
         values, expected = (replace(p, bias=None)(x) for p in (poly, reference))
         assert_close(values / factor, expected, 10 * tolerance)
@@ -339,7 +341,7 @@ def test_covariances_of_any_size_have_scaled_spreads(size, form, rng):
     expected = size * np.sqrt(np.einsum("hi,ij,hj->h", W.astype(float), cov.astype(float), W.astype(float)))
     given = np.diagonal(cov) if form == "diagonal" else cov
     inputs = mp.Gaussian(np.zeros(3, np.float32), given * np.float32(size) ** 2)
-    assert_close(mp.fit(mp.MLP(W), inputs, 1).scales, expected, 1e-6)
+    assert_close(mp.fit(mp.MLP(W), inputs, 1).units.scales, expected, 1e-6)
 
 
 def test_preactivations_out_of_range_are_refused():
@@ -357,5 +359,5 @@ def test_spreads_too_small_for_their_inverse_are_none():
     for dtype, small in ((np.float32, 1e-42), (np.float64, 1e-312)):
         W = np.array([[small, 0], [1, 1]], dtype)
         poly = mp.fit(mp.MLP(W, None, np.ones((1, 2), dtype)), mp.Gaussian.standard(2), 3)
-        assert poly.scales[0] == 0 < poly.scales[1]
+        assert poly.units.scales[0] == 0 < poly.units.scales[1]
         assert np.isfinite(poly(np.ones((3, 2), dtype))).all()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlpoly as mp
+from mlpoly.records import map_arrays, replace
 
 ACTIVATIONS = ("relu", "leaky_relu(0.2)", "hardswish", "gelu", "silu", "tanh", "softsign", "sin", "square")
 
@@ -181,10 +182,7 @@ def test_sums_can_be_read_cut_and_differentiated(case, degree, other_degree, low
 @given(CASES, DEGREES)
 def test_gradient_and_hessian_agree_with_autograd(case, degree):
     poly = case.fit(degree)
-    twin = mp.RidgePolynomial(
-        **{n: as_torch(getattr(poly, n)) for n in ("directions", "shifts", "scales", "series", "readout", "bias")},
-        gate=None if poly.gate is None else type(poly.gate)(*[as_torch(v) for v in vars(poly.gate).values()]),
-    )
+    twin = map_arrays(replace(poly, inputs=None), as_torch)
     jacobian = torch.autograd.functional.jacobian
     want = np.stack([jacobian(twin, as_torch(x)).numpy() for x in case.x])
     assert_close(poly.gradient(case.x), want)
@@ -194,7 +192,7 @@ def test_gradient_and_hessian_agree_with_autograd(case, degree):
 
 
 def as_torch(array):
-    return None if array is None else torch.tensor(array)
+    return torch.tensor(array)
 
 
 @given(CASES, DEGREES)
@@ -234,10 +232,10 @@ def test_coefficients_reproduce_the_values(case, degree):
 def test_neuron_powers_reproduce_the_values(case, degree):
     poly, x = case.fit(degree), case.x
     first, second = poly.powers()
-    y = x @ poly.directions.T
+    y, z = poly.forms_at(x)
     hidden = sum(a * y**k for k, a in enumerate(first))
-    if poly.gate is not None:
-        hidden = hidden + (x @ poly.gate.directions.T) * sum(b * y**k for k, b in enumerate(second))
+    if z is not None:
+        hidden = hidden + z * sum(b * y**k for k, b in enumerate(second))
     else:
         assert second == []
     want = poly(x)

@@ -217,7 +217,7 @@ def test_flattened_is_var_over_var_of_one_list(rng):
     f, p = net(x), poly(x)
     assert fvu(net, poly, samples=x).flattened == pytest.approx(np.var(f - p) / np.var(f), rel=1e-12)
     # An error that all outputs share counts in one convention and not in the other.
-    shifted = mp.RidgePolynomial(poly.directions, poly.shifts, poly.scales, poly.series, poly.readout, poly.bias + 5)
+    shifted = mp.RidgePolynomial(poly.units, poly.series, poly.readout, poly.bias + 5)
     assert fvu(net, shifted, inputs).flattened == pytest.approx(fvu(net, poly, inputs).flattened, rel=1e-9)
     assert fvu(net, shifted, inputs).total > fvu(net, poly, inputs).total + 1
 

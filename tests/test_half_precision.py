@@ -11,9 +11,9 @@ import torch
 from conftest import Backend, assert_close, make
 
 import mlpoly as mp
+from mlpoly import records
 from mlpoly.arrays import to_numpy
 from mlpoly.fitting.samples import SampleFit
-from mlpoly.fitting.tails import with_tails
 from mlpoly.measures.fvu import fvu_by_component
 from mlpoly.polynomials.base import map_polynomial
 
@@ -64,8 +64,7 @@ def case(kind, layer):
 
 def arrays_of(poly):
     """Every array of a polynomial, by name."""
-    parts = {"": poly, "gate.": getattr(poly, "gate", None), "tails.": getattr(poly, "tails", None)}
-    return {p + key: a for p, part in parts.items() if part for key, a in vars(part).items() if hasattr(a, "dtype")}
+    return {name: a for name, a in records.arrays_of(records.replace(poly, inputs=None)).items() if hasattr(a, "dtype")}
 
 
 def assert_rounded(got, want, kind):
@@ -153,6 +152,7 @@ FORMS = {
     "ridge 0": ("gaussian", 0, {}),
     "ridge 2": ("gaussian", 2, {}),
     "ridge 4": ("gaussian", 4, {}),
+    "bounded 3": ("gaussian", 3, {}),
     "dense 1": ("mixture", 1, {}),
     "dense 2": ("mixture", 2, {}),
     "chaos 3": ("mixture", 3, {}),
@@ -165,6 +165,8 @@ def fitted(kind, layer, form):
     which, degree, options = FORMS[form]
     inputs, inputs64 = (gaussian, gaussian64) if which == "gaussian" else (mixture, mixture64)
     poly = mp.fit(net, inputs, degree, **options)
+    if form.startswith("bounded"):
+        poly = poly.bounded(1.0)
     return (poly, net, inputs, x), (map_polynomial(poly, wide), net64, inputs64, x64)
 
 
@@ -191,14 +193,13 @@ def values_of(poly, x, tmp_path):
     if not isinstance(poly, mp.ChaosPolynomial):
         made |= {"sum": (poly + 2.0 * poly)(x), "difference": (poly - poly.truncate(1))(x), "minus": (-poly)(x)}
     if isinstance(poly, mp.RidgePolynomial):
-        made["held"] = poly(x, bound=1.0)
         made["powers"] = poly.powers()[0][-1]
         if poly.degree <= 2:
             made["dense"] = (mp.DensePolynomial(x[0], poly(x[0])) + poly)(x)
     return made
 
 
-@table("form", FORMS, jax=[("MLP", "ridge 2"), ("MLP", "dense 2"), ("MLP", "chaos 3")])
+@table("form", FORMS, jax=[("MLP", "ridge 2"), ("MLP", "bounded 3"), ("MLP", "dense 2"), ("MLP", "chaos 3")])
 def test_a_polynomial_computes_in_single_precision(kind, layer, form, tmp_path):
     (poly, *_, x), (poly64, *_, x64) = fitted(kind, layer, form)
     got, want = values_of(poly, x, tmp_path), values_of(poly64, x64, tmp_path)
@@ -244,7 +245,7 @@ def measures_of(poly, net, inputs, x):
     return made
 
 
-@table("form", ["ridge 2", "dense 2", "chaos 3"], jax=[("MLP", "ridge 2")])
+@table("form", ["ridge 2", "bounded 3", "dense 2", "chaos 3"], jax=[("MLP", "ridge 2"), ("MLP", "bounded 3")])
 def test_measures_are_those_of_the_same_numbers_in_double_precision(kind, layer, form):
     got, want = (measures_of(*part) for part in fitted(kind, layer, form))
     # JAX without float64 computes these in float32, with differences of nearly equal moments.
@@ -273,14 +274,19 @@ def test_hermite_coefficients_and_moments_of_16_bits(kind):
 
 
 @table("bound", [None, 2.0], jax=[("MLP", 2.0)])
-def test_fits_on_samples_and_tails(kind, layer, bound):
+def test_fits_on_samples_and_lines(kind, layer, bound):
+    def fitted_to(x, net, inputs):
+        start = mp.fit(net, inputs, 2)
+        return SampleFit(net, start if bound is None else start.bounded(bound)).update(x).polynomial()
+
     (net, gaussian, _, x), (net64, gaussian64, _, x64) = case(kind, layer)
-    made = SampleFit(net, gaussian, 2, bound).update(x).polynomial()
-    want = SampleFit(net64, gaussian64, 2, bound).update(x64).polynomial()
-    for name, array in arrays_of(with_tails(net, made, 2.0)).items():
-        assert str(array.dtype).endswith(kind.dtype), name
+    made, want = fitted_to(x, net, gaussian), fitted_to(x64, net64, gaussian64)
+    plain = made if bound is None else made.polynomial
+    for poly in (made, plain.bounded(2.0)):
+        for name, array in arrays_of(poly).items():
+            assert str(array.dtype).endswith(kind.dtype), name
     # The coordinates of the fit, 16-bit shifts and scales, are no part of the answer: compare values.
-    assert_close(wide(made(x, bound)), want(x64, bound), 16 * ROUNDING[kind.dtype])
+    assert_close(wide(made(x)), want(x64), 16 * ROUNDING[kind.dtype])
 
 
 @table("degree", [2], jax=[("MLP", 2)])
@@ -288,7 +294,7 @@ def test_finetuning_never_makes_it_worse(kind, layer, degree):
     pytest.importorskip("schedulefree")
     (net, gaussian, _, _), _ = case(kind, layer)
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
-    found = mp.finetune(poly, net, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
+    found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
     assert found.report.fvu_after <= found.report.fvu_before
     for name, array in arrays_of(found).items():
         assert str(array.dtype).endswith(kind.dtype), name

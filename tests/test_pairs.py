@@ -9,12 +9,12 @@ import pytest
 import mlpoly as mp
 from mlpoly import activations
 from mlpoly.activations.quadrature import fixed_projection
-from mlpoly.measures import pairs, second_moment, units
+from mlpoly.measures import pairs, second_moment
 from mlpoly.measures.affine import breaks_of, cancellation, is_affine
 from mlpoly.measures.conditional import pair_moments, unit_moments
 from mlpoly.measures.pairs import AffineKernel, SeriesKernel, kernel_of
-from mlpoly.measures.series import expand
-from mlpoly.measures.units import Angles, Units
+from mlpoly.records import replace
+from mlpoly.units import Angles, Gate, Units, inner_products
 
 RHO = np.array([-1, -0.999999, -0.9, -0.5, 0, 0.3, 0.9, 0.99, 0.999999, 1])
 PIECEWISE_LINEAR = ["relu", "leaky_relu", "abs", "step", "jumprelu", "threshold(0.5, -1)", "hardtanh", "relu6"]
@@ -22,14 +22,14 @@ PIECEWISE_LINEAR = ["relu", "leaky_relu", "abs", "step", "jumprelu", "threshold(
 
 def plain_units(means, stds):
     means, stds = np.asarray(means, dtype=float), np.asarray(stds, dtype=float)
-    return Units(mp.Gaussian.standard(1), np.zeros((len(means), 1)), means, stds)
+    return Units(np.zeros((len(means), 1)), means, stds)
 
 
 def with_route(route):
     """A kernel of one kind, whatever the library would choose."""
 
     def make(activation, units, degree):
-        means = expand(activation, units, 0).plain[0]
+        means = units.expand(activation, 0).plain[0]
         return route(activation, units, unit_moments(activation, units, means), degree)
 
     return make
@@ -231,7 +231,7 @@ def test_kinked_activations_are_symmetric_under_conditioning(name):
     for rho in (-1.0, -0.9, 0.5, 0.999):
         got = pair_moments(act, u, i, j, Angles(np.full(9, rho))).reshape(3, 3)
         assert np.max(np.abs(got - got.T) / size) < 1e-12
-        series, _ = moments(name, u.means, u.stds, rho)
+        series, _ = moments(name, u.means, u.scales, rho)
         assert np.max(np.abs(series - got) / size) < 2e-12
 
 
@@ -271,7 +271,7 @@ def test_blocks_do_not_change_the_result(monkeypatch, rng):
     nets = [mp.MLP(W, b, rng.standard_normal((2, 11)), None, a) for a in ("relu", "silu")]
     nets.append(mp.GLU(W, b, V, None, rng.standard_normal((2, 11)), None, "relu"))
     whole = [second_moment(net, mp.Gaussian.standard(3)) for net in nets]
-    monkeypatch.setattr(units, "_SMALL", 4)
+    monkeypatch.setattr(inner_products, "_SMALL", 4)
     for net, want in zip(nets, whole, strict=True):
         np.testing.assert_allclose(second_moment(net, mp.Gaussian.standard(3)).raw, want.raw, rtol=1e-11)
 
@@ -297,7 +297,7 @@ def close_pairs(gated, seed=0):
     inner = Angles(rho)
     if gated:
         spreads = rng.uniform(0.5, 2, h)
-        u = u._replace(gates=units.Gates(np.zeros((h, 1)), rng.normal(0, 1, h), rng.normal(0, 2, h), spreads))
+        u = replace(u, gate=Gate(np.zeros((h, 1)), rng.normal(0, 1, h), rng.normal(0, 2, h), None, spreads))
         shares = rng.uniform(-0.6, 0.6, (3, len(rho)))
         right, left = shares[0] * sides * spreads[1::2], shares[1] * sides * spreads[::2]
         inner = Angles(rho, right, left, shares[2] * spreads[::2] * spreads[1::2])
@@ -313,7 +313,7 @@ def rational(y):
 def test_few_noise_nodes_are_as_good_as_conditioning_in_full(name, gated):
     act = activations.get(name)
     u, i, j, inner = close_pairs(gated)
-    centres = expand(act, u, 0).plain[0]
+    centres = u.expand(act, 0).plain[0]
     size = np.sqrt(unit_moments(act, u, centres))
     limits = 1e-12 * size[i] * size[j]
     fast = pair_moments(act, u, i, j, inner, centres, limits)

@@ -57,7 +57,7 @@ def test_networks_of_every_activation_pickle(name):
         back = again(net)
         assert back.activation == net.activation and back.activation.name == net.activation.name
         np.testing.assert_array_equal(back(points()), net(points()))
-        series = [mp.fit(n, mp.Gaussian.standard(D), 3).series for n in (net, back)]
+        series = [mp.fit(n, mp.Gaussian.standard(D), 3).series.plain for n in (net, back)]
         np.testing.assert_array_equal(*series)
 
 
@@ -151,7 +151,7 @@ def test_polynomials_of_trainable_modules_copy():
         x = points(TORCH64)
         copied = copy.deepcopy(poly)
         assert_close(copied(x), poly(x), 0.0)
-        assert copied.series.grad_fn is None and copied.series is not poly.series
+        assert copied.series.plain.grad_fn is None and copied.series.plain is not poly.series.plain
         assert copied.inputs.cov is not poly.inputs.cov
 
 
@@ -159,7 +159,7 @@ def test_copies_share_no_memory_and_keep_what_is_shared_inside():
     for net in networks("relu"):
         poly = mp.fit(net, mp.Gaussian.standard(D), 2)
         copied = copy.deepcopy(poly)
-        assert not np.shares_memory(copied.directions, poly.directions)
+        assert not np.shares_memory(copied.units.directions, poly.units.directions)
         assert copied.source == poly.source
     pair = [net, net]
     first, second = copy.deepcopy(pair)

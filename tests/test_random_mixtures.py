@@ -128,9 +128,9 @@ def error_and_optimum(line, poly, degree, rounding):
     """Squared errors that degree <= n can influence: the polynomial's, the least one with rounding reckoned in, what
     rounding may do to the polynomial, and that of no polynomial at all.
     """
-    centre, scale = (mpmath.mpf(float(to_numpy(a)[0])) for a in (poly.shifts, poly.scales))
+    centre, scale = (mpmath.mpf(float(to_numpy(a)[0])) for a in (poly.units.shifts, poly.units.scales))
     A, f = line.problem(centre, scale or mpmath.mpf(1), degree)
-    x = mpmath.matrix([mpmath.mpf(float(v)) for v in to_numpy(poly.series)[:, 0]])
+    x = mpmath.matrix([mpmath.mpf(float(v)) for v in to_numpy(poly.series.plain)[:, 0]])
     lengths = [mpmath.norm(A[:, k]) for k in range(degree + 1)]
     unit = mpmath.matrix(A.rows, degree + 1)
     for k in range(degree + 1):
@@ -301,7 +301,7 @@ def test_a_fit_to_samples_is_no_worse_with_a_higher_degree(backend, kind, outlie
     prior, noise = 1e-3 * size, (1e-8 if backend.dtype == "float64" else 1e-5) * size
     before = np.full(6, np.inf)
     for degree in range(13):
-        poly = SampleFit(net, inputs, degree).update(x).polynomial()
+        poly = SampleFit(net, mp.fit(net, inputs, degree)).update(x).polynomial()
         error = np.mean((to_numpy(poly(x)) - truth) ** 2, axis=0)
         assert (error <= before + prior + noise).all(), f"degree {degree}: {error / size} after {before / size}"
         before = np.minimum(before, error)

@@ -9,7 +9,7 @@ from conftest import NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_
 
 import mlpoly as mp
 from mlpoly.arrays import namespace
-from mlpoly.polynomials import Gate
+from mlpoly.units import Gate, Series, Units
 
 H, D, POINTS = 5, 3, 20
 
@@ -24,16 +24,17 @@ def hermite(t, degree):
 
 def by_definition(p, x):
     """In extended precision, and how large each neuron's terms are, with t known to the rounding of w.x."""
-    x, W, V = (np.asarray(a, np.longdouble) for a in (x, p.directions, p.gate.directions))
-    t = np.where(p.scales > 0, (x @ W.T - p.shifts) / np.where(p.scales > 0, p.scales, 1), 0)
-    e = x @ V.T - p.gate.shifts - p.gate.slopes * t
-    rows = hermite(t, max(p.series.shape[0], p.gate.series.shape[0]))
-    first = sum(c * he for c, he in zip(p.series, rows, strict=False))
-    factor = sum(c * he for c, he in zip(p.gate.series, rows, strict=False))
-    known = 1 + np.where(p.scales > 0, (np.abs(x) @ np.abs(W).T + np.abs(p.shifts)) / np.maximum(p.scales, 1e-9), 0)
+    units, gate, series = p.units, p.units.gate, (p.series.plain, p.series.gated)
+    x, W, V = (np.asarray(a, np.longdouble) for a in (x, units.directions, gate.directions))
+    moving, scales = units.scales > 0, np.where(units.scales > 0, units.scales, 1)
+    t = np.where(moving, (x @ W.T - units.shifts) / scales, 0)
+    e = x @ V.T - gate.shifts - gate.slopes * t
+    rows = hermite(t, max(len(s) for s in series))
+    first, factor = (sum(c * he for c, he in zip(s, rows, strict=False)) for s in series)
+    known = 1 + np.where(moving, (np.abs(x) @ np.abs(W).T + np.abs(units.shifts)) / np.maximum(units.scales, 1e-9), 0)
     reach = [np.abs(he) + k * known * np.abs(t) ** max(k - 1, 0) for k, he in enumerate(rows)]
-    sizes = [sum(np.abs(c) * r for c, r in zip(series, reach, strict=False)) for series in (p.series, p.gate.series)]
-    size = sizes[0] + (np.abs(x @ V.T) + np.abs(p.gate.shifts) + np.abs(p.gate.slopes) * (np.abs(t) + known)) * sizes[1]
+    sizes = [sum(np.abs(c) * r for c, r in zip(s, reach, strict=False)) for s in series]
+    size = sizes[0] + (np.abs(x @ V.T) + np.abs(gate.shifts) + np.abs(gate.slopes) * (np.abs(t) + known)) * sizes[1]
     return first + e * factor, size
 
 
@@ -45,10 +46,9 @@ def polynomial(rows, gate_rows, mean=0.0, backend=None):
         return made if backend is None else make(made, backend)
 
     scales = np.array([1.0, 0.5, 2.0, 0.0, 1e-3])  # one neuron is constant
-    gate = Gate(numbers(H, D), numbers(H) + mean, numbers(H), numbers(gate_rows, H))
-    return mp.RidgePolynomial(
-        numbers(H, D), numbers(H), scales if backend is None else make(scales, backend), numbers(rows, H), gate=gate
-    )
+    gate, gated = Gate(numbers(H, D), numbers(H) + mean, numbers(H)), numbers(gate_rows, H)
+    units = Units(numbers(H, D), numbers(H), scales if backend is None else make(scales, backend), gate=gate)
+    return mp.RidgePolynomial(units, Series(numbers(rows, H), gated))
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e6])
@@ -73,7 +73,7 @@ def test_powers_say_the_same():
     p = polynomial(4, 3)
     x = np.random.default_rng(1).standard_normal((POINTS, D))
     a, b = p.powers()
-    y, v = x @ p.directions.T, x @ p.gate.directions.T
+    y, v = p.forms_at(x)
     value = sum(c * y**k for k, c in enumerate(a)) + v * sum(c * y**k for k, c in enumerate(b))
     keep = [0, 1, 2, 3]  # in powers of w.x the neuron of scale 1e-3 cancels nine digits
     assert_close(value[:, keep], p(x)[:, keep], 1e-12)
@@ -82,7 +82,7 @@ def test_powers_say_the_same():
 def forms(backend=None):
     """A gated polynomial, one without a gate or a bias, and one with readout and bias."""
     gated, rng = polynomial(4, 3, backend=backend), np.random.default_rng(5)
-    plain = replace(gated, gate=None)
+    plain = replace(gated, units=replace(gated.units, gate=None), series=Series(gated.series.plain))
     readout, bias = (make(rng.standard_normal(s), backend or NUMPY64) for s in ((2, H), 2))
     return gated, plain, replace(gated, readout=readout, bias=bias), replace(plain, readout=readout)
 

@@ -463,13 +463,13 @@ def test_finetune_on_samples(weights):
     start = mp.fit(net, mp.Gaussian(np.full(D, 2.0)), 2)
     rows = uniform(3000, seed=8)
     inputs = mp.Samples(rows, None if weights is None else np.tile(weights, 10))
-    better = mp.finetune(start, net, inputs, steps=40, batch_size=256)
+    better = mp.finetune(net, start, inputs, steps=40, batch_size=256)
     assert better.report.fvu_after < 0.7 * better.report.fvu_before
     assert better.inputs is inputs
     assert float(mp.fvu(net, better)) < 0.7 * float(mp.fvu(net, start, inputs))
     if weights is None:
-        assert_close(mp.finetune(start, net, rows, steps=40, batch_size=256)(rows), better(rows), 0)
-    again = mp.finetune(start, net, rows, validation=inputs, steps=20, batch_size=256)
+        assert_close(mp.finetune(net, start, rows, steps=40, batch_size=256)(rows), better(rows), 0)
+    again = mp.finetune(net, start, rows, validation=inputs, steps=20, batch_size=256)
     assert again.report.fvu_after < again.report.fvu_before
 
 
@@ -477,7 +477,7 @@ def test_finetune_without_weight_to_hold_out():
     weights = np.zeros(300)
     weights[0] = 1
     with pytest.raises(ValueError, match="weight above zero to hold some out"):
-        mp.finetune(mp.fit(network(), mp.Gaussian.standard(D)), network(), mp.Samples(x_, weights), steps=2)
+        mp.finetune(network(), mp.fit(network(), mp.Gaussian.standard(D)), mp.Samples(x_, weights), steps=2)
 
 
 def test_a_file_knows_the_samples_by_their_fingerprint(tmp_path):

@@ -5,27 +5,29 @@ The public names follow the pipeline: what goes in, through what, what comes out
 
 from mlpoly import activations
 from mlpoly._version import __version__
-from mlpoly.activations import hermite_coefficients, register_activation
+from mlpoly.activations import Activation, hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, eigenfeatures, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
-from mlpoly.integrations import from_torch
+from mlpoly.integrations import find_blocks, from_torch
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
 from mlpoly.networks import GLU, MLP, Affine
-from mlpoly.paper import isserlis, master_theorem, raw_moments
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, RidgePolynomial, load
+from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial, load
 
 __all__ = [
     "GLU",
     "MLP",
+    "Activation",
     "Affine",
+    "BoundedPolynomial",
     "ChaosPolynomial",
     "DensePolynomial",
     "FileFormatError",
     "Gaussian",
     "GaussianMixture",
     "MomentAccumulator",
+    "Polynomial",
     "QuadratureWarning",
     "RidgePolynomial",
     "Samples",
@@ -39,16 +41,14 @@ __all__ = [
     "compare",
     "degree_spectrum",
     "eigenfeatures",
+    "find_blocks",
     "finetune",
     "fit",
     "from_torch",
     "fvu",
     "hermite_coefficients",
-    "isserlis",
     "kl",
     "load",
-    "master_theorem",
-    "raw_moments",
     "register_activation",
     "second_moment",
     "singular_directions",

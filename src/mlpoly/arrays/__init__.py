@@ -30,6 +30,7 @@ from mlpoly.arrays.namespace import (
     readable,
 )
 from mlpoly.arrays.placement import (
+    Library,
     astype,
     cast_like,
     cast_result,
@@ -50,6 +51,7 @@ from mlpoly.arrays.placement import (
 
 __all__ = [
     "Array",
+    "Library",
     "accumulate_product",
     "add_at",
     "add_product",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import array_api_compat as compat
 import numpy as np
@@ -13,6 +13,7 @@ from mlpoly.arrays.namespace import Array, device, is_torch, is_tracer, namespac
 from mlpoly.extras import explain_missing
 
 __all__ = [
+    "Library",
     "astype",
     "cast_like",
     "cast_result",
@@ -30,6 +31,8 @@ __all__ = [
     "to_numpy",
     "widen",
 ]
+
+Library = Literal["numpy", "torch", "jax"]
 
 
 def is_low_precision(dtype: Any) -> bool:
@@ -139,7 +142,7 @@ def start_copy(a: Array) -> Callable[[], np.ndarray]:
     return wait
 
 
-def from_numpy(a: np.ndarray, library: str) -> Array:
+def from_numpy(a: np.ndarray, library: Library) -> Array:
     """Turn a NumPy array into one of `library`: 'numpy', 'torch' or 'jax'."""
     if library == "numpy":
         return a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -24,10 +24,10 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
 
-__all__ = ["EigenFeatures", "eigenfeatures"]
+__all__ = ["EigenFeatures", "Metric", "eigenfeatures"]
 
 _DENSE = 1024  # up to this many inputs a d x d eigenproblem is faster than products
-_METRICS = ("input", "whitened")
+Metric = Literal["input", "whitened"]
 
 
 @record
@@ -52,7 +52,7 @@ class EigenFeatures:
     values: Array
     vectors: Array
     directions: Array
-    metric: str = static(default="input")
+    metric: Metric = static(default="input")
     residual: float = static(default=0.0)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ def eigenfeatures(
     output: int | None = None,
     direction: Array | None = None,
     k: int | None = None,
-    metric: str = "input",
+    metric: Metric = "input",
     inputs: Any = None,
 ) -> EigenFeatures:
     """Top eigenpairs of the quadratic coefficients of one output, or of a direction in output space.
@@ -101,8 +101,8 @@ def eigenfeatures(
     k = min(5, poly.dim_in) if k is None else as_integer("k", k, 1)
     if k > poly.dim_in:
         raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
-    if metric not in _METRICS:
-        raise ValueError(f"metric must be one of {_METRICS}, got {metric!r}.")
+    if metric not in get_args(Metric):
+        raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
     form = poly.quadratic_form(along)
     root = _root(poly, inputs) if metric == "whitened" else None
     if root is not None:

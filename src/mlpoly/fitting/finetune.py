@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
@@ -74,16 +74,16 @@ class FinetuneReport:
 
 
 def finetune(
-    poly: P,
     net: Layer,
+    poly: P,
     data: Any,
     *,
     steps: int = 200,
     batch_size: int = 1024,
-    optimizer: str = "sgd",
+    optimizer: Literal["sgd", "adamw"] = "sgd",
     learning_rate: float | None = None,
     momentum: float = 0.9,
-    loss: str = "mse",
+    loss: Literal["mse", "kl"] = "mse",
     validation: Any = None,
     validation_size: int = 4096,
     evaluate_every: int | None = None,
@@ -101,10 +101,10 @@ def finetune(
 
     Parameters
     ----------
-    poly : RidgePolynomial, DensePolynomial or ChaosPolynomial
-        All its coefficients are trained; the directions of a ridge polynomial stay.
-    net : MLP or GLU
-        In the array library and on the device of the polynomial.
+    net : Layer
+        Network in the array library and on the device of the polynomial.
+    poly : Polynomial
+        Start of the descent. All its coefficients are trained; the directions of a ridge polynomial stay.
     data : Gaussian, GaussianMixture, Samples, array (n, d) or callable
         Where batches come from: drawn afresh at each step, random rows, or the result of ``data(n, seed)``.
     steps, batch_size : int
@@ -153,7 +153,7 @@ def finetune(
     >>> rng = np.random.default_rng(0)
     >>> net = mp.MLP(rng.standard_normal((8, 3)), None, rng.standard_normal((1, 8)), None, "relu")
     >>> x = rng.uniform(-2, 3, (5000, 3))
-    >>> better = finetune(mp.fit(net, mp.Gaussian.standard(3)), net, x, steps=50)
+    >>> better = finetune(net, mp.fit(net, mp.Gaussian.standard(3)), x, steps=50)
     >>> better.report.fvu_after < 0.5 * better.report.fvu_before
     True
     """
@@ -199,7 +199,7 @@ def _check(plan: Plan) -> None:
 def _check_functions(poly: Any, net: Any) -> None:
     if not isinstance(poly, Polynomial):
         raise TypeError(
-            f"poly must be a polynomial, got {type(poly).__name__}; the order is finetune(poly, net, data)."
+            f"poly must be a polynomial, got {type(poly).__name__}; the order is finetune(net, poly, data)."
         )
     check_network(net)
     if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):

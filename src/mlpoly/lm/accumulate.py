@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mlpoly.inputs import MomentAccumulator
 
-__all__ = ["PRECISIONS", "Component", "Norms", "RowSums", "merge_components"]
+__all__ = ["Component", "Norms", "Precision", "RowSums", "merge_components"]
 
-PRECISIONS = ("single", "double")
+Precision = Literal["single", "double"]
 
 # A product of fewer rows is bound by the d x d sums that it is added to, not by arithmetic: on an H200 and d = 4096,
 # this many reach 0.89 of the rate of the bare product, 1024 reach 0.76.
@@ -96,7 +96,7 @@ class RowSums:
         Of the products. By default double on the CPU up to 1024 columns, and single elsewhere.
     """
 
-    def __init__(self, precision: str | None = None) -> None:
+    def __init__(self, precision: Precision | None = None) -> None:
         self._precision = precision
         self._waiting: list[Tensor] = []
         self._count = 0

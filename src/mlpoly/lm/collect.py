@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from os import PathLike
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.accumulate import PRECISIONS, Component, merge_components
+from mlpoly.lm.accumulate import Component, Precision, merge_components
 from mlpoly.lm.batches import Batch, Mask, Reader
 from mlpoly.lm.components import Components, as_components
 from mlpoly.lm.distributed import exchange, reduce_components, world
@@ -36,7 +36,7 @@ def collect(
     components: str | Components | Callable[[Tensor, Tensor, Tensor], Tensor] = "none",
     tokens: int | None = None,
     mask: Mask | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
     dtype: torch.dtype = torch.float64,
     save_to: str | PathLike[str] | None = None,
     save_every: float = 60.0,
@@ -105,7 +105,7 @@ def collect(
     >>> moments.gaussian("1")
     Gaussian(dim=4, full covariance)
     """
-    if precision not in (None, *PRECISIONS):
+    if precision not in (None, *get_args(Precision)):
         raise ValueError(f"precision must be 'single', 'double' or None, got {precision!r}.")
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating dtype of torch, got {dtype!r}.")

@@ -12,7 +12,7 @@ from mlpoly.integrations.blocks import Block
 from mlpoly.lm.components import Function, components_of
 from mlpoly.lm.conversion import Conversion, Quality
 from mlpoly.lm.distributed import check_agreement, exchange, share, together, world
-from mlpoly.lm.fits import Fitter, Parts, Task, check_method
+from mlpoly.lm.fits import Fitter, Method, Parts, Task, check_method
 from mlpoly.lm.graft import graft
 from mlpoly.lm.moments import Moments
 from mlpoly.lm.provenance import describe_model, versions
@@ -31,7 +31,7 @@ def convert(
     degree: int = 3,
     layers: str | Sequence[str] | None = None,
     *,
-    method: str = "gaussian",
+    method: Method = "gaussian",
     bound: float | None = None,
     sequential: bool = False,
     batches: Iterable[Any] | None = None,
@@ -132,7 +132,7 @@ def convert(
     return Conversion(polynomials, quality, about, apart, split)
 
 
-def _check(method: str, sequential: bool, batches: Any, components: Any) -> None:
+def _check(method: Method, sequential: bool, batches: Any, components: Any) -> None:
     check_method(method, sequential)
     if batches is None and (sequential or method == "samples"):
         reason = "sequential=True" if sequential else "method='samples'"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from torch import Tensor
 
@@ -16,17 +16,17 @@ from mlpoly.lm.moments import Moments
 from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["METHODS", "Fitter", "Parts", "Task", "check_method"]
+__all__ = ["Fitter", "Method", "Parts", "Task", "check_method"]
 
-METHODS = ("gaussian", "neuronwise", "components", "samples")
+Method = Literal["gaussian", "neuronwise", "components", "samples"]
 
 Parts = dict[int, Polynomial]  # by component; {0: the only one} if there is one for all
 
 
-def check_method(method: str, sequential: bool) -> None:
+def check_method(method: Method, sequential: bool) -> None:
     """Raise unless it is one that is there, and goes with `sequential`."""
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
     if sequential and method in ("neuronwise", "components"):
         raise ValueError("sequential=True does not tell components apart; use method='gaussian' or method='samples'.")
 
@@ -49,7 +49,7 @@ class Fitter:
 
     moments: Moments
     degree: int
-    method: str
+    method: Method
     bound: float | None
     sequential: bool
     shrinkage: float | str
@@ -124,7 +124,7 @@ class _Summed:
 class _Sampled:
     """From the samples themselves."""
 
-    def __init__(self, sums: SampleFit) -> None:
+    def __init__(self, sums: SampleFit[Any]) -> None:
         self._sums = sums
         self.add = sums.update
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, constant, to_numpy
 from mlpoly.features import eigenfeatures
+from mlpoly.features.eigen import Metric
 from mlpoly.integrations import find_blocks
 from mlpoly.lm.attribution import plain_polynomials
 from mlpoly.lm.moments import Moments
@@ -115,7 +116,7 @@ def block_features(
     difference: tuple[int, int] | None = None,
     k: int = 5,
     tokens: int = 10,
-    metric: str = "whitened",
+    metric: Metric = "whitened",
     inputs: Any = None,
     tokenizer: Any = None,
     wiring: Trace | None = None,
@@ -250,7 +251,7 @@ class _Reader:
         """Scores (vocabulary, k) of the tokens for input directions (k, d)."""
         columns = torch.as_tensor(to_numpy(directions), device=self._embedding.device).T
         offset = torch.as_tensor(to_numpy(center), device=columns.device, dtype=columns.dtype) @ columns
-        norm = (lambda rows: rows) if self._before is None else self._before.module
+        norm: Any = (lambda rows: rows) if self._before is None else self._before.module
         with torch.no_grad():
             parts = [norm(rows).to(columns.dtype) @ columns - offset for rows in self._embedding.split(_ROWS)]
         return np.concatenate([part.double().cpu().numpy() for part in parts])

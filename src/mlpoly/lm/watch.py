@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.accumulate import Component, RowSums
+from mlpoly.lm.accumulate import Component, Precision, RowSums
 from mlpoly.lm.batches import Batch
 from mlpoly.lm.components import Components
 
@@ -29,7 +29,7 @@ class Watcher:
         See `RowSums`.
     """
 
-    def __init__(self, blocks: Sequence[Block], components: Components, precision: str | None) -> None:
+    def __init__(self, blocks: Sequence[Block], components: Components, precision: Precision | None) -> None:
         self._blocks = blocks
         self._components = components
         self._precision = precision

@@ -8,19 +8,18 @@ from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradie
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.regression import regression
 from mlpoly.inputs import Samples, checked_inputs
+from mlpoly.measures.outputs import evaluated
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices
 
 __all__ = ["degrees_on_samples", "moments_on_samples"]
 
-_ROWS = 8192  # samples at a time, so that the hidden units of many samples do not fill the memory
-
 
 def moments_on_samples(net: Layer, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is cut."""
     checked_inputs(inputs, check_network(net).dim_in, net.prototype)
-    f = namespace(x=inputs.x).concat([net(x) for x, _ in inputs.chunks(_ROWS)])
-    check_finite("net(x)", f)
+    f = evaluated("net", net, inputs.x)
+    check_finite("net(samples)", f)
     outputs = Samples(f, inputs.weights)
     mean, cov = outputs.mean, outputs.covariance
     return tuple(cast_result(a, net.prototype) for a in (mean, cov + mean[:, None] * mean, cov, cov * 0))

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlpoly._version import __version__
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, constant, from_numpy, to_numpy, widen
+from mlpoly.arrays import Array, Library, constant, from_numpy, to_numpy, widen
 from mlpoly.errors import FileFormatError, UnknownActivationError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture
@@ -72,7 +72,7 @@ def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
     write_tensors(path, arrays, header)
 
 
-def load(path: str | PathLike[str], library: str = "numpy", like: Array | None = None) -> Polynomial:
+def load(path: str | PathLike[str], library: Library = "numpy", like: Array | None = None) -> Polynomial:
     """Read a polynomial written by `save`, with the inputs that it was fitted under if the file holds them.
 
     Parameters

@@ -71,7 +71,7 @@ def _papers_route(net: Layer, bench: Bench, seed: int) -> DensePolynomial:
     """
     start = cast(to_dense(fit(net, bench.standard, 2), bench.mixture.mean), torch.float32)
     samples_of, steps = bench.mixture.like(start.constant), bench.config.paper_steps
-    tuned = finetune(start, cast_net(net, torch.float32), samples_of, steps=steps, seed=seed, show_progress=False)
+    tuned = finetune(cast_net(net, torch.float32), start, samples_of, steps=steps, seed=seed, show_progress=False)
     return cast(tuned, torch.float64)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, constant, to_numpy, widen
 from mlpoly.features import eigenfeatures, singular_directions
+from mlpoly.features.eigen import Metric
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials import Polynomial
 from mlpoly.studies.features import quadratic_part
@@ -48,7 +49,8 @@ def _check_count(count: int, images: Array) -> None:
 
 def strongest(quadratic: Polynomial, inputs: Gaussian | None) -> np.ndarray:
     """The unit direction of the eigenfeature of largest magnitude of each output, (o, d)."""
-    part, metric = quadratic_part(quadratic), "input" if inputs is None else "whitened"
+    part = quadratic_part(quadratic)
+    metric: Metric = "input" if inputs is None else "whitened"
     found = [eigenfeatures(part, output=c, k=1, metric=metric, inputs=inputs) for c in range(part.dim_out)]
     return unit(np.stack([to_numpy(f.directions[0, :]) for f in found]))
 

@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.features import eigenfeatures
+from mlpoly.features.eigen import Metric
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
@@ -273,7 +274,7 @@ def _eigenpairs(
     part: DensePolynomial, output: int, inputs: Gaussian | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All eigenvalues (d,) of one output by descending magnitude, eigenvectors (d, d), and their patterns of pixels."""
-    metric = "input" if inputs is None else "whitened"
+    metric: Metric = "input" if inputs is None else "whitened"
     found = eigenfeatures(part, output=output, k=part.dim_in, metric=metric, inputs=inputs)
     return to_numpy(found.values), to_numpy(found.vectors), to_numpy(found.directions)
 

@@ -18,6 +18,7 @@ from mlpoly.arrays import as_integer
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
+from mlpoly.measures import accuracy_of_outputs
 from mlpoly.networks import Layer
 from mlpoly.progress import progress
 from mlpoly.studies.checkpoints import Run, build, checkpoint_steps, load_checkpoint, parameter_shapes, save_checkpoint
@@ -305,4 +306,4 @@ def training_points(run: Run, images: Images, device: str = "cpu") -> list[Train
 
 def _judged(net: Layer, x: Tensor, y: Tensor) -> tuple[float, float]:
     logits: Any = net(x)
-    return float(cross_entropy(logits, y)), float((logits.argmax(1) == y).double().mean())
+    return float(cross_entropy(logits, y)), float(accuracy_of_outputs(logits, y))

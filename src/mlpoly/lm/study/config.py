@@ -7,7 +7,7 @@ from typing import Any
 
 from mlpoly.arrays import as_integer
 from mlpoly.lm.components import as_components
-from mlpoly.lm.fits import check_method
+from mlpoly.lm.fits import Method, check_method
 from mlpoly.polynomials.bounded import check_bound
 
 __all__ = ["LmConfig", "with_options"]
@@ -62,7 +62,7 @@ class LmConfig:
     batch_size: int = 8
     layers: str | None = None
     components: str = "first"
-    method: str = "gaussian"
+    method: Method = "gaussian"
     sequential: bool = False
     bound: float | None = 3.0
     each: bool = True
