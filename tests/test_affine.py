@@ -125,7 +125,7 @@ def test_it_can_be_finetuned_saved_and_moved(tmp_path: Any) -> None:
     net, x = affine(), points()
     start = mp.fit(mp.Affine(0.5 * net.W, net.b), gaussian(), 1)
     options: Any = {"steps": 100, "batch_size": 256, "validation_size": 500, "show_progress": False}
-    found = mp.finetune(start, net, gaussian(), **options)
+    found = mp.finetune(net, start, gaussian(), **options)
     assert found.report.fvu_after < 0.5 * found.report.fvu_before
     poly = mp.fit(net, gaussian(), 2)
     poly.save(tmp_path / "p")

@@ -476,7 +476,7 @@ def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, rea
     net, start = network(kind, readout=readout), polynomial(kind, degree, readout=readout)
     data = np.random.default_rng(5).standard_t(3, (4000, 3)) + 0.5  # heavy tails, so that the lines matter
     options: Any = {"steps": 40, "batch_size": 256, "validation_size": 800, "show_progress": False}
-    found = mp.finetune(start, net, data, **options)
+    found = mp.finetune(net, start, data, **options)
     assert isinstance(found, BoundedPolynomial)
     assert found.report.fvu_after <= found.report.fvu_before
     assert found.report.fvu_after < 0.97 * found.report.fvu_before
@@ -511,9 +511,9 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     net, units = network("MLP"), network("MLP", readout=False)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(network("GLU"), inputs_of(), 3)
-    tuned = mp.finetune(poly, net, points(400), steps=2, validation_size=64, show_progress=False)
+    tuned = mp.finetune(net, poly, points(400), steps=2, validation_size=64, show_progress=False)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
-        with pytest.raises(ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"):
+        with pytest.raises(ValueError, match=r"not know the activation .* bounded\(\) on the result of mlpoly.fit"):
             wrong.bounded(3.0)
     # What only changes the readout leaves the neurons as they are.
     x = points()

@@ -92,7 +92,7 @@ def grid(inputs, nodes=None):
 
 
 class PolynomialContract:
-    """The contract. `network` is what the polynomial was fitted to, `exact` says that it is one polynomial everywhere."""
+    """The contract. `network` is what the polynomial was fitted to; `exact`: it is one polynomial everywhere."""
 
     kind, exact = "MLP", True
     form: type
@@ -401,7 +401,8 @@ class PolynomialContract:
             p, net, like = made(type(self)), self.network(), make(np.zeros(1), library)
             found = mp.fvu(net.to(like), p.to(like))
             x, weights = zip(*map(grid, p.inputs.components), strict=True)
-            x, weights = np.concatenate(x), np.concatenate([s * w for s, w in zip(p.inputs.weights, weights, strict=True)])
+            weights = np.concatenate([s * w for s, w in zip(p.inputs.weights, weights, strict=True)])
+            x = np.concatenate(x)
             f, miss = net(x), net(x) - p(x)
             variance = weights @ (f - weights @ f) ** 2
             want = (weights @ miss**2).sum() / variance.sum()
