@@ -529,7 +529,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
 @pytest.mark.parametrize("bound", [0, -1.0, float("inf"), float("nan"), True, "3", None, np.ones(2)])
 def test_a_bound_is_a_positive_number(bound: Any) -> None:
     poly = mp.fit(network("MLP"), inputs_of(), 2)
-    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations, such as 4.0"):
+    with pytest.raises(ValueError, match=r"bound must be a positive number of standard deviations, such as 4\.0"):
         poly.bounded(bound)
 
 
