@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Backend, assert_close, make
+from mlpoly.fitting.tails import with_tails
 
 import mlpoly as mp
 from mlpoly.fitting.samples import SampleFit
-from mlpoly.fitting.tails import with_tails
 from mlpoly.polynomials import Tails
 
 BOUND = 2.0
