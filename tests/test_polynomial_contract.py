@@ -7,6 +7,7 @@ to the other libraries with `to`.
 import copy
 import functools
 import itertools
+import json
 import pickle
 
 import jax
@@ -25,6 +26,8 @@ from conftest import (
     make,
     to_numpy,
 )
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 import mlpoly as mp
 from mlpoly.arrays import namespace
@@ -92,7 +95,7 @@ def grid(inputs, nodes=None):
 
 
 class PolynomialContract:
-    """The contract. `network` is what the polynomial was fitted to; `exact`: it is one polynomial everywhere."""
+    """The contract: `network` is what was fitted, `exact` says that the form is one polynomial everywhere."""
 
     kind, exact = "MLP", True
     form: type
@@ -401,8 +404,10 @@ class PolynomialContract:
             p, net, like = made(type(self)), self.network(), make(np.zeros(1), library)
             found = mp.fvu(net.to(like), p.to(like))
             x, weights = zip(*map(grid, p.inputs.components), strict=True)
-            weights = np.concatenate([s * w for s, w in zip(p.inputs.weights, weights, strict=True)])
-            x = np.concatenate(x)
+            x, weights = (
+                np.concatenate(x),
+                np.concatenate([s * w for s, w in zip(p.inputs.weights, weights, strict=True)]),
+            )
             f, miss = net(x), net(x) - p(x)
             variance = weights @ (f - weights @ f) ** 2
             want = (weights @ miss**2).sum() / variance.sum()
@@ -431,7 +436,7 @@ class PolynomialContract:
             (lambda: np.eye(o) + p, ValueError, r"constant has shape .*one number per output"),
             (lambda: p - np.eye(o), ValueError, r"constant has shape .*one number per output"),
             (lambda: p - "1", TypeError, "unsupported operand"),
-            (lambda: p @ np.eye(o), TypeError, "unsupported operand"),
+            (lambda: p @ np.eye(o), TypeError, "from the left: matrix @ poly"),
             (lambda: p + q, TypeError, "left is numpy, right is torch.*convert"),
             (lambda: p + torch.ones(o), TypeError, "constant is torch, polynomial is numpy.*convert"),
             (lambda: torch.eye(o) @ p, TypeError, "matrix is torch, polynomial is numpy.*convert"),
@@ -594,3 +599,75 @@ def test_sums_with_too_many_monomials_name_the_remedy():
     with pytest.raises(mp.TooLargeError, match=r"135751 monomials.*lambda x: p\(x\) \+ q\(x\)"):
         p + q
     assert_close((p + 2 * p)(np.ones(d)), 3 * p(np.ones(d)), 1e-14)  # in its own coordinates there are few
+
+
+def test_of_samples_a_file_holds_the_fingerprint_alone(tmp_path):
+    inputs = mp.Samples(points(200))
+    poly = mp.fit(network(), inputs, 2)
+    poly.save(tmp_path / "poly")
+    again = mp.load(tmp_path / "poly")
+    assert again.inputs is None and again.source.inputs == inputs.fingerprint
+    np.testing.assert_array_equal(again(points()), poly(points()))
+    assert (2 * poly - poly).inputs is inputs
+    assert placed(poly, TORCH64).inputs.x.shape == (200, D)
+
+
+MIXTURES = {
+    "identity": lambda: mp.GaussianMixture(np.array([0.5, 0.5]), np.eye(2, D)),
+    "shared": lambda: mp.GaussianMixture(np.array([0.5, 0.5]), np.eye(2, D), gaussian().cov),
+    "shared diagonal": lambda: mp.GaussianMixture(np.array([0.5, 0.5]), np.eye(2, D), np.arange(1.0, D + 1)),
+    "diagonals": lambda: mp.GaussianMixture(np.array([0.5, 0.5]), np.eye(2, D), np.ones((2, D))),
+    "as many as inputs": lambda: mp.GaussianMixture(np.full(D, 1 / D), np.eye(D), np.ones((D, D)), shared=False),
+    "of Gaussians": lambda: mp.GaussianMixture.of(
+        np.array([0.2, 0.3, 0.5]),
+        [mp.Gaussian(np.zeros(D), np.ones(D)), gaussian(), mp.Gaussian(np.ones(D))],
+    ),
+    "Gaussian": gaussian,
+    "diagonal Gaussian": lambda: mp.Gaussian(np.ones(D), np.arange(D) * 1.0),
+    "standard": lambda: mp.Gaussian.standard(D),
+    "float32": lambda: mp.Gaussian(np.ones(D, np.float32), np.eye(D, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_inputs_of_every_shape_come_back_from_a_file(name, tmp_path):
+    poly = mp.fit(network(), MIXTURES[name](), 1)
+    poly.save(tmp_path / "poly")
+    again = mp.load(tmp_path / "poly")
+    assert type(again.inputs) is type(poly.inputs)
+    assert again.inputs.fingerprint == poly.inputs.fingerprint
+    np.testing.assert_array_equal(again.inputs.covariance, poly.inputs.covariance)
+    np.testing.assert_array_equal(again.inputs.sample(4), poly.inputs.sample(4))
+
+
+def rewritten(path, header=None, **tensors):
+    """The file at `path` with other entries in its header and other tensors."""
+    with safe_open(path, framework="numpy") as file:
+        old = json.loads(file.metadata()["mlpoly"])
+    save_file(load_file(path) | tensors, path, metadata={"mlpoly": json.dumps(old | (header or {}))})
+    return path
+
+
+# What is wrong with the inputs in a file -> how it is changed, and what the error says.
+CRAFTED = {
+    "no distribution": ({"header": {"distribution": None}}, "inputs None"),
+    "unknown distribution": ({"header": {"distribution": {"kind": "Samples"}}}, "no distribution"),
+    "distribution is a list": ({"header": {"distribution": ["Gaussian"]}}, "no distribution"),
+    "shared is text": ({"header": {"distribution": {"kind": "GaussianMixture", "shared": "no"}}}, "no distribution"),
+    "one more": ({"inputs.more": np.zeros(2)}, "'more' is unknown"),
+    "negative weights": ({"inputs.weights": np.array([-0.5, 1.5])}, "negative weights"),
+    "other dimensions": ({"inputs.means": np.zeros((2, D + 1))}, "'means' is"),
+    "other components": ({"inputs.means": np.zeros((3, D))}, "missing or misshapen"),
+    "NaN": ({"inputs.means": np.full((2, D), np.nan)}, "NaN or infinite numbers in 'means', among its inputs"),
+    "integers": ({"inputs.means": np.zeros((2, D), dtype=np.int64)}, "type int64 in 'means'"),
+    "not symmetric": ({"inputs.covs": np.triu(np.ones((2, D, D)))}, "covariance in 'covs' that is none"),
+    "negative variance": ({"inputs.covs": -np.stack([np.eye(D)] * 2)}, "covariance in 'covs' that is none"),
+}
+
+
+@pytest.mark.parametrize("label", CRAFTED)
+def test_files_with_crafted_inputs_are_refused(label, tmp_path):
+    made(TestDense).save(tmp_path / "poly")
+    damage, message = CRAFTED[label]
+    with pytest.raises(mp.FileFormatError, match=message):
+        mp.load(rewritten(tmp_path / "poly", **damage))

@@ -291,6 +291,9 @@ class Polynomial(ABC):
         p = at_least_single(self)
         return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
 
+    def __matmul__(self, matrix: Any) -> Any:
+        raise TypeError("a matrix maps the outputs of a polynomial from the left: matrix @ poly.")
+
     def output(self: P, which: int | Array) -> P:
         """The polynomial of one output.
 
