@@ -513,7 +513,9 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     gated = mp.fit(network("GLU"), inputs_of(), 3)
     tuned = mp.finetune(poly, net, points(400), steps=2, validation_size=64, show_progress=False)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
-        with pytest.raises(ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"):
+        with pytest.raises(
+            ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"
+        ):
             wrong.bounded(3.0)
     # What only changes the readout leaves the neurons as they are.
     x = points()
@@ -529,7 +531,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
 @pytest.mark.parametrize("bound", [0, -1.0, float("inf"), float("nan"), True, "3", None, np.ones(2)])
 def test_a_bound_is_a_positive_number(bound: Any) -> None:
     poly = mp.fit(network("MLP"), inputs_of(), 2)
-    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations, such as 4.0"):
+    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
         poly.bounded(bound)
 
 

@@ -24,7 +24,18 @@ RUNS = (
     ("Zen", "avx2", 2),
 )
 TESTS = (
-    *("activations", "affine", "backends", "block_cg", "bounded", "chaos", "dense", "features", "fit_edges", "fit_optimality"),
+    *(
+        "activations",
+        "affine",
+        "backends",
+        "block_cg",
+        "bounded",
+        "chaos",
+        "dense",
+        "features",
+        "fit_edges",
+        "fit_optimality",
+    ),
     *("fit_properties", "fvu_exact", "fvu_samples", "gram", "half_precision", "hermite_reference", "inputs"),
     *("mixture_fit", "mixture_inputs", "mixture_mnist", "neuronwise", "pairs", "paper", "random_mixtures", "ridge"),
     *("special", "spectrum", "torch_integration"),
