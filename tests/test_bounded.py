@@ -292,7 +292,7 @@ def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
     x, w = [], []
     for weight, g in parts:
         d = g.mean.shape[0]
-        t = np.linspace(-9, 9, 200_001 if d == 1 else 1201)
+        t = np.linspace(-8, 8, 50_001 if d == 1 else 401)
         density = np.exp(-(t**2) / 2)
         root = np.linalg.cholesky(g.cov)
         mesh = np.stack([a.ravel() for a in np.meshgrid(*[t] * d, indexing="ij")], -1)
@@ -329,7 +329,7 @@ def test_fvu_is_that_of_quadrature(kind: str, d: int, activation: str, where: st
         poly = plain.bounded(bound)
         found = mp.fvu(net, poly, inputs)
         want = true_fvu(net, poly, inputs)
-        # A trapezoidal rule with kinks on a grid of 0.015 knows a relative 1e-5 of it in two dimensions.
+        # A trapezoidal rule with kinks on a grid of 0.04 knows a relative 1e-5 of it in two dimensions.
         assert abs(float(found.total) - want) <= float(found.bound) + (1e-9 if d == 1 else 1e-5) * want
         assert 0 <= float(found.bound) < 1e-3
 
@@ -513,7 +513,9 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     gated = mp.fit(network("GLU"), inputs_of(), 3)
     tuned = mp.finetune(net, poly, points(400), steps=2, validation_size=64, show_progress=False)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
-        with pytest.raises(ValueError, match=r"not know the activation .* bounded\(\) on the result of mlpoly.fit"):
+        with pytest.raises(
+            ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"
+        ):
             wrong.bounded(3.0)
     # What only changes the readout leaves the neurons as they are.
     x = points()
@@ -529,7 +531,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
 @pytest.mark.parametrize("bound", [0, -1.0, float("inf"), float("nan"), True, "3", None, np.ones(2)])
 def test_a_bound_is_a_positive_number(bound: Any) -> None:
     poly = mp.fit(network("MLP"), inputs_of(), 2)
-    with pytest.raises(ValueError, match=r"bound must be a positive number of standard deviations, such as 4\.0"):
+    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
         poly.bounded(bound)
 
 
