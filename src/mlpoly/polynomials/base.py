@@ -147,7 +147,8 @@ class Polynomial(ABC):
         Parameters
         ----------
         best : RidgePolynomial
-            A polynomial of the same degree in the Hermite basis of `inputs`, such as ``fit(net, inputs, degree)``.
+            A polynomial of the same degree in the Hermite basis of `inputs`, with the spreads of its gates, such as
+            ``fit(net, inputs, degree).rebase(inputs)``.
         inputs : Gaussian
         """
         raise TypeError(
@@ -267,7 +268,7 @@ class Polynomial(ABC):
         if _is_number(other):
             zeros = constant(np.zeros(p.dim_out), p.prototype)
             return _made(p._shifted(zeros + _number(other, p.prototype)), self.inputs)
-        if len(getattr(other, "shape", ())) != 1:
+        if not hasattr(other, "shape"):
             return NotImplemented
         namespace(constant=other, polynomial=p.prototype)
         check_shape("the constant", other, (p.dim_out,), "one number per output")
@@ -289,6 +290,9 @@ class Polynomial(ABC):
         check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
         p = at_least_single(self)
         return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
+
+    def __matmul__(self, matrix: Any) -> Any:
+        raise TypeError("a matrix maps the outputs of a polynomial from the left: matrix @ poly.")
 
     def output(self: P, which: int | Array) -> P:
         """The polynomial of one output.
@@ -349,7 +353,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_term(value: Any) -> bool:
-    return isinstance(value, Polynomial) or _is_number(value) or len(getattr(value, "shape", ())) == 1
+    return isinstance(value, (Polynomial, int, float)) or hasattr(value, "shape")
 
 
 def _number(value: Any, like: Array) -> Any:

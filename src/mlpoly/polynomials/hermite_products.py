@@ -63,7 +63,7 @@ def products(z: Array, exponents: np.ndarray) -> Array:
     table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
     if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
-    rows = xp.reshape(xp.moveaxis(table, -1, 1), (-1, *z.shape[:-1]))  # he_a(z_i) in row a r + i
+    rows = xp.reshape(xp.moveaxis(table, -1, 1), (table.shape[0] * variables, *z.shape[:-1]))  # row a r + i: he_a(z_i)
     # A product has no more factors than its degree, often far fewer than r: first the variables in it, then he_0 = 1.
     factors = max(1, int((exponents > 0).sum(axis=1).max(initial=0)))
     chosen = np.argsort(exponents == 0, axis=1, kind="stable")[:, :factors]
@@ -169,13 +169,14 @@ def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
     readout = eye(p.dim_out, back) if p.readout is None else p.readout
     t = (p.units.directions @ back) * p.units.inverse_scales[:, None]
     powers = _powers(t, own)  # (t, h)
-    hidden = powers * take_rows(p.series.plain, own.degrees)
-    if p.units.gate is not None and p.series.gated is not None:
+    series = p.series.padded(int(own.degrees.max(initial=p.degree)), p.series.gated is not None)
+    hidden = powers * take_rows(series.plain, own.degrees)
+    if p.units.gate is not None and series.gated is not None:
         q = p.units.gate.directions @ back - p.units.gate.slopes[:, None] * t
         mixed = powers * 0
         for j in range(own.variables):
             mixed = mixed + q[:, j] * own.raised(powers, j)
-        shifted = take_rows(xp.concat([p.series.gated[:1, ...] * 0, p.series.gated]), own.degrees)
+        shifted = take_rows(xp.concat([series.gated[:1, ...] * 0, series.gated]), own.degrees)
         hidden = hidden + mixed * shifted
     out = hidden @ readout.T
     return out if p.bias is None else out + own.constant_row(back) * p.bias
