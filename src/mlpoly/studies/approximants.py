@@ -15,7 +15,7 @@ from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.polynomials.dense import to_dense
 from mlpoly.studies.bench import Bench
 
-__all__ = ["Approximant", "approximants", "cast"]
+__all__ = ["Approximant", "approximants"]
 
 
 class Approximant(NamedTuple):
