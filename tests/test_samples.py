@@ -434,6 +434,12 @@ def test_degree_spectrum_is_that_of_nested_fits(name, weighted):
     assert_close(to_numpy(found.unexplained)[1], left[2].sum() / left[0].sum(), 1e-7)
 
 
+@pytest.mark.parametrize("name", ["one sample", "all equal"])
+def test_degree_spectrum_without_variance(name):
+    found = mp.degree_spectrum(network(), mp.Samples(DATA[name]), 3)
+    assert to_numpy(found.total).max() <= 1e-28 and found.max_degree == 3
+
+
 def test_degree_spectrum_of_too_many_monomials():
     x = np.random.default_rng(6).standard_normal((800, 40))
     with pytest.raises(mp.TooLargeError, match=r"lower max_degree, or use .*from_samples"):

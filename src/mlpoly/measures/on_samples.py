@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradients, safe_inverse
+from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradients, safe_inverse, scalar
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.regression import regression
 from mlpoly.inputs import Samples, checked_inputs
@@ -47,8 +47,10 @@ def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array,
         floor = 10 * terms * float(xp.finfo(basis.dtype).eps)  # as when the coefficients are solved for
         explained = []
         for size in sizes.tolist():
-            left, values, _ = xp.linalg.svd(basis[:, :size], full_matrices=False)
-            new = left * xp.astype(values > floor, left.dtype)
+            new, triangle = xp.linalg.qr(basis[:, :size])
+            if size and scalar(xp.min(xp.abs(xp.linalg.diagonal(triangle)))) < 1e-4:  # some columns may be spanned
+                left, values, _ = xp.linalg.svd(basis[:, :size], full_matrices=False)
+                new = left * xp.astype(values > floor, left.dtype)
             along = new.T @ rest
             explained.append(xp.sum(along * along, axis=0))
             rest = rest - new @ along

@@ -260,7 +260,7 @@ class Polynomial(ABC):
     def __neg__(self: P) -> P:
         return self * -1.0
 
-    def __add__(self, other: Any) -> Polynomial:
+    def __add__(self: P, other: P | float) -> P:
         """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
         if isinstance(other, Polynomial):
             return _sum(self, other)
@@ -276,10 +276,10 @@ class Polynomial(ABC):
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Polynomial:
+    def __sub__(self: P, other: P | float) -> P:
         return self + (-other) if _is_term(other) else NotImplemented
 
-    def __rsub__(self, other: Any) -> Polynomial:
+    def __rsub__(self: P, other: Any) -> P:
         return -self + other if _is_term(other) else NotImplemented
 
     def __rmatmul__(self: P, matrix: Array) -> P:
@@ -311,7 +311,7 @@ class Polynomial(ABC):
         return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 
 
-def _sum(one: Polynomial, two: Polynomial) -> Polynomial:
+def _sum(one: Polynomial, two: Polynomial) -> Any:
     namespace(left=one.prototype, right=two.prototype)
     if (one.dim_in, one.dim_out) != (two.dim_in, two.dim_out):
         raise ValueError(

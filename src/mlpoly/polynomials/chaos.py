@@ -178,15 +178,12 @@ class ChaosPolynomial(Polynomial):
     def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:
         """Exponents and coefficients of the derivative with respect to the chosen coordinates of z."""
         taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self._table.shape[1])
-        left = self._table - taken
-        rows = np.flatnonzero((left >= 0).all(axis=1))
+        used = np.flatnonzero(taken)
+        rows = np.flatnonzero((self._table[:, used] >= taken[used]).all(axis=1))
         if rows.size == 0:
             return self._table[:1] * 0, self.values[:, :1] * 0
-        factors = [
-            math.sqrt(math.prod(math.perm(a, int(b)) for a, b in zip(self.exponents[i], taken, strict=True)))
-            for i in rows
-        ]
-        return left[rows], take_rows(self.values.T, rows).T * constant(factors, self.values)
+        factors = [math.sqrt(math.prod(math.perm(self.exponents[i][j], int(taken[j])) for j in used)) for i in rows]
+        return self._table[rows] - taken, take_rows(self.values.T, rows).T * constant(factors, self.values)
 
     def tensor_numbers(self, k: int) -> int:
         """The result, in input and in whitened coordinates."""

@@ -63,9 +63,7 @@ def products(z: Array, exponents: np.ndarray) -> Array:
     table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
     if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
-    rows = xp.reshape(
-        xp.moveaxis(table, -1, 1), (table.shape[0] * z.shape[-1], *z.shape[:-1])
-    )  # he_a(z_i) in row a r + i
+    rows = xp.reshape(xp.moveaxis(table, -1, 1), (table.shape[0] * variables, *z.shape[:-1]))  # row a r + i: he_a(z_i)
     # A product has no more factors than its degree, often far fewer than r: first the variables in it, then he_0 = 1.
     factors = max(1, int((exponents > 0).sum(axis=1).max(initial=0)))
     chosen = np.argsort(exponents == 0, axis=1, kind="stable")[:, :factors]
