@@ -27,7 +27,7 @@ def static(**options: Any) -> Any:
 def record(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
     made: Any = dataclass(frozen=True, eq=False, repr=False)(cls)
-    made.__deepcopy__ = _deepcopy
+    made.__copy__, made.__deepcopy__ = replace, _deepcopy
     build = made.__init__
 
     @wraps(build)
