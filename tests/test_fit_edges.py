@@ -223,7 +223,7 @@ def test_degree_zero_is_the_mean(build, rng):
     values = net(gaussian.sample(200_000))
     standard_error = values.std(axis=0) / np.sqrt(len(values))
     assert np.all(np.abs(poly(np.zeros(3)) - values.mean(axis=0)) <= 5 * standard_error)
-    assert poly.gate is None
+    assert poly.units.gate is None and poly.series.gated is None
     assert_close(poly(rng.standard_normal((3, 3))), np.broadcast_to(poly(np.zeros(3)), (3, 2)), 1e-15)
 
 

@@ -23,6 +23,7 @@ from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import collect  # noqa: E402
 from mlpoly.lm.attribution import attribute, degree_parts, plain_polynomials, token_text, trace  # noqa: E402
 from mlpoly.lm.reading import block_features, layer_spectra  # noqa: E402
+from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
 
 PROMPT = [3, 9, 27, 17, 1, 4]
 LAYER = "model.layers.1.mlp"
@@ -70,10 +71,12 @@ def test_parts_add_up(rng, degree, bound):
     inputs = mp.Gaussian(rng.normal(size=5), np.diag(rng.uniform(0.5, 2, 5)))
     x, u = 2 * rng.normal(size=(7, 5)), rng.normal(size=4)
     for net in networks(rng):
-        poly = mp.fit(net, inputs, degree)
-        parts = degree_parts(poly, x, u, bound)
+        poly: Any = mp.fit(net, inputs, degree)
+        if bound is not None:
+            poly = poly.bounded(bound)
+        parts = degree_parts(poly, x, u)
         assert parts.shape == (7, degree + 1)
-        assert_close(parts.sum(-1), (poly(x) if bound is None else poly(x, bound=bound)) @ u, 1e-10)
+        assert_close(parts.sum(-1), poly(x) @ u, 1e-10)
 
 
 def test_a_part_is_what_its_degree_adds_to_the_best_polynomial(rng):
@@ -190,12 +193,16 @@ def test_targets_and_centred_logits():
     assert row["polynomial"] == pytest.approx(row["degree_0"] + row["degree_1"])
 
 
-def test_modules_with_a_bound_are_taken():
+def test_bounded_polynomials_and_their_modules_are_taken():
     model = llama()
-    polys = {name: poly.to_torch(bound=1.0) for name, poly in polynomials(model).items()}
-    found, free = attribute(model, polys, PROMPT, 7), attribute(model, polynomials(model), PROMPT, 7)
+    plain = polynomials(model)
+    bounded = {name: poly.bounded(1.0) for name, poly in plain.items()}
+    modules = {name: poly.to_torch() for name, poly in bounded.items()}
+    found, same, free = (attribute(model, polys, PROMPT, 7) for polys in (bounded, modules, plain))
+    assert_close(same.parts, found.parts, 1e-12)
     assert found.parts.shape == free.parts.shape and np.abs(found.parts - free.parts).max() > 1e-4
-    assert plain_polynomials(polys)[LAYER][1] == 1.0
+    assert plain_polynomials(bounded)[LAYER] is bounded[LAYER]
+    assert isinstance(plain_polynomials(modules)[LAYER], BoundedPolynomial)
 
 
 def test_wrong_arguments_say_what_to_do():

@@ -23,7 +23,8 @@ from mlpoly.lm import NormOutliers, attribute, collect, convert, evaluate, graft
 from mlpoly.lm.components import as_components  # noqa: E402
 from mlpoly.lm.conversion import Conversion  # noqa: E402
 from mlpoly.lm.switch import Switch  # noqa: E402
-from mlpoly.measures.error import gaussian_error  # noqa: E402
+from mlpoly.measures.moments import gaussian_error  # noqa: E402
+from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
 
 
 def even(x: Any, positions: Any, tokens: Any) -> Any:
@@ -90,7 +91,7 @@ def test_every_token_has_the_polynomial_of_its_kind(kind: str, bound: float | No
     model = model_of_lengths()
     found, ids = converted(model, kind, bound), token_ids(1, seed=5)[0]
     assert all(isinstance(module, Switch) for module in found.grafts.values())
-    options = {} if bound is None else {"bound": bound}
+    assert all(isinstance(p, BoundedPolynomial) == (bound is not None) for p in found.polynomials.values())
     for name, (x, values) in inputs_of(model, found, ids).items():
         kinds = set()
         for b, t in torch.cartesian_prod(torch.arange(ids.shape[0]), torch.arange(ids.shape[1])).tolist():
@@ -98,7 +99,7 @@ def test_every_token_has_the_polynomial_of_its_kind(kind: str, bound: float | No
             number = int(found.components.numbers(name, row, torch.tensor([t]), ids[b, t][None]))
             poly = found.apart[name].get(number, found.polynomials[name])
             kinds.add(poly is found.polynomials[name])
-            assert_close(values[b, t], poly(row, **options)[0], 1e-5)
+            assert_close(values[b, t], poly(row)[0], 1e-5)
         assert kinds == {True, False}
 
 
@@ -232,10 +233,10 @@ def test_tokens_apart_count_by_their_own_polynomial_as_beyond() -> None:
         rows = torch.cat(x)
         first, rest = rows[:, :1].flatten(0, 1), rows[:, 1:].flatten(0, 1)
         out = [
-            (p.standardise(r).abs() > 2).sum()
+            (p.units.standardise(p.forms_at(r)[0]).abs() > 2).sum()
             for p, r in ((found.apart[name][1], first), (found.polynomials[name], rest))
         ]
-        total = (first.shape[0] + rest.shape[0]) * found.polynomials[name].directions.shape[0]
+        total = (first.shape[0] + rest.shape[0]) * found.polynomials[name].units.size
         assert found.quality[name].beyond == pytest.approx(float(sum(out)) / total)
 
 

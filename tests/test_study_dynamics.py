@@ -18,9 +18,9 @@ from mlpoly.fitting.mixture_quadratic.gram import GramOperator
 from mlpoly.fitting.tuning import descent
 from mlpoly.studies import approximants as approximants_module
 from mlpoly.studies import dynamics as dynamics_module
-from mlpoly.studies.approximants import approximants, cast
+from mlpoly.studies.approximants import approximants
 from mlpoly.studies.bench import Bench, DynamicsConfig
-from mlpoly.studies.checkpoints import Run, cast_net
+from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.dynamics import dynamics, load_fits
 from mlpoly.studies.results import Point
 from mlpoly.studies.training import train
@@ -245,14 +245,14 @@ def test_fits_that_are_missing(tmp_path):
         load_fits(tmp_path, 4)
 
 
-def test_casts(run, bench):
-    net = bench.net(run, 16)
-    single = cast_net(net, torch.float32)
+def test_moves_to_single_precision(run, bench):
+    net, like = bench.net(run, 16), torch.zeros((), dtype=torch.float32)
+    single = net.to(like)
     assert single.W1.dtype == torch.float32
     assert_close(single(bench.test.float()), net(bench.test), 1e-5)
     poly = mp.fit(net, bench.mixture, 1)
-    assert cast(poly, torch.float32).quadratic is None
-    assert cast(poly, torch.float32).source == poly.source
+    assert poly.to(like).quadratic is None
+    assert poly.to(like).source == poly.source
 
 
 # -- computed once only ------------------------------------------------------------------------------------------------

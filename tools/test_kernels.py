@@ -24,10 +24,19 @@ RUNS = (
     ("Zen", "avx2", 2),
 )
 TESTS = (
-    *("activations", "backends", "block_cg", "chaos", "dense", "features", "fit_edges", "fit_optimality"),
-    *("fit_properties", "fvu_exact", "fvu_samples", "gram", "half_precision", "hermite_reference", "inputs"),
+    *("activations", "affine", "backends", "block_cg", "bounded", "chaos", "dense", "features", "fit_edges"),
+    *(
+        "fit_optimality",
+        "fit_properties",
+        "fvu_exact",
+        "fvu_samples",
+        "gram",
+        "half_precision",
+        "hermite_reference",
+        "inputs",
+    ),
     *("mixture_fit", "mixture_inputs", "mixture_mnist", "neuronwise", "pairs", "paper", "random_mixtures", "ridge"),
-    *("special", "spectrum", "tails", "torch_integration"),
+    *("special", "spectrum", "torch_integration"),
 )
 NAMED = 10  # margins below this are listed
 ROOT = Path(__file__).parent.parent

@@ -1,7 +1,6 @@
 """What goes in: the distribution of the inputs."""
 
-from mlpoly.inputs.base import Gaussians, Inputs
-from mlpoly.inputs.checks import checked_inputs
+from mlpoly.inputs.base import Gaussians, Inputs, checked_inputs
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.mixture import GaussianMixture
 from mlpoly.inputs.moments import MomentAccumulator

@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from mlpoly.records import map_arrays
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["Gaussians", "Inputs", "digest"]
+__all__ = ["Gaussians", "Inputs", "checked_inputs", "digest"]
 
 T = TypeVar("T", bound="Inputs")
 
@@ -137,6 +137,20 @@ class Gaussians(Inputs):
         for k in range(2, order + 1):
             powers.append(gaps * powers[k - 1] + (k - 1) * variances * powers[k - 2])  # of N(gap, variance), by parts
         return xp.stack([weights @ power for power in powers[: order + 1]])
+
+
+def checked_inputs(inputs: Any, dim: int, weights: Array) -> Any:
+    """The inputs of a network that takes `dim` of them, in the array library of its weights."""
+    if not isinstance(inputs, Inputs):
+        raise TypeError(
+            f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}; for data use "
+            f"mlpoly.Samples(x) or mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
+        )
+    if inputs.dim != dim:
+        raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {dim} inputs.")
+    inputs = inputs.like(weights)
+    namespace(net=weights, inputs=inputs.prototype)
+    return inputs
 
 
 def digest(*arrays: Array | None) -> str:

@@ -270,11 +270,9 @@ class _Reader:
 
 
 def _placed(inputs: Any, like: Array) -> Any:
-    """A Gaussian in the form of the polynomial; as it is if it has it, and knows the root of its covariance already."""
-    here = inputs is None or (type(inputs.mean) is type(like) and inputs.mean.dtype == like.dtype)
-    if here and (inputs is None or inputs.mean.device == like.device):
-        return inputs
-    return inputs.to(like) if hasattr(inputs, "to") else inputs  # a mixture stays where it is
+    """Inputs in the form of the polynomial; as they are if they have it, and know the root of their covariance."""
+    there = inputs is None or (type(inputs.mean) is type(like) and inputs.mean.dtype == like.dtype)
+    return inputs if there and (inputs is None or inputs.mean.device == like.device) else inputs.to(like)
 
 
 def _squares(quadratic: Any, center: Any, directions: Array) -> Array:

@@ -8,8 +8,7 @@ from typing import cast
 from mlpoly.arrays import Array, cast_result, namespace
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.measures.checks import check_functions
-from mlpoly.measures.components import components
-from mlpoly.measures.error import gaussian_error
+from mlpoly.measures.moments import components, gaussian_error
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
 from mlpoly.networks import Layer, check_network

@@ -1,25 +1,39 @@
-"""Mean and covariance of a network's outputs under its inputs, without a sample (MATH 5)."""
+"""Moments of a network's outputs under its inputs, alone and beside a polynomial, without a sample (MATH 5).
+
+The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
+difference is orthogonal to every polynomial of the degree. So E|f - g|^2 = E|f - g_n|^2 + E|g_n - g|^2, and the second
+term is the second moment of a polynomial.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, cast_result, constant, namespace, widen
-from mlpoly.inputs import Gaussian, Inputs, Samples
-from mlpoly.measures.components import components
+from mlpoly.arrays import Array, cast_result, constant, namespace, readable, widen
+from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.measures.pairs import Kernel, Tail, kernel_of
-from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial
+from mlpoly.networks import Layer, check_network
+from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, OutputSum, Units, angle_count, angles, energies, terms
 
-__all__ = ["Hidden", "SecondMoment", "Variance", "hidden_of", "second_moment", "variance_by_degree"]
+__all__ = [
+    "Error",
+    "Hidden",
+    "SecondMoment",
+    "Variance",
+    "components",
+    "gaussian_error",
+    "hidden_of",
+    "second_moment",
+    "variance_by_degree",
+]
 
 
 @record
@@ -85,6 +99,24 @@ class Variance(NamedTuple):
     head: Array
     tail: Array
     bound: Array
+
+
+def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
+    """Weights and Gaussians of the inputs, in the array library of the network; one Gaussian has weight 1.
+
+    Every measure in closed form is a weighted sum over them, plus what lies between their means.
+    """
+    check_network(net)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    if not readable(net.prototype, inputs.mean):
+        raise TypeError(
+            "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
+        )
+    if not isinstance(inputs, Gaussians):
+        raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
+    weights = widen(inputs.weights)
+    weights = weights / namespace(weights=weights).sum(weights)
+    return [(weights[c], g) for c, g in enumerate(inputs.components)]
 
 
 def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
@@ -180,3 +212,40 @@ def _unit_variance(hidden: Hidden, degree: int) -> Variance:
     energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
     tail = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
     return Variance(hidden.best(0).mean(), energy, tail, tail * 0)
+
+
+# -- beside a polynomial -----------------------------------------------------------------------------------------------
+
+
+@record
+class Error:
+    """Moments under one Gaussian, (o,) each; those of a mixture are their weighted means."""
+
+    mean: Array  # E[f]
+    variance: Array  # Var[f]
+    miss_mean: Array  # E[f - g]
+    miss: Array  # E[(f - g)^2]
+    bound: Array  # what cut series may have left out of `variance` and `miss` at most
+    rounding: Array  # a variance below this is none
+
+
+def gaussian_error(net: Layer, poly: Polynomial, inputs: Gaussian) -> Error:
+    """How a network and any polynomial differ under one Gaussian."""
+    poly, missing = poly.projected(inputs)
+    n = poly.degree
+    hidden = hidden_of(net, inputs, n)
+    spread = variance_by_degree(hidden, n)
+    gap_mean, gap_variance = poly.gap(hidden.best(n), hidden.inputs)
+    xp = namespace(tail=spread.tail)
+    variance = spread.tail + xp.sum(spread.head, axis=0)
+    miss = spread.tail + gap_variance + gap_mean**2
+    # Deviations from the mean carry the rounding of the values, variances that of what cancels in the sum over units.
+    eps = 100 * float(xp.finfo(variance.dtype).eps)
+    spreads, values = xp.sqrt(hidden.kernel.variances), xp.abs(hidden.kernel.series.plain[0, :])
+    if hidden.net.readout is not None:
+        spreads, values = xp.abs(hidden.net.readout) @ spreads, xp.abs(hidden.net.readout) @ values
+    rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
+    if missing is not None:
+        # What is beyond the degree, of the network and of a piecewise polynomial, may partly cancel or add up.
+        bound = bound + missing + 2 * xp.sqrt(missing * spread.tail)
+    return Error(spread.mean, variance, gap_mean, miss, bound, rounding)

@@ -1,8 +1,7 @@
 """Through what: frozen records of weights that can be called."""
 
 from mlpoly.networks.affine import Affine
-from mlpoly.networks.base import Forms, Layer, Network
-from mlpoly.networks.checks import check_network
+from mlpoly.networks.base import Forms, Layer, Network, check_network
 from mlpoly.networks.glu import GLU
 from mlpoly.networks.mlp import MLP
 

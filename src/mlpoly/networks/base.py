@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, as_float_array, namespace, on, promote
 from mlpoly.records import map_arrays, record
 
-__all__ = ["Forms", "Layer", "Network", "affine"]
+__all__ = ["Forms", "Layer", "Network", "affine", "check_network"]
 
 N = TypeVar("N", bound="Network")
 
@@ -137,3 +137,11 @@ def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
         x, weight = promote(x, weight)
         x = x @ weight.T
     return x if bias is None else x + bias
+
+
+def check_network(net: Any) -> Layer:
+    """The network, if it is one of this library."""
+    if isinstance(net, Layer):
+        return net
+    hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
+    raise TypeError(f"net must be an mlpoly.MLP, mlpoly.GLU or mlpoly.Affine, got {type(net).__name__}{hint}.")

@@ -1,13 +1,12 @@
-"""Checks that the networks share, and the check that something is one."""
+"""Checks of weights that the networks share."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace
-from mlpoly.networks.base import Layer
 
-__all__ = ["check_bias", "check_library", "check_network", "check_sizes", "check_weight", "layout_hint"]
+__all__ = ["check_bias", "check_library", "check_sizes", "check_weight", "layout_hint"]
 
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
@@ -65,11 +64,3 @@ def check_library(weights: dict[str, Array]) -> None:
     if len(set(dtypes.values())) > 1:
         found = ", ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
         raise TypeError(f"weights have different dtypes ({found}); convert them to one.")
-
-
-def check_network(net: Any) -> Layer:
-    """The network, if it is one of this library."""
-    if isinstance(net, Layer):
-        return net
-    hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
-    raise TypeError(f"net must be an mlpoly.MLP, mlpoly.GLU or mlpoly.Affine, got {type(net).__name__}{hint}.")

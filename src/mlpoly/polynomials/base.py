@@ -147,7 +147,8 @@ class Polynomial(ABC):
         Parameters
         ----------
         best : RidgePolynomial
-            A polynomial of the same degree in the Hermite basis of `inputs`, such as ``fit(net, inputs, degree)``.
+            A polynomial of the same degree in the Hermite basis of `inputs`, with the spreads of its gates, such as
+            ``fit(net, inputs, degree).rebase(inputs)``.
         inputs : Gaussian
         """
         raise TypeError(
@@ -259,7 +260,7 @@ class Polynomial(ABC):
     def __neg__(self: P) -> P:
         return self * -1.0
 
-    def __add__(self, other: Any) -> Polynomial:
+    def __add__(self: P, other: P | float) -> P:
         """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
         if isinstance(other, Polynomial):
             return _sum(self, other)
@@ -267,7 +268,7 @@ class Polynomial(ABC):
         if _is_number(other):
             zeros = constant(np.zeros(p.dim_out), p.prototype)
             return _made(p._shifted(zeros + _number(other, p.prototype)), self.inputs)
-        if len(getattr(other, "shape", ())) != 1:
+        if not hasattr(other, "shape"):
             return NotImplemented
         namespace(constant=other, polynomial=p.prototype)
         check_shape("the constant", other, (p.dim_out,), "one number per output")
@@ -275,10 +276,10 @@ class Polynomial(ABC):
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Polynomial:
+    def __sub__(self: P, other: P | float) -> P:
         return self + (-other) if _is_term(other) else NotImplemented
 
-    def __rsub__(self, other: Any) -> Polynomial:
+    def __rsub__(self: P, other: Any) -> P:
         return -self + other if _is_term(other) else NotImplemented
 
     def __rmatmul__(self: P, matrix: Array) -> P:
@@ -289,6 +290,9 @@ class Polynomial(ABC):
         check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
         p = at_least_single(self)
         return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
+
+    def __matmul__(self, matrix: Any) -> Any:
+        raise TypeError("a matrix maps the outputs of a polynomial from the left: matrix @ poly.")
 
     def output(self: P, which: int | Array) -> P:
         """The polynomial of one output.
@@ -307,7 +311,7 @@ class Polynomial(ABC):
         return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 
 
-def _sum(one: Polynomial, two: Polynomial) -> Polynomial:
+def _sum(one: Polynomial, two: Polynomial) -> Any:
     namespace(left=one.prototype, right=two.prototype)
     if (one.dim_in, one.dim_out) != (two.dim_in, two.dim_out):
         raise ValueError(
@@ -349,7 +353,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_term(value: Any) -> bool:
-    return isinstance(value, Polynomial) or _is_number(value) or len(getattr(value, "shape", ())) == 1
+    return isinstance(value, (Polynomial, int, float)) or hasattr(value, "shape")
 
 
 def _number(value: Any, like: Array) -> Any:

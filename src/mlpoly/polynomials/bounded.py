@@ -180,7 +180,7 @@ class BoundedPolynomial(Polynomial):
             return self
         slopes = self.slopes if degree else self.slopes * 0
         lines = self.gate_slopes if degree >= 2 else None
-        return replace(self, inner=self.inner.truncate(degree), slopes=slopes, gate_slopes=lines)
+        return replace(self, inner=self.inner.truncate(degree), slopes=slopes, gate_slopes=lines, report=None)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k, within the bounds."""
@@ -283,14 +283,15 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
     how the activation continues, also where it is still bent there. A gated unit is act(y) z with z = mean + slope t +
     e; at the bound t is held in z, and P has the slope of act(y) times what is left of z without e.
     """
-    bound, units, activation = check_bound(bound), poly.units, poly.activation
+    bound, units, activation = check_bound(bound), map_arrays(poly.units, widen), poly.activation
     if activation is None:
         raise ValueError(
-            "this polynomial does not know the activation that its neurons continue along: it was made by arithmetic "
-            "or read from a file without a registered one. Call bounded() on the result of mlpoly.fit."
+            "this polynomial does not know the activation that its neurons continue along: it was fine-tuned, made by "
+            "arithmetic, or read from a file without a registered one. Call bounded() on the result of mlpoly.fit, and "
+            "fine-tune or add what it gives."
         )
     xp = namespace(shifts=units.shifts)
-    means, scales = widen(units.means), widen(units.scales)
+    means, scales = units.means, units.scales
 
     def slope(sign: float) -> Array:
         near, far = (activation(means + sign * k * bound * scales) for k in (1, 2))
@@ -299,7 +300,7 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
     slopes = xp.stack([slope(-1.0), slope(1.0)])
     gate_slopes = None
     if units.gate is not None and poly.degree > 0:
-        middle, along = widen(units.gate.means), bound * widen(units.gate.slopes)
+        middle, along = units.gate.means, bound * units.gate.slopes
         gate_slopes, slopes = slopes, slopes * xp.stack([middle - along, middle + along])
     like = poly.series.plain
     keep_gate = gate_slopes is not None and poly.degree >= 2

@@ -169,13 +169,14 @@ def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
     readout = eye(p.dim_out, back) if p.readout is None else p.readout
     t = (p.units.directions @ back) * p.units.inverse_scales[:, None]
     powers = _powers(t, own)  # (t, h)
-    hidden = powers * take_rows(p.series.plain, own.degrees)
-    if p.units.gate is not None and p.series.gated is not None:
+    series = p.series.padded(int(own.degrees.max(initial=p.degree)), p.series.gated is not None)
+    hidden = powers * take_rows(series.plain, own.degrees)
+    if p.units.gate is not None and series.gated is not None:
         q = p.units.gate.directions @ back - p.units.gate.slopes[:, None] * t
         mixed = powers * 0
         for j in range(own.variables):
             mixed = mixed + q[:, j] * own.raised(powers, j)
-        shifted = take_rows(xp.concat([p.series.gated[:1, ...] * 0, p.series.gated]), own.degrees)
+        shifted = take_rows(xp.concat([series.gated[:1, ...] * 0, series.gated]), own.degrees)
         hidden = hidden + mixed * shifted
     out = hidden @ readout.T
     return out if p.bias is None else out + own.constant_row(back) * p.bias

@@ -258,7 +258,8 @@ class RidgePolynomial(Polynomial):
         bias = None if self.bias is None else self.bias * factor
         if self.readout is not None:
             return replace(self, readout=self.readout * factor, bias=bias)
-        return replace(self, series=map_arrays(self.series, lambda a: a * factor), bias=bias)
+        # The neurons themselves are scaled, so that they no longer continue along the activation.
+        return replace(self, series=map_arrays(self.series, lambda a: a * factor), bias=bias, activation=None)
 
     def _shifted(self, by: Any) -> RidgePolynomial:
         bias = constant(np.zeros(self.dim_out), self.prototype) if self.bias is None else self.bias
@@ -297,7 +298,6 @@ class RidgePolynomial(Polynomial):
             Series(joined([a.plain for a in series], 1), joined([a.gated for a in series], 1)),
             readout=joined(readouts, 1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
-            activation=self.activation if self.activation == other.activation else None,
         )
 
 

@@ -14,9 +14,8 @@ from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.polynomials.dense import to_dense
 from mlpoly.studies.bench import Bench
-from mlpoly.studies.checkpoints import cast_net
 
-__all__ = ["Approximant", "approximants", "cast"]
+__all__ = ["Approximant", "approximants"]
 
 
 class Approximant(NamedTuple):
@@ -69,18 +68,11 @@ def _papers_route(net: Layer, bench: Bench, seed: int) -> DensePolynomial:
 
     In float32, as there: SGD is noisy by far more than rounding.
     """
-    start = cast(to_dense(fit(net, bench.standard, 2), bench.mixture.mean), torch.float32)
+    single = net.prototype.new_zeros((), dtype=torch.float32)
+    start = to_dense(fit(net, bench.standard, 2), bench.mixture.mean).to(single)
     samples_of, steps = bench.mixture.like(start.constant), bench.config.paper_steps
-    tuned = finetune(cast_net(net, torch.float32), start, samples_of, steps=steps, seed=seed, show_progress=False)
-    return cast(tuned, torch.float64)
-
-
-def cast(poly: DensePolynomial, dtype: torch.dtype) -> DensePolynomial:
-    """A dense polynomial in another precision."""
-    center, constant, linear, quadratic = (
-        None if a is None else a.to(dtype) for a in (poly.center, poly.constant, poly.linear, poly.quadratic)
-    )
-    return DensePolynomial(center, constant, linear, quadratic, source=poly.source)
+    tuned = finetune(net.to(single), start, samples_of, steps=steps, seed=seed, show_progress=False)
+    return tuned.to(net.prototype)
 
 
 def _timed(bench: Bench, work: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, float]:

@@ -22,7 +22,8 @@ from mlpoly.measures import compare, degree_spectrum, fvu
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial, load
 from mlpoly.progress import progress
-from mlpoly.studies.approximants import Approximant, approximants, cast
+from mlpoly.records import replace
+from mlpoly.studies.approximants import Approximant, approximants
 from mlpoly.studies.bench import Bench
 from mlpoly.studies.checkpoints import Run
 from mlpoly.studies.results import Point, Spectrum
@@ -96,7 +97,8 @@ def _judged(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Point
     spectra = [_spectrum(net, bench, name, run.seed, step) for name in ("gaussian", "mixture")]
     _record(folder, step).unlink(missing_ok=True)  # that of an earlier origin must not stand beside these fits
     for kind, poly in kept.items():
-        cast(poly, torch.float32).save(_file(folder, step, kind))
+        # In float32, and without the mixture, which is larger than the polynomial and the same for all of them.
+        replace(poly, inputs=None).to(net.prototype.new_zeros((), dtype=torch.float32)).save(_file(folder, step, kind))
     _write(run, step, bench, folder, points, spectra)
     return points, spectra
 

@@ -247,7 +247,8 @@ def _balanced(poly: Any, sample: Tensor) -> Any:
     plain = namespace(series=p.series.plain).concat([p.series.plain[:1] - mean, p.series.plain[1:]])
     series = map_arrays(replace(p.series, plain=plain), lambda a: a / size)
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
-    made = replace(p, series=series, readout=p.readout * size, bias=bias)
+    # Neurons of another size no longer continue along the activation.
+    made = replace(p, series=series, readout=p.readout * size, bias=bias, activation=None)
     if p is poly:
         return made
     lines = None if poly.gate_slopes is None else poly.gate_slopes / size
