@@ -474,17 +474,15 @@ def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> N
 def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, readout: bool) -> None:
     pytest.importorskip("schedulefree")
     net, start = network(kind, readout=readout), polynomial(kind, degree, readout=readout)
-    data = np.random.default_rng(5).standard_t(3, (4000, 3)) + 0.5  # heavy tails, so that the lines matter
-    options: Any = {"steps": 40, "batch_size": 256, "validation_size": 800, "show_progress": False}
+    data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
+    options: Any = {"steps": 40, "batch_size": 256, "validation_size": 1600, "show_progress": False}
     found = mp.finetune(net, start, data, **options)
     assert isinstance(found, BoundedPolynomial)
     assert found.report.fvu_after <= found.report.fvu_before
-    assert found.report.fvu_after < 0.97 * found.report.fvu_before
+    assert found.report.best_step > 0  # something was changed
     assert (found.degree, found.dim_in, found.dim_out) == (start.degree, start.dim_in, start.dim_out)
-    assert arrays_of(replace(found, inputs=None)).keys() >= arrays_of(replace(start, inputs=None)).keys() - {
-        "inner.bias"
-    }
-    assert found.truncate(0).report is None or degree == 0
+    assert arrays_of(replace(found, inputs=None)).keys() >= arrays_of(replace(start, inputs=None)).keys()
+    assert degree == 0 or found.truncate(0).report is None
     assert_close(found(points()), by_hand(found, points()), 1e-11)
 
 
@@ -508,10 +506,12 @@ def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) 
 
 def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:
     """Their lines would have the wrong slope; the message says what to bound instead."""
+    pytest.importorskip("schedulefree")
     net, units = network("MLP"), network("MLP", readout=False)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(network("GLU"), inputs_of(), 3)
-    tuned = mp.finetune(net, poly, points(400), steps=2, validation_size=64, show_progress=False)
+    options: Any = {"steps": 20, "batch_size": 256, "validation_size": 500, "show_progress": False}
+    tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
         with pytest.raises(
             ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"

@@ -228,10 +228,10 @@ class BoundedPolynomial(Polynomial):
             return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])
 
         found = Series(series(values, n), None if factor is None else series(factor, n - 1))
-        whole = xp.sum(values**2 * weight, axis=0)
+        whole = xp.sum((values - found.plain[0, :]) ** 2 * weight, axis=0)  # a mean would swamp what is left
         if factor is not None and units.gate is not None:
             whole = whole + units.gate.spreads**2 * xp.sum(factor**2 * weight, axis=0)
-        rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units), axis=0), 0, None))
+        rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units)[1:, ...], axis=0), 0, None))
         made = replace(wide.inner, units=units, series=found)
         if made.readout is None:
             return made, rest**2
