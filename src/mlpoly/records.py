@@ -46,13 +46,14 @@ def record(cls: type[T]) -> type[T]:
 
 
 def replace(value: T, **changes: Any) -> T:
-    """The record with some fields changed, without running its checks again, so that it also works on traced arrays."""
+    """A record or dataclass with some fields changed, without running its checks again, so that traced arrays pass."""
     kind: Any = type(value)
+    names = kind._names if hasattr(kind, "_names") else [f.name for f in fields(kind)]
     for name in changes:
-        if name not in kind._names:
-            raise TypeError(f"{kind.__name__} has no field {name!r}; it has {', '.join(kind._names)}.")
+        if name not in names:
+            raise TypeError(f"{kind.__name__} has no field {name!r}; it has {', '.join(names)}.")
     made: T = object.__new__(kind)
-    for name in kind._names:
+    for name in names:
         object.__setattr__(made, name, changes[name] if name in changes else getattr(value, name))
     return made
 
