@@ -44,8 +44,6 @@ class Gaussian(Gaussians):
 
     Attributes
     ----------
-    dim : int
-        Number of inputs d.
     neutral : bool
         True for `Gaussian.standard(d)`, which belongs to no array library: `fit` moves it to the network's.
     sample_dtype : dtype or None
@@ -128,9 +126,7 @@ class Gaussian(Gaussians):
 
     def like(self, array: Array) -> Gaussian:
         """A neutral Gaussian in the library of `array`; any other is returned as it is."""
-        if not self.neutral:
-            return self
-        return Gaussian.unchecked(constant(np.zeros(self.dim), array), None)
+        return Gaussian.unchecked(constant(np.zeros(self.dim), array), None) if self.neutral else self
 
     def times_covariance(self, rows: Array) -> Array:
         """Product rows @ cov for rows (m, d), in the wider dtype of the two."""

@@ -28,7 +28,7 @@ from mlpoly.extras import library
 from mlpoly.inputs.base import Gaussians
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.moments import MomentAccumulator
-from mlpoly.records import record, replace, static
+from mlpoly.records import from_arrays, record, replace, static
 
 __all__ = ["GaussianMixture"]
 
@@ -50,9 +50,6 @@ class GaussianMixture(Gaussians):
 
     Attributes
     ----------
-    components : tuple of Gaussian
-    dim : int
-        Number of inputs d.
     sample_dtype : dtype or None
         Of what `sample` draws: that of the data for a mixture that was estimated; None is that of the means.
 
@@ -78,16 +75,31 @@ class GaussianMixture(Gaussians):
             raise ValueError("means has no columns; a mixture needs at least one input.")
         check_finite("means", means)
         weights = _checked_weights(weights)
-        covs = self.covs
-        if covs is not None:
-            covs = as_float_array("covs", covs)
-            namespace(weights=weights, means=means, covs=covs)
-            weights, means, covs = promote(weights, means, covs)
-        else:
+        covs, shared, (c, d) = None, bool(self.shared), means.shape
+        if self.covs is None:
             namespace(weights=weights, means=means)
             weights, means = promote(weights, means)
-        shared = _is_shared(covs, tuple(means.shape), self.shared)
-        _check_components(means, covs, shared)
+        else:
+            covs = as_float_array("covs", self.covs)
+            namespace(weights=weights, means=means, covs=covs)
+            weights, means, covs = promote(weights, means, covs)
+            shape = tuple(covs.shape)
+            if self.shared is None:
+                if shape == (d, d) == (c, d) and c > 1:
+                    raise ValueError(
+                        f"covs of shape {shape} with {c} components of dimension {d} may be one shared matrix or {c} "
+                        f"diagonals; pass shared=True or shared=False."
+                    )
+                shared = shape in ((d, d), (d,))
+            if not shared:
+                meaning = "one covariance per component, (c, d, d) or diagonals (c, d)"
+                check_shape("covs", covs, (c, d) if len(shape) == 2 else (c, d, d), meaning)
+            # Symmetry and definiteness of every covariance, by building the Gaussians once.
+            for i in range(1 if shared else c):
+                try:
+                    Gaussian(means[i, ...], covs if shared else covs[i, ...])
+                except ValueError as error:
+                    raise ValueError(f"covs, component {i}: {error}") from None
         for name, value in (("weights", weights), ("means", means), ("covs", covs), ("shared", shared)):
             object.__setattr__(self, name, value)
 
@@ -100,14 +112,10 @@ class GaussianMixture(Gaussians):
         if len({g.dim for g in components}) > 1:
             raise ValueError(f"components have different dimensions: {[g.dim for g in components]}.")
         xp = namespace(weights=weights, **{f"component_{i}": g.mean for i, g in enumerate(components)})
-        made = object.__new__(cls)
         means = xp.stack(promote(*[g.mean for g in components]))
+        arrays = {"weights": astype(weights, means.dtype), "means": means}
         covs = tuple(g.cov for g in components)  # components may differ in form
-        fields = {"weights": astype(weights, means.dtype), "means": means, "covs": covs, "shared": False}
-        fields["sample_dtype"] = components[0].sample_dtype
-        for name, value in fields.items():
-            object.__setattr__(made, name, value)
-        return made
+        return from_arrays(cls, arrays, {"covs": covs, "shared": False, "sample_dtype": components[0].sample_dtype})
 
     @classmethod
     def from_labels(cls, samples: Array, labels: Array, shrinkage: float | str = 0.0) -> GaussianMixture:
@@ -158,20 +166,17 @@ class GaussianMixture(Gaussians):
         options = {"covariance_type": "full", "random_state": seed, **options}
         wide = widen(samples)
         model = sklearn.GaussianMixture(components, **options).fit(to_numpy(wide))
-        covs = {"full": model.covariances_, "diag": model.covariances_, "tied": model.covariances_}
         kind = options["covariance_type"]
-        if kind not in covs:
-            raise ValueError(f"covariance_type must be one of {sorted(covs)}, got {kind!r}.")
-        parts = (constant(a, wide) for a in (model.weights_ / model.weights_.sum(), model.means_, covs[kind]))
-        return cls(next(parts), next(parts), next(parts), kind == "tied", samples.dtype)
+        if kind not in ("diag", "full", "tied"):
+            raise ValueError(f"covariance_type must be one of ['diag', 'full', 'tied'], got {kind!r}.")
+        parts = (model.weights_ / model.weights_.sum(), model.means_, model.covariances_)
+        return cls(*[constant(a, wide) for a in parts], kind == "tied", samples.dtype)
 
     @cached_property
     def components(self) -> tuple[Gaussian, ...]:
         """The components as Gaussians."""
-        count = self.means.shape[0]
-        one = self.covs is None or self.shared
-        covs = [self.covs] * count if one else [self.covs[c] for c in range(count)]
-        return tuple(Gaussian.unchecked(self.means[c, ...], cov) for c, cov in enumerate(covs))
+        one, count = self.covs is None or self.shared, self.means.shape[0]
+        return tuple(Gaussian.unchecked(self.means[c, ...], self.covs if one else self.covs[c]) for c in range(count))
 
     @property
     def prototype(self) -> Array:
@@ -251,36 +256,3 @@ def _checked_weights(weights: Array) -> Array:
     if abs(total - 1) > max(1e-5, eps):
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
     return weights / total
-
-
-def _is_shared(covs: Array | None, shape: tuple[int, int], shared: bool | None) -> bool:
-    if shared is not None or covs is None:
-        return bool(shared)
-    c, d = shape
-    if tuple(covs.shape) == (d, d) == (c, d) and c > 1:
-        raise ValueError(
-            f"covs of shape {tuple(covs.shape)} with {c} components of dimension {d} may be one shared matrix or {c} "
-            f"diagonals; pass shared=True or shared=False."
-        )
-    return tuple(covs.shape) in ((d, d), (d,))
-
-
-def _check_components(means: Array, covs: Array | None, shared: bool) -> None:
-    """Shapes, symmetry and definiteness of every covariance, by building the Gaussians once."""
-    c, d = means.shape
-    if covs is None:
-        return
-    if shared:
-        _component(0, means[0, ...], covs)
-        return
-    shape = (c, d) if len(covs.shape) == 2 else (c, d, d)
-    check_shape("covs", covs, shape, "one covariance per component, (c, d, d) or diagonals (c, d)")
-    for i in range(c):
-        _component(i, means[i, ...], covs[i, ...])
-
-
-def _component(index: int, mean: Array, cov: Array) -> None:
-    try:
-        Gaussian(mean, cov)
-    except ValueError as error:
-        raise ValueError(f"covs, component {index}: {error}") from None

@@ -163,8 +163,20 @@ class MomentAccumulator:
 
         if self.count == 0:
             raise ValueError("no samples yet: call update(batch) before gaussian().")
-        cov = _shrink(self._scatter / self.count, self.count, shrinkage)
-        mean = self._mean
+        mean, cov = self._mean, self._scatter / self.count
+        xp, d = namespace(cov=cov), self.dim
+        if shrinkage == "oas":
+            # Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23): needs tr(S) and tr(S^2) only.
+            trace2, square = xp.sum(xp.linalg.diagonal(cov)) ** 2, xp.sum(cov * cov)
+            up = (1 - 2 / d) * square + trace2
+            down = (self.count + 1 - 2 / d) * (square - trace2 / d)
+            share: Array = xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)
+        elif isinstance(shrinkage, Real) and 0 <= shrinkage <= 1:
+            share = float(shrinkage)
+        else:
+            raise ValueError(f"shrinkage must be a number in [0, 1] or 'oas', got {shrinkage!r}.")
+        if shrinkage != 0:
+            cov = (1 - share) * cov + share * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
         if self._narrow is not None:
             with np.errstate(over="ignore"):
                 mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)
@@ -180,29 +192,3 @@ def check_overflow(squares: Array) -> None:
             f"the samples are too large: their squares overflow {squares.dtype}. Divide the samples by a common "
             f"factor, and multiply the network's first weights by it."
         )
-
-
-def _shrink(cov: Array, count: int, shrinkage: float | str) -> Array:
-    if shrinkage == "oas":
-        share: Array = _oas_share(cov, count)
-    elif isinstance(shrinkage, Real) and 0 <= shrinkage <= 1:
-        share = float(shrinkage)
-        if share == 0:
-            return cov
-    else:
-        raise ValueError(f"shrinkage must be a number in [0, 1] or 'oas', got {shrinkage!r}.")
-    xp = namespace(cov=cov)
-    d = cov.shape[0]
-    variance = xp.sum(xp.linalg.diagonal(cov)) / d
-    return (1 - share) * cov + share * variance * eye(d, cov)
-
-
-def _oas_share(cov: Array, count: int) -> Array:
-    """Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23): needs tr(S) and tr(S^2) only."""
-    xp = namespace(cov=cov)
-    d = cov.shape[0]
-    trace2 = xp.sum(xp.linalg.diagonal(cov)) ** 2
-    square = xp.sum(cov * cov)
-    up = (1 - 2 / d) * square + trace2
-    down = (count + 1 - 2 / d) * (square - trace2 / d)
-    return xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)

@@ -17,6 +17,7 @@ from mlpoly.arrays import (
     namespace,
     readable,
     safe_inverse,
+    scalar,
     take_rows,
     to_numpy,
     widen,
@@ -61,10 +62,8 @@ class Samples(Inputs):
         x = as_float_array("x", self.x, integers=True)
         check_shape("x", x, (None, None), "n samples of d inputs")
         if 0 in x.shape:
-            missing = (
-                "rows; pass at least one sample" if x.shape[0] == 0 else "columns; a sample needs one input or more"
-            )
-            raise ValueError(f"x has no {missing}.")
+            columns = "columns; a sample needs one input or more"
+            raise ValueError(f"x has no {columns if x.shape[0] else 'rows; pass at least one sample'}.")
         xp = namespace(x=x)
         if readable(x) and (bad := int(np.count_nonzero(to_numpy(~xp.all(xp.isfinite(x), axis=1))))):
             raise ValueError(
@@ -72,8 +71,21 @@ class Samples(Inputs):
                 f"example with x[np.isfinite(x).all(axis=1)]."
             )
         object.__setattr__(self, "x", x)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", _normalised(as_float_array("weights", self.weights, integers=True), x))
+        if self.weights is None:
+            return
+        weights = as_float_array("weights", self.weights, integers=True)
+        namespace(x=x, weights=weights)
+        check_shape("weights", weights, (x.shape[0],), "one weight per row of x")
+        check_finite("weights", weights)
+        weights = widen(weights)
+        if readable(weights):
+            lowest, highest = scalar(xp.min(weights)), scalar(xp.max(weights))
+            if lowest < 0:
+                raise ValueError(f"weights must not be negative, lowest is {lowest:.3g}; drop these rows from x.")
+            if highest == 0:
+                raise ValueError("weights are all zero; at least one sample must count.")
+            weights = weights / highest  # so that their sum cannot overflow
+        object.__setattr__(self, "weights", weights / xp.sum(weights))
 
     @property
     def count(self) -> int:
@@ -91,11 +103,8 @@ class Samples(Inputs):
     def chunks(self, size: int) -> Iterator[tuple[Array, Array]]:
         """Rows (m, d) in their own dtype, at most `size` at a time, and their weights (m, 1) in the widest."""
         for rows in chunks(self.count, size):
-            x = self.x[rows, ...]
-            yield (
-                x,
-                widen(x[:, :1]) * 0 + 1 / self.count if self.weights is None else widen(self.weights[rows])[:, None],
-            )
+            x, weights = self.x[rows, ...], self.weights
+            yield x, widen(x[:, :1]) * 0 + 1 / self.count if weights is None else widen(weights[rows])[:, None]
 
     @cached_property
     def mean(self) -> Array:
@@ -143,19 +152,3 @@ class Samples(Inputs):
     def fingerprint(self) -> str:
         """SHA-256 of samples and weights."""
         return digest(self.x, self.weights)
-
-
-def _normalised(weights: Array, x: Array) -> Array:
-    """Weights (n,) that sum to one, in the widest precision."""
-    xp = namespace(x=x, weights=weights)
-    check_shape("weights", weights, (x.shape[0],), "one weight per row of x")
-    check_finite("weights", weights)
-    weights = widen(weights)
-    if readable(weights):
-        lowest, highest = (float(to_numpy(a)) for a in (xp.min(weights), xp.max(weights)))
-        if lowest < 0:
-            raise ValueError(f"weights must not be negative, lowest is {lowest:.3g}; drop these rows from x.")
-        if highest == 0:
-            raise ValueError("weights are all zero; at least one sample must count.")
-        weights = weights / highest  # so that their sum cannot overflow
-    return weights / xp.sum(weights)
