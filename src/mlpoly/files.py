@@ -98,12 +98,12 @@ def write_csv(path: str | PathLike[str], rows: Sequence[Mapping[str, Any]]) -> N
     # Cells are quoted if they hold a character of the line's end: with both in it, a token "\r" is as well.
     writer = csv.DictWriter(SimpleNamespace(write=lines.append), columns, lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows({name: _no_formula(cell) for name, cell in row.items()} for row in rows)
+    for row in rows:
+        computed = {
+            name: f"'{cell}" for name, cell in row.items() if isinstance(cell, str) and cell.startswith(_FORMULA)
+        }
+        writer.writerow({**row, **computed})
     write_text(path, "".join(line.removesuffix("\r\n") + "\n" for line in lines))
-
-
-def _no_formula(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def write_tensors(path: str | PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:

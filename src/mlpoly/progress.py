@@ -22,14 +22,10 @@ def progress(title: str, total: int | None, show: bool = True) -> Iterator[Calla
     """
     bar = _Bar(title, total) if show and sys.stderr.isatty() else None
     try:
-        yield bar.update if bar is not None else _ignore
+        yield bar.update if bar is not None else lambda done, note: None
     finally:
         if bar is not None:
             bar.close()
-
-
-def _ignore(done: int, note: str) -> None:
-    """No bar."""
 
 
 class _Bar:

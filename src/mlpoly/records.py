@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -27,10 +27,15 @@ def static(**options: Any) -> Any:
 def record(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
     made: Any = dataclass(frozen=True, eq=False, repr=False)(cls)
-    made.__copy__, made.__deepcopy__ = replace, _deepcopy
+    made.__copy__ = replace
+    # Copies the arrays and shares the rest, which never changes; what was computed and kept is computed anew.
+    made.__deepcopy__ = lambda value, memo: replace(
+        value, **{name: _copied(getattr(value, name), memo) for name in value._moving}
+    )
     # Plain tuples of names, which torch.compile can follow; it stops at dataclasses.fields.
     made._names = tuple(f.name for f in fields(made))
     made._moving = tuple(f.name for f in fields(made) if not f.metadata.get("static"))
+    made._fixed = tuple(f.name for f in fields(made) if f.metadata.get("static"))
     build = made.__init__
 
     @wraps(build)
@@ -115,11 +120,6 @@ def from_arrays(kind: type[T], arrays: Mapping[str, Any], static: Mapping[str, A
     return answer
 
 
-def _deepcopy(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy the arrays and share the rest, which never changes; what was computed and kept is computed anew."""
-    return replace(value, **{name: _copied(getattr(value, name), memo) for name in value._moving})
-
-
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_copied(item, memo) for item in value)
@@ -133,24 +133,18 @@ def register_pytrees() -> None:
     """Tell JAX about every record; called once JAX is there, so that the core never imports it."""
     import jax
 
-    for cls in _records:
-        if cls not in _registered:
-            _registered.add(cls)
-            jax.tree_util.register_pytree_node(cls, _flatten, _unflattener(cls))
+    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        moving, fixed = ([getattr(value, name) for name in names] for names in (value._moving, value._fixed))
+        return tuple(moving), tuple(fixed)
 
-
-def _flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    fixed = [name for name in value._names if name not in value._moving]
-    return tuple(getattr(value, name) for name in value._moving), tuple(getattr(value, name) for name in fixed)
-
-
-def _unflattener(cls: Any) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    def unflatten(meta: Sequence[Any], data: Sequence[Any]) -> Any:
+    def unflatten(cls: Any, meta: Sequence[Any], data: Sequence[Any]) -> Any:
         # JAX rebuilds records around placeholders, so the checks of __post_init__ must not run here.
         value: Any = object.__new__(cls)
-        fixed = [name for name in cls._names if name not in cls._moving]
-        for name, item in zip([*cls._moving, *fixed], [*data, *meta], strict=True):
+        for name, item in zip([*cls._moving, *cls._fixed], [*data, *meta], strict=True):
             object.__setattr__(value, name, item)
         return value
 
-    return unflatten
+    for cls in _records:
+        if cls not in _registered:
+            _registered.add(cls)
+            jax.tree_util.register_pytree_node(cls, flatten, partial(unflatten, cls))

@@ -94,21 +94,17 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
     if last == 0:
         return coefficients[0, ...] + t * 0
     if last <= _HORNER:
-        return _horner(coefficients, t)
+        # In powers of t: a pass over the memory less, and as many digits while the degree is low.
+        *lower, ahead = in_powers(coefficients)
+        for c in reversed(lower):
+            ahead = add_product(c, t, ahead)
+        return ahead
     # The top two steps hold one coefficient each, so they work on rows of coefficients and not on arrays like t.
     later = coefficients[last, ...]
     ahead = add_product(coefficients[last - 1, ...], t, later * (1 / math.sqrt(last)))
     for k in range(last - 2, -1, -1):
         start = later * -math.sqrt((k + 1) / (k + 2)) + coefficients[k, ...]
         ahead, later = add_product(start, t, ahead, 1 / math.sqrt(k + 1)), ahead
-    return ahead
-
-
-def _horner(coefficients: Array, t: Array) -> Array:
-    """The same in powers of t: a pass over the memory less, and as many digits while the degree is low."""
-    *lower, ahead = in_powers(coefficients)
-    for c in reversed(lower):
-        ahead = add_product(c, t, ahead)
     return ahead
 
 

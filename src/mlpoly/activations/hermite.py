@@ -65,13 +65,25 @@ def hermite_coefficients(
     """
     act = get(activation)
     degree = as_integer("degree", degree, 0)
-    mean, std = promote(*_pair(mean, std))
+    # A plain number follows the other argument.
+    if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
+        std = as_float_array("std", std)
+        mean = constant(float(mean), std)
+    elif isinstance(std, (int, float)) and not isinstance(mean, (int, float, list, tuple)):
+        mean = as_float_array("mean", mean)
+        std = constant(float(std), mean)
+    mean, std = as_float_array("mean", mean), as_float_array("std", std)
     xp = namespace(mean=mean, std=std)
+    mean, std = promote(mean, std)
     check_finite("mean", mean)
     check_finite("std", std)
     if readable(std) and bool(xp.any(std < 0)):
         raise ValueError("std must not be negative; pass a standard deviation, not a variance or a covariance.")
-    _check_broadcast(mean, std)
+    try:
+        np.broadcast_shapes(tuple(mean.shape), tuple(std.shape))
+    except ValueError:
+        shapes = f"mean has shape {tuple(mean.shape)} and std {tuple(std.shape)}"
+        raise ValueError(f"{shapes}: they must broadcast; give them one shape, or one of them as a number.") from None
     mean, std = xp.broadcast_arrays(mean, std)
     c = project(act, mean, std, degree)
     # a_k = c_k / sqrt(k!); through the logarithm, so that no factorial overflows.
@@ -84,24 +96,3 @@ def hermite_coefficients(
             f"std up to {scalar(xp.max(std)):.3g}. Make mean and std smaller, for example by scaling the inputs."
         )
     return out
-
-
-def _check_broadcast(mean: Array, std: Array) -> None:
-    try:
-        np.broadcast_shapes(tuple(mean.shape), tuple(std.shape))
-    except ValueError:
-        shapes = f"mean has shape {tuple(mean.shape)} and std {tuple(std.shape)}"
-        raise ValueError(f"{shapes}: they must broadcast; give them one shape, or one of them as a number.") from None
-
-
-def _pair(mean: Array, std: Array) -> tuple[Array, Array]:
-    """Both as arrays of one library; a plain number follows the other argument."""
-    if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
-        std = as_float_array("std", std)
-        return constant(float(mean), std), std
-    if isinstance(std, (int, float)) and not isinstance(mean, (int, float, list, tuple)):
-        mean = as_float_array("mean", mean)
-        return mean, constant(float(std), mean)
-    mean, std = as_float_array("mean", mean), as_float_array("std", std)
-    namespace(mean=mean, std=std)
-    return mean, std

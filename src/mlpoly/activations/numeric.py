@@ -57,14 +57,6 @@ def _gelu_tanh(y: Array) -> Array:
     return y * _sigmoid(2 * math.sqrt(2 / math.pi) * (near + 0.044715 * near * near * near))
 
 
-def _mish(y: Array) -> Array:
-    return y * _tanh(_softplus(y))
-
-
-def _softsign(y: Array) -> Array:
-    return y / (1 + namespace(y=y).abs(y))
-
-
 def _negative_exponential(y: Array) -> Array:
     """expm1(y) for y < 0, else 0."""
     xp = namespace(y=y)
@@ -84,26 +76,30 @@ def _make(
     return Activation(name, function, fixed_projection(function, edges), formula, "quadrature", kinks)
 
 
-def elu(name: str, formula: str, alpha: float, scale: float = 1.0) -> Activation:
+def elu(name: str, alpha: float, scale: float = 1.0, formula: str = "y if y > 0 else alpha (exp(y) - 1)") -> Activation:
     """ELU and SELU: scale * (y_+ + alpha (exp(y_-) - 1))."""
     return _make(
-        name,
-        formula,
-        lambda y: scale * (_positive(y) + alpha * _negative_exponential(y)),
-        _EXPONENTIAL,
-        (0.0,),
+        name, formula, lambda y: scale * (_positive(y) + alpha * _negative_exponential(y)), _EXPONENTIAL, (0.0,)
     )
 
 
-def celu(name: str, formula: str, alpha: float) -> Activation:
+def celu(name: str, alpha: float) -> Activation:
     """CELU: y_+ + alpha (exp(y_-/alpha) - 1)."""
-    edges = [alpha * c for c in _EXPONENTIAL]
+    _check_positive("alpha", alpha)
+    formula, edges = "y if y > 0 else alpha (exp(y/alpha) - 1)", [alpha * c for c in _EXPONENTIAL]
     return _make(name, formula, lambda y: _positive(y) + alpha * _negative_exponential(y / alpha), edges, (0.0,))
 
 
-def softplus(name: str, formula: str, beta: float) -> Activation:
+def softplus(name: str, beta: float) -> Activation:
     """Softplus: log(1 + exp(beta y)) / beta."""
-    return _make(name, formula, lambda y: _softplus(beta * y) / beta, _both(_LOGISTIC, 1 / beta))
+    _check_positive("beta", beta)
+    formula, edges = "log(1 + exp(beta y)) / beta", _both(_LOGISTIC, 1 / beta)
+    return _make(name, formula, lambda y: _softplus(beta * y) / beta, edges)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"activation parameter {name} must be positive, got {value}.")
 
 
 def numeric_activations() -> list[Activation]:
@@ -118,6 +114,12 @@ def numeric_activations() -> list[Activation]:
         _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), _both(_LOGISTIC)),
         _make("tanh", "tanh(y)", _tanh, _both(_TANH)),
         _make("tanhshrink", "y - tanh(y)", _tanhshrink, _both(_TANH)),
-        _make("mish", "y tanh(softplus(y))", _mish, _both(_LOGISTIC, 1.0, 0.0)),
-        _make("softsign", "y / (1 + |y|)", _softsign, _both(_ALGEBRAIC, 1.0, 0.0), (0.0,)),
+        _make("mish", "y tanh(softplus(y))", lambda y: y * _tanh(_softplus(y)), _both(_LOGISTIC, 1.0, 0.0)),
+        _make(
+            "softsign",
+            "y / (1 + |y|)",
+            lambda y: y / (1 + namespace(y=y).abs(y)),
+            _both(_ALGEBRAIC, 1.0, 0.0),
+            (0.0,),
+        ),
     ]

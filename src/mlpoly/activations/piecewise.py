@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +58,21 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
     xp = namespace(mean=mean, std=std)
     moving = std > 0
     safe = xp.where(moving, std, 1.0)
-    total = _piece_at_mean(mean, std, pieces, breaks, degree)
+    # The piece that holds at the mean, continued to the whole line: powers of (y - mean) = std t, then t^r in Hermite
+    # polynomials.
+    size, zero = len(pieces[0]), mean * 0
+    chosen = [zero + c for c in pieces[0]]
+    for at, piece in zip(breaks, pieces[1:], strict=True):
+        chosen = [xp.where(mean > at, c, old) for c, old in zip(piece, chosen, strict=True)]
+    in_t = []
+    for r, c in enumerate(_recentred(chosen, mean)):
+        for _ in range(r):  # one by one: a power of a large std may overflow, and infinity times no slope is no number
+            c = c * std
+        in_t.append(c)
+    table = powers_in_hermite(size - 1)
+    total = [sum((in_t[r] * table[r][k] for r in range(k, size, 2)), start=zero) for k in range(degree + 1)]
     for at, left, right in zip(breaks, pieces, pieces[1:], strict=False):
-        jump = _recentre([b - a for a, b in zip(left, right, strict=True)], at)
+        jump = _recentred([b - a for a, b in zip(left, right, strict=True)], at)
         tail = _tail(mean, safe, at, jump, degree)
         # A neuron without variance sees its own piece only.
         total = [a + xp.where(moving, b, 0.0) for a, b in zip(total, tail, strict=True)]
@@ -84,38 +97,13 @@ def _between_breaks(
     return total
 
 
-def _recentre(coefficients: Polynomial, at: float) -> list[float]:
+def _recentred(coefficients: Sequence[Any], at: Any) -> list[Any]:
     """Coefficients in powers of (y - at), by repeated synthetic division."""
     out = list(coefficients)
     for start in range(len(out)):
         for j in range(len(out) - 2, start - 1, -1):
-            out[j] += at * out[j + 1]
+            out[j] = out[j] + at * out[j + 1]
     return out
-
-
-def _piece_at_mean(
-    mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int
-) -> list[Array]:
-    """Hermite coefficients of the piece that holds at the mean, continued to the whole line."""
-    xp = namespace(mean=mean, std=std)
-    size = len(pieces[0])
-    chosen = [mean * 0 + c for c in pieces[0]]
-    for at, piece in zip(breaks, pieces[1:], strict=True):
-        chosen = [xp.where(mean > at, c, old) for c, old in zip(piece, chosen, strict=True)]
-    # Powers of (y - mean) = std t, then t^r in Hermite polynomials.
-    for start in range(size):
-        for j in range(size - 2, start - 1, -1):
-            chosen[j] = chosen[j] + mean * chosen[j + 1]
-    in_t = []
-    for r, c in enumerate(chosen):
-        for _ in range(r):  # one by one: a power of a large std may overflow, and infinity times no slope is no number
-            c = c * std
-        in_t.append(c)
-    table = powers_in_hermite(size - 1)
-    return [
-        sum((in_t[r] * table[r][k] for r in range(k, size, 2)), start=mean * 0) if k < size else mean * 0
-        for k in range(degree + 1)
-    ]
 
 
 def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) -> list[Array]:
@@ -128,8 +116,7 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
     xp = namespace(mean=mean, std=std)
     right = mean > at
     x = in_deviations(xp.where(right, mean - at, at - mean), std)
-    density = normal_pdf(x)
-    integrals = tail_integrals(x)
+    density, integrals = normal_pdf(x), tail_integrals(x)
     functions = list(hermite(x, max(degree - 1, 0), density))
     total = [mean * 0 for _ in range(degree + 1)]
     for r, q in enumerate(jump):
@@ -140,8 +127,7 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
             if k <= r:
                 value = density * integrals[r - k] / math.sqrt(math.factorial(k))
             else:
-                j = k - r - 1
-                value = functions[j] / math.sqrt(math.prod(range(j + 1, k + 1)))
+                value = functions[k - r - 1] / math.sqrt(math.prod(range(k - r, k + 1)))
             mirrored = -1.0 if (r + k) % 2 == 0 else 1.0
             total[k] = total[k] + xp.where(right, mirrored, 1.0) * size * value
     return total

@@ -52,7 +52,25 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
         if not readable(mean, std):
             return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree))[0], mean, std)
         with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is told in this library's words
-            return _in_blocks(lambda m, s: _checked(*_refine(function, m, s, degree, edges), name), mean, std)
+            return _in_blocks(lambda m, s: checked(*_refine(function, m, s, degree, edges)), mean, std)
+
+    def checked(coefficients: Array, error: float, outside: float) -> Array:
+        problem, floor = "", _floor(coefficients)
+        if outside > floor:
+            problem = (
+                f"as far out as it can be followed, a share of {outside:.1e} of it is still to come. The function "
+                f"grows too fast for this Gaussian; its expectation is infinite or out of range. Use inputs of a "
+                f"smaller standard deviation."
+            )
+        elif not error <= floor:
+            problem = (
+                f"its coefficients changed by {error:.1e} of the function's size at the last refinement. If it has "
+                f"kinks or jumps, declare them with kinks=(...)."
+            )
+        if problem:
+            text = f"the integral of activation {name!r} has not converged: {problem}"
+            warnings.warn(text, QuadratureWarning, stacklevel=2)
+        return coefficients
 
     return project
 
@@ -103,25 +121,6 @@ def _floor(like: Array) -> float:
     return max(_TOLERANCE, 100 * float(namespace(like=like).finfo(like.dtype).eps))
 
 
-def _checked(coefficients: Array, error: float, outside: float, name: str) -> Array:
-    if outside > _floor(coefficients):
-        warnings.warn(
-            f"the integral of activation {name!r} has not converged: as far out as it can be followed, a share of "
-            f"{outside:.1e} of it is still to come. The function grows too fast for this Gaussian; its expectation is "
-            f"infinite or out of range. Use inputs of a smaller standard deviation.",
-            QuadratureWarning,
-            stacklevel=2,
-        )
-    elif not error <= _floor(coefficients):
-        warnings.warn(
-            f"the integral of activation {name!r} has not converged: its coefficients changed by {error:.1e} of the "
-            f"function's size at the last refinement. If it has kinks or jumps, declare them with kinks=(...).",
-            QuadratureWarning,
-            stacklevel=2,
-        )
-    return coefficients
-
-
 def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Array) -> Array:
     """Apply to flat blocks of neurons and restore the shape; neurons without variance are exact."""
     xp = namespace(mean=mean, std=std)
@@ -140,12 +139,6 @@ def _reach(degree: int) -> float:
     return max(11 + 1.2 * math.sqrt(degree), 7 + 2 * math.sqrt(degree))
 
 
-def _grid(degree: int, reach: float) -> np.ndarray:
-    """Edges in t that resolve the Gaussian and he_k."""
-    width = 2 * min(1.0, math.sqrt(9 / (degree + 1)))
-    return np.linspace(-reach, reach, math.ceil(2 * reach / width) + 1)
-
-
 def _integrate(
     function: Callable[[Array], Array],
     mean: Array,
@@ -161,7 +154,22 @@ def _integrate(
     """
     xp = namespace(mean=mean, std=std)
     moving = std > 0
-    t, weight = _nodes(mean, xp.where(moving, std, 1.0), _grid(degree, reach), edges, splits)
+    # Edges in t that resolve the Gaussian and he_k, merged with the images of those in y.
+    width = 2 * min(1.0, math.sqrt(9 / (degree + 1)))
+    grid = np.linspace(-reach, reach, math.ceil(2 * reach / width) + 1)
+    cuts = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
+    if edges:
+        distances = constant(np.asarray(edges, dtype=float), mean)[:, None] - mean
+        images = xp.clip(in_deviations(distances, xp.where(moving, std, 1.0)), float(grid[0]), float(grid[-1]))
+        cuts = xp.sort(xp.concat([cuts, images], axis=0), axis=0)
+    # Gauss-Legendre on each: positions of all nodes of all splits inside one panel, in units of a split.
+    left, step = cuts[:-1][:, None, :], ((cuts[1:] - cuts[:-1]) / splits)[:, None, :]
+    x, w = np.polynomial.legendre.leggauss(_NODES)
+    inside = (np.arange(splits)[:, None] + (x + 1) / 2).reshape(-1)
+    t = left + step * constant(inside, mean)[None, :, None]
+    weight = step * constant(np.tile(w / 2, splits), mean)[None, :, None]
+    shape = (t.shape[0] * t.shape[1], mean.shape[0])
+    t, weight = xp.reshape(t, shape), xp.reshape(weight, shape)
     value = function(mean + std * t)
     weighted = value * (weight * normal_pdf(t))
     rows = [xp.sum(he, axis=0) for he in hermite(t, degree, weighted)]
@@ -171,12 +179,7 @@ def _integrate(
 
 
 def _outside(
-    function: Callable[[Array], Array],
-    mean: Array,
-    std: Array,
-    reach: float,
-    coefficients: Array,
-    weighted: Array,
+    function: Callable[[Array], Array], mean: Array, std: Array, reach: float, coefficients: Array, weighted: Array
 ) -> float:
     """Share of the integrals that lies in the outermost standard deviation: the largest over all neurons."""
     xp = namespace(mean=mean)
@@ -189,23 +192,3 @@ def _outside(
     outer = np.where(outer < 1e-250, 0.0, outer)  # a unit that is silent but 36 standard deviations out stays so
     size = np.maximum(to_numpy(xp.sum(xp.abs(weighted), axis=0)), np.max(np.abs(to_numpy(coefficients)), axis=0))
     return float(np.max(outer / np.where(size > 0, size, 1.0), initial=0.0))
-
-
-def _nodes(mean: Array, std: Array, grid: np.ndarray, edges: Sequence[float], splits: int) -> tuple[Array, Array]:
-    """Nodes and weights in t, (nodes, h), of composite Gauss-Legendre on the merged edges."""
-    xp = namespace(mean=mean, std=std)
-    fixed = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
-    if edges:
-        images = in_deviations(constant(np.asarray(edges, dtype=float), mean)[:, None] - mean, std)
-        images = xp.clip(images, float(grid[0]), float(grid[-1]))
-        fixed = xp.sort(xp.concat([fixed, images], axis=0), axis=0)
-    left, width = fixed[:-1], (fixed[1:] - fixed[:-1]) / splits
-    x, w = np.polynomial.legendre.leggauss(_NODES)
-    # Positions of all nodes of all splits inside one panel, in units of a split.
-    inside = (np.arange(splits)[:, None] + (x + 1) / 2).reshape(-1)
-    position = constant(inside, mean)[None, :, None]
-    share = constant(np.tile(w / 2, splits), mean)[None, :, None]
-    t = left[:, None, :] + width[:, None, :] * position
-    weight = width[:, None, :] * share
-    shape = (t.shape[0] * t.shape[1], mean.shape[0])
-    return xp.reshape(t, shape), xp.reshape(weight, shape)

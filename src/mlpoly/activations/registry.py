@@ -40,15 +40,12 @@ def _clip(y: Array, low: float, high: float) -> Array:
     return namespace(y=y).clip(y, low, high)
 
 
-def _above(y: Array, at: float, value: Array, otherwise: float) -> Array:
+def _above(y: Array, at: float, value: Array, otherwise: Any) -> Array:
     return namespace(y=y).where(y > at, value, otherwise)
 
 
-def _leaky_relu(name: str, slope: float) -> Activation:
-    def function(y: Array) -> Array:
-        return namespace(y=y).where(y > 0, y, slope * y)
-
-    return piecewise(name, "y if y > 0 else slope y", function, [0], [[0, slope], [0, 1]])
+def _sixth(y: Array) -> Array:
+    return _clip(y + 3, 0, 6) / 6
 
 
 def _hardtanh(name: str, low: float, high: float) -> Activation:
@@ -69,21 +66,6 @@ def _threshold(name: str, threshold: float, value: float, formula: str = "value"
     )
 
 
-def _celu(name: str, alpha: float) -> Activation:
-    _check_positive("alpha", alpha)
-    return celu(name, "y if y > 0 else alpha (exp(y/alpha) - 1)", alpha)
-
-
-def _softplus(name: str, beta: float) -> Activation:
-    _check_positive("beta", beta)
-    return softplus(name, "log(1 + exp(beta y)) / beta", beta)
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"activation parameter {name} must be positive, got {value}.")
-
-
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
@@ -91,14 +73,25 @@ def _fixed(activation: Activation, *aliases: str) -> Family:
     return Family(activation.name, lambda name: activation, {}, aliases)
 
 
-def _piecewise_families() -> list[Family]:
-    def sixth(y: Array) -> Array:
-        return _clip(y + 3, 0, 6) / 6
-
-    return [
+_NUMERIC_ALIASES = {
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"),
+    "quick_gelu": ("quickgelu",),
+    "silu": ("swish",),
+    "logsigmoid": ("log_sigmoid",),
+}
+_BUILT_IN: dict[str, Family] = {
+    f.name: f
+    for f in [
         _fixed(piecewise("identity", "y", lambda y: y, [], [[0, 1]]), "linear", "none"),
         _fixed(piecewise("relu", "max(y, 0)", relu, [0], [[0], [0, 1]])),
-        Family("leaky_relu", _leaky_relu, {"slope": 0.01}, ("leakyrelu",)),
+        Family(
+            "leaky_relu",
+            lambda name, slope: piecewise(
+                name, "y if y > 0 else slope y", lambda y: _above(y, 0, y, slope * y), [0], [[0, slope], [0, 1]]
+            ),
+            {"slope": 0.01},
+            ("leakyrelu",),
+        ),
         _fixed(piecewise("relu6", "min(max(y, 0), 6)", lambda y: _clip(y, 0, 6), [0, 6], [[0], [0, 1], [6]])),
         _fixed(
             piecewise("relu2", "max(y, 0)²", lambda y: relu(y) ** 2, [0], [[0], [0, 0, 1]]),
@@ -117,37 +110,24 @@ def _piecewise_families() -> list[Family]:
         ),
         Family("threshold", _threshold, {"threshold": 1.0, "value": 0.0}),
         Family("hardtanh", _hardtanh, {"low": -1.0, "high": 1.0}, ("hard_tanh",)),
-        _fixed(piecewise("hardsigmoid", "relu6(y + 3) / 6", sixth, [-3, 3], [[0], [0.5, 1 / 6], [1]]), "hard_sigmoid"),
+        _fixed(piecewise("hardsigmoid", "relu6(y + 3) / 6", _sixth, [-3, 3], [[0], [0.5, 1 / 6], [1]]), "hard_sigmoid"),
         _fixed(
             piecewise(
-                "hardswish", "y relu6(y + 3) / 6", lambda y: y * sixth(y), [-3, 3], [[0], [0, 0.5, 1 / 6], [0, 1]]
+                "hardswish", "y relu6(y + 3) / 6", lambda y: y * _sixth(y), [-3, 3], [[0], [0, 0.5, 1 / 6], [0, 1]]
             ),
             "hard_swish",
         ),
         _fixed(piecewise("square", "y²", lambda y: y * y, [], [[0, 0, 1]])),
         _fixed(piecewise("cube", "y³", lambda y: y * y * y, [], [[0, 0, 0, 1]])),
-    ]
-
-
-def _other_families() -> list[Family]:
-    aliases = {
-        "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"),
-        "quick_gelu": ("quickgelu",),
-        "silu": ("swish",),
-        "logsigmoid": ("log_sigmoid",),
-    }
-    return [
         _fixed(GELU, "gelu_python"),
-        *[_fixed(a, *aliases.get(a.name, ())) for a in numeric_activations()],
-        Family("softplus", _softplus, {"beta": 1.0}),
-        Family("elu", lambda name, alpha: elu(name, "y if y > 0 else alpha (exp(y) - 1)", alpha), {"alpha": 1.0}),
-        _fixed(elu("selu", "scale elu(y) with PyTorch's constants", _SELU_ALPHA, _SELU_SCALE)),
-        Family("celu", _celu, {"alpha": 1.0}),
+        *[_fixed(a, *_NUMERIC_ALIASES.get(a.name, ())) for a in numeric_activations()],
+        Family("softplus", softplus, {"beta": 1.0}),
+        Family("elu", elu, {"alpha": 1.0}),
+        _fixed(elu("selu", _SELU_ALPHA, _SELU_SCALE, "scale elu(y) with PyTorch's constants")),
+        Family("celu", celu, {"alpha": 1.0}),
         *[_fixed(a) for a in (ERF, SIN, COS, GAUSSIAN)],
     ]
-
-
-_BUILT_IN: dict[str, Family] = {f.name: f for f in [*_piecewise_families(), *_other_families()]}
+}
 _families = dict(_BUILT_IN)
 _aliases: dict[str, str] = {a: f.name for f in _families.values() for a in f.aliases}
 

@@ -11,10 +11,6 @@ from mlpoly.special import hermite, normal_cdf, normal_pdf
 __all__ = ["COS", "ERF", "GAUSSIAN", "GELU", "SIN"]
 
 
-def _gelu(y: Array) -> Array:
-    return 0.5 * y * erfc(y * -math.sqrt(0.5))  # 1 + erf would lose all digits in the lower tail
-
-
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k (v he_{k-2}(u) / sqrt(k(k-1)) - he_k(u) / v) phi(u) for k >= 2, v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
@@ -52,10 +48,6 @@ def _half_density(u: Array) -> Array:
     return normal_pdf(u * math.sqrt(0.5)) * math.sqrt(2 * math.pi)
 
 
-def _gaussian(y: Array) -> Array:
-    return namespace(y=y).exp(-0.5 * y * y)
-
-
 def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k he_k(u) exp(-u^2/2) / v with v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
@@ -80,8 +72,9 @@ def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:
     return xp.stack(out)
 
 
-GELU = Activation("gelu", _gelu, _project_gelu, "y Φ(y)")
+# 1 + erf would lose all digits in the lower tail of GELU.
+GELU = Activation("gelu", lambda y: 0.5 * y * erfc(y * -math.sqrt(0.5)), _project_gelu, "y Φ(y)")
 ERF = Activation("erf", erf, _project_erf, "erf(y)")
-GAUSSIAN = Activation("gaussian", _gaussian, _project_gaussian, "exp(-y²/2)")
+GAUSSIAN = Activation("gaussian", lambda y: namespace(y=y).exp(-0.5 * y * y), _project_gaussian, "exp(-y²/2)")
 SIN = Activation("sin", lambda y: namespace(y=y).sin(y), lambda m, s, n: _project_wave(m, s, n, 0), "sin(y)")
 COS = Activation("cos", lambda y: namespace(y=y).cos(y), lambda m, s, n: _project_wave(m, s, n, 1), "cos(y)")

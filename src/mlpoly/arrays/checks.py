@@ -25,7 +25,10 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
         For torch modules, boolean, complex, masked and sparse arrays, and anything that is no array.
     """
     if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
-        value = _from_python(name, value)
+        try:
+            value = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
     if not known_type(value) and not compat.is_array_api_obj(value):
         found = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]  # data frames, SciPy's sparse
         hint = f"; use {name}.{found[0]}()" if found else ""
@@ -48,13 +51,6 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
     return value
 
 
-def _from_python(name: str, value: Any) -> Array:
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
-
-
 def as_integer(name: str, value: Any, minimum: int) -> int:
     """Check that `value` is an integer of at least `minimum` and return it as int."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
@@ -67,8 +63,7 @@ def as_integer(name: str, value: Any, minimum: int) -> int:
 def check_shape(name: str, a: Array, shape: tuple[int | None, ...], meaning: str) -> None:
     """Compare a shape with what is expected (None matches any length)."""
     given = tuple(a.shape)
-    fits = len(given) == len(shape) and all(want in (None, have) for want, have in zip(shape, given, strict=True))
-    if not fits:
+    if len(given) != len(shape) or not all(want in (None, have) for want, have in zip(shape, given, strict=True)):
         wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
         raise ValueError(f"{name} has shape {given}, expected {wanted}: {meaning}.")
 

@@ -114,8 +114,7 @@ def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
     xp = namespace_of(matrix)
     shifted = matrix + tolerance * eye(matrix.shape[0], matrix)
     if compat.is_torch_namespace(xp):
-        torch = sys.modules["torch"]
-        return int(torch.linalg.cholesky_ex(shifted.detach()).info) == 0
+        return int(sys.modules["torch"].linalg.cholesky_ex(shifted.detach()).info) == 0
     try:
         factor = xp.linalg.cholesky(shifted)
     except np.linalg.LinAlgError:

@@ -26,9 +26,12 @@ def namespace(**arrays: Array) -> Any:
     libraries = [namespace_of(a) for a in given.values()]
     xp = libraries[0]
     if any(other is not xp for other in libraries):  # a set of them would stop torch.compile
-        found = ", ".join(f"{name} is {_library(a)}" for name, a in given.items())
+        found = ", ".join(f"{name} is {type(a).__module__.split('.')[0]}" for name, a in given.items())
         raise TypeError(f"arguments come from different array libraries ({found}); convert them to one of these.")
-    _check_devices(given)
+    places = {name: device(a) for name, a in given.items() if not is_tracer(a)}
+    if len({str(p) for p in places.values()}) > 1:
+        found = ", ".join(f"{name} on {place}" for name, place in places.items())
+        raise TypeError(f"arguments live on different devices ({found}); move them to one device first.")
     if compat.is_jax_namespace(xp):
         register_pytrees()
     return xp
@@ -50,17 +53,6 @@ def is_torch(a: Array) -> bool:
     return bool(namespace_of(a).__name__ == "array_api_compat.torch")
 
 
-def _check_devices(given: dict[str, Array]) -> None:
-    places = {name: device(a) for name, a in given.items() if not is_tracer(a)}
-    if len({str(p) for p in places.values()}) > 1:
-        found = ", ".join(f"{name} on {place}" for name, place in places.items())
-        raise TypeError(f"arguments live on different devices ({found}); move them to one device first.")
-
-
-def _library(a: Array) -> str:
-    return type(a).__module__.split(".")[0]
-
-
 def device(a: Array) -> Any:
     """Device an array lives on."""
     return a.device if is_torch(a) else compat.device(a)
@@ -73,27 +65,23 @@ def on_cpu(a: Array) -> bool:
 
 def readable(*arrays: Array) -> bool:
     """Whether values can be looked at now: False under jax.jit, torch.func, torch.compile and on the meta device."""
-    return not any(is_tracer(a) or _is_torch_traced(a) for a in arrays) and not _jax_is_tracing(*arrays)
+    for a in arrays:
+        if is_tracer(a):
+            return False
+        if is_torch(a):
+            torch = sys.modules["torch"]
+            if a.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a):
+                return False
+    jax = sys.modules.get("jax")
+    # Under jax.jit whatever is computed is traced, from constants too. JAX has no public question for this, but the
+    # result of any operation shows it.
+    return jax is None or not any(map(compat.is_jax_array, arrays)) or not is_tracer(jax.numpy.negative(1.0))
 
 
 def is_tracer(a: Array) -> bool:
     """Whether JAX is tracing through this array, so that it has no values."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(a, jax.core.Tracer)
-
-
-def _jax_is_tracing(*arrays: Array) -> bool:
-    """Whether whatever is computed from these arrays is traced: under jax.jit that holds for constants too."""
-    jax = sys.modules.get("jax")
-    # JAX has no public question for this, but the result of any operation shows it.
-    return jax is not None and any(map(compat.is_jax_array, arrays)) and is_tracer(jax.numpy.negative(1.0))
-
-
-def _is_torch_traced(a: Array) -> bool:
-    if not is_torch(a):
-        return False
-    torch = sys.modules["torch"]
-    return bool(a.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a))
 
 
 def known_type(a: Any) -> bool:

@@ -170,7 +170,8 @@ class GaussianMixture(Gaussians):
         if kind not in ("diag", "full", "tied"):
             raise ValueError(f"covariance_type must be one of ['diag', 'full', 'tied'], got {kind!r}.")
         parts = (model.weights_ / model.weights_.sum(), model.means_, model.covariances_)
-        return cls(*[constant(a, wide) for a in parts], kind == "tied", samples.dtype)
+        weights, means, covs = (constant(a, wide) for a in parts)
+        return cls(weights, means, covs, kind == "tied", samples.dtype)
 
     @cached_property
     def components(self) -> tuple[Gaussian, ...]:

@@ -175,7 +175,7 @@ class MomentAccumulator:
             share = float(shrinkage)
         else:
             raise ValueError(f"shrinkage must be a number in [0, 1] or 'oas', got {shrinkage!r}.")
-        if shrinkage != 0:
+        if shrinkage == "oas" or share > 0:
             cov = (1 - share) * cov + share * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
         if self._narrow is not None:
             with np.errstate(over="ignore"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.base import Forms, Layer
-from mlpoly.networks.checks import check_bias, check_library, check_sizes, check_weight
+from mlpoly.networks.checks import check_bias, check_weight, set_weights
 from mlpoly.records import record
 
 __all__ = ["Affine"]
@@ -32,11 +32,7 @@ class Affine(Layer):
 
     def __post_init__(self) -> None:
         W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")
-        b = check_bias("b", self.b, W.shape[0])
-        check_library({"W": W, "b": b})
-        for name, value in (("W", W), ("b", b)):
-            object.__setattr__(self, name, value)
-        check_sizes(self)
+        set_weights(self, {"W": W, "b": check_bias("b", self.b, W.shape[0])})
 
     @property
     def activation(self) -> Activation:  # type: ignore[override]

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace
 
-__all__ = ["check_bias", "check_library", "check_sizes", "check_weight", "layout_hint"]
+__all__ = ["check_bias", "check_weight", "layout_hint", "set_weights"]
 
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
@@ -15,12 +15,6 @@ def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: 
     check_shape(name, weight, shape, meaning)
     check_finite(name, weight)
     return weight
-
-
-def check_sizes(net: Any) -> None:
-    """At least one input and one output; a network without hidden units is a constant."""
-    if net.dim_in == 0 or net.dim_out == 0:
-        raise ValueError(f"{net!r} has no {'inputs' if net.dim_in == 0 else 'outputs'}; a network needs at least one.")
 
 
 def check_bias(name: str, value: Any, length: int, hint: str = "") -> Array | None:
@@ -57,10 +51,14 @@ def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -
     return f"; these look transposed: {first} is (h, d) and {last} (o, h) as in PyTorch; use {remedy}"
 
 
-def check_library(weights: dict[str, Array]) -> None:
-    """All weights in one array library, on one device, of one dtype."""
+def set_weights(net: Any, weights: dict[str, Array | None], **static: Any) -> None:
+    """Fill the fields of a network: weights of one array library, device and dtype, with an input and an output."""
     namespace(**weights)
     dtypes = {name: w.dtype for name, w in weights.items() if w is not None}
     if len(set(dtypes.values())) > 1:
         found = ", ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
         raise TypeError(f"weights have different dtypes ({found}); convert them to one.")
+    for name, value in {**weights, **static}.items():
+        object.__setattr__(net, name, value)
+    if net.dim_in == 0 or net.dim_out == 0:  # without hidden units it is a constant
+        raise ValueError(f"{net!r} has no {'inputs' if net.dim_in == 0 else 'outputs'}; a network needs at least one.")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.base import Forms, Layer
-from mlpoly.networks.checks import check_bias, check_library, check_sizes, check_weight, layout_hint
+from mlpoly.networks.checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, static
 
 __all__ = ["GLU"]
@@ -66,10 +66,7 @@ class GLU(Layer):
             "W_down": W_down,
             "b_down": check_bias("b_down", b_down, h if W_down is None else W_down.shape[0]),
         }
-        check_library(made)
-        for name, value in (*made.items(), ("activation", get(activation))):
-            object.__setattr__(self, name, value)
-        check_sizes(self)
+        set_weights(self, made, activation=get(activation))
 
     @property
     def forms(self) -> Forms:

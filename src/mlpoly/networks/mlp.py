@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.base import Forms, Layer
-from mlpoly.networks.checks import check_bias, check_library, check_sizes, check_weight, layout_hint
+from mlpoly.networks.checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, static
 
 __all__ = ["MLP"]
@@ -57,10 +57,7 @@ class MLP(Layer):
         if W2 is not None:
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
         b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
-        check_library({"W1": W1, "b1": b1, "W2": W2, "b2": b2})
-        for name, value in (("W1", W1), ("b1", b1), ("W2", W2), ("b2", b2), ("activation", get(activation))):
-            object.__setattr__(self, name, value)
-        check_sizes(self)
+        set_weights(self, {"W1": W1, "b1": b1, "W2": W2, "b2": b2}, activation=get(activation))
 
     @property
     def forms(self) -> Forms:

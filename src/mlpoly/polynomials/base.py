@@ -325,7 +325,11 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
             f"polynomials map {one.dim_in} -> {one.dim_out} and {two.dim_in} -> {two.dim_out}; "
             f"a sum needs the same inputs and outputs."
         )
-    inputs = one.inputs if _same_inputs(one.inputs, two.inputs) else None
+    same = one.inputs is two.inputs
+    if not (same or one.inputs is None or two.inputs is None):
+        known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
+        same = known and one.inputs.fingerprint == two.inputs.fingerprint
+    inputs = one.inputs if same else None
     one, two = at_least_single(one), at_least_single(two)
     if type(one) is type(two):
         return _made(one._plus(two), inputs)
@@ -345,13 +349,6 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
 def _made(poly: P, inputs: Any) -> P:
     """A result of arithmetic: it comes from no fit."""
     return replace(poly, inputs=inputs, source=Source(), report=None)
-
-
-def _same_inputs(one: Any, two: Any) -> bool:
-    if one is two or one is None or two is None:
-        return one is two
-    known = readable(*arrays_of(one).values(), *arrays_of(two).values())
-    return known and bool(one.fingerprint == two.fingerprint)
 
 
 def _is_number(value: Any) -> bool:

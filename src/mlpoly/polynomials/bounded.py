@@ -49,10 +49,8 @@ class BoundedPolynomial(Polynomial):
         Slopes of P_i in t_i, below -b_i and above b_i.
     gate_slopes : array (2, h) or None
         Slopes of Q_i, for gated units.
-    inputs : Inputs or None
-        What the polynomial was fitted under, if known.
-    source : Source
-    report : FinetuneReport or None
+    inputs, source, report
+        As in every `Polynomial`.
     """
 
     inner: RidgePolynomial
@@ -118,8 +116,8 @@ class BoundedPolynomial(Polynomial):
         return self.inner.bias
 
     def __repr__(self) -> str:
-        known = namespace(bounds=self.bounds).max(self.bounds) if self.bounds.shape[0] else self.bounds
-        bound = f"{scalar(known):g}" if self.bounds.shape[0] else "none"
+        xp = namespace(bounds=self.bounds)
+        bound = f"{scalar(xp.max(self.bounds)):g}" if self.bounds.shape[0] else "none"
         return f"BoundedPolynomial({self.polynomial!r}, bound={bound})"
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
@@ -308,12 +306,9 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
         middle, along = units.gate.means, bound * units.gate.slopes
         gate_slopes, slopes = slopes, slopes * xp.stack([middle - along, middle + along])
     like = poly.series.plain
+    lines = cast_like(slopes if poly.degree else slopes * 0, like)
     keep_gate = gate_slopes is not None and poly.degree >= 2
-    return (
-        cast_like(scales * 0 + bound, like),
-        cast_like(slopes if poly.degree else slopes * 0, like),
-        cast_like(gate_slopes, like) if keep_gate else None,
-    )
+    return cast_like(scales * 0 + bound, like), lines, cast_like(gate_slopes, like) if keep_gate else None
 
 
 def _line(slopes: Array, excess: Array) -> Array:

@@ -56,10 +56,8 @@ class ChaosPolynomial(Polynomial):
     exponents : tuple of tuples of int, t by r
         The multi-indices a; an integer array is taken as well.
     values : array (o, t)
-    inputs : GaussianMixture or None
-        What the polynomial was fitted under, if known.
-    report : SolveReport or None
-    source : Source
+    inputs, report, source
+        As in every `Polynomial`.
     """
 
     center: Array

@@ -57,16 +57,13 @@ class Coefficients:
         """Coefficients of degree k: (o, d, ..., d), symmetric in the k input axes; zeros above the degree."""
         k = as_integer("k", k, 0)
         if k not in self._made:
-            self._check_size(k)
-            self._made[k] = self._polynomial.tensor(k)
+            p, limit = self._polynomial, self._max_bytes
+            size = p.tensor_numbers(k) * p.prototype.dtype.itemsize
+            if size > limit:
+                raise TooLargeError(
+                    f"the coefficient tensor of degree {k} needs {size / 2**30:.3g} GiB (o = {p.dim_out}, "
+                    f"d = {p.dim_in}), more than max_bytes = {limit / 2**30:.3g} GiB. Keep the stored form (poly(x), "
+                    f"eigenfeatures), or raise the limit with poly.coefficients(max_bytes=...)."
+                )
+            self._made[k] = p.tensor(k)
         return self._made[k]
-
-    def _check_size(self, k: int) -> None:
-        p = self._polynomial
-        size = p.tensor_numbers(k) * p.prototype.dtype.itemsize
-        if size > self._max_bytes:
-            raise TooLargeError(
-                f"the coefficient tensor of degree {k} needs {size / 2**30:.3g} GiB (o = {p.dim_out}, d = {p.dim_in}), "
-                f"more than max_bytes = {self._max_bytes / 2**30:.3g} GiB. Keep the stored form (poly(x), "
-                f"eigenfeatures), or raise the limit with poly.coefficients(max_bytes=...)."
-            )

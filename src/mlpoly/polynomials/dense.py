@@ -32,12 +32,8 @@ class DensePolynomial(Polynomial):
     linear : array (o, d) or None
     quadratic : array (o, d, d) or None
         Symmetric in the last two axes.
-    inputs : Gaussian, GaussianMixture or None
-        What the polynomial was fitted under, if known.
-    report : SolveReport or None
-        How an iterative fit went.
-    source : Source
-        Where it comes from.
+    inputs, report, source
+        As in every `Polynomial`.
     """
 
     center: Array
@@ -125,8 +121,7 @@ class DensePolynomial(Polynomial):
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Product of the quadratic coefficients along an output direction (o,) with a block (d, m)."""
-        xp = namespace(polynomial=self.center)
-        form = xp.tensordot(direction, self.tensor(2), axes=1)
+        form = namespace(polynomial=self.center).tensordot(direction, self.tensor(2), axes=1)
         return lambda block: form @ block
 
     # -- second moments -----------------------------------------------------------------------------------------------

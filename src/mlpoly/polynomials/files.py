@@ -99,8 +99,13 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     form = Polynomial.forms[header["kind"]]
     given = {name: arrays.pop(name) for name in list(arrays) if name.startswith("inputs.")}
     inside = {name.removeprefix("inputs."): a for name, a in given.items()}
-    wrong = _damage(form, header, arrays) or _damaged_inputs(header, inside)
-    if wrong:
+    sizes = {"d": header["dim_in"], "o": header["dim_out"], "2": 2, "n": header["degree"], "m": header["degree"] + 1}
+    readouts = [name.replace("?", "") for name in form.shapes if name.replace("?", "").split(".")[-1] == "readout"]
+    if readouts and not set(readouts) & set(arrays):  # the neurons are the outputs
+        sizes["h"] = header["dim_out"]
+    missing = [other for name, other in form.needs.items() if name in arrays and other not in arrays]
+    wrong = _misfit(form.shapes, arrays, sizes, missing) or _odd_numbers(arrays, _integers(form))
+    if wrong := wrong or form.damage(arrays) or _damaged_inputs(header, inside):
         raise FileFormatError(f"{place} has {wrong}; the file is damaged, save it again.")
 
     def placed(a: np.ndarray, wide: bool = False) -> Array:
@@ -185,17 +190,6 @@ def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _damage(form: type[Polynomial], header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """What is wrong with the tensors of a polynomial; empty if nothing is."""
-    sizes = {"d": header["dim_in"], "o": header["dim_out"], "2": 2, "n": header["degree"], "m": header["degree"] + 1}
-    readouts = [name.replace("?", "") for name in form.shapes if name.replace("?", "").split(".")[-1] == "readout"]
-    if readouts and not set(readouts) & set(arrays):  # the neurons are the outputs
-        sizes["h"] = header["dim_out"]
-    missing = [other for name, other in form.needs.items() if name in arrays and other not in arrays]
-    wrong = _misfit(form.shapes, arrays, sizes, missing) or _odd_numbers(arrays, _integers(form))
-    return wrong or form.damage(arrays)
 
 
 def _damaged_inputs(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:

@@ -168,7 +168,14 @@ def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
     xp, p = namespace(back=back), map_arrays(replace(poly, inputs=None), widen)
     readout = eye(p.dim_out, back) if p.readout is None else p.readout
     t = (p.units.directions @ back) * p.units.inverse_scales[:, None]
-    powers = _powers(t, own)  # (t, h)
+    # Rows sqrt(k!/b!) a^b for every multi-index b and every unit with a = t_i, (t, h), degree by degree.
+    powers = constant(np.ones((1, t.shape[0])), t)
+    for k in range(1, int(own.degrees.max(initial=0)) + 1):
+        new = np.flatnonzero(own.degrees == k)
+        variable = np.argmax(own.exponents[new] > 0, axis=1)
+        scale = constant(np.sqrt(k / own.exponents[new, variable])[:, None], t)
+        parents = take_rows(powers, own.down[variable, new])
+        powers = xp.concat([powers, parents * take_rows(t.T, variable) * scale])
     series = p.series.padded(int(own.degrees.max(initial=p.degree)), p.series.gated is not None)
     hidden = powers * take_rows(series.plain, own.degrees)
     if p.units.gate is not None and series.gated is not None:
@@ -176,20 +183,6 @@ def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
         mixed = powers * 0
         for j in range(own.variables):
             mixed = mixed + q[:, j] * own.raised(powers, j)
-        shifted = take_rows(xp.concat([series.gated[:1, ...] * 0, series.gated]), own.degrees)
-        hidden = hidden + mixed * shifted
+        hidden = hidden + mixed * take_rows(xp.concat([series.gated[:1, ...] * 0, series.gated]), own.degrees)
     out = hidden @ readout.T
     return out if p.bias is None else out + own.constant_row(back) * p.bias
-
-
-def _powers(t: Array, own: Ladder) -> Array:
-    """Rows sqrt(k!/b!) a^b for every multi-index b and every unit with a = t_i, (t, h), degree by degree."""
-    xp = namespace(t=t)
-    rows = constant(np.ones((1, t.shape[0])), t)
-    for k in range(1, int(own.degrees.max(initial=0)) + 1):
-        new = np.flatnonzero(own.degrees == k)
-        variable = np.argmax(own.exponents[new] > 0, axis=1)
-        parents = take_rows(rows, own.down[variable, new])
-        scale = np.sqrt(k / own.exponents[new, variable])[:, None]
-        rows = xp.concat([rows, parents * take_rows(t.T, variable) * constant(scale, t)])
-    return rows

@@ -42,12 +42,8 @@ class RidgePolynomial(Polynomial):
     bias : array (o,) or None
     activation : Activation or None
         Activation of the network, if known; `bounded` continues the neurons along it.
-    inputs : Inputs or None
-        What the polynomial was fitted under, if known.
-    source : Source
-        Where it comes from: activation, method, fingerprint of the inputs.
-    report : FinetuneReport or None
-        How a fine-tuning went.
+    inputs, source, report
+        As in every `Polynomial`.
     """
 
     units: Units
@@ -246,17 +242,18 @@ class RidgePolynomial(Polynomial):
         same = [(best.readout, mine.readout), (best.units.directions, mine.units.directions)]
         if best.units.gate is not None and mine.units.gate is not None:
             same.append((best.units.gate.directions, mine.units.gate.directions))
-        if all(_equal(a, b) for a, b in same):
+        if all(
+            a is b or (a is not None and b is not None and a.shape == b.shape and bool((a == b).all())) for a, b in same
+        ):
             # Unit by unit: what they have in common cancels before it is squared.
-            degree, gated = (
-                max(best.degree, mine.degree),
-                best.series.gated is not None or mine.series.gated is not None,
-            )
+            degree = max(best.degree, mine.degree)
+            gated = best.series.gated is not None or mine.series.gated is not None
             one, two = best.series.padded(degree, gated), mine.series.padded(degree, gated)
             second = None if one.gated is None else one.gated - two.gated
             units = best.units if best.units.gate is not None else mine.units
-            left = _minus(best.bias, mine.bias)
-            apart = RidgePolynomial(units, Series(one.plain - two.plain, second), best.readout, left)
+            b, c = best.bias, mine.bias
+            bias = b if c is None else -c if b is None else b - c
+            apart = RidgePolynomial(units, Series(one.plain - two.plain, second), best.readout, bias)
         else:
             apart = best._plus(mine._scaled(-1.0))
         return apart.mean(), apart.variance(inputs)
@@ -289,9 +286,8 @@ class RidgePolynomial(Polynomial):
             """Side by side; where only one of the two is there, the other is zero."""
             if all(a is None for a in arrays):
                 return None
-            return xp.concat(
-                [p.units.shifts * 0 if a is None else a for a, p in zip(arrays, parts, strict=True)], axis=axis
-            )
+            whole = [p.units.shifts * 0 if a is None else a for a, p in zip(arrays, parts, strict=True)]
+            return xp.concat(whole, axis=axis)
 
         units, gates = [p.units for p in parts], [p.units.gate for p in parts if p.units.gate is not None]
         series = [p.series.padded(degree, gated) for p in parts]
@@ -317,18 +313,6 @@ def _with_gate(p: RidgePolynomial, degree: int) -> RidgePolynomial:
     flat = p.units.shifts * 0
     gate = Gate(p.units.directions * 0, flat, flat, None, flat)
     return replace(p, units=replace(p.units, gate=gate), series=p.series.padded(max(degree, p.degree), True))
-
-
-def _equal(a: Array | None, b: Array | None) -> bool:
-    if a is None or b is None or a is b:
-        return a is b
-    return a.shape == b.shape and bool(namespace(a=a).all(a == b))
-
-
-def _minus(a: Array | None, b: Array | None) -> Array | None:
-    if b is None:
-        return a
-    return -b if a is None else a - b
 
 
 BoundedPolynomial.shapes |= {f"inner.{name}": letters for name, letters in RidgePolynomial.shapes.items()}

@@ -72,7 +72,9 @@ def _inner(units: Units, rows: slice, columns: slice, spread: Array, gate_spread
     xp = namespace(spread=spread)
     moving, inverse = units.scales > 0, units.inverse_scales
     up, down = inverse[rows][:, None], inverse[columns][None, :]
-    rho = _snapped((spread @ units.directions[columns, :].T) * up * down)
+    rho = (spread @ units.directions[columns, :].T) * up * down
+    # Correlations inside [-1, 1]; those that differ from +-1 by rounding only become +-1.
+    rho = xp.where(xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps), xp.sign(rho), rho)
     if rows == columns:  # rounding must not part a unit from itself
         eye = constant(np.eye(rows.stop - rows.start), rho)
         rho = xp.where((eye > 0) & moving[rows][:, None], 1.0, rho)
@@ -87,13 +89,6 @@ def _inner(units: Units, rows: slice, columns: slice, spread: Array, gate_spread
     side = xp.sqrt((1 - rho) * (1 + rho))
     qi, qj = g.spreads[rows][:, None], g.spreads[columns][None, :]
     return Angles(rho, _within(tz - rho * rj, side * qj), _within(zt - ri * rho, side * qi), _within(ee, qi * qj))
-
-
-def _snapped(rho: Array) -> Array:
-    """Correlations inside [-1, 1]; those that differ from +-1 by rounding only become +-1."""
-    xp = namespace(rho=rho)
-    near = xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps)
-    return xp.where(near, xp.sign(rho), rho)
 
 
 def _within(a: Array, limit: Array) -> Array:

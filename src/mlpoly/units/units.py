@@ -106,7 +106,10 @@ class Units:
         """
         forms = layer.forms
         xp = namespace(weights=forms.directions, inputs=inputs.mean)
-        size = _size(inputs)
+        # About the largest standard deviation of an input, as a power of two.
+        size, cov = inputs.mean[0] * 0 + 1, inputs.cov
+        if cov is not None:
+            size = _power_of_two(xp.sqrt(xp.max(cov if len(cov.shape) == 1 else xp.linalg.diagonal(cov))))
         scales, cross, second = [], [], []
         for rows in chunks(forms.directions.shape[0], _ROWS):
             unit, scale = _scaled(forms.directions[rows, ...], size)
@@ -117,8 +120,15 @@ class Units:
                 cross.append(_product(_dots(spread, other), scale, other_scale))
                 if spreads:
                     second.append(_product(root(_dots(inputs.times_covariance(other), other)), other_scale))
-        shifts = _times_mean(forms.directions, inputs.mean)
-        made = cls(forms.directions, shifts, _in_range(xp.concat(scales), shifts, forms.directions), forms.bias)
+        shifts, widths = _times_mean(forms.directions, inputs.mean), xp.concat(scales)
+        limits = xp.finfo(promote(forms.directions)[0].dtype)
+        if readable(widths) and not bool(xp.all((widths <= float(limits.max)) & (xp.abs(shifts) <= float(limits.max)))):
+            raise ValueError(
+                f"preactivations w.x under these inputs are too large for {forms.directions.dtype}; scale the first "
+                f"weights or the inputs down, or use float64."
+            )
+        widths = xp.where(widths >= float(limits.smallest_normal), widths, 0.0)  # where their inverse overflows
+        made = cls(forms.directions, shifts, widths, forms.bias)
         if forms.gate_directions is None:
             return made
         slopes = xp.concat(cross) * safe_inverse(made.scales)  # r_i = Cov(v_i.x, w_i.x) / s_i (MATH 2)
@@ -224,14 +234,6 @@ def _times_mean(weight: Array, mean: Array) -> Array:
 # -- sizes are taken out before squares are formed, which soon leave the range of floats, and put back after -----------
 
 
-def _size(inputs: Gaussian) -> Array:
-    """About the largest standard deviation of an input, as a power of two, ()."""
-    xp = namespace(mean=inputs.mean)
-    if inputs.cov is None:
-        return inputs.mean[0] * 0 + 1
-    return _power_of_two(xp.sqrt(xp.max(inputs.cov if len(inputs.cov.shape) == 1 else xp.linalg.diagonal(inputs.cov))))
-
-
 def _scaled(weight: Array, size: Array) -> tuple[Array, Array]:
     """Rows (m, d) over their scale, and that scale (m,): their own size times that of the inputs."""
     xp = namespace(weight=weight)
@@ -260,15 +262,3 @@ def _power_of_two(a: Array) -> Array:
     with no_gradients(a):
         exponent = xp.floor(xp.log2(xp.where(a > 0, a, 1.0)))
         return 2.0 ** xp.clip(exponent, math.log2(float(xp.finfo(a.dtype).smallest_normal)), None)
-
-
-def _in_range(scales: Array, shifts: Array, weight: Array) -> Array:
-    """Standard deviations, zero where the dtype of the weights could not hold their inverse."""
-    xp = namespace(scales=scales)
-    limits = xp.finfo(promote(weight)[0].dtype)
-    if readable(scales) and not bool(xp.all((scales <= float(limits.max)) & (xp.abs(shifts) <= float(limits.max)))):
-        raise ValueError(
-            f"preactivations w.x under these inputs are too large for {weight.dtype}; scale the first weights or the "
-            f"inputs down, or use float64."
-        )
-    return xp.where(scales >= float(limits.smallest_normal), scales, 0.0)
