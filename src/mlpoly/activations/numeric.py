@@ -116,10 +116,6 @@ def numeric_activations() -> list[Activation]:
         _make("tanhshrink", "y - tanh(y)", _tanhshrink, _both(_TANH)),
         _make("mish", "y tanh(softplus(y))", lambda y: y * _tanh(_softplus(y)), _both(_LOGISTIC, 1.0, 0.0)),
         _make(
-            "softsign",
-            "y / (1 + |y|)",
-            lambda y: y / (1 + namespace(y=y).abs(y)),
-            _both(_ALGEBRAIC, 1.0, 0.0),
-            (0.0,),
+            "softsign", "y / (1 + |y|)", lambda y: y / (1 + namespace(y=y).abs(y)), _both(_ALGEBRAIC, 1.0, 0.0), (0.0,)
         ),
     ]

@@ -57,13 +57,8 @@ def _hardtanh(name: str, low: float, high: float) -> Activation:
 
 
 def _threshold(name: str, threshold: float, value: float, formula: str = "value") -> Activation:
-    return piecewise(
-        name,
-        f"y if y > threshold else {formula}",
-        lambda y: _above(y, threshold, y, value),
-        [threshold],
-        [[value, 0], [0, 1]],
-    )
+    formula = f"y if y > threshold else {formula}"
+    return piecewise(name, formula, lambda y: _above(y, threshold, y, value), [threshold], [[value, 0], [0, 1]])
 
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -187,12 +182,8 @@ def _built(family: Family, values: dict[str, float]) -> Activation:
         values[key] = float(value)
     given = [values[k] for k in family.parameters]
     default = all(v == d for v, d in zip(given, family.parameters.values(), strict=True))
-    name = (
-        family.name
-        if default
-        else f"{family.name}({', '.join(f'{v:g}' if float(f'{v:g}') == v else repr(v) for v in given)})"
-    )
-    return family.build(name, **values)
+    written = ", ".join(f"{v:g}" if float(f"{v:g}") == v else repr(v) for v in given)
+    return family.build(family.name if default else f"{family.name}({written})", **values)
 
 
 def _parse(text: str, among: dict[str, Family]) -> tuple[Family, dict[str, float]]:
@@ -268,10 +259,8 @@ def register_activation(
 
 
 def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, ...]) -> Activation:
-    project, estimate = adaptive_projection(function, kinks, name), adaptive_error(function, kinks)
-    return Activation(
-        name, function, project, "the user's function", "quadrature", kinks, own=function, estimate=estimate
-    )
+    project, about = adaptive_projection(function, kinks, name), ("the user's function", "quadrature", kinks)
+    return Activation(name, function, project, *about, own=function, estimate=adaptive_error(function, kinks))
 
 
 # -- pickles: a name for what is built in, a reference to the function for what is not ---------------------------------

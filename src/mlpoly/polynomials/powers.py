@@ -34,11 +34,8 @@ def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]
     """Coefficients in y of a polynomial in t = slope y + offset, by Horner's rule."""
     out = [powers[-1]]
     for c in reversed(powers[:-1]):
-        raised = [out[0] * offset] + [
-            (out[j] * offset if j < len(out) else 0) + out[j - 1] * slope for j in range(1, len(out) + 1)
-        ]
-        raised[0] = raised[0] + c
-        out = raised
+        higher = [(out[j] * offset if j < len(out) else 0) + out[j - 1] * slope for j in range(1, len(out) + 1)]
+        out = [out[0] * offset + c, *higher]
     return out
 
 
@@ -54,13 +51,11 @@ def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
         return constant(np.zeros((o, *[d] * k)), p.units.directions)
     total = _contract(p, a[k], [p.units.directions] * k)
     if p.units.gate is not None and k - 1 < len(b):
-        forms = [p.units.gate.directions] + [p.units.directions] * (k - 1)
-        once = _contract(p, b[k - 1], forms)
+        once = _contract(p, b[k - 1], [p.units.gate.directions] + [p.units.directions] * (k - 1))
         # Symmetrise: v stands in each of the k places with the same weight.
         for place in range(k):
-            axes = list(range(2, k + 1))
-            axes.insert(place, 1)
-            total = total + xp.permute_dims(once, (0, *axes)) / k
+            axes = (0, *range(2, place + 2), 1, *range(place + 2, k + 1))
+            total = total + xp.permute_dims(once, axes) / k
     return total
 
 
@@ -71,8 +66,7 @@ def _contract(p: RidgePolynomial, weights: Array, forms: list[Array]) -> Array:
     tail = None
     for form in forms[1:]:
         tail = form if tail is None else xp.reshape(tail[:, :, None] * form[:, None, :], (h, -1))
-    columns = (weights[:, None] if tail is None else weights[:, None] * tail, forms[0])
-    tail, first = promote(*columns)
+    tail, first = promote(weights[:, None] if tail is None else weights[:, None] * tail, forms[0])
     if p.readout is None:
         flat = first[:, :, None] * tail[:, None, :]
     else:
