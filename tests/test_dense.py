@@ -1,7 +1,7 @@
 """Polynomials with explicit matrices, and the files of every kind of polynomial."""
 
-import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -411,7 +411,7 @@ def with_one(a, value, dtype=None):
 
 
 EXPONENTS = multi_indices(D, 3)
-LINES = ridge()
+INNER = ridge().inner
 
 # What is wrong -> polynomial, how its file is changed, and what the error says.
 CRAFTED = {
@@ -419,32 +419,33 @@ CRAFTED = {
     "degree is null": ("chaos", {"header": {"degree": None}}, "degree None in its header"),
     "degree is a list": ("ridge", {"header": {"degree": [3]}}, r"degree \[3\] in its header"),
     "degree is a truth": ("dense quadratic", {"header": {"degree": True}}, "degree True in its header"),
-    "degree is huge": ("ridge", {"header": {"degree": 10**400}}, r"'series' is \(4, 3\), expected \(1000"),
-    "degree of the ridge form": ("ridge", {"header": {"degree": 2}}, r"'series' is \(4, 3\), expected \(3, 3\)"),
+    "degree is huge": ("ridge", {"header": {"degree": 10**400}}, r"series.plain' is \(4, 3\), expected \(1000"),
+    "degree of the ridge form": ("ridge", {"header": {"degree": 2}}, r"series.plain' is \(4, 3\), expected \(3, 3\)"),
     "degree of the dense form": ("dense quadratic", {"header": {"degree": 1}}, "degree 1 .*terms of degree 2"),
     "degree of the chaos form": ("chaos", {"header": {"degree": 2}}, "degree 2 .*terms of degree 3"),
     "inputs are a fraction": ("chaos", {"header": {"dim_in": 2.5}}, "dim_in 2.5 in its header"),
     "outputs are negative": ("chaos", {"header": {"dim_out": -1}}, "dim_out -1 in its header"),
-    "bound is huge": ("ridge", {"header": {"bound": 10**400}}, "the bound 1000"),
-    "bound is NaN": ("ridge", {"header": {"bound": float("nan")}}, "the bound nan"),
-    "bound is negative": ("ridge", {"header": {"bound": -1.0}}, "the bound -1.0"),
-    "bound is zero": ("ridge", {"header": {"bound": 0}}, "the bound 0,"),
-    "bound is a truth": ("ridge", {"header": {"bound": True}}, "the bound True"),
-    "bound is text": ("ridge", {"header": {"bound": "4"}}, "the bound '4'"),
-    "bound is not there": ("ridge", {"header": {"bound": None}}, "the bound None"),
+    "bound is NaN": ("ridge", {"bounds": np.full(3, np.nan)}, "NaN or infinite numbers in 'bounds'"),
+    "bound is negative": ("ridge", {"bounds": np.array([4.0, -1.0, 4.0])}, "negative bounds"),
+    "bound is zero": ("ridge", {"bounds": np.array([4.0, 0.0, 4.0])}, "a bound of zero"),
+    "bound is not there": ("ridge", {"without": ["bounds"]}, "'bounds' is not there"),
     "layout is negative": ("ridge", {"header": {"layout": -1}}, "no mlpoly polynomial"),
     "layout is zero": ("ridge", {"header": {"layout": 0}}, "layout 0, which never was"),
     "layout is a truth": ("ridge", {"header": {"layout": True}}, "no mlpoly polynomial"),
     "kind is a list": ("ridge", {"header": {"kind": ["RidgePolynomial"]}}, "no mlpoly polynomial"),
-    "NaN": ("ridge", {"series": with_one(LINES.series, np.nan)}, "NaN or infinite numbers in 'series'"),
-    "infinity": ("ridge", {"readout": with_one(LINES.readout, np.inf)}, "NaN or infinite numbers in 'readout'"),
-    "negative scales": ("ridge", {"scales": with_one(LINES.scales, -1.0)}, "negative scales"),
-    "NaN scales": ("ridge", {"scales": with_one(LINES.scales, np.nan)}, "NaN or infinite numbers in 'scales'"),
-    "integers": ("ridge", {"directions": np.eye(3, 2, dtype=np.int64)}, "type int64 in 'directions'"),
-    "truths": ("ridge", {"directions": np.eye(3, 2, dtype=bool)}, "type bool in 'directions'"),
-    "complex numbers": ("ridge", {"directions": np.eye(3, 2, dtype=np.complex64)}, "type complex64 in 'directions'"),
+    "NaN": ("ridge", {"inner.series.plain": with_one(INNER.series.plain, np.nan)}, "NaN or infinite .*series.plain'"),
+    "infinity": ("ridge", {"inner.readout": with_one(INNER.readout, np.inf)}, "NaN or infinite .*readout'"),
+    "negative scales": ("ridge", {"inner.units.scales": with_one(INNER.units.scales, -1.0)}, "negative scales"),
+    "NaN scales": ("ridge", {"inner.units.scales": with_one(INNER.units.scales, np.nan)}, "NaN or infinite .*scales'"),
+    "integers": ("ridge", {"inner.units.directions": np.eye(3, 2, dtype=np.int64)}, "type int64 in .*directions'"),
+    "truths": ("ridge", {"inner.units.directions": np.eye(3, 2, dtype=bool)}, "type bool in .*directions'"),
+    "complex numbers": (
+        "ridge",
+        {"inner.units.directions": np.eye(3, 2, dtype=np.complex64)},
+        "type complex64 in .*directions'",
+    ),
     "unsigned exponents": ("chaos", {"exponents": EXPONENTS.astype(np.uint8)}, "type uint8 in 'exponents'"),
-    "no readout, but two outputs of three neurons": ("ridge", {"without": ["readout"]}, "missing or misshapen"),
+    "no readout, but two outputs of three neurons": ("ridge", {"without": ["inner.readout"]}, "missing or misshapen"),
     "no terms": (
         "chaos",
         {"exponents": np.zeros((0, D), dtype=np.int64), "values": np.zeros((OUT, 0))},
@@ -506,7 +507,22 @@ def test_a_sparse_polynomial_of_high_degree_is_still_read(tmp_path):
     assert mp.load(tmp_path / "poly").degree == 42
 
 
-def test_lines_without_a_bound_of_their_own_are_still_read(tmp_path):
-    by_hand = dataclasses.replace(LINES, tails=mp.polynomials.Tails(LINES.tails.slopes))
-    by_hand.save(tmp_path / "poly")
-    assert mp.load(tmp_path / "poly").tails.bound == np.inf
+# Straight lines of version 0.1, whose bound stands in the header.
+OLD = Path(__file__).parent / "reference" / "polynomials_0.1" / "lines.safetensors"
+
+
+@pytest.mark.parametrize("bound", [10**400, float("nan"), -1.0, 0, True, "4", None])
+def test_old_lines_of_an_odd_bound_are_refused(bound, tmp_path):
+    path = tmp_path / "poly"
+    path.write_bytes(OLD.read_bytes())
+    with pytest.raises(mp.FileFormatError, match=f"the bound {repr(bound)[:4]}.*no positive number"):
+        mp.load(rewritten(path, header={"bound": bound}))
+
+
+def test_old_lines_without_a_bound_of_their_own_are_still_read(tmp_path):
+    path = tmp_path / "poly"
+    path.write_bytes(OLD.read_bytes())
+    found = mp.load(rewritten(path, header={"bound": float("inf")}))
+    assert (found.bounds == np.inf).all()
+    x = np.full((1, found.dim_in), 1e3)
+    assert_close(found(x), found.polynomial(x))

@@ -121,6 +121,21 @@ def test_functions_without_a_place_are_refused_with_the_remedy(function, shown):
     assert copied.activation is net.activation and copied.W1 is not net.W1
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_polynomials_pickle_whatever_their_activation(bounded):
+    """Their values need none; one that pickle cannot keep is left behind, and a copy has it."""
+    for function, kept in ((bump, True), (lambda y: y * y, False), ("gelu", True)):
+        poly = mp.fit(networks(get(function))[1], mp.Gaussian.standard(D), 3)
+        poly = poly.bounded(2.0) if bounded else poly
+        assert_close(again(poly.to_torch())(points(TORCH64)), poly(points()), 1e-13)
+        back = again(poly)
+        np.testing.assert_array_equal(back(points()), poly(points()))
+        inner, before = (back.inner, poly.inner) if bounded else (back, poly)
+        assert inner.activation == (before.activation if kept else None)
+        for copied in (copy.copy(poly), copy.deepcopy(poly)):
+            assert (copied.inner if bounded else copied).activation is before.activation
+
+
 def test_a_built_in_activation_comes_back_though_its_name_was_taken():
     kept = pickle.dumps(get("softsign"))
     register_activation("softsign", bump, overwrite=True)

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 import subprocess
 import sys
 
@@ -427,11 +428,9 @@ def test_values_at_any_leading_axes(gated, degree):
 @both
 def test_from_numpy(gated):
     poly = polynomial(gated)
-    fields = {k: v.detach().numpy() for k, v in poly.to_torch().named_buffers()}
-    gate = {k.removeprefix("gate_"): fields.pop(k) for k in list(fields) if k.startswith("gate_")}
-    for a in fields.values():
+    as_numpy = poly.to(np.zeros(1))
+    for a in mp.records.arrays_of(as_numpy).values():
         a.flags.writeable = False
-    as_numpy = mp.RidgePolynomial(**fields, gate=mp.polynomials.Gate(**gate) if gated else None)
     x = tensor(5, 4)
     torch.testing.assert_close(as_numpy.to_torch()(x), poly(x))
     np.testing.assert_allclose(as_numpy(x.numpy()), poly(x).detach().numpy(), rtol=1e-12)
@@ -440,7 +439,6 @@ def test_from_numpy(gated):
 def test_hidden_units_as_outputs():
     poly = mp.fit(mp.MLP(tensor(6, 4)), mp.Gaussian.standard(4), degree=2)
     module = poly.to_torch()
-    assert module.readout is None
     assert "readout" not in module.state_dict()
     torch.testing.assert_close(module(tensor(5, 4)), poly(tensor(5, 4)))
 
@@ -481,8 +479,9 @@ def test_sixteen_bit_inputs_are_computed_in_float32(gated, dtype):
 def test_fast_products_err_as_the_network_does(gated, bound):
     poly = polynomial(gated, d=64, h=256, o=32)
     x = tensor(50, 64).bfloat16()
-    exact, sizes = poly.to_torch(bound)(x.double()), poly.to_torch(bound)(x.double()).norm()
-    fast, safe = poly.to_torch(bound, fast=True), poly.to_torch(bound)
+    poly = poly if bound is None else poly.bounded(bound)
+    exact, sizes = poly.to_torch()(x.double()), poly.to_torch()(x.double()).norm()
+    fast, safe = poly.to_torch(fast=True), poly.to_torch()
     error, careful = ((m.float()(x).double() - exact).norm() / sizes for m in (fast, safe))
     # Rounding to 8 bits of preactivations, hidden units and outputs, each of about 2^-9; only the last one if careful.
     assert 2**-9 / 4 < careful < 2**-9
@@ -497,7 +496,7 @@ def test_sixteen_bit_module_computes_in_float32():
     module = polynomial().to_torch().to(torch.bfloat16)
     x = tensor(50, 4, dtype=torch.bfloat16)
     exact = copy.deepcopy(module).double()(x.double())
-    assert module.series.dtype == torch.bfloat16
+    assert module.series_plain.dtype == torch.bfloat16
     torch.testing.assert_close(module(x), exact.to(torch.bfloat16), rtol=1e-2, atol=1e-3)
     assert module(x.float()).sub(exact).abs().max() < 1e-4
 
@@ -523,22 +522,26 @@ def test_state_dict_round_trip(gated, tmp_path):
         buffer.zero_()
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     torch.testing.assert_close(other(tensor(5, 4)), module(tensor(5, 4)), rtol=0, atol=0)
-    names = {"directions", "shifts", "scales", "series", "readout", "bias"}
-    gate = {"gate_directions", "gate_shifts", "gate_slopes", "gate_series"}
+    names = {f"units_{name}" for name in ("directions", "shifts", "scales", "bias")} | {
+        "series_plain",
+        "readout",
+        "bias",
+    }
+    gate = {f"units_gate_{name}" for name in ("directions", "shifts", "slopes", "bias")} | {"series_gated"}
     assert set(module.state_dict()) == (names | gate if gated else names)
 
 
 @both
 def test_state_dict_of_another_polynomial_of_the_same_shape(gated):
-    module, other = polynomial(gated).to_torch(), (2.0 * polynomial(gated)).to_torch(bound=2.0)
+    module, other = (p.bounded(2.0).to_torch() for p in (polynomial(gated), 2.0 * polynomial(gated)))
     x = tensor(5, 4)
-    expected = 2.0 * polynomial(gated)(x, bound=2.0)
+    expected = 2.0 * polynomial(gated).bounded(2.0)(x)
     missing = other.load_state_dict(module.state_dict(), strict=True)
     assert not missing.missing_keys
     assert not missing.unexpected_keys
     torch.testing.assert_close(2.0 * other(x), expected)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        polynomial(gated, degree=2).to_torch().load_state_dict(module.state_dict())
+        polynomial(gated, degree=2).bounded(2.0).to_torch().load_state_dict(module.state_dict())
 
 
 @both
@@ -554,7 +557,7 @@ def test_sixteen_bit_coefficients_are_rounded_once(gated):
 
 @both
 def test_training_mode_and_copies(gated):
-    module, x = polynomial(gated).to_torch(bound=1.5), tensor(50, 4)
+    module, x = polynomial(gated).bounded(1.5).to_torch(), tensor(50, 4)
     expected = module(x)
     for other in (copy.deepcopy(module), module.train(), module.eval(), nn.Sequential(module).train()):
         torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
@@ -564,16 +567,15 @@ def test_training_mode_and_copies(gated):
 def test_gradients_of_input_and_coefficients(gated):
     module = polynomial(gated).to_torch()
     x = tensor(3, 4, seed=3).requires_grad_()
-    for buffer in module.buffers():
-        buffer.requires_grad_()
+    # The biases of the units are kept for `bounded`; a polynomial that has its series no longer needs them.
+    used = {name: b.requires_grad_() for name, b in module.named_buffers() if not re.search("units.*_bias", name)}
     module(x).square().sum().backward()
-    assert all(bool((b.grad != 0).any()) for b in (x, *module.buffers()))
-    names = [name for name, _ in module.named_buffers()]
+    assert all(bool((b.grad != 0).any()) for b in (x, *used.values()))
 
     def value(x, *buffers):
-        return torch.func.functional_call(module, dict(zip(names, buffers, strict=True)), (x,))
+        return torch.func.functional_call(module, dict(zip(used, buffers, strict=True)), (x,))
 
-    assert torch.autograd.gradcheck(value, (x, *module.buffers()))
+    assert torch.autograd.gradcheck(value, (x, *used.values()))
 
 
 # -- a bound on the preactivations -----------------------------------------------------------------
@@ -582,62 +584,68 @@ def test_gradients_of_input_and_coefficients(gated):
 @both
 def test_bound_changes_nothing_inside(gated):
     poly, x = polynomial(gated), tensor(200, 4)
-    reach = poly.standardise(x).abs().max().item()
-    torch.testing.assert_close(poly.to_torch(bound=1.01 * reach)(x), poly(x), rtol=0, atol=0)
-    assert not torch.allclose(poly.to_torch(bound=0.5 * reach)(x), poly(x))
+    reach = poly.units.standardise(poly.forms_at(x)[0]).abs().max().item()
+    torch.testing.assert_close(poly.bounded(1.01 * reach).to_torch()(x), poly(x))
+    assert not torch.allclose(poly.bounded(0.5 * reach).to_torch()(x), poly(x))
 
 
 @both
 @pytest.mark.parametrize("bound", [1.0, 4.0])
-def test_bound_is_the_value_at_the_clamped_preactivation(gated, bound):
-    """One neuron at a time, in powers: A(y) + z B(y) with y = w.x held, and z = v.x as it is."""
+def test_bound_is_a_line_from_the_clamped_preactivation(gated, bound):
+    """One neuron at a time, in powers: A(y) + z B(y) with y = w.x held, and z = v.x; beyond it the chords."""
     poly, x = polynomial(gated), 5 * tensor(200, 4)
     a, b = poly.powers()
-    y = x @ poly.directions.T
-    held = torch.maximum(torch.minimum(y, poly.shifts + bound * poly.scales), poly.shifts - bound * poly.scales)
+    units, lines = poly.units, poly.bounded(bound)
+    y = x @ units.directions.T
+    held = torch.maximum(torch.minimum(y, units.shifts + bound * units.scales), units.shifts - bound * units.scales)
     assert (held != y).any()
+    excess = (y - held) / units.scales
     hidden = sum(c * held**k for k, c in enumerate(a))
+    hidden = hidden + excess * torch.where(excess < 0, lines.slopes[0], lines.slopes[1])
     if gated:
-        hidden = hidden + (x @ poly.gate.directions.T) * sum(c * held**k for k, c in enumerate(b))
+        z = x @ units.gate.directions.T
+        e = z - units.gate.shifts - units.gate.slopes * (held - units.shifts) / units.scales
+        hidden = hidden + z * sum(c * held**k for k, c in enumerate(b))
+        hidden = hidden + e * excess * torch.where(excess < 0, lines.gate_slopes[0], lines.gate_slopes[1])
     expected = poly.read_out(hidden)
-    torch.testing.assert_close(poly.to_torch(bound=bound)(x), expected, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(poly(x, bound=bound), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(lines.to_torch()(x), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(lines(x), expected, rtol=1e-9, atol=1e-9)
 
 
 @both
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_bound_in_every_library(gated, library, tmp_path):
-    poly, x = polynomial(gated), 5 * tensor(20, 4)
-    expected = poly(x, bound=2.0).detach().numpy()
+    poly, x = polynomial(gated).bounded(2.0), 5 * tensor(20, 4)
+    expected = poly(x).detach().numpy()
     poly.save(tmp_path / "p.safetensors")
     other = mp.load(tmp_path / "p.safetensors", library=library)
-    found = np.asarray(other(from_numpy(x.numpy().astype(to_numpy(other.series).dtype), library), bound=2.0))
+    found = np.asarray(other(from_numpy(x.numpy().astype(to_numpy(other.bounds).dtype), library)))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())  # JAX is in float32
 
 
 @both
 def test_bound_tames_growth(gated):
     poly, x = polynomial(gated, degree=5), tensor(50, 4)
-    far = poly.to_torch(bound=3.0)
+    far = poly.bounded(3.0).to_torch()
     growth = far(1e4 * x).norm() / far(1e3 * x).norm()
-    assert growth < 10.1 if gated else growth < 1.1  # linear in the second factor, constant without one
+    assert growth < 110 if gated else growth < 11  # like the units themselves: linear, times the second factor
     assert poly(1e4 * x).norm() / poly(1e3 * x).norm() > 1e4
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, float("nan"), float("inf"), "4", True])
 def test_bound_must_be_positive(bound):
-    for use in (polynomial().to_torch, lambda bound: polynomial()(tensor(2, 4), bound=bound)):
-        with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
-            use(bound=bound)
+    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
+        polynomial().bounded(bound)
 
 
-def test_bound_needs_the_ridge_form():
-    with pytest.raises(TypeError, match="DensePolynomial has none; leave it out"):
-        other_polynomial("dense 2").to_torch(bound=4.0)
+@pytest.mark.parametrize("kind", ["dense 2", "chaos 3"])
+def test_bound_needs_neurons(kind):
+    with pytest.raises(TypeError, match=r"has no neurons .* one Gaussian or with method='neuronwise'"):
+        other_polynomial(kind).bounded(4.0)
 
 
 def test_bound_is_shown():
-    assert "bound=4" in repr(polynomial().to_torch(bound=4))
+    assert "bound=4" in repr(polynomial().bounded(4).to_torch())
 
 
 @both
@@ -744,7 +752,7 @@ def test_other_forms_compile(form):
 
 def test_repr_and_errors():
     assert "degree=3, 4 -> 3" in repr(polynomial().to_torch())
-    with pytest.raises(TypeError, match="RidgePolynomial"):
+    with pytest.raises(TypeError, match=r"polynomial must be one that mlpoly\.fit"):
         PolynomialModule(nn.Linear(2, 2))
 
 
@@ -765,7 +773,8 @@ def test_gradient_with_respect_to_the_input():
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, None), (torch.bfloat16, None), (torch.float32, 1.0)])
 def test_compiles_without_graph_breaks(gated, dtype, bound):
     torch._dynamo.reset()
-    module = polynomial(gated).to_torch(bound).float()
+    poly = polynomial(gated)
+    module = (poly if bound is None else poly.bounded(bound)).to_torch().float()
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     x = tensor(5, 4, dtype=dtype)
     torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)
@@ -776,7 +785,7 @@ def test_compiles_without_graph_breaks(gated, dtype, bound):
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_with_inductor(gated):
     torch._dynamo.reset()
-    module = polynomial(gated).to_torch(bound=2.0)
+    module = polynomial(gated).bounded(2.0).to_torch()
     x = tensor(5, 4)
     try:
         out = torch.compile(module, fullgraph=True)(x)

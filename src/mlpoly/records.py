@@ -6,7 +6,7 @@ import copy
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
@@ -27,7 +27,10 @@ def static(**options: Any) -> Any:
 def record(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
     made: Any = dataclass(frozen=True, eq=False, repr=False)(cls)
-    made.__deepcopy__ = _deepcopy
+    made.__copy__, made.__deepcopy__ = replace, _deepcopy
+    # Plain tuples of names, which torch.compile can follow; it stops at dataclasses.fields.
+    made._names = tuple(f.name for f in fields(made))
+    made._moving = tuple(f.name for f in fields(made) if not f.metadata.get("static"))
     build = made.__init__
 
     @wraps(build)
@@ -43,12 +46,14 @@ def record(cls: type[T]) -> type[T]:
 
 
 def replace(value: T, **changes: Any) -> T:
-    """The record with some fields changed, without running its checks again, so that it also works on traced arrays."""
-    known = {f.name for f in fields(value)}  # type: ignore[arg-type]
-    if unknown := sorted(set(changes) - known):
-        raise TypeError(f"{type(value).__name__} has no field {unknown[0]!r}; it has {', '.join(sorted(known))}.")
-    made = object.__new__(type(value))
-    for name in known:
+    """A record or dataclass with some fields changed, without running its checks again, so that traced arrays pass."""
+    kind: Any = type(value)
+    names = kind._names if hasattr(kind, "_names") else [f.name for f in fields(kind)]
+    for name in changes:
+        if name not in names:
+            raise TypeError(f"{kind.__name__} has no field {name!r}; it has {', '.join(names)}.")
+    made: T = object.__new__(kind)
+    for name in names:
         object.__setattr__(made, name, changes[name] if name in changes else getattr(value, name))
     return made
 
@@ -58,12 +63,12 @@ def map_arrays(value: T, change: Callable[[Any], Any]) -> T:
     if value is None:
         return value
     if isinstance(value, tuple):
-        return tuple(map_arrays(item, change) for item in value)  # type: ignore[return-value]
-    if not is_dataclass(value):
+        return tuple([map_arrays(item, change) for item in value])  # type: ignore[return-value]
+    if not hasattr(value, "_moving"):
         made: T = change(value)
         return made
-    moving = [f.name for f in fields(value) if not f.metadata.get("static")]
-    return replace(value, **{name: map_arrays(getattr(value, name), change) for name in moving})
+    kind: Any = type(value)
+    return replace(value, **{name: map_arrays(getattr(value, name), change) for name in kind._moving})
 
 
 def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -72,8 +77,8 @@ def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
         return {}
     if isinstance(value, tuple):
         parts = {str(i): item for i, item in enumerate(value)}
-    elif is_dataclass(value):
-        parts = {f.name: getattr(value, f.name) for f in fields(value) if not f.metadata.get("static")}
+    elif hasattr(value, "_moving"):
+        parts = {name: getattr(value, name) for name in value._moving}
     else:
         return {prefix: value}
     dot = f"{prefix}." if prefix else ""
@@ -112,11 +117,7 @@ def from_arrays(kind: type[T], arrays: Mapping[str, Any], static: Mapping[str, A
 
 def _deepcopy(value: Any, memo: dict[int, Any]) -> Any:
     """Copy the arrays and share the rest, which never changes; what was computed and kept is computed anew."""
-    made = object.__new__(type(value))
-    for f in fields(value):
-        item = getattr(value, f.name)
-        object.__setattr__(made, f.name, item if f.metadata.get("static") else _copied(item, memo))
-    return made
+    return replace(value, **{name: _copied(getattr(value, name), memo) for name in value._moving})
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
@@ -139,18 +140,16 @@ def register_pytrees() -> None:
 
 
 def _flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    data = tuple(getattr(value, f.name) for f in fields(value) if not f.metadata.get("static"))
-    meta = tuple(getattr(value, f.name) for f in fields(value) if f.metadata.get("static"))
-    return data, meta
+    fixed = [name for name in value._names if name not in value._moving]
+    return tuple(getattr(value, name) for name in value._moving), tuple(getattr(value, name) for name in fixed)
 
 
-def _unflattener(cls: type) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+def _unflattener(cls: Any) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     def unflatten(meta: Sequence[Any], data: Sequence[Any]) -> Any:
         # JAX rebuilds records around placeholders, so the checks of __post_init__ must not run here.
         value: Any = object.__new__(cls)
-        names = [f.name for f in fields(cls) if not f.metadata.get("static")]
-        static_names = [f.name for f in fields(cls) if f.metadata.get("static")]
-        for name, item in zip([*names, *static_names], [*data, *meta], strict=True):
+        fixed = [name for name in cls._names if name not in cls._moving]
+        for name, item in zip([*cls._moving, *fixed], [*data, *meta], strict=True):
             object.__setattr__(value, name, item)
         return value
 

@@ -14,7 +14,7 @@ from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.inputs import Inputs
 from mlpoly.networks import Layer, check_network
-from mlpoly.polynomials import Polynomial
+from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
 
@@ -238,7 +238,7 @@ def _finished(poly: Any, data: Any, made: Polynomial) -> Any:
     """Say what it was trained under and where it comes from."""
     inputs = data.like(poly.prototype) if isinstance(data, Inputs) else None
     method = f"{poly.source.method or 'unknown start'}, then fine-tuned"
-    return replace(made, inputs=inputs, source=replace(poly.source, method=method, inputs=""))
+    return replace(made, inputs=inputs, source=Source(poly.source.activation, method))
 
 
 def _warn(run: Run) -> None:

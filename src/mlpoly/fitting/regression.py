@@ -1,4 +1,4 @@
-"""Exact least squares on samples: all monomials of a degree, while they are few (MATH 4c).
+"""Exact least squares on samples: all monomials of a degree, while they are few.
 
 The rows are products of Hermite polynomials of whitened inputs, ordered by degree. They are gathered by orthogonal
 transformations, some at a time: normal equations would square the condition number.

@@ -94,9 +94,9 @@ def fvu_by_component(net: Layer, polys: Sequence[Polynomial], inputs: GaussianMi
     """
     for poly in polys:
         check_functions(net, poly)
-    if len(polys) != len(inputs.weights):
-        raise ValueError(f"polys holds {len(polys)} polynomials, expected {len(inputs.weights)}: one per component.")
     parts = components(net, inputs)
+    if len(polys) != len(parts):
+        raise ValueError(f"polys holds {len(polys)} polynomials, expected {len(parts)}: one per component.")
     return _closed_form(net, [(w, poly, g) for poly, (w, g) in zip(polys, parts, strict=True)])
 
 

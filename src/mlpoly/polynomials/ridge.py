@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -82,6 +83,14 @@ class RidgePolynomial(Polynomial):
     def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
         """Fields that are no arrays, of a polynomial that is read from a file."""
         return {"source": source, "activation": activation}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle keeps: all but an activation that it cannot find by its name, which `bounded` alone asks for."""
+        try:
+            pickle.dumps(self.activation)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return {**self.__dict__, "activation": None}
+        return self.__dict__
 
     @property
     def degree(self) -> int:

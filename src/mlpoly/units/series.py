@@ -92,9 +92,11 @@ class Series:
         """
         if self.gated is None or units.gate is None:
             return self.plain
-        series = self.padded(max(self.degree, int(self.gated.shape[0])), True)
-        one_more = namespace(plain=series.plain).concat([series.gated, *[series.plain[:1, ...] * 0] * 2])
-        return series.plain - times_line(one_more, units.gate.shifts, units.gate.slopes)
+        xp, zero = namespace(plain=self.plain), self.plain[:1, ...] * 0
+        rows = max(int(self.plain.shape[0]), int(self.gated.shape[0]) + 1)
+        plain = xp.concat([self.plain, *[zero] * (rows - self.plain.shape[0])])
+        factor = xp.concat([self.gated, *[zero] * (rows + 1 - self.gated.shape[0])])  # times_line drops the top row
+        return plain - times_line(factor, units.gate.shifts, units.gate.slopes)
 
     def rows(self, part: slice) -> Series:
         """The series of a chunk of units as rows of a matrix, (n + 1, a, 1)."""
