@@ -11,6 +11,7 @@ import pytest
 import mlpoly as mp
 from mlpoly.arrays import from_numpy, to_numpy
 from mlpoly.integrations import from_torch
+from mlpoly.records import arrays_of, replace
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - after importorskip
@@ -427,11 +428,9 @@ def test_values_at_any_leading_axes(gated, degree):
 @both
 def test_from_numpy(gated):
     poly = polynomial(gated)
-    fields = {k: v.detach().numpy() for k, v in poly.to_torch().named_buffers()}
-    gate = {k.removeprefix("gate_"): fields.pop(k) for k in list(fields) if k.startswith("gate_")}
-    for a in fields.values():
+    as_numpy = replace(poly, inputs=None).to(np.zeros(1))
+    for a in arrays_of(as_numpy).values():
         a.flags.writeable = False
-    as_numpy = mp.RidgePolynomial(**fields, gate=mp.polynomials.Gate(**gate) if gated else None)
     x = tensor(5, 4)
     torch.testing.assert_close(as_numpy.to_torch()(x), poly(x))
     np.testing.assert_allclose(as_numpy(x.numpy()), poly(x).detach().numpy(), rtol=1e-12)
@@ -440,8 +439,7 @@ def test_from_numpy(gated):
 def test_hidden_units_as_outputs():
     poly = mp.fit(mp.MLP(tensor(6, 4)), mp.Gaussian.standard(4), degree=2)
     module = poly.to_torch()
-    assert module.readout is None
-    assert "readout" not in module.state_dict()
+    assert not {"readout", "bias"} & set(module.state_dict())
     torch.testing.assert_close(module(tensor(5, 4)), poly(tensor(5, 4)))
 
 
@@ -480,9 +478,10 @@ def test_sixteen_bit_inputs_are_computed_in_float32(gated, dtype):
 @pytest.mark.parametrize("bound", [None, 2.0])
 def test_fast_products_err_as_the_network_does(gated, bound):
     poly = polynomial(gated, d=64, h=256, o=32)
+    poly = poly if bound is None else poly.bounded(bound)
     x = tensor(50, 64).bfloat16()
-    exact, sizes = poly.to_torch(bound)(x.double()), poly.to_torch(bound)(x.double()).norm()
-    fast, safe = poly.to_torch(bound, fast=True), poly.to_torch(bound)
+    exact, sizes = poly.to_torch()(x.double()), poly.to_torch()(x.double()).norm()
+    fast, safe = poly.to_torch(fast=True), poly.to_torch()
     error, careful = ((m.float()(x).double() - exact).norm() / sizes for m in (fast, safe))
     # Rounding to 8 bits of preactivations, hidden units and outputs, each of about 2^-9; only the last one if careful.
     assert 2**-9 / 4 < careful < 2**-9
@@ -497,7 +496,7 @@ def test_sixteen_bit_module_computes_in_float32():
     module = polynomial().to_torch().to(torch.bfloat16)
     x = tensor(50, 4, dtype=torch.bfloat16)
     exact = copy.deepcopy(module).double()(x.double())
-    assert module.series.dtype == torch.bfloat16
+    assert module.series_plain.dtype == torch.bfloat16
     torch.testing.assert_close(module(x), exact.to(torch.bfloat16), rtol=1e-2, atol=1e-3)
     assert module(x.float()).sub(exact).abs().max() < 1e-4
 
@@ -523,22 +522,23 @@ def test_state_dict_round_trip(gated, tmp_path):
         buffer.zero_()
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     torch.testing.assert_close(other(tensor(5, 4)), module(tensor(5, 4)), rtol=0, atol=0)
-    names = {"directions", "shifts", "scales", "series", "readout", "bias"}
-    gate = {"gate_directions", "gate_shifts", "gate_slopes", "gate_series"}
+    names = {"units_directions", "units_shifts", "units_scales", "units_bias", "series_plain", "readout", "bias"}
+    gate = {f"units_gate_{name}" for name in ("directions", "shifts", "slopes", "bias")} | {"series_gated"}
     assert set(module.state_dict()) == (names | gate if gated else names)
 
 
 @both
 def test_state_dict_of_another_polynomial_of_the_same_shape(gated):
-    module, other = polynomial(gated).to_torch(), (2.0 * polynomial(gated)).to_torch(bound=2.0)
-    x = tensor(5, 4)
-    expected = 2.0 * polynomial(gated)(x, bound=2.0)
+    poly = polynomial(gated).bounded(2.0)
+    module, other = poly.to_torch(), (2.0 * poly).to_torch()
+    x = 3 * tensor(5, 4)
+    expected = 2.0 * poly(x)
     missing = other.load_state_dict(module.state_dict(), strict=True)
     assert not missing.missing_keys
     assert not missing.unexpected_keys
     torch.testing.assert_close(2.0 * other(x), expected)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        polynomial(gated, degree=2).to_torch().load_state_dict(module.state_dict())
+        polynomial(gated, degree=2).bounded(2.0).to_torch().load_state_dict(module.state_dict())
 
 
 @both
@@ -554,7 +554,7 @@ def test_sixteen_bit_coefficients_are_rounded_once(gated):
 
 @both
 def test_training_mode_and_copies(gated):
-    module, x = polynomial(gated).to_torch(bound=1.5), tensor(50, 4)
+    module, x = polynomial(gated).bounded(1.5).to_torch(), tensor(50, 4)
     expected = module(x)
     for other in (copy.deepcopy(module), module.train(), module.eval(), nn.Sequential(module).train()):
         torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
@@ -567,7 +567,9 @@ def test_gradients_of_input_and_coefficients(gated):
     for buffer in module.buffers():
         buffer.requires_grad_()
     module(x).square().sum().backward()
-    assert all(bool((b.grad != 0).any()) for b in (x, *module.buffers()))
+    # The units' own biases are in their series already; `bounded` alone asks for them.
+    used = [b for name, b in module.named_buffers() if name not in ("units_bias", "units_gate_bias")]
+    assert all(bool((b.grad != 0).any()) for b in (x, *used))
     names = [name for name, _ in module.named_buffers()]
 
     def value(x, *buffers):
@@ -576,68 +578,68 @@ def test_gradients_of_input_and_coefficients(gated):
     assert torch.autograd.gradcheck(value, (x, *module.buffers()))
 
 
-# -- a bound on the preactivations -----------------------------------------------------------------
+# -- straight lines beyond a bound -----------------------------------------------------------------
 
 
 @both
-def test_bound_changes_nothing_inside(gated):
+def test_lines_change_nothing_inside_the_bound(gated):
     poly, x = polynomial(gated), tensor(200, 4)
-    reach = poly.standardise(x).abs().max().item()
-    torch.testing.assert_close(poly.to_torch(bound=1.01 * reach)(x), poly(x), rtol=0, atol=0)
-    assert not torch.allclose(poly.to_torch(bound=0.5 * reach)(x), poly(x))
+    reach = poly.units.standardise(poly.forms_at(x)[0]).abs().max().item()
+    torch.testing.assert_close(poly.bounded(1.01 * reach).to_torch()(x), poly(x), rtol=1e-13, atol=1e-13)
+    assert not torch.allclose(poly.bounded(0.5 * reach).to_torch()(x), poly(x))
 
 
 @both
 @pytest.mark.parametrize("bound", [1.0, 4.0])
-def test_bound_is_the_value_at_the_clamped_preactivation(gated, bound):
-    """One neuron at a time, in powers: A(y) + z B(y) with y = w.x held, and z = v.x as it is."""
+def test_lines_continue_the_value_at_the_bound(gated, bound):
+    """One neuron at a time, in powers: A(y) + z B(y) with y = w.x held, and z = v.x as it is, plus the lines."""
     poly, x = polynomial(gated), 5 * tensor(200, 4)
+    lines, units = poly.bounded(bound), poly.units
     a, b = poly.powers()
-    y = x @ poly.directions.T
-    held = torch.maximum(torch.minimum(y, poly.shifts + bound * poly.scales), poly.shifts - bound * poly.scales)
+    y, z = poly.forms_at(x)
+    held = torch.maximum(torch.minimum(y, units.shifts + bound * units.scales), units.shifts - bound * units.scales)
+    excess = (y - held) / units.scales
     assert (held != y).any()
-    hidden = sum(c * held**k for k, c in enumerate(a))
+    hidden = sum(c * held**k for k, c in enumerate(a)) + excess * torch.where(excess < 0, *lines.slopes)
     if gated:
-        hidden = hidden + (x @ poly.gate.directions.T) * sum(c * held**k for k, c in enumerate(b))
+        hidden = hidden + z * sum(c * held**k for k, c in enumerate(b))
+        e = z - units.gate.shifts - units.gate.slopes * (held - units.shifts) / units.scales
+        hidden = hidden + e * excess * torch.where(excess < 0, *lines.gate_slopes)
     expected = poly.read_out(hidden)
-    torch.testing.assert_close(poly.to_torch(bound=bound)(x), expected, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(poly(x, bound=bound), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(lines.to_torch()(x), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(lines(x), expected, rtol=1e-9, atol=1e-9)
 
 
 @both
 @pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_bound_in_every_library(gated, library, tmp_path):
-    poly, x = polynomial(gated), 5 * tensor(20, 4)
-    expected = poly(x, bound=2.0).detach().numpy()
+def test_lines_in_every_library(gated, library, tmp_path):
+    poly, x = polynomial(gated).bounded(2.0), 5 * tensor(20, 4)
+    expected = poly(x).detach().numpy()
     poly.save(tmp_path / "p.safetensors")
     other = mp.load(tmp_path / "p.safetensors", library=library)
-    found = np.asarray(other(from_numpy(x.numpy().astype(to_numpy(other.series).dtype), library), bound=2.0))
+    found = np.asarray(other(from_numpy(x.numpy().astype(to_numpy(other.prototype).dtype), library)))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * abs(expected).max())  # JAX is in float32
 
 
 @both
-def test_bound_tames_growth(gated):
+def test_lines_tame_growth(gated):
     poly, x = polynomial(gated, degree=5), tensor(50, 4)
-    far = poly.to_torch(bound=3.0)
+    far = poly.bounded(3.0).to_torch()
     growth = far(1e4 * x).norm() / far(1e3 * x).norm()
-    assert growth < 10.1 if gated else growth < 1.1  # linear in the second factor, constant without one
+    assert growth < 101 if gated else growth < 10.1  # linear, and linear in the second factor as well
     assert poly(1e4 * x).norm() / poly(1e3 * x).norm() > 1e4
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, float("nan"), float("inf"), "4", True])
 def test_bound_must_be_positive(bound):
-    for use in (polynomial().to_torch, lambda bound: polynomial()(tensor(2, 4), bound=bound)):
-        with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
-            use(bound=bound)
-
-
-def test_bound_needs_the_ridge_form():
-    with pytest.raises(TypeError, match="DensePolynomial has none; leave it out"):
-        other_polynomial("dense 2").to_torch(bound=4.0)
+    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
+        polynomial().bounded(bound)
 
 
 def test_bound_is_shown():
-    assert "bound=4" in repr(polynomial().to_torch(bound=4))
+    module = polynomial().bounded(4).to_torch()
+    assert "bound=4" in repr(module)
+    assert "BoundedPolynomial" in repr(module.to("meta"))  # whose numbers cannot be read
 
 
 @both
@@ -744,7 +746,7 @@ def test_other_forms_compile(form):
 
 def test_repr_and_errors():
     assert "degree=3, 4 -> 3" in repr(polynomial().to_torch())
-    with pytest.raises(TypeError, match="RidgePolynomial"):
+    with pytest.raises(TypeError, match=r"mlpoly\.fit or mlpoly\.load made, got Linear"):
         PolynomialModule(nn.Linear(2, 2))
 
 
@@ -765,7 +767,8 @@ def test_gradient_with_respect_to_the_input():
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, None), (torch.bfloat16, None), (torch.float32, 1.0)])
 def test_compiles_without_graph_breaks(gated, dtype, bound):
     torch._dynamo.reset()
-    module = polynomial(gated).to_torch(bound).float()
+    poly = polynomial(gated) if bound is None else polynomial(gated).bounded(bound)
+    module = poly.to_torch().float()
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     x = tensor(5, 4, dtype=dtype)
     torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)
@@ -776,7 +779,7 @@ def test_compiles_without_graph_breaks(gated, dtype, bound):
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_with_inductor(gated):
     torch._dynamo.reset()
-    module = polynomial(gated).to_torch(bound=2.0)
+    module = polynomial(gated).bounded(2.0).to_torch()
     x = tensor(5, 4)
     try:
         out = torch.compile(module, fullgraph=True)(x)
