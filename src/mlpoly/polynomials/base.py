@@ -139,6 +139,13 @@ class Polynomial(ABC):
         """
         return Coefficients(self, max_bytes)
 
+    def bounded(self, bound: float) -> Polynomial:
+        """The polynomial with straight lines beyond so many standard deviations; only forms with neurons have any."""
+        raise TypeError(
+            f"a {type(self).__name__} has no neurons that could continue as straight lines; fit under one Gaussian or "
+            f"with method='neuronwise'."
+        )
+
     # -- second moments -----------------------------------------------------------------------------------------------
 
     def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -66,6 +66,11 @@ class BoundedPolynomial(Polynomial):
     shapes: ClassVar[dict[str, str]] = {"bounds": "h", "slopes": "2 h", "gate_slopes?": "2 h"}
     needs: ClassVar[dict[str, str]] = {"gate_slopes": "inner.series.gated"}
     piecewise: ClassVar[bool] = True
+
+    @classmethod
+    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
+        """Bounds that leave nothing of the polynomial."""
+        return "a bound of zero" if (arrays["bounds"] == 0).any() else ""
 
     @classmethod
     def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ _INPUTS: dict[type, dict[str, str]] = {
     Gaussian: {"mean": "d", "cov?": "d | d d"},
     GaussianMixture: {"weights": "c", "means": "c d", "covs?": "d | d d | c d | c d d"},
 }
-_NOT_NEGATIVE = ("scales", "spreads", "weights")
+_NOT_NEGATIVE = ("scales", "spreads", "bounds", "weights")
 _LARGEST = sys.float_info.max
 
 
@@ -277,8 +277,6 @@ def _odd_numbers(arrays: Mapping[str, np.ndarray], integers: list[str]) -> str:
             return f"NaN or infinite numbers in {name!r}"
         if last in _NOT_NEGATIVE and (a < 0).any():
             return f"negative {last}"
-        if last == "bounds" and not (a > 0).all():
-            return "bounds that are not positive"
     return ""
 
 
