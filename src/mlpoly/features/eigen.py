@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -95,7 +94,10 @@ def eigenfeatures(
     >>> mp.eigenfeatures(mp.fit(net, mp.Gaussian.standard(2), 2), output=0, k=2).values.round(12).tolist()
     [4.0, 1.0]
     """
-    _check_polynomial(poly)
+    if not isinstance(poly, Polynomial):
+        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
+    if poly.degree < 2:
+        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
     poly = at_least_single(poly)
     along = _output_direction(poly, output, direction)
     k = min(5, poly.dim_in) if k is None else as_integer("k", k, 1)
@@ -103,25 +105,35 @@ def eigenfeatures(
         raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
     if metric not in get_args(Metric):
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
-    form = poly.quadratic_form(along)
+    quadratic = poly.quadratic_form(along)
     root = _root(poly, inputs) if metric == "whitened" else None
-    if root is not None:
-        inner = form
 
-        def form(block: Array) -> Array:
-            return _times_root(root, inner(_times_root(root, block)))
+    def times_root(block: Array) -> Array:
+        if root is None:
+            return block
+        return root[:, None] * block if len(root.shape) == 1 else root @ block
 
-    values, vectors, residual = _solve(form, poly, k)
-    vectors = _fix_signs(vectors.T)
-    directions = vectors if root is None else _times_root(root, vectors.T).T
-    return EigenFeatures(values, vectors, directions, metric, residual)
+    def form(block: Array) -> Array:
+        return times_root(quadratic(times_root(block)))
 
-
-def _check_polynomial(poly: Any) -> None:
-    if not isinstance(poly, Polynomial):
-        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
-    if poly.degree < 2:
-        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
+    xp, d, residual = namespace(along=along), poly.dim_in, 0.0
+    dense = d <= _DENSE or 4 * k > d
+    # random, but the same every time and in every array library
+    start = None if dense else constant(np.random.default_rng(0).standard_normal((d, k + 8)), along)
+    seen = form(eye(d, along) if start is None else start[:, :1])
+    check_finite("the quadratic part of poly", seen)
+    if start is None:
+        values, vectors = dense_eigenpairs(seen, k)
+    else:
+        values, vectors, residual = largest_eigenpairs(form, start, k)
+    if residual > 1e-3:
+        warnings.warn(
+            f"eigenfeatures have not converged (relative residual {residual:.1e}); ask for fewer with k=.", stacklevel=2
+        )
+    # The entry of largest magnitude of every vector is positive, so that results are reproducible.
+    high, low = xp.max(vectors, axis=0), xp.min(vectors, axis=0)
+    vectors = vectors * cast_like(xp.where(high >= -low, 1.0, -1.0), vectors)
+    return EigenFeatures(values, vectors.T, times_root(vectors).T, metric, residual)
 
 
 def _output_direction(poly: Polynomial, output: int | None, direction: Array | None) -> Array:
@@ -142,24 +154,6 @@ def _output_direction(poly: Polynomial, output: int | None, direction: Array | N
     return constant(unit, poly.prototype)
 
 
-def _solve(form: Callable[[Array], Array], poly: Polynomial, k: int) -> tuple[Array, Array, float]:
-    d = poly.dim_in
-    if d <= _DENSE or 4 * k > d:
-        matrix = form(eye(d, poly.prototype))
-        check_finite("the quadratic part of poly", matrix)
-        values, vectors = dense_eigenpairs(matrix, k)
-        return values, vectors, 0.0
-    # random, but the same every time and in every array library
-    start = constant(np.random.default_rng(0).standard_normal((d, k + 8)), poly.prototype)
-    check_finite("the quadratic part of poly", form(start[:, :1]))
-    values, vectors, residual = largest_eigenpairs(form, start, k)
-    if residual > 1e-3:
-        warnings.warn(
-            f"eigenfeatures have not converged (relative residual {residual:.1e}); ask for fewer with k=.", stacklevel=3
-        )
-    return values, vectors, residual
-
-
 def _root(poly: Polynomial, inputs: Any) -> Array:
     inputs = poly.inputs if inputs is None else inputs
     if inputs is None:
@@ -172,14 +166,3 @@ def _root(poly: Polynomial, inputs: Any) -> Array:
     inputs = inputs.like(poly.prototype)
     namespace(inputs=inputs.prototype, polynomial=poly.prototype)
     return cast_like(inputs.root, poly.prototype)
-
-
-def _times_root(root: Array, block: Array) -> Array:
-    return root[:, None] * block if len(root.shape) == 1 else root @ block
-
-
-def _fix_signs(rows: Array) -> Array:
-    """Make the entry of largest magnitude of every row positive, so that results are reproducible."""
-    xp = namespace(rows=rows)
-    high, low = xp.max(rows, axis=1), xp.min(rows, axis=1)
-    return rows * cast_like(xp.where(high >= -low, 1.0, -1.0), rows)[:, None]

@@ -63,20 +63,14 @@ def ablate(x: Array, directions: Array) -> Array:
     directions = as_float_array("directions", directions, integers=True)
     if len(x.shape) == 0:
         raise ValueError("x is a single number, expected (..., d): the last axis holds the inputs.")
-    namespace(x=x, directions=directions)
+    xp = namespace(x=x, directions=directions)
     check_shape("directions", directions, (None, x.shape[-1]), "directions in rows, over the inputs of x")
     check_finite("x", x)
     check_finite("directions", directions)  # the decomposition below may never end on an infinity
     x, directions = promote(x, directions)
     if directions.shape[0] == 0:
         return x + 0
-    basis = _row_space(directions)
+    _, values, right = xp.linalg.svd(directions, full_matrices=False)
+    keep = values > values[0] * max(directions.shape) * float(xp.finfo(x.dtype).eps)  # the others repeat these
+    basis = right * cast_like(keep, right)[:, None]
     return x - (x @ basis.T) @ basis
-
-
-def _row_space(rows: Array) -> Array:
-    """Orthonormal basis of the row space; directions that repeat others drop out."""
-    xp = namespace(rows=rows)
-    _, values, right = xp.linalg.svd(rows, full_matrices=False)
-    keep = values > values[0] * max(rows.shape) * float(xp.finfo(rows.dtype).eps)
-    return right * cast_like(keep, right)[:, None]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
-from mlpoly.fitting.tuning.descent import Descent, Plan, Run
+from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.inputs import Inputs
@@ -23,6 +23,10 @@ __all__ = ["FinetuneReport", "finetune"]
 P = TypeVar("P", bound=Polynomial)
 
 _SURE = 3.0  # standard errors of a gain: the best of some twenty looks is ahead by one or two through chance alone
+_ADVICE = {
+    "diverged": "fine-tuning diverged; lower learning_rate. The best polynomial so far is returned.",
+    "interrupted": "fine-tuning was interrupted; the best polynomial so far is returned.",
+}
 
 
 @dataclass(frozen=True)
@@ -169,34 +173,6 @@ def finetune(
         as_integer("seed", seed, 0),
         show_progress,
     )
-    _check(plan)
-    _check_functions(poly, net)
-    torch = library("torch", "torch", "finetune")
-    optimizers = library("schedulefree", "schedulefree", "finetune")
-    size = as_integer("validation_size", validation_size, 2)
-    bridge = Bridge(torch, net, poly.prototype)
-    draw, held_out = draws(data, validation, size, plan.seed, net.dim_in, poly.prototype, bridge.place)
-    judge = Judge(bridge, held_out, loss)
-    with torch.enable_grad():
-        descent = Descent(bridge, poly, draw, judge, plan, optimizers)
-        run = descent.run()
-    _warn(run)
-    best = None if run.best is None else map_polynomial(descent.problem.polynomial(run.best), bridge.outward)
-    return _answer(poly, data, best, bridge, judge, run)
-
-
-def _check(plan: Plan) -> None:
-    if plan.optimizer not in ("sgd", "adamw"):
-        raise ValueError(f"optimizer must be 'sgd' or 'adamw', got {plan.optimizer!r}.")
-    if plan.loss not in ("mse", "kl"):
-        raise ValueError(f"loss must be 'mse' or 'kl', got {plan.loss!r}.")
-    if not 0 < plan.momentum < 1:
-        raise ValueError(f"momentum must lie between 0 and 1, both excluded, got {plan.momentum}.")
-    if plan.learning_rate is not None and not (plan.learning_rate > 0 and math.isfinite(plan.learning_rate)):
-        raise ValueError(f"learning_rate must be positive and finite, got {plan.learning_rate}.")
-
-
-def _check_functions(poly: Any, net: Any) -> None:
     if not isinstance(poly, Polynomial):
         raise TypeError(
             f"poly must be a polynomial, got {type(poly).__name__}; the order is finetune(net, poly, data)."
@@ -208,17 +184,28 @@ def _check_functions(poly: Any, net: Any) -> None:
             f"was the polynomial fitted to another network?"
         )
     namespace(poly=poly.prototype, net=net.prototype)
-
-
-def _answer(poly: Polynomial, data: Any, best: Any, bridge: Bridge, judge: Judge, run: Run) -> Any:
-    """The best iterate, if it is surely better in the caller's dtype too, else the start, with the report."""
+    torch = library("torch", "torch", "finetune")
+    optimizers = library("schedulefree", "schedulefree", "finetune")
+    size = as_integer("validation_size", validation_size, 2)
+    bridge = Bridge(torch, net, poly.prototype)
+    draw, held_out = draws(data, validation, size, plan.seed, net.dim_in, poly.prototype, bridge.place)
+    judge = Judge(bridge, held_out, loss)
+    with torch.enable_grad():
+        descent = Descent(bridge, poly, draw, judge, plan, optimizers)
+        run = descent.run()
+    if run.reason in _ADVICE:
+        warnings.warn(f"{_ADVICE[run.reason]} (step {run.steps})", RuntimeWarning, stacklevel=2)
+    # The best iterate, if it is surely better in the caller's dtype too, else the start.
     before = bridge.apply(poly, judge.x)
     made, after, step, error = poly, before, 0, 0.0
-    if best is not None:
+    if run.best is not None:
+        best = map_polynomial(descent.problem.polynomial(run.best), bridge.outward)
         values = bridge.apply(best, judge.x)
         gain, error = judge.gain(before, values)
         if gain > _SURE * error:
-            made, after, step = _finished(poly, data, best), values, run.best_step
+            inputs = data.like(poly.prototype) if isinstance(data, Inputs) else None
+            source = Source(poly.source.activation, f"{poly.source.method or 'unknown start'}, then fine-tuned")
+            made, after, step = replace(best, inputs=inputs, source=source), values, run.best_step
     report = FinetuneReport(
         fvu_before=judge.fvu(before),
         fvu_after=judge.fvu(after),
@@ -228,23 +215,7 @@ def _answer(poly: Polynomial, data: Any, best: Any, bridge: Bridge, judge: Judge
         history=tuple(run.history),
         standard_error=error if math.isfinite(error) else math.inf,
         learning_rate=run.rate,
-        kl_before=judge.kl(before) if judge.loss == "kl" else None,
-        kl_after=judge.kl(after) if judge.loss == "kl" else None,
+        kl_before=judge.kl(before) if loss == "kl" else None,
+        kl_after=judge.kl(after) if loss == "kl" else None,
     )
     return replace(made, report=report)
-
-
-def _finished(poly: Any, data: Any, made: Polynomial) -> Any:
-    """Say what it was trained under and where it comes from."""
-    inputs = data.like(poly.prototype) if isinstance(data, Inputs) else None
-    method = f"{poly.source.method or 'unknown start'}, then fine-tuned"
-    return replace(made, inputs=inputs, source=Source(poly.source.activation, method))
-
-
-def _warn(run: Run) -> None:
-    advice = {
-        "diverged": "fine-tuning diverged; lower learning_rate. The best polynomial so far is returned.",
-        "interrupted": "fine-tuning was interrupted; the best polynomial so far is returned.",
-    }
-    if run.reason in advice:
-        warnings.warn(f"{advice[run.reason]} (step {run.steps})", RuntimeWarning, stacklevel=3)

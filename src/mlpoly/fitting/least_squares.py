@@ -68,7 +68,9 @@ class LeastSquares:
         unit = basis * safe_inverse(largest)
         sizes = xp.sqrt(xp.sum(unit * unit, axis=-2, keepdims=True))
         unit = unit * safe_inverse(sizes)
-        if self._is_regular(unit):
+        one = len(unit.shape) == 2 and unit.shape[0] >= t
+        if one and scalar(xp.min(xp.abs(xp.linalg.diagonal(unit)))) > _WELL_CONDITIONED:
+            # One problem whose triangular factor can be solved as it is.
             self.rank = t
             solved = xp.linalg.solve(unit[:t, :], targets[:t, :])
         else:
@@ -79,10 +81,3 @@ class LeastSquares:
             inner = xp.matrix_transpose(left) @ targets
             solved = xp.matrix_transpose(right) @ (stretch[..., None] * inner)
         return solved * xp.matrix_transpose(safe_inverse(largest) * safe_inverse(sizes))
-
-    def _is_regular(self, unit: Array) -> bool:
-        """Whether one large problem is so well conditioned that its triangular factor can be solved as it is."""
-        if len(unit.shape) > 2 or unit.shape[0] < unit.shape[1]:
-            return False
-        xp = namespace(unit=unit)
-        return scalar(xp.min(xp.abs(xp.linalg.diagonal(unit)))) > _WELL_CONDITIONED

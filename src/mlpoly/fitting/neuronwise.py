@@ -58,29 +58,10 @@ def _system(activation: Activation, pooled: Units, own: Units, degree: int) -> t
 
     The basis is he_k(t), and he_k(t) e / spread for gated units, with the pooled t and e.
     """
-    gap = own.shifts - pooled.shifts
-    basis = _basis(gap, own.scales, pooled.scales, degree)
-    target = own.expand(activation, degree)
-    if own.gate is None or pooled.gate is None or target.gated is None:
-        return basis, target.plain
-    # e = e0 + e1 t + own spread * noise in the component's coordinates
-    inverse, narrow = safe_inverse(pooled.scales), safe_inverse(pooled.gate.spreads)
-    e0 = own.gate.shifts - pooled.gate.shifts - pooled.gate.slopes * gap * inverse
-    e1 = own.gate.slopes - pooled.gate.slopes * own.scales * inverse
+    gap, inverse = own.shifts - pooled.shifts, safe_inverse(pooled.scales)
     xp = namespace(gap=gap)
-    lower = basis[: degree + 1, :degree, ...]
-    gated = times_line(xp.concat([lower, lower[:1, ...] * 0]), e0, e1) * narrow
-    across = basis[:degree, :degree, ...] * (own.gate.spreads * narrow)
-    top = xp.concat([basis, gated], axis=1)
-    bottom = xp.concat([basis[:degree, ...] * 0, across], axis=1)
-    return xp.concat([top, bottom]), xp.concat([target.plain, target.gated * own.gate.spreads])
-
-
-def _basis(gap: Array, std: Array, scale: Array, degree: int) -> Array:
-    """B (degree + 1, degree + 1, h): column k is he_k(t) in the component's he_j(w), for t = (gap + std w) / scale."""
-    xp = namespace(gap=gap)
-    offset, slope = gap * safe_inverse(scale), std * safe_inverse(scale)
-    zero = gap * 0
+    # Column k of the plain part (degree + 1, degree + 1, h) is he_k(t), where t = offset + slope * the component's t.
+    offset, slope, zero = gap * inverse, own.scales * inverse, gap * 0
     columns = [xp.stack([zero + 1] + [zero] * degree)]
     before = columns[0] * 0
     for k in range(degree):
@@ -88,5 +69,18 @@ def _basis(gap: Array, std: Array, scale: Array, degree: int) -> Array:
         columns.append((raised - math.sqrt(k) * before) / math.sqrt(k + 1))
         before = columns[-2]
     # A neuron that is constant under the whole mixture has a constant as its only basis function.
-    moving = xp.where(scale > 0, 1.0, 0.0)
-    return xp.stack([columns[0], *[c * moving for c in columns[1:]]], axis=1)
+    moving = xp.where(pooled.scales > 0, 1.0, 0.0)
+    basis = xp.stack([columns[0], *[c * moving for c in columns[1:]]], axis=1)
+    target = own.expand(activation, degree)
+    if own.gate is None or pooled.gate is None or target.gated is None:
+        return basis, target.plain
+    # e = e0 + e1 t + own spread * noise in the component's coordinates
+    narrow = safe_inverse(pooled.gate.spreads)
+    e0 = own.gate.shifts - pooled.gate.shifts - pooled.gate.slopes * gap * inverse
+    e1 = own.gate.slopes - pooled.gate.slopes * own.scales * inverse
+    lower = basis[: degree + 1, :degree, ...]
+    gated = times_line(xp.concat([lower, lower[:1, ...] * 0]), e0, e1) * narrow
+    across = basis[:degree, :degree, ...] * (own.gate.spreads * narrow)
+    top = xp.concat([basis, gated], axis=1)
+    bottom = xp.concat([basis[:degree, ...] * 0, across], axis=1)
+    return xp.concat([top, bottom]), xp.concat([target.plain, target.gated * own.gate.spreads])

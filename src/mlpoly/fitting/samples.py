@@ -87,18 +87,15 @@ class SampleFit(Generic[P]):
                 f"{net.dim_hidden} of {net.dim_in}; give the polynomial that was fitted to it."
             )
         self.count = 0.0
-        self._spreads = self._residual_spreads(start.inputs) if self._closed.series.gated is not None else None
+        self._spreads: Array = None  # (h,), of what the preactivation does not explain of the second factor
+        gate = Units.under(net, start.inputs, spreads=True).gate if self._closed.series.gated is not None else None
+        if gate is not None:
+            along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
+            real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
+            # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
+            self._spreads = xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
-
-    def _residual_spreads(self, inputs: Gaussian) -> Array:
-        """Standard deviations (h,) of the part of the second factor that the preactivation does not explain."""
-        gate = Units.under(self._net, inputs, spreads=True).gate
-        assert gate is not None
-        along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
-        real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
-        # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
-        return xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
 
     def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
         """Add samples (n, d), or (..., d) with leading axes flattened; returns self.

@@ -29,30 +29,14 @@ _NOISE = 20  # rounding errors that add up in one product
 
 @dataclass(frozen=True)
 class BlockSolution:
-    """What the iterations found.
+    """What the iterations found."""
 
-    Attributes
-    ----------
-    x : array (o, ...)
-        Last iterate.
-    history : tuple of float
-        Misfit after each iteration.
-    gain_left : float
-        Estimate of the decrease of the misfit still possible, relative to the misfit.
-    converged : bool
-        Whether that met the tolerance, or rounding ended all progress.
-    exhausted : bool
-        Whether it was rounding.
-    interrupted : bool
-        Whether the user ended it.
-    """
-
-    x: Array
-    history: tuple[float, ...]
-    gain_left: float
-    converged: bool
-    exhausted: bool
-    interrupted: bool
+    x: Array  # (o, ...), last iterate
+    history: tuple[float, ...]  # misfit after each iteration
+    gain_left: float  # estimate of the decrease of the misfit still possible, relative to the misfit
+    converged: bool  # whether that met the tolerance, or rounding ended all progress
+    exhausted: bool  # whether it was rounding
+    interrupted: bool  # whether the user ended it
 
 
 def block_cg(
@@ -98,14 +82,20 @@ def block_cg(
     def on_rows(operator: Callable[[Array], Array]) -> Callable[[Array], Array]:
         return lambda flat: rows(operator(xp.reshape(flat, (flat.shape[0], *b.shape[1:]))))
 
-    def first_search(r: Array) -> _Search:
+    def next_search(r: Array, step: _Step | None = None) -> _Search:
+        """Along the preconditioned residuals, less what is not conjugate to the step before."""
         fresh = precondition(r)
-        return _Search(fresh, _dot(fresh, r))
+        residual = _dot(fresh, r)
+        if step is None:
+            return _Search(fresh, residual)
+        past = (fresh @ step.images.T) @ step.inverse
+        # The new directions take the place of `fresh` in memory.
+        return _Search(accumulate_product(fresh, past, step.directions, -1.0), residual, step.independent, step.largest)
 
     apply, precondition = on_rows(apply), on_rows(precondition)
     # The loop adds to x and r = b - A x in place, so they must not be the caller's.
     x, r = rows(b) * 0, rows(b) + 0
-    search = first_search(r)
+    search = next_search(r)
     noise = rounding**2 * scalar(search.residual)  # what rounding alone makes of the squared residual
     value, floor = misfit, rounding * misfit
     if start is not None:
@@ -115,7 +105,7 @@ def block_cg(
         # the start's size instead of b's.
         if there < misfit:
             x, r, value = rows(start) + 0, r - image, there
-            search = first_search(r)
+            search = next_search(r)
         del image
     history: list[float] = []
     gain, converged, exhausted, interrupted = 1.0, False, False, False
@@ -148,13 +138,13 @@ def block_cg(
                 converged = gain <= tolerance
                 if converged:
                     break
-                search = _conjugate_search(precondition(r), r, step)
+                search = next_search(r, step)
                 del step  # so that its large arrays make room for the next images
             if not converged:
                 # The residual of the recurrence drifts away from the true one by a rounding error per step. Where it
                 # says that nothing is left to do, or the directions have run out, the true one may know better.
                 r = rows(b) - apply(x)
-                search = first_search(r)
+                search = next_search(r)
     except KeyboardInterrupt:
         interrupted = True
     return BlockSolution(xp.reshape(x, b.shape), tuple(history), gain, converged, exhausted, interrupted)
@@ -162,65 +152,27 @@ def block_cg(
 
 @dataclass(frozen=True)
 class _Search:
-    """Where the next step is looked for.
+    """Where the next step is looked for."""
 
-    Attributes
-    ----------
-    directions : array (k, size)
-        Conjugate to all that were searched before.
-    residual : array ()
-        Squared size of the residuals, in the metric of the preconditioner.
-    independent : bool
-        Whether the last directions were so far from dependent that these need not be made orthonormal; of the first
-        ones nothing is known.
-    largest : float
-        Largest curvature so far, in an orthonormal basis.
-    """
-
-    directions: Array
-    residual: Array
-    independent: bool = False
-    largest: float = 0.0
+    directions: Array  # (k, size), conjugate to all that were searched before
+    residual: Array  # (), squared size of the residuals in the metric of the preconditioner
+    # whether the last directions were so far from dependent that these need not be made orthonormal
+    independent: bool = False  # of the first ones nothing is known
+    largest: float = 0.0  # largest curvature so far, in an orthonormal basis
 
 
 @dataclass(frozen=True)
 class _Step:
-    """The best step along k directions, for all o residuals at once.
+    """The best step along k directions, for all o residuals at once."""
 
-    Attributes
-    ----------
-    directions, images : array (k, size)
-        What was searched along, and what the operator makes of it.
-    coefficients : array (o, k)
-        Of the directions, for each residual.
-    inverse : array (k, k)
-        Inverse of the curvature, which is the inner products of directions and images.
-    decrease : float
-        Decrease of the misfit.
-    residual : float
-        Squared size of the residuals before the step, on the host.
-    independent, largest
-        As for the next search.
-    """
-
-    directions: Array
-    images: Array
-    coefficients: Array
-    inverse: Array
-    decrease: float
-    residual: float
-    independent: bool
+    directions: Array  # (k, size), what was searched along
+    images: Array  # (k, size), what the operator makes of it
+    coefficients: Array  # (o, k), of the directions, for each residual
+    inverse: Array  # (k, k), of the curvature, which is the inner products of directions and images
+    decrease: float  # of the misfit
+    residual: float  # squared size of the residuals before the step, on the host
+    independent: bool  # this and the next as for the search that follows
     largest: float
-
-
-def _conjugate_search(fresh: Array, r: Array, step: _Step) -> _Search:
-    """The search after a step: along the preconditioned residuals `fresh`, less what is not conjugate to that step.
-
-    The new directions take the place of `fresh` in memory.
-    """
-    residual = _dot(fresh, r)
-    past = (fresh @ step.images.T) @ step.inverse
-    return _Search(accumulate_product(fresh, past, step.directions, -1.0), residual, step.independent, step.largest)
 
 
 def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], rounding: float) -> _Step | None:

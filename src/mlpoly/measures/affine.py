@@ -123,9 +123,11 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
         density = xp.exp(-k * (wide * (k / q) + cross)) * (w / k)  # times dp / d(tau) = 2 / k
         ramp = density * (q - first) / k  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))
         ramps = ramps + ramp
-        if one.value is not None:
-            steps = steps + density
-            mixed = mixed + ramp * (k / q) * _mixed(one, two, sign, gap, q * (x + y))
+        if one.value is not None and two.value is not None:
+            steps, tilt = steps + density, q * (x + y)
+            # 4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit, and with x and y changed the other.
+            jumps = one.value * two.slope * (tilt + gap) + sign * one.slope * two.value * (tilt - gap)
+            mixed = mixed + ramp * (k / q) * jumps
     unit = length * (1 / math.pi)
     total = (one.slope * two.slope) * ramps
     if one.value is not None and two.value is not None:
@@ -133,10 +135,3 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
         linear = rho * normal_pdf(one.at) * normal_pdf(two.at)
         return total * unit * 2 / (1 + first) + one.value * two.value * (sign * steps * unit - linear)
     return total * unit * 2 / (1 + first)
-
-
-def _mixed(one: Break, two: Break, sign: Array, gap: Array, tilt: Array) -> Array:
-    """4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit, and with x and y changed for the other."""
-    if one.value is None or two.value is None:
-        return gap * 0
-    return one.value * two.slope * (tilt + gap) + sign * one.slope * two.value * (tilt - gap)

@@ -64,18 +64,16 @@ def unit_moments(activation: Activation, units: Units, centres: Array | None = N
     """E[(F_i - centre_i)^2] of every hidden unit, (h,); around zero by default, and variances around the means."""
     xp = namespace(means=units.means)
     centres = units.means * 0 if centres is None else centres
-    parts = chunks(units.size, _UNITS)
-    return xp.concat([_unit_moments(activation, _some(units, part), centres[part]) for part in parts])
-
-
-def _unit_moments(activation: Activation, units: Units, centres: Array) -> Array:
-    xp = namespace(means=units.means)
-    moving = units.scales > 0
-    images = _images(_bends(activation), units.means, xp.where(moving, units.scales, 1.0))
-    t, weight = _panels([images], 2 * _splits(activation, units))
-    square = _square(units, t, _value(activation, units.means + units.scales * t), centres)
-    still = _square(units, units.means * 0, _value(activation, units.means), centres)
-    return xp.where(moving, xp.sum(square * weight, axis=0), still)
+    out = []
+    for part in chunks(units.size, _UNITS):
+        some = _some(units, part)
+        moving = some.scales > 0
+        images = _images(_bends(activation), some.means, xp.where(moving, some.scales, 1.0))
+        t, weight = _panels([images], 2 * _splits(activation, some))
+        square = _square(some, t, _value(activation, some.means + some.scales * t), centres[part])
+        still = _square(some, some.means * 0, _value(activation, some.means), centres[part])
+        out.append(xp.where(moving, xp.sum(square * weight, axis=0), still))
+    return xp.concat(out)
 
 
 def _value(activation: Activation, y: Array) -> Array:
@@ -179,10 +177,20 @@ def _settled(
 
 
 def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> Array:
-    xp = namespace(rho=pairs.angles.rho)
-    one, two = pairs.one, pairs.two
-    splits = max(_splits(activation, one), _splits(activation, two))
-    t, weight = _panels(_edges(activation, one, two, pairs.angles.rho, pairs.side), splits)
+    rho, one, two = pairs.angles.rho, pairs.one, pairs.two
+    xp, bends = namespace(rho=rho), _bends(activation)
+    # Panels end at the images of the bends of both units in t; a kink of the second is smoothed over side / |rho|.
+    seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the whole line
+    moving = seen & (two.scales > 0)
+    slope = xp.where(moving, two.scales * rho, 1.0)
+    width = xp.where(moving, pairs.side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
+    layer = constant(np.asarray(_LAYER)[:, None], rho) * width
+    edges = [
+        _images(bends, one.means, xp.where(one.scales > 0, one.scales, 1.0)),
+        xp.where(moving, _images(bends, two.means, slope), _REACH),
+        *(at + layer for at in _images(list(activation.kinks), two.means, slope)),
+    ]
+    t, weight = _panels(edges, max(_splits(activation, one), _splits(activation, two)))
     value = _value(activation, one.means + one.scales * t)
     square = weight * _square(one, t, value, pairs.centre_i)
     # By Cauchy and Schwarz, nodes without a share in E[F_i^2] have none in E[F_i F_j]: most panels need no inner step.
@@ -299,22 +307,6 @@ def _images(points: list[float], mean: Array, scale: Array) -> Array:
     xp = namespace(mean=mean)
     distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
     return in_deviations(distance, xp.abs(scale)) * xp.sign(scale)
-
-
-def _edges(activation: Activation, one: Units, two: Units, rho: Array, side: Array) -> list[Array]:
-    """Images of the bends of both units in t; a kink of the second one is smoothed over a width of side/|rho|."""
-    xp = namespace(rho=rho)
-    moving = one.scales > 0
-    out = [_images(_bends(activation), one.means, xp.where(moving, one.scales, 1.0))]
-    slope = two.scales * rho
-    seen = xp.abs(rho) * _REACH > side  # otherwise the layer is wider than the whole line
-    moving = seen & (two.scales > 0)
-    slope = xp.where(moving, slope, 1.0)
-    width = xp.where(moving, side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
-    out.append(xp.where(moving, _images(_bends(activation), two.means, slope), _REACH))
-    for at in _images(list(activation.kinks), two.means, slope):
-        out.append(at + constant(np.asarray(_LAYER)[:, None], rho) * width)
-    return out
 
 
 def _panels(edges: list[Array], splits: int) -> tuple[Array, Array]:

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from mlpoly.arrays import Array, cast_result, constant, namespace, readable, widen
+from mlpoly.arrays import Array, cast_result, eye, namespace, readable, widen
 from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.measures.pairs import Kernel, Tail, kernel_of
@@ -63,17 +61,9 @@ class SecondMoment:
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """A network under one Gaussian, in float64 where the library has it: its hidden units and the way to its outputs.
+    """A network under one Gaussian, in float64 where the library has it: hidden units, and their way to outputs."""
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Covariances of the hidden units.
-    net : Layer
-    inputs : Gaussian
-    """
-
-    kernel: Kernel
+    kernel: Kernel  # covariances of the hidden units
     net: Layer
     inputs: Gaussian
 
@@ -144,30 +134,22 @@ def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
     """
     if isinstance(inputs, Samples):
         return SecondMoment(*moments_on_samples(net, inputs))
-    parts = [(weight, _gaussian_moments(net, part)) for weight, part in components(net, inputs)]
-    mean = sum(weight * m for weight, (m, _, _) in parts)
-    gaps = [(weight, m - mean) for weight, (m, _, _) in parts]
-    cov = sum(weight * c for weight, (_, c, _) in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
-    bound = sum(weight * b for weight, (_, _, b) in parts)
+    parts = []  # weight, mean (o,), covariance (o, o) and its bound (o, o) under each Gaussian
+    for weight, part in components(net, inputs):
+        hidden = hidden_of(net, part, 0)
+        readout = hidden.net.readout
+        if readout is None:
+            readout = eye(net.dim_hidden, hidden.kernel.variances)
+        total, cut = OutputSum(readout, full=True), OutputSum(namespace(w=readout).abs(readout), full=True)
+        for rows, columns, inner in hidden.chunks():
+            _add_tail(total, cut, rows, columns, hidden.kernel.tail(rows, columns, inner, 0))
+        parts.append((weight, hidden.best(0).mean(), total.value, cut.value if cut.used else total.value * 0))
+    mean = sum(w * m for w, m, _, _ in parts)
+    gaps = [(w, m - mean) for w, m, _, _ in parts]
+    cov = sum(w * c for w, _, c, _ in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
+    bound = sum(w * b for w, _, _, b in parts)
     raw = cov + mean[:, None] * mean[None, :]
-    like = net.prototype
-    return SecondMoment(*[cast_result(a, like) for a in (mean, raw, cov, bound)])
-
-
-def _gaussian_moments(net: Layer, inputs: Gaussian) -> tuple[Array, Array, Array]:
-    """Mean (o,), covariance (o, o) and its bound (o, o) under one Gaussian."""
-    hidden = hidden_of(net, inputs, 0)
-    readout = hidden.net.readout
-    if readout is None:
-        readout = constant(np.eye(net.dim_hidden), hidden.kernel.variances)
-    xp = namespace(readout=readout)
-    cov, bound = OutputSum(readout, full=True), OutputSum(xp.abs(readout), full=True)
-    for rows, columns, inner in hidden.chunks():
-        tail = hidden.kernel.tail(rows, columns, inner, 0)
-        _add_tail(cov, rows, columns, tail)
-        if tail.bound is not None:
-            bound.add(rows, columns, tail.bound)
-    return hidden.best(0).mean(), cov.value, bound.value if bound.used else cov.value * 0
+    return SecondMoment(*[cast_result(a, net.prototype) for a in (mean, raw, cov, bound)])
 
 
 def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
@@ -179,39 +161,31 @@ def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
 
 def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
     """Variance of every output at degree 1, ..., `degree` and above; never an (o, o) array."""
-    if hidden.net.readout is None:
-        return _unit_variance(hidden, degree)
-    kernel = hidden.kernel
-    xp = namespace(readout=hidden.net.readout)
-    head = [OutputSum(hidden.net.readout, full=False) for _ in range(degree)]
-    tail, bound = OutputSum(hidden.net.readout, full=False), OutputSum(xp.abs(hidden.net.readout), full=False)
+    kernel, readout = hidden.kernel, hidden.net.readout
+    xp = namespace(variances=kernel.variances)
+    if readout is None:  # the units are the outputs: no pair is needed
+        energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
+        rest = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
+        return Variance(hidden.best(0).mean(), energy, rest, rest * 0)
+    head = [OutputSum(readout, full=False) for _ in range(degree)]
+    tail, bound = OutputSum(readout, full=False), OutputSum(xp.abs(readout), full=False)
     for rows, columns, inner in hidden.chunks():
         left, right = kernel.series.rows(rows), kernel.series.columns(columns)
         for total, term in zip(head, terms(left, right, inner, degree), strict=True):
             total.add(rows, columns, term)
-        rest = kernel.tail(rows, columns, inner, degree)
-        _add_tail(tail, rows, columns, rest)
-        if rest.bound is not None:
-            bound.add(rows, columns, rest.bound)
+        _add_tail(tail, bound, rows, columns, kernel.tail(rows, columns, inner, degree))
     zero = tail.value * 0
     stacked = xp.stack([h.value for h in head]) if head else zero[None, :][:0, :]
     return Variance(hidden.best(0).mean(), stacked, xp.clip(tail.value, 0, None), bound.value if bound.used else zero)
 
 
-def _add_tail(total: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
-    """Add the covariance of two chunks of units."""
+def _add_tail(total: OutputSum, bound: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
+    """Add the covariance of two chunks of units, and the bound on what was cut."""
     total.add(rows, columns, tail.matrix)
     if tail.extra is not None:
         total.add_listed(tail.i, tail.j, tail.extra)
-
-
-def _unit_variance(hidden: Hidden, degree: int) -> Variance:
-    """Where the units are the outputs no pair is needed."""
-    kernel = hidden.kernel
-    xp = namespace(variances=kernel.variances)
-    energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
-    tail = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
-    return Variance(hidden.best(0).mean(), energy, tail, tail * 0)
+    if tail.bound is not None:
+        bound.add(rows, columns, tail.bound)
 
 
 # -- beside a polynomial -----------------------------------------------------------------------------------------------

@@ -101,7 +101,11 @@ class SeriesKernel:
         xp = namespace(rho=angles.rho)
         limit = self.tolerance * self.spreads[rows][:, None] * self.spreads[columns][None, :]
         open_pairs = self._bound(rows, columns, angles, self.series.degree) > limit
-        cut, bound = self._cut(rows, columns, angles, limit, open_pairs, degree)
+        # The shortest series that suffices for every pair that a series suffices for; the longest does.
+        for cut in (*(c for c in _CUTS if degree <= c < self.series.degree), self.series.degree):
+            bound = self._bound(rows, columns, angles, cut)
+            if bool(xp.all(open_pairs | (bound <= limit))):
+                break
         left, right = self.series.rows(rows), self.series.columns(columns)
         matrix = terms_between(left, right, angles, degree, cut)
         bound = xp.where(open_pairs, 0.0, bound)
@@ -112,8 +116,16 @@ class SeriesKernel:
             keep = a <= b
             a, b = a[keep], b[keep]
         flat = a * matrix.shape[1] + b
-        i, j = a + rows.start, b + columns.start
-        exact = self._exact(i, j, angles.at(flat), degree)
+        i, j, listed = a + rows.start, b + columns.start, angles.at(flat)
+        exact = xp.take(self.variances, i)  # right for a unit with itself
+        other = i != j
+        if bool(xp.any(other)):
+            some = map_arrays(listed, lambda a: a[other])
+            one, two = i[other], j[other]
+            limits = self.tolerance * xp.take(self.spreads, one) * xp.take(self.spreads, two)
+            means = self.series.plain[0, :]
+            exact = filled(exact, other, pair_moments(self.activation, self.units, one, two, some, means, limits))
+        exact = exact - terms_between(self.series.listed(i), self.series.listed(j), listed, 0, degree)
         return Tail(matrix, bound, i, j, exact - xp.take(xp.reshape(matrix, (-1,)), flat))
 
     def _bound(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Array:
@@ -121,32 +133,6 @@ class SeriesKernel:
         xp = namespace(rho=angles.rho)
         rest = xp.sqrt(self.left + xp.sum(self.energy[degree + 1 :, ...], axis=0))
         return decay(angles.rho, degree, self.series.gated is not None) * rest[rows][:, None] * rest[columns][None, :]
-
-    def _cut(
-        self, rows: slice, columns: slice, angles: Angles, limit: Array, open_pairs: Array, degree: int
-    ) -> tuple[int, Array]:
-        """The shortest series that suffices for every pair that a series suffices for, and its bound."""
-        xp = namespace(rho=angles.rho)
-        for cut in _CUTS:
-            if degree <= cut < self.series.degree:
-                bound = self._bound(rows, columns, angles, cut)
-                if bool(xp.all(open_pairs | (bound <= limit))):
-                    return cut, bound
-        return self.series.degree, self._bound(rows, columns, angles, self.series.degree)
-
-    def _exact(self, i: Array, j: Array, angles: Angles, degree: int) -> Array:
-        """Covariance of listed pairs at all degrees above `degree`, (p,)."""
-        xp = namespace(rho=angles.rho)
-        total = xp.take(self.variances, i)  # right for a unit with itself
-        other = i != j
-        if bool(xp.any(other)):
-            some = map_arrays(angles, lambda a: a[other])
-            one, two = i[other], j[other]
-            limits = self.tolerance * xp.take(self.spreads, one) * xp.take(self.spreads, two)
-            means = self.series.plain[0, :]
-            total = filled(total, other, pair_moments(self.activation, self.units, one, two, some, means, limits))
-        left, right = self.series.listed(i), self.series.listed(j)
-        return total - terms_between(left, right, angles, 0, degree)
 
 
 Kernel = AffineKernel | WaveKernel | SeriesKernel

@@ -109,6 +109,5 @@ def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSp
     head = sum(w * v.head for w, v in parts)
     tail = sum(w * v.tail for w, v in parts)
     total = namespace(head=head).sum(head, axis=0) + tail + between
-    like = net.prototype
     bound = sum(w * v.bound for w, v in parts)
-    return DegreeSpectrum(*[cast_result(a, like) for a in (head, total, tail, between, bound)])
+    return DegreeSpectrum(*[cast_result(a, net.prototype) for a in (head, total, tail, between, bound)])

@@ -45,8 +45,17 @@ def isserlis(mean: Array, cov: Array, index: Iterable[int]) -> Array:
     1.5
     """
     mean, cov = together(mean=mean, cov=cov)
-    shape = _checked_batch(mean, cov)
-    factors = _checked_index(index, mean.shape[-1])
+    if len(mean.shape) < 1:
+        raise ValueError("mean is a single number, expected shape (..., d): one entry per variable on the last axis.")
+    d = mean.shape[-1]
+    if tuple(cov.shape[-2:]) != (d, d):
+        raise ValueError(f"cov has shape {tuple(cov.shape)}, expected (..., {d}, {d}): mean has {d} variables.")
+    shape = batch_shape(mean=mean.shape[:-1], cov=cov.shape[:-2])
+    if not isinstance(index, Iterable) or isinstance(index, str):
+        raise TypeError(f"index must be a tuple of variables such as (0, 0, 2), got {index!r}.")
+    factors = tuple(as_integer("index", i, 0) for i in index)
+    if factors and max(factors) >= d:
+        raise ValueError(f"index holds variable {max(factors)}, but mean has {d} variables: 0 to {d - 1}.")
     dtype, mean, cov = mean.dtype, widen(mean), widen(symmetric("cov", cov))
     result = expected_product(
         factors,
@@ -55,21 +64,3 @@ def isserlis(mean: Array, cov: Array, index: Iterable[int]) -> Array:
         lambda i, j: cov[..., i, j],
     )
     return astype(result, dtype)
-
-
-def _checked_batch(mean: Array, cov: Array) -> tuple[int, ...]:
-    if len(mean.shape) < 1:
-        raise ValueError("mean is a single number, expected shape (..., d): one entry per variable on the last axis.")
-    d = mean.shape[-1]
-    if tuple(cov.shape[-2:]) != (d, d):
-        raise ValueError(f"cov has shape {tuple(cov.shape)}, expected (..., {d}, {d}): mean has {d} variables.")
-    return batch_shape(mean=tuple(mean.shape[:-1]), cov=tuple(cov.shape[:-2]))
-
-
-def _checked_index(index: Iterable[int], d: int) -> tuple[int, ...]:
-    if not isinstance(index, Iterable) or isinstance(index, str):
-        raise TypeError(f"index must be a tuple of variables such as (0, 0, 2), got {index!r}.")
-    factors = tuple(as_integer("index", i, 0) for i in index)
-    if factors and max(factors) >= d:
-        raise ValueError(f"index holds variable {max(factors)}, but mean has {d} variables: 0 to {d - 1}.")
-    return factors

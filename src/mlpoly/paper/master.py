@@ -55,40 +55,6 @@ def master_theorem(mean_x: Array, var_x: Array, mean_y: Array, cov_xy: Array, co
     mean_x, var_x, mean_y, cov_xy, cov_yy = together(
         mean_x=mean_x, var_x=var_x, mean_y=mean_y, cov_xy=cov_xy, cov_yy=cov_yy
     )
-    shape = _checked_batch(mean_x, var_x, mean_y, cov_xy, cov_yy)
-    check_not_negative("var_x", var_x, "pass the variance of X")
-    dtype = mean_x.dtype
-    alpha, beta, residual = _regress(
-        widen(mean_x), widen(var_x), widen(mean_y), widen(cov_xy), widen(symmetric("cov_yy", cov_yy))
-    )
-    n = mean_y.shape[-1]
-    one = constant(np.eye(n + 1)[0].reshape(-1, *[1] * len(shape)) * np.ones(shape), alpha)
-    result = expected_product(
-        tuple(range(n)),
-        one,
-        lambda i, value: alpha[..., i] * value + beta[..., i] * _times_x(value),
-        lambda i, j: residual[..., i, j],
-    )
-    return astype(result, dtype)
-
-
-def _regress(mean_x: Array, var_x: Array, mean_y: Array, cov_xy: Array, cov_yy: Array) -> tuple[Array, Array, Array]:
-    """Intercepts and slopes (..., n) of Y on X, and covariances (..., n, n) of what is left."""
-    xp = namespace(mean_x=mean_x)
-    moving = (var_x > 0)[..., None]
-    # The division by a safe number keeps gradients finite where X is constant and explains nothing.
-    beta = xp.where(moving, cov_xy / xp.where(moving, var_x[..., None], 1.0), 0.0)
-    alpha = mean_y - beta * mean_x[..., None]
-    return alpha, beta, cov_yy - beta[..., :, None] * cov_xy[..., None, :]
-
-
-def _times_x(coefficients: Array) -> Array:
-    """Coefficients (n + 1, ...) of a polynomial of degree below n, multiplied by X."""
-    xp = namespace(coefficients=coefficients)
-    return xp.concat([coefficients[-1:, ...], coefficients[:-1, ...]])  # the last one is 0: the degree is below n
-
-
-def _checked_batch(mean_x: Array, var_x: Array, mean_y: Array, cov_xy: Array, cov_yy: Array) -> tuple[int, ...]:
     if len(mean_y.shape) < 1:
         raise ValueError("mean_y is a single number, expected shape (..., n): one entry per Y on the last axis.")
     n = mean_y.shape[-1]
@@ -96,10 +62,24 @@ def _checked_batch(mean_x: Array, var_x: Array, mean_y: Array, cov_xy: Array, co
         raise ValueError(f"cov_xy has shape {tuple(cov_xy.shape)}, expected (..., {n}): mean_y has {n} variables.")
     if tuple(cov_yy.shape[-2:]) != (n, n):
         raise ValueError(f"cov_yy has shape {tuple(cov_yy.shape)}, expected (..., {n}, {n}): mean_y has {n} variables.")
-    return batch_shape(
-        mean_x=tuple(mean_x.shape),
-        var_x=tuple(var_x.shape),
-        mean_y=tuple(mean_y.shape[:-1]),
-        cov_xy=tuple(cov_xy.shape[:-1]),
-        cov_yy=tuple(cov_yy.shape[:-2]),
+    whole = {"mean_x": mean_x.shape, "var_x": var_x.shape}
+    shape = batch_shape(**whole, mean_y=mean_y.shape[:-1], cov_xy=cov_xy.shape[:-1], cov_yy=cov_yy.shape[:-2])
+    check_not_negative("var_x", var_x, "pass the variance of X")
+    dtype, cov_yy = mean_x.dtype, symmetric("cov_yy", cov_yy)
+    mean_x, var_x, mean_y, cov_xy, cov_yy = map(widen, (mean_x, var_x, mean_y, cov_xy, cov_yy))
+    # Regression of Y on X: intercepts and slopes (..., n), and covariances (..., n, n) of what is left.
+    xp = namespace(mean_x=mean_x)
+    moving = (var_x > 0)[..., None]
+    # The division by a safe number keeps gradients finite where X is constant and explains nothing.
+    beta = xp.where(moving, cov_xy / xp.where(moving, var_x[..., None], 1.0), 0.0)
+    alpha = mean_y - beta * mean_x[..., None]
+    residual = cov_yy - beta[..., :, None] * cov_xy[..., None, :]
+    # Values are coefficients (n + 1, ...) of a polynomial of X. Times X, the last one, 0 below degree n, comes first.
+    one = constant(np.eye(n + 1)[0].reshape(-1, *[1] * len(shape)) * np.ones(shape), alpha)
+    result = expected_product(
+        tuple(range(n)),
+        one,
+        lambda i, value: alpha[..., i] * value + beta[..., i] * xp.concat([value[-1:, ...], value[:-1, ...]]),
+        lambda i, j: residual[..., i, j],
     )
+    return astype(result, dtype)

@@ -49,7 +49,7 @@ def raw_moments(activation: str | Activation | Callable[[Array], Array], mean: A
     degree = as_integer("degree", degree, 0)
     mean, std = together(mean=mean, std=std)
     check_not_negative("std", std, "pass a standard deviation, not a variance or a covariance")
-    batch_shape(mean=tuple(mean.shape), std=tuple(std.shape))
+    batch_shape(mean=mean.shape, std=std.shape)
     xp = namespace(mean=mean, std=std)
     mean, std = xp.broadcast_arrays(mean, std)
     dtype, mean, std = mean.dtype, widen(mean), widen(std)

@@ -36,7 +36,14 @@ def expected_product(
     """
     whole = tuple(sorted(index))
     values: dict[Index, Array] = {(): one}
-    for key in _smallest_first(whole):
+    # The multi-indices that this reaches. A recursive function would meet Python's limit at long products.
+    found, stack = {whole}, [whole]
+    while stack:
+        rest = stack.pop()[1:]
+        smaller = {rest, *(_without(rest, j) for j in set(rest))} - found
+        found |= smaller
+        stack.extend(smaller)
+    for key in sorted(found - {()}, key=len):
         first, rest = key[0], key[1:]
         total = times_mean(first, values[rest])
         for j in sorted(set(rest)):
@@ -44,20 +51,6 @@ def expected_product(
             total = total + rest.count(j) * (cov(first, j) * values[_without(rest, j)])
         values[key] = total
     return values[whole]
-
-
-def _smallest_first(whole: Index) -> list[Index]:
-    """Multi-indices that the recurrence for `whole` reaches, shortest first, the empty one left out.
-
-    Found with a stack: a recursive function would meet Python's limit at long products.
-    """
-    found, stack = {whole}, [whole]
-    while stack:
-        rest = stack.pop()[1:]
-        smaller = {rest, *(_without(rest, j) for j in set(rest))} - found
-        found |= smaller
-        stack.extend(smaller)
-    return sorted(found - {()}, key=len)
 
 
 def _without(index: Index, j: int) -> Index:

@@ -25,17 +25,14 @@ def matrices_of_ridge(p: RidgePolynomial, whitening: Whitening) -> Array:
     t = _homogeneous(units.directions, units.shifts, whitening) * widen(units.inverse_scales)[:, None]
     series = _three_rows(widen(p.series.plain))
     root = 2**-0.5  # he_2 = (t^2 - 1) / sqrt(2)
-    linear = series[1, :]
+    edge = series[1, :][:, None] * t  # the terms that meet the constant 1, (h, n)
     left, right = [t], [(series[2, :] * root)[:, None] * t]
     if g is not None and p.series.gated is not None:
         e = _homogeneous(g.directions, g.shifts, whitening) - widen(g.slopes)[:, None] * t
         d = _three_rows(widen(p.series.gated))
         left.append(e)
         right.append(d[1, :][:, None] * t)
-        linear_gate = d[0, :][:, None] * e
-    else:
-        linear_gate = t * 0
-    edge = linear[:, None] * t + linear_gate  # the terms that meet the constant 1, (h, n)
+        edge = edge + d[0, :][:, None] * e
     # Sum over neurons of readout times symmetrised outer products, some outputs at a time.
     xp = namespace(edge=edge)
     readout = eye(p.dim_out, edge) if p.readout is None else widen(p.readout)
@@ -55,8 +52,7 @@ def matrices_of_ridge(p: RidgePolynomial, whitening: Whitening) -> Array:
 
 def _three_rows(series: Array) -> Array:
     xp = namespace(series=series)
-    missing = max(0, 3 - series.shape[0])
-    return xp.concat([series, *[series[:1, ...] * 0] * missing]) if missing else series
+    return xp.concat([series, *[series[:1, ...] * 0] * (3 - series.shape[0])])
 
 
 def _homogeneous(directions: Array, shifts: Array, whitening: Whitening) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units, spread_units
 from mlpoly.fitting.tuning.draws import CALIBRATION, TRAINING, Draw, stream_seed
@@ -13,6 +14,7 @@ from mlpoly.measures.outputs import divergences
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.progress import progress
+from mlpoly.records import replace
 
 __all__ = ["Descent", "Plan", "Run"]
 
@@ -25,7 +27,8 @@ _HOPELESS = 100.0  # an error of so many times the start's, or the variance, is 
 _ATTEMPTS, _RETREAT = 6, 4.0  # a default learning rate that diverges is divided by four, and tried again
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """What was asked for; see `finetune`."""
 
     steps: int
@@ -39,8 +42,19 @@ class Plan(NamedTuple):
     seed: int
     show: bool
 
+    def __post_init__(self) -> None:
+        if self.optimizer not in ("sgd", "adamw"):
+            raise ValueError(f"optimizer must be 'sgd' or 'adamw', got {self.optimizer!r}.")
+        if self.loss not in ("mse", "kl"):
+            raise ValueError(f"loss must be 'mse' or 'kl', got {self.loss!r}.")
+        if not 0 < self.momentum < 1:
+            raise ValueError(f"momentum must lie between 0 and 1, both excluded, got {self.momentum}.")
+        if self.learning_rate is not None and not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
 
-class Run(NamedTuple):
+
+@dataclass(frozen=True)
+class Run:
     """The best parameters (None: the start) and how they were found; see `FinetuneReport`."""
 
     best: list[Tensor] | None
@@ -80,12 +94,12 @@ class Descent:
         start = [p.detach().clone() for p in self.problem.parameters]
         run = Run(None, 0, 0, "steps", [(0, self.start)], self.rate)
         for _ in range(_ATTEMPTS):
-            run = self._attempt(run._replace(reason="steps"))
+            run = self._attempt(replace(run, reason="steps"))
             if run.reason != "diverged" or self.plan.learning_rate is not None:
                 break
             for p, best in zip(self.problem.parameters, start if run.best is None else run.best, strict=True):
                 p.data.copy_(best)
-            run = run._replace(rate=run.rate / _RETREAT)
+            run = replace(run, rate=run.rate / _RETREAT)
         return run
 
     def _attempt(self, run: Run) -> Run:
@@ -96,16 +110,17 @@ class Descent:
             with progress("fine-tuning", plan.steps, plan.show) as update:
                 for step in range(run.steps + 1, plan.steps + 1):
                     error = self._step(optimizer, self._batch(plan.batch_size, TRAINING, step))
-                    run = run._replace(steps=step)
+                    run = replace(run, steps=step)
                     if not error < hopeless:
-                        return self._look(run, optimizer)._replace(reason="diverged")
+                        return replace(self._look(run, optimizer), reason="diverged")
                     if step % plan.evaluate_every == 0 or step == plan.steps:
                         run = self._look(run, optimizer)
-                        if plan.patience is not None and _waiting(run) >= plan.patience and step < plan.steps:
-                            return run._replace(reason="patience")
+                        waiting = sum(at > run.best_step for at, _ in run.history)  # looks since the best one
+                        if plan.patience is not None and waiting >= plan.patience and step < plan.steps:
+                            return replace(run, reason="patience")
                     update(step, f"{'KL' if plan.loss == 'kl' else 'FVU'} {run.history[-1][1]:.4g}")
         except KeyboardInterrupt:
-            return run._replace(reason="interrupted")
+            return replace(run, reason="interrupted")
         return run
 
     def _batch(self, size: int, stream: int, step: int) -> Tensor:
@@ -134,9 +149,9 @@ class Descent:
         optimizer.eval()  # schedule-free optimisers keep the average apart from the point where they take gradients
         score = self.judge.evaluate(self._values)
         if score < min(value for _, value in run.history):
-            run = run._replace(best=[p.detach().clone() for p in self.problem.parameters], best_step=run.steps)
+            run = replace(run, best=[p.detach().clone() for p in self.problem.parameters], best_step=run.steps)
         optimizer.train()
-        return run._replace(history=[*run.history, (run.steps, score)])
+        return replace(run, history=[*run.history, (run.steps, score)])
 
     def _units(self, x: Tensor) -> list[float]:
         """The unit of the learning rate for each group of parameters."""
@@ -160,8 +175,3 @@ class Descent:
             made = self.optimizers.AdamWScheduleFree(groups, betas=(plan.momentum, 0.999), warmup_steps=warmup)
         made.train()
         return made
-
-
-def _waiting(run: Run) -> int:
-    """Looks since the best one."""
-    return sum(step > run.best_step for step, _ in run.history)

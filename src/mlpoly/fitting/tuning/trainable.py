@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,27 +27,15 @@ Tensor = Any  # torch.Tensor; the core does not import torch
 _FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # of the mean variance: below it a direction is not scaled up any further
 
 
-class Trainable(NamedTuple):
-    """A polynomial as a function of parameters.
+@dataclass(frozen=True)
+class Trainable:
+    """A polynomial as a function of parameters."""
 
-    Attributes
-    ----------
-    parameters : tuple of torch tensors
-        Their values for the polynomial as it is, one tensor per group of like features.
-    coordinates : callable
-        From inputs (n, d) to what `evaluate` takes; it does not depend on the parameters.
-    evaluate : callable
-        (parameters, coordinates) -> values (n, o).
-    polynomial : callable
-        parameters -> polynomial of the same form.
-    separate : bool
-        Whether each output is linear in parameters of its own, along their first axis: all have one curvature.
-    """
-
-    parameters: tuple[Tensor, ...]
-    coordinates: Callable[[Tensor], Tensor]
-    evaluate: Callable[[Sequence[Tensor], Tensor], Tensor]
-    polynomial: Callable[[Sequence[Tensor]], Any]
+    parameters: tuple[Tensor, ...]  # as the polynomial has them, one tensor per group of like features
+    coordinates: Callable[[Tensor], Tensor]  # of inputs (n, d), for `evaluate`; whatever the parameters are
+    evaluate: Callable[[Sequence[Tensor], Tensor], Tensor]  # (parameters, coordinates) -> values (n, o)
+    polynomial: Callable[[Sequence[Tensor]], Any]  # parameters -> polynomial of the same form
+    # whether each output is linear in parameters of its own, along their first axis: all have one curvature
     separate: bool
 
 
@@ -154,9 +143,6 @@ class _Scales(NamedTuple):
     plain: Tensor  # size of its readout
     gated: Tensor  # the same times the spread of its second factor
 
-    def to(self, dtype: Any) -> _Scales:
-        return _Scales(self.plain.to(dtype), self.gated.to(dtype))
-
 
 def _neurons(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Trainable:
     """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
@@ -169,21 +155,11 @@ def _neurons(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Train
     wide = map_polynomial(poly, lambda a: a.double())
     wide = _balanced(_standardised(wide, sample) if isinstance(wide, RidgePolynomial) else wide, sample)
     gain = wide.units.scales * 0 + 1 if wide.readout is None else _positive(wide.readout.norm(dim=0))
-    scales = _Scales(gain, gain * _spread(wide, sample))
-    start = _neuron_parameters(wide, scales)
-    names = tuple(start)
-    fixed, narrow = map_polynomial(wide, lambda a: a.to(dtype)), scales.to(dtype)
-    return Trainable(
-        tuple(p.to(dtype) for p in start.values()),
-        lambda x: x,
-        lambda theta, x: _rebuilt(fixed, narrow, dict(zip(names, theta, strict=True)))(x),
-        lambda theta: _rebuilt(wide, scales, dict(zip(names, [p.double() for p in theta], strict=True))),
-        False,
-    )
-
-
-def _neuron_parameters(poly: RidgePolynomial | BoundedPolynomial, scales: _Scales) -> dict[str, Tensor]:
-    p = poly.inner if isinstance(poly, BoundedPolynomial) else poly
+    y, z = wide.forms_at(sample)
+    # Root mean square (h,) of the part of the second factor that the preactivation does not explain.
+    rest = None if z is None else wide.units.residual(z, wide.units.standardise(y)).square().mean(0).sqrt()
+    scales = _Scales(gain, gain if rest is None else gain * _positive(rest))
+    p = wide.inner if isinstance(wide, BoundedPolynomial) else wide
     start: dict[str, Tensor] = {}
     if p.readout is None:
         start["series"] = p.series.plain
@@ -193,11 +169,19 @@ def _neuron_parameters(poly: RidgePolynomial | BoundedPolynomial, scales: _Scale
             start["series"] = p.series.plain[1:] * scales.plain
     if p.series.gated is not None:
         start["gate"] = p.series.gated * scales.gated
-    if isinstance(poly, BoundedPolynomial) and p.degree:
-        start["slopes"] = poly.slopes * scales.plain
-        if poly.gate_slopes is not None:
-            start["gate_slopes"] = poly.gate_slopes * scales.gated
-    return start
+    if isinstance(wide, BoundedPolynomial) and p.degree:
+        start["slopes"] = wide.slopes * scales.plain
+        if wide.gate_slopes is not None:
+            start["gate_slopes"] = wide.gate_slopes * scales.gated
+    names = tuple(start)
+    fixed, narrow = map_polynomial(wide, lambda a: a.to(dtype)), _Scales(*(a.to(dtype) for a in scales))
+    return Trainable(
+        tuple(p.to(dtype) for p in start.values()),
+        lambda x: x,
+        lambda theta, x: _rebuilt(fixed, narrow, dict(zip(names, theta, strict=True)))(x),
+        lambda theta: _rebuilt(wide, scales, dict(zip(names, [p.double() for p in theta], strict=True))),
+        False,
+    )
 
 
 def _rebuilt(poly: Any, scales: _Scales, at: dict[str, Tensor]) -> Any:
@@ -253,14 +237,6 @@ def _balanced(poly: Any, sample: Tensor) -> Any:
         return made
     lines = None if poly.gate_slopes is None else poly.gate_slopes / size
     return replace(poly, inner=made, slopes=poly.slopes / size, gate_slopes=lines)
-
-
-def _spread(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Tensor:
-    """Root mean square (h,) of the part of the second factor that the preactivation does not explain."""
-    y, z = poly.forms_at(sample)
-    if z is None:
-        return poly.units.scales * 0 + 1
-    return _positive(poly.units.residual(z, poly.units.standardise(y)).square().mean(0).sqrt())
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
