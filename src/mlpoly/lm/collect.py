@@ -10,7 +10,6 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from mlpoly.integrations.blocks import Block
 from mlpoly.lm.accumulate import Component, Precision, merge_components
 from mlpoly.lm.batches import Batch, Mask, Reader
 from mlpoly.lm.components import Components, as_components
@@ -122,7 +121,17 @@ def collect(
     with evaluating(model), run.watcher, explained_memory_errors(), progress("collect", tokens, show_progress) as bar:
         run.go(resume, bar)
         own = run.hookpoints()
-    found = _checked(reduce_components(own), reader, blocks)
+    found = reduce_components(own)
+    if len({*exchange(reader.fingerprint)}) > 1:
+        raise ValueError("the processes were given different batches; give all of them the same, each takes its share.")
+    if reader.tokens == 0:
+        raise ValueError("batches held no tokens; were they an iterator that was used before?")
+    missed = [block.name for block in blocks if not found[block.name]]
+    if missed:
+        raise ValueError(
+            f"{missed[0]!r} was never reached while the model ran on the batches ({len(missed)} of {len(blocks)} "
+            f"hookpoints); choose others with hookpoints=, or pass the inputs that lead there."
+        )
     extra = {"data": reader.fingerprint, "tokens": reader.tokens, "components": split.describe()}
     moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
     shards.finish(moments, run.progress)
@@ -168,18 +177,3 @@ class _Pass:
         """What was found so far, by this process alone."""
         found = self.watcher.result()
         return {name: merge_components(self.earlier.get(name, {}), parts) for name, parts in found.items()}
-
-
-def _checked(found: Hookpoints, reader: Reader, blocks: Sequence[Block]) -> Hookpoints:
-    """What was found, if it is something, and of the same data on all processes."""
-    if len({*exchange(reader.fingerprint)}) > 1:
-        raise ValueError("the processes were given different batches; give all of them the same, each takes its share.")
-    if reader.tokens == 0:
-        raise ValueError("batches held no tokens; were they an iterator that was used before?")
-    missed = [block.name for block in blocks if not found[block.name]]
-    if missed:
-        raise ValueError(
-            f"{missed[0]!r} was never reached while the model ran on the batches ({len(missed)} of {len(blocks)} "
-            f"hookpoints); choose others with hookpoints=, or pass the inputs that lead there."
-        )
-    return found
