@@ -54,7 +54,8 @@ class Shards:
     """
 
     def __init__(self, folder: str | PathLike[str] | None, options: Mapping[str, Any], every: float) -> None:
-        if isinstance(every, bool) or not isinstance(every, Real) or not float(every) >= 0:
+        wait: Any = every
+        if isinstance(wait, bool) or not isinstance(wait, Real) or not float(wait) >= 0:
             raise ValueError(f"save_every must be a number of seconds >= 0, got {every!r}.")
         here = world()
         self._folder = None if folder is None else make_folder(folder)
