@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
@@ -37,7 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mlpoly {__version__}")
         return 0
     if words in (["--help"], ["-h"]):
-        print(_help())
+        print("usage: mlpoly COMMAND [OPTIONS]\n\nNeural networks as polynomials, in closed form.\n\ncommands:")
+        for name, (_, _, what) in _COMMANDS.items():
+            print(f"  {name:<10} {what}")
+        print("\nmlpoly COMMAND --help lists the options of a command, mlpoly --version says which mlpoly this is.")
         return 0
     if not words or words[0] not in _COMMANDS:
         wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
@@ -52,22 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = getattr(importlib.import_module(f"mlpoly.cli.{module}"), kind)
     except ImportError as error:
         return _failed(error)
-    return _guarded(tyro.cli(command, prog=f"mlpoly {name}", args=options))
-
-
-def _help() -> str:
-    lines = [f"  {name:<10} {what}" for name, (_, _, what) in _COMMANDS.items()]
-    return (
-        "usage: mlpoly COMMAND [OPTIONS]\n\nNeural networks as polynomials, in closed form.\n\ncommands:\n"
-        + "\n".join(lines)
-        + "\n\nmlpoly COMMAND --help lists the options of a command, mlpoly --version says which mlpoly this is."
-    )
-
-
-def _guarded(command: Any) -> int:
+    given = tyro.cli(command, prog=f"mlpoly {name}", args=options)
     try:
-        result = command.run()
-        _print(result, command.json)
+        result = given.run()
+        from mlpoly.studies.tables import plain
+
+        if given.json:
+            print(json.dumps(plain(result), indent=2))
+            return 0
+        with explain_missing("the table of results"):
+            from mlpoly.studies.words import show
+        show(result)
     except KeyboardInterrupt:
         print("mlpoly: interrupted; the same command goes on where it was.", file=sys.stderr)
         return 130
@@ -83,15 +80,3 @@ def _failed(error: Exception) -> int:
     first = " ".join(str(error).split()) or type(error).__name__
     print(f"mlpoly: error: {first}", file=sys.stderr)
     return 1
-
-
-def _print(result: dict[str, Any], as_json: bool) -> None:
-    from mlpoly.studies.tables import plain
-
-    if as_json:
-        print(json.dumps(plain(result), indent=2))
-        return
-    with explain_missing("the table of results"):
-        from mlpoly.studies.words import show
-
-    show(result)

@@ -44,7 +44,10 @@ class Lm:
         from mlpoly.lm.study import study_lm
 
         if self.quiet or not sys.stderr.isatty():
-            _silence_transformers()
+            with suppress(ImportError):  # load_model says what is missing
+                from transformers.utils import logging
+
+                logging.disable_progress_bar()  # which transformers would draw into files too
         found = study_lm(
             self.model,
             self.text,
@@ -58,11 +61,3 @@ class Lm:
         )
         whole = [loss for loss in found.losses if loss.replaced in ("none", "all")]
         return {"report": self.out / "report.html", "seconds": found.about["seconds"], "losses": whole}
-
-
-def _silence_transformers() -> None:
-    """No bars of its own, which it would draw into files too."""
-    with suppress(ImportError):  # load_model says what is missing
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()

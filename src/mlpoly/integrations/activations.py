@@ -15,14 +15,6 @@ from mlpoly.integrations.weights import computes
 __all__ = ["activation_from_torch"]
 
 
-def _gelu(module: Any) -> Activation:
-    return get("gelu" if module.approximate == "none" else "gelu_tanh")
-
-
-def _rrelu(module: Any) -> Activation:
-    return get("leaky_relu", slope=(module.lower + module.upper) / 2)  # what it computes in evaluation mode
-
-
 def _prelu(module: Any) -> Activation:
     if module.weight.numel() > 1:
         raise TypeError(
@@ -65,9 +57,9 @@ _NAMED: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
     nn.CELU: ("celu", {"alpha": "alpha"}),
 }
 _OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {
-    nn.GELU: _gelu,
+    nn.GELU: lambda module: get("gelu" if module.approximate == "none" else "gelu_tanh"),
     nn.PReLU: _prelu,
-    nn.RReLU: _rrelu,
+    nn.RReLU: lambda module: get("leaky_relu", slope=(module.lower + module.upper) / 2),  # as in evaluation mode
     nn.Softplus: _softplus,
 }
 
@@ -120,13 +112,9 @@ def activation_from_torch(module: nn.Module | Callable[..., Any]) -> Activation:
     for function, name in _FUNCTIONS:
         if module is function:
             return get(name)
-    raise TypeError(_unknown(module))
-
-
-def _unknown(module: Any) -> str:
     shown = type(module).__name__ if isinstance(module, nn.Module) else getattr(module, "__name__", repr(module))
     known = sorted({k.__name__ for k in (*_NAMED, *_OTHER)} | set(_TRANSFORMERS))
-    return (
+    raise TypeError(
         f"from_torch does not know the activation {shown}; it knows {', '.join(known)}. For another one, build the "
         f"record yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...) takes the name of a registered activation or a "
         f"function."

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
 from torch import nn
@@ -67,26 +65,9 @@ def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
     """See `mlpoly.integrations.find_blocks`."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    blocks = list(_scan(model))
-    if not blocks:
-        raise TypeError(_nothing(model))
-    if pattern is None:
-        return blocks
-    chosen = [block for block in blocks if _fits(block.name, pattern)]
-    if not chosen:
-        raise ValueError(_no_match(model, blocks, pattern))
-    return chosen
-
-
-def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """See `mlpoly.integrations.feedforward_blocks`."""
-    return {block.name: block.module for block in find_blocks(model)}
-
-
-def _scan(model: nn.Module) -> Iterator[Block]:
-    """Blocks in the order of the model; one that stands in several places comes once."""
+    blocks = []
     inside: str | None = None  # names in a block's own module: its parts are no further blocks
-    for name, module in model.named_modules():
+    for name, module in model.named_modules():  # one that stands in several places comes once
         if _of_expert(name) or (inside is not None and name.startswith(inside)):
             continue
         adapter = find_adapter(module)
@@ -94,7 +75,30 @@ def _scan(model: nn.Module) -> Iterator[Block]:
             continue
         if not adapter.entry:
             inside = f"{name}." if name else ""
-        yield Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module)
+        blocks.append(Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module))
+    if not blocks:
+        classes = Counter(type(module).__name__ for module in model.modules())
+        raise TypeError(
+            f"find_blocks knows no feedforward block in {type(model).__name__}.{_mixture_note(model, '*')} The model "
+            f"has modules of the classes {', '.join(classes)}. Teach it the one that is the block with an adapter, "
+            f"before you call find_blocks:\n{sketch('TheBlocksClass')}"
+        )
+    if pattern is None:
+        return blocks
+    chosen = [block for block in blocks if _fits(block.name, pattern)]
+    if not chosen:
+        names = [block.name for block in blocks]
+        shown = ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
+        raise ValueError(
+            f"pattern {pattern!r} matches no feedforward block of {type(model).__name__}."
+            f"{_mixture_note(model, pattern)} Its hookpoints ({len(names)}) are {shown}."
+        )
+    return chosen
+
+
+def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """See `mlpoly.integrations.feedforward_blocks`."""
+    return {block.name: block.module for block in find_blocks(model)}
 
 
 def _of_expert(name: str) -> bool:
@@ -108,34 +112,12 @@ def _fits(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
-def _mixtures(model: nn.Module, pattern: str = "*") -> list[str]:
+def _mixture_note(model: nn.Module, pattern: str) -> str:
     found = (name for name, module in model.named_modules() if is_mixture(module) and not _of_expert(name))
-    return [name for name in found if _fits(name, pattern)]
-
-
-def _mixture_note(names: list[str]) -> str:
+    names = [name for name in found if _fits(name, pattern)]
     if not names:
         return ""
     return (
         f" {names[0]!r} is a mixture of experts, which is not supported: its experts are several blocks behind a "
         f"router, and no single MLP or GLU."
-    )
-
-
-def _nothing(model: Any) -> str:
-    classes = Counter(type(module).__name__ for module in model.modules())
-    return (
-        f"find_blocks knows no feedforward block in {type(model).__name__}."
-        f"{_mixture_note(_mixtures(model))} The model has modules of the classes {', '.join(classes)}. "
-        f"Teach it the one that is the block with an adapter, before you call find_blocks:\n"
-        f"{sketch('TheBlocksClass')}"
-    )
-
-
-def _no_match(model: nn.Module, blocks: list[Block], pattern: str) -> str:
-    names = [block.name for block in blocks]
-    shown = ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
-    return (
-        f"pattern {pattern!r} matches no feedforward block of {type(model).__name__}."
-        f"{_mixture_note(_mixtures(model, pattern))} Its hookpoints ({len(names)}) are {shown}."
     )

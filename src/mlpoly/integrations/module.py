@@ -104,8 +104,7 @@ class PolynomialModule(nn.Module):
 
     def extra_repr(self) -> str:
         """What print shows of the module."""
-        p = self.polynomial
-        return repr(p)
+        return repr(self.polynomial)
 
 
 # Asked here and not while a module runs: torch.compile cannot look into the question.

@@ -119,18 +119,14 @@ def evaluated(module: nn.Module, *, hooks: bool = False, dtype: torch.dtype | No
         setattr(made, name, OrderedDict(kept if "forward" in name else []))
     if isinstance(patched := vars(made).get("forward"), MethodType) and patched.__self__ is module:
         made.forward = MethodType(patched.__func__, made)
-    made._modules = {n: None if m is None else evaluated(m, hooks=hooks, dtype=dtype) for n, m in _items(made._modules)}
-    made._parameters = {n: _cast(p, dtype) for n, p in _items(made._parameters)}
+    made._modules = {n: None if m is None else evaluated(m, hooks=hooks, dtype=dtype) for n, m in made._modules.items()}
+    made._parameters = {n: _cast(p, dtype) for n, p in made._parameters.items()}
     # Buffers are counters and running sums, which modules write to.
-    made._buffers = {n: None if b is None else _cast(b, dtype).clone() for n, b in _items(made._buffers)}
+    made._buffers = {n: None if b is None else _cast(b, dtype).clone() for n, b in made._buffers.items()}
     for hook in made._forward_pre_hooks.values():
         if _computes_weight(hook):
             hook(made, ())  # the weight that stands there may be from before the last step, or from training mode
     return made
-
-
-def _items(given: Any) -> list[tuple[str, Any]]:
-    return list(given.items())
 
 
 def _cast(tensor: Any, dtype: torch.dtype | None) -> Any:

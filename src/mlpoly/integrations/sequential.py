@@ -61,27 +61,15 @@ def _record(parts: list[nn.Module]) -> MLP:
     W1, b1 = linear_weights(first, "the first Linear")
     W2, b2 = (None, None) if last is None else linear_weights(last, "the last Linear")
     if rest and isinstance(rest[0], nn.PReLU) and rest[0].weight.numel() > 1:
-        return _with_slopes(W1, b1, W2, b2, rest[0].weight)
+        # A slope for each unit, as two ReLUs for each: y if y > 0 else s y = relu(y) - s relu(-y).
+        if W2 is None:
+            raise TypeError(
+                "from_torch takes a PReLU with a slope for each unit only in front of a second Linear; use "
+                "nn.PReLU(), which has one slope for all, or append nn.Linear."
+            )
+        both = None if b1 is None else torch.cat([b1, -b1])
+        return MLP(torch.cat([W1, -W1]), both, torch.cat([W2, -W2 * rest[0].weight], 1), b2, get("relu"))
     return MLP(W1, b1, W2, b2, activation_from_torch(rest[0]) if rest else get("identity"))
-
-
-def _with_slopes(W1: Any, b1: Any, W2: Any, b2: Any, slopes: Any) -> MLP:
-    """A PReLU with a slope for each unit, as two ReLUs for each: y if y > 0 else s y = relu(y) - s relu(-y)."""
-    if W2 is None:
-        raise TypeError(
-            "from_torch takes a PReLU with a slope for each unit only in front of a second Linear; use "
-            "nn.PReLU(), which has one slope for all, or append nn.Linear."
-        )
-    both = None if b1 is None else torch.cat([b1, -b1])
-    return MLP(torch.cat([W1, -W1]), both, torch.cat([W2, -W2 * slopes], 1), b2, get("relu"))
-
-
-def _is_block(module: nn.Module) -> bool:
-    """Whether a Sequential is a whole feedforward block; one Linear alone is none that a model should be searched for.
-
-    The activation is looked at by `from_sequential`, which says what it does not know.
-    """
-    return is_plain(module, nn.Sequential) and _is_mlp(_flat(module))
 
 
 def _is_mlp(parts: list[nn.Module]) -> bool:
@@ -102,4 +90,6 @@ def _has_parts(module: nn.Module) -> bool:
 # whole models are not searched for it.
 add_adapter(Adapter(_has_parts, from_parts, listed=False))
 add_adapter(Adapter(lambda m: is_plain(m, nn.Sequential), from_sequential, listed=False))
-add_adapter(Adapter(_is_block, from_sequential))
+# One Linear alone is no block that a model should be searched for. The activation is looked at by `from_sequential`,
+# which says what it does not know.
+add_adapter(Adapter(lambda m: is_plain(m, nn.Sequential) and _is_mlp(_flat(m)), from_sequential))

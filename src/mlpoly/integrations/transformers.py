@@ -15,7 +15,7 @@ from torch import nn
 from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter, has_attention
 from mlpoly.integrations.probe import check_computes
-from mlpoly.integrations.weights import Weights, in_one_dtype, linear_weights
+from mlpoly.integrations.weights import in_one_dtype, linear_weights
 from mlpoly.networks import GLU, MLP, Layer
 
 __all__ = ["FAMILIES", "Family"]
@@ -80,7 +80,9 @@ class Family:
         parts = [linear_weights(_part(module, path), f"{path} of {kind}", strict=self.layer) for path in self.linears]
         *first, last = in_one_dtype(parts)
         if self.fused:
-            first = _halves(first[0])
+            weight, bias = first[0]
+            halves = (None, None) if bias is None else bias.chunk(2)
+            first = list(zip(weight.chunk(2), halves, strict=True))  # views
         hidden, read = [weight.shape[0] for weight, _ in first], last[0].shape[1]
         if set(hidden) != {read}:
             raise TypeError(f"{kind} {self._unlike}: {hidden[0]} hidden units, of which it reads {read}. {_REMEDY}")
@@ -111,14 +113,6 @@ def _is_linear_part(part: Any) -> bool:
     return isinstance(part, nn.Module) and not isinstance(part, (nn.Sequential, nn.modules.conv._ConvNd))
 
 
-def _halves(fused: Weights) -> list[Weights]:
-    """The two parts of a fused Linear, as views."""
-    weight, bias = fused
-    gate, up = weight.chunk(2)
-    gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
-    return [(gate, gate_bias), (up, up_bias)]
-
-
 FAMILIES = (
     Family("GPT-2, GPT-Neo, StarCoder", ("c_fc",), "c_proj"),
     Family("GPT-J, CodeGen", ("fc_in",), "fc_out"),
@@ -145,11 +139,6 @@ FAMILIES = (
 )
 
 
-def _register(family: Family) -> None:
-    inside = family.layer or family.residual
-    entry, exit = (family.first[0], family.last) if inside else ("", "")
-    add_adapter(Adapter(family.matches, family.convert, entry, exit, label=family.name))
-
-
 for _family in FAMILIES:
-    _register(_family)
+    _ends = (_family.first[0], _family.last) if _family.layer or _family.residual else ("", "")
+    add_adapter(Adapter(_family.matches, _family.convert, *_ends, label=_family.name))

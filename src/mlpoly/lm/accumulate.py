@@ -168,20 +168,10 @@ def full_precision(device: torch.device) -> Iterator[None]:
         if torch.amp.is_autocast_available(device.type):
             stack.enter_context(torch.autocast(device.type, enabled=False))
         for backend in (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)):
-            stack.enter_context(_setting(backend))
+            # The newer of the two ways to say it: it leaves what was said in the older way readable.
+            for name, exact in (("fp32_precision", "ieee"), ("allow_tf32", False)):
+                if hasattr(backend, name):
+                    stack.callback(setattr, backend, name, getattr(backend, name))
+                    setattr(backend, name, exact)
+                    break
         yield
-
-
-@contextmanager
-def _setting(backend: Any) -> Iterator[None]:
-    # The newer of the two ways to say it: it leaves what was said in the older way readable.
-    for name, exact in (("fp32_precision", "ieee"), ("allow_tf32", False)):
-        if hasattr(backend, name):
-            before = getattr(backend, name)
-            setattr(backend, name, exact)
-            try:
-                yield
-            finally:
-                setattr(backend, name, before)
-            return
-    yield

@@ -182,7 +182,13 @@ def attribute(
     missing = [name for name in chosen if name not in seen.inputs]
     if missing:
         raise ValueError(f"the model has no block {missing[0]!r}; its blocks are {', '.join(seen.inputs)}.")
-    targets = _targets(target, ids, seen.logits)
+    if target is None:
+        targets = torch.tensor([*ids[1:], int(seen.logits[-1].argmax())], device=seen.logits.device)
+    else:
+        target, size = as_integer("target", target, 0), seen.logits.shape[1]
+        if target >= size:
+            raise ValueError(f"target is {target}, but the model knows the tokens 0 to {size - 1}.")
+        targets = torch.full((len(ids),), target, device=seen.logits.device)
     weight = unembedding(model)
     rows = weight[targets].double() - (weight.mean(0, dtype=torch.float64) if centred else 0.0)
     arriving = seen.final.pull(rows) * float(getattr(model.config, "residual_multiplier", None) or 1.0)
@@ -198,8 +204,7 @@ def attribute(
         blocks[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
     logits = seen.logits.double()
     found = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
-    text = token_text(tokenizer)
-    goals = targets.tolist()
+    text, goals = token_text(tokenizer), targets.tolist()
     words = tuple(map(text, ids)), tuple(goals), tuple(map(text, goals))
     return Attribution(tuple(chosen), tuple(ids), *words, parts, blocks, found.cpu().numpy(), centred)
 
@@ -237,12 +242,3 @@ def plain_polynomials(polys: Any) -> dict[str, Polynomial]:
             raise TypeError(f"polys[{name!r}] is a {type(value).__name__}, which holds no polynomial.")
         found[str(name)] = poly
     return found
-
-
-def _targets(target: int | None, ids: list[int], logits: Tensor) -> Tensor:
-    if target is None:
-        return torch.tensor([*ids[1:], int(logits[-1].argmax())], device=logits.device)
-    target = as_integer("target", target, 0)
-    if target >= logits.shape[1]:
-        raise ValueError(f"target is {target}, but the model knows the tokens 0 to {logits.shape[1] - 1}.")
-    return torch.full((len(ids),), target, device=logits.device)

@@ -147,7 +147,32 @@ class Reader:
             )
 
     def _read(self, given: Any) -> Batch:
-        inputs = _as_inputs(given, self.batches)
+        """What the model takes, from a batch in any of the forms."""
+        if isinstance(given, Mapping):
+            if "input_ids" not in given:
+                raise ValueError(f"batch {self.batches} has no 'input_ids', only {sorted(map(str, given))}.")
+            named = {str(name): value for name, value in given.items() if value is not None and name != "labels"}
+        else:
+            named = {"input_ids": given}
+        try:
+            inputs = {
+                name: value if isinstance(value, Tensor) else torch.tensor(value) for name, value in named.items()
+            }
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"batch {self.batches} cannot be turned into tensors ({error}); pass token ids (b, t), all sequences "
+                f"of one length. A tokenizer gives them with return_tensors='pt' and padding=True."
+            ) from None
+        for name in [name for name in ("input_ids", "decoder_input_ids") if name in inputs]:
+            ids = inputs[name]
+            if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+                raise TypeError(f"{name} of batch {self.batches} must hold integer token ids, got {ids.dtype}.")
+            if ids.ndim != 2:
+                raise ValueError(
+                    f"{name} of batch {self.batches} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. "
+                    f"For one sequence use ids[None, :]."
+                )
+            inputs[name] = ids.long()
         decoder = self._placed(inputs, "decoder_", None) if "decoder_input_ids" in inputs else None
         budget = None if self._budget is None else self._budget - self.tokens
         return self._placed(inputs, "", budget, decoder)
@@ -155,23 +180,27 @@ class Reader:
     def _placed(self, inputs: dict[str, Tensor], kind: str, budget: int | None, decoder: Batch | None = None) -> Batch:
         """The batch with the places of those tokens that count; `kind` begins the names of the decoder's inputs."""
         ids = inputs[f"{kind}input_ids"].cpu()
-        attended = _attended(inputs, ids, self.batches, kind)
-        counted = attended & self._user_mask(ids) if self._mask is not None else attended
+        padding = inputs.get(f"{kind}attention_mask")
+        if padding is not None and padding.shape != ids.shape:
+            raise ValueError(
+                f"{kind}attention_mask of batch {self.batches} has shape {tuple(padding.shape)}, expected that of "
+                f"{kind}input_ids, {tuple(ids.shape)}: 1 for a token, 0 for padding."
+            )
+        attended = torch.ones(ids.shape, dtype=torch.bool) if padding is None else padding.cpu() != 0
+        counted = attended
+        if self._mask is not None:
+            found = torch.as_tensor(self._mask(ids)).cpu()
+            if found.shape != ids.shape or found.dtype != torch.bool:
+                raise ValueError(
+                    f"mask gave {found.dtype} of shape {tuple(found.shape)} for token ids of shape {tuple(ids.shape)}; "
+                    f"it must give one boolean per token."
+                )
+            counted = attended & found
         kept = counted.flatten().nonzero().squeeze(1)[:budget]
         positions = attended.long().cumsum(1) - 1  # from the first token on that is no padding
         shape = (ids.shape[0], ids.shape[1])
         tokens = ids.flatten()[kept].long()
         return Batch(self.batches, inputs, shape, kept, positions.flatten()[kept], tokens, decoder)
-
-    def _user_mask(self, ids: Tensor) -> Tensor:
-        assert self._mask is not None
-        found = torch.as_tensor(self._mask(ids)).cpu()
-        if found.shape != ids.shape or found.dtype != torch.bool:
-            raise ValueError(
-                f"mask gave {found.dtype} of shape {tuple(found.shape)} for token ids of shape {tuple(ids.shape)}; it "
-                f"must give one boolean per token."
-            )
-        return found
 
     def _update_hash(self, batch: Batch) -> None:
         if batch.decoder is not None:
@@ -184,48 +213,3 @@ class Reader:
             if length:
                 self._hash.update(int(length).to_bytes(8, "little"))
                 self._hash.update(tokens[end - length : end].tobytes())
-
-
-def _as_inputs(given: Any, number: int) -> dict[str, Tensor]:
-    """What the model takes, from a batch in any of the forms."""
-    if isinstance(given, Mapping):
-        if "input_ids" not in given:
-            raise ValueError(f"batch {number} has no 'input_ids', only {sorted(map(str, given))}.")
-        inputs = {str(name): value for name, value in given.items() if value is not None and name != "labels"}
-    else:
-        inputs = {"input_ids": given}
-    try:
-        tensors = {name: value if isinstance(value, Tensor) else torch.tensor(value) for name, value in inputs.items()}
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"batch {number} cannot be turned into tensors ({error}); pass token ids (b, t), all sequences of one "
-            f"length. A tokenizer gives them with return_tensors='pt' and padding=True."
-        ) from None
-    for name in ("input_ids", "decoder_input_ids"):
-        if name in tensors:
-            tensors[name] = _checked_ids(tensors[name], name, number)
-    return tensors
-
-
-def _checked_ids(ids: Tensor, name: str, number: int) -> Tensor:
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(f"{name} of batch {number} must hold integer token ids, got {ids.dtype}.")
-    if ids.ndim != 2:
-        raise ValueError(
-            f"{name} of batch {number} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. For one "
-            f"sequence use ids[None, :]."
-        )
-    return ids.long()
-
-
-def _attended(inputs: dict[str, Tensor], ids: Tensor, number: int, kind: str) -> Tensor:
-    """Which positions are no padding, (b, t)."""
-    mask = inputs.get(f"{kind}attention_mask")
-    if mask is None:
-        return torch.ones(ids.shape, dtype=torch.bool)
-    if mask.shape != ids.shape:
-        raise ValueError(
-            f"{kind}attention_mask of batch {number} has shape {tuple(mask.shape)}, expected that of {kind}input_ids, "
-            f"{tuple(ids.shape)}: 1 for a token, 0 for padding."
-        )
-    return mask.cpu() != 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.accumulate import Component, Precision, merge_components
+from mlpoly.lm.accumulate import Component, Precision, RowSums, merge_components
 from mlpoly.lm.batches import Batch, Mask, Reader
 from mlpoly.lm.components import Components, as_components
 from mlpoly.lm.distributed import exchange, reduce_components, world
@@ -118,60 +118,11 @@ def collect(
     options = {"components": split.kind, "tokens": tokens, "mask": masked, "precision": precision}
     options["code of components"] = split.fingerprint  # functions may share a name, as all lambdas do
     shards = Shards(save_to, names | options, save_every)
-    run = _Pass(Runner(model, blocks), Watcher(blocks, split, precision), reader, split, shards)
+    run = _Pass(blocks, reader, split, shards, precision)
     with evaluating(model), run.watcher, explained_memory_errors(), progress("collect", tokens, show_progress) as bar:
-        run.go(resume, bar)
+        run.go(Runner(model, blocks), resume, bar)
         own = run.hookpoints()
-    found = _checked(reduce_components(own), reader, blocks)
-    extra = {"data": reader.fingerprint, "tokens": reader.tokens, "components": split.describe()}
-    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
-    shards.finish(moments, run.progress)
-    return moments
-
-
-class _Pass:
-    """One pass over the data, from the start or from where an earlier one was killed."""
-
-    def __init__(self, runner: Runner, watcher: Watcher, reader: Reader, split: Components, shards: Shards) -> None:
-        self.runner, self.watcher, self.reader, self.split, self.shards = runner, watcher, reader, split, shards
-        self.earlier: Hookpoints = {}
-
-    def go(self, resume: bool, bar: Callable[[int, str], None]) -> None:
-        self.earlier, done = self.shards.start(resume)
-        self.reader.skip(done.batches, done.fingerprint)
-        self.split.state = done.components
-        here = world()
-        for batch in self._calibrated():
-            if batch.number % here.size == here.rank:
-                self.watcher.watch(self.runner, batch)
-                if self.shards.due:
-                    self.shards.save(Moments(self.hookpoints(), {}), self.progress)
-            bar(self.reader.tokens, "tokens")
-
-    def _calibrated(self) -> Iterable[Batch]:
-        """The batches, the first of which has been shown to components that ask for it."""
-        if not self.split.calibrates:
-            return self.reader
-        rest = iter(self.reader)
-        head = next(rest, None)
-        if head is not None and not self.split.state:
-            self.watcher.calibrate(self.runner, head)
-        # All processes must draw the same line.
-        self.split.state = next((state for state in exchange(self.split.state) if state), {})
-        return chain([] if head is None else [head], rest)
-
-    @property
-    def progress(self) -> Progress:
-        return Progress(self.reader.batches, self.reader.fingerprint, self.split.state)
-
-    def hookpoints(self) -> Hookpoints:
-        """What was found so far, by this process alone."""
-        found = self.watcher.result()
-        return {name: merge_components(self.earlier.get(name, {}), parts) for name, parts in found.items()}
-
-
-def _checked(found: Hookpoints, reader: Reader, blocks: Sequence[Block]) -> Hookpoints:
-    """What was found, if it is something, and of the same data on all processes."""
+    found = reduce_components(own)
     if len({*exchange(reader.fingerprint)}) > 1:
         raise ValueError("the processes were given different batches; give all of them the same, each takes its share.")
     if reader.tokens == 0:
@@ -182,4 +133,63 @@ def _checked(found: Hookpoints, reader: Reader, blocks: Sequence[Block]) -> Hook
             f"{missed[0]!r} was never reached while the model ran on the batches ({len(missed)} of {len(blocks)} "
             f"hookpoints); choose others with hookpoints=, or pass the inputs that lead there."
         )
-    return found
+    extra = {"data": reader.fingerprint, "tokens": reader.tokens, "components": split.describe()}
+    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
+    shards.finish(moments, run.progress)
+    return moments
+
+
+class _Pass:
+    """One pass over the data, from the start or from where an earlier one was killed."""
+
+    def __init__(
+        self, blocks: Sequence[Block], reader: Reader, split: Components, shards: Shards, precision: Precision | None
+    ) -> None:
+        self.reader, self.split, self.shards, self.precision = reader, split, shards, precision
+        self.watcher = Watcher(blocks, self._add)
+        self.sums: dict[str, dict[int, RowSums]] = {block.name: {} for block in blocks}
+        self.earlier: Hookpoints = {}
+
+    def go(self, runner: Runner, resume: bool, bar: Callable[[int, str], None]) -> None:
+        self.earlier, done = self.shards.start(resume)
+        self.reader.skip(done.batches, done.fingerprint)
+        self.split.state = done.components
+        here, batches = world(), iter(self.reader)
+        if self.split.calibrates:  # it is shown the first batch, which does not count yet
+            first = next(batches, None)
+            if first is not None and not self.split.state:
+                self.watcher.see = lambda block, x, _: self.split.calibrate(block.name, x)
+                self.watcher.watch(runner, first)
+                self.watcher.see = self._add
+            # All processes must draw the same line.
+            self.split.state = next((state for state in exchange(self.split.state) if state), {})
+            batches = chain([] if first is None else [first], batches)
+        for batch in batches:
+            if batch.number % here.size == here.rank:
+                self.watcher.watch(runner, batch)
+                if self.shards.due:
+                    self.shards.save(Moments(self.hookpoints(), {}), self.progress)
+            bar(self.reader.tokens, "tokens")
+
+    def _add(self, block: Block, x: Tensor, batch: Batch) -> None:
+        """Sum the inputs (n, d) of a block, by component."""
+        _, positions, tokens = batch.on(x.device)
+        numbers = self.split.numbers(block.name, x, positions, tokens)
+        found, parts = [0], (x,)
+        if numbers is not None:
+            # The processor waits for the GPU once here, not once for each component.
+            found, counts = (part.tolist() for part in numbers.unique(return_counts=True))
+            if len(found) > 1:
+                parts = x.index_select(0, numbers.argsort(stable=True)).split(counts)
+        for number, rows in zip(found, parts, strict=True):
+            self.sums[block.name].setdefault(number, RowSums(self.precision)).add(rows)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.reader.batches, self.reader.fingerprint, self.split.state)
+
+    def hookpoints(self) -> Hookpoints:
+        """What was found so far, by this process alone."""
+        found = {name: {n: sums[n].result() for n in sorted(sums)} for name, sums in self.sums.items()}
+        known = {name: {n: part for n, part in parts.items() if part is not None} for name, parts in found.items()}
+        return {name: merge_components(self.earlier.get(name, {}), parts) for name, parts in known.items()}

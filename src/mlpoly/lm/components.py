@@ -99,7 +99,9 @@ class NormOutliers(Components):
     calibrates = True
 
     def __init__(self, factor: float = 2.0) -> None:
-        self.factor = _checked_factor(factor)
+        if isinstance(factor, bool) or not isinstance(factor, Real) or not 1 < float(factor) < inf:
+            raise ValueError(f"factor must be a number above 1, got {factor!r}.")
+        self.factor: float = float(factor)
         self._medians: dict[str, float] = {}
 
     @property
@@ -198,12 +200,6 @@ def components_of(provenance: dict[str, Any], function: Function | None = None) 
         found.state = about["medians"]
         return found
     return as_components(kind)
-
-
-def _checked_factor(factor: Any) -> float:
-    if isinstance(factor, bool) or not isinstance(factor, Real) or not 1 < float(factor) < inf:
-        raise ValueError(f"factor must be a number above 1, got {factor!r}.")
-    return float(factor)
 
 
 def _lengths(x: Tensor) -> Tensor:

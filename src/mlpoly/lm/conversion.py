@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -110,15 +110,15 @@ class Conversion:
     @cached_property
     def grafts(self) -> dict[str, nn.Module]:
         """The polynomials as modules; made once."""
-        return {name: self._graft(name, poly.to_torch()) for name, poly in self.polynomials.items()}
-
-    def _graft(self, name: str, main: nn.Module) -> nn.Module:
-        others = self.apart.get(name)
-        if not others:
-            return main
-        if self.components is None:
-            raise ValueError(f"the conversion has several polynomials for {name!r}, but no components to choose by.")
-        return Switch(name, main, {n: poly.to_torch() for n, poly in others.items()}, self.components)
+        made: dict[str, nn.Module] = {name: poly.to_torch() for name, poly in self.polynomials.items()}
+        for name in [name for name in made if self.apart.get(name)]:
+            if self.components is None:
+                raise ValueError(
+                    f"the conversion has several polynomials for {name!r}, but no components to choose by."
+                )
+            others = {n: poly.to_torch() for n, poly in self.apart[name].items()}
+            made[name] = Switch(name, made[name], others, self.components)
+        return made
 
     def table(self) -> list[dict[str, Any]]:
         """One row per block."""
@@ -153,26 +153,24 @@ class Conversion:
             poly.save(place / _POLYNOMIAL)
             for kind, other in self.apart.get(name, {}).items():
                 other.save(place / _APART.format(kind))
-            write_json(place / _CONFIG, self._config(number, name, poly))
+            fit = asdict(self.quality[name])
+            config = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "hookpoint": name,
+                "number": number,
+                "degree": poly.degree,
+                "bound": self.bound,
+                "method": self.provenance.get("method"),
+                "d_in": poly.dim_in,
+                "d_out": poly.dim_out,
+                "apart": sorted(self.apart.get(name, {})),
+                "seconds": fit.pop("seconds"),
+                "fvu": fit,
+                "provenance": self.provenance,
+            }
+            write_json(place / _CONFIG, config)
         return target
-
-    def _config(self, number: int, name: str, poly: Polynomial) -> dict[str, Any]:
-        fit = asdict(self.quality[name])
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "hookpoint": name,
-            "number": number,
-            "degree": poly.degree,
-            "bound": self.bound,
-            "method": self.provenance.get("method"),
-            "d_in": poly.dim_in,
-            "d_out": poly.dim_out,
-            "apart": sorted(self.apart.get(name, {})),
-            "seconds": fit.pop("seconds"),
-            "fvu": fit,
-            "provenance": self.provenance,
-        }
 
 
 def plain(poly: Any) -> Polynomial:
@@ -215,7 +213,9 @@ def load_conversion(
             quality[cfg["hookpoint"]] = Quality(**cfg["fvu"], seconds=cfg["seconds"])
             polynomials[cfg["hookpoint"]] = load(place / _POLYNOMIAL, library="torch", like=like)
             others = {kind: load(place / _APART.format(kind), library="torch", like=like) for kind in cfg["apart"]}
-            _check_sizes(place, cfg, [polynomials[cfg["hookpoint"]], *others.values()])
+            sizes = {(poly.dim_in, poly.dim_out) for poly in (polynomials[cfg["hookpoint"]], *others.values())}
+            if sizes != {(cfg["d_in"], cfg["d_out"])}:
+                raise FileFormatError(f"a polynomial in {place} is not of the block's size; convert again.")
             apart |= {cfg["hookpoint"]: others} if others else {}
         first = ours[0][1]
         if any(cfg["provenance"] != first["provenance"] for _, cfg in ours):
@@ -224,11 +224,6 @@ def load_conversion(
         return Conversion(polynomials, quality, first["provenance"], apart, split)
     except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
         raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
-
-
-def _check_sizes(place: Path, cfg: dict[str, Any], polynomials: Sequence[Polynomial]) -> None:
-    if any((poly.dim_in, poly.dim_out) != (cfg["d_in"], cfg["d_out"]) for poly in polynomials):
-        raise FileFormatError(f"a polynomial in {place} is not of the block's size; convert again.")
 
 
 def _check_config(place: Path, cfg: dict[str, Any]) -> None:

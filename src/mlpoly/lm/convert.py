@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
+from mlpoly.lm.batches import Batch, Reader
 from mlpoly.lm.components import Function, components_of
 from mlpoly.lm.conversion import Conversion, Quality
 from mlpoly.lm.distributed import check_agreement, exchange, share, together, world
@@ -108,22 +109,33 @@ def convert(
     >>> convert(model, collect(model, [ids]), degree=3, held_out=[ids])
     Conversion(1 block, degree=3, gaussian)
     """
-    _check(method, sequential, batches, components)
+    check_method(method, sequential)
+    if batches is None and (sequential or method == "samples"):
+        reason = "sequential=True" if sequential else "method='samples'"
+        raise ValueError(f"{reason} needs data: pass batches=, such as those that the moments were collected from.")
+    if components is not None and method != "components":
+        raise ValueError(f"components= is for method='components', not for method={method!r}; leave it out.")
     bound = None if bound is None else check_bound(bound)
-    blocks = _blocks(model, moments, layers)
+    if not isinstance(moments, Moments):
+        raise TypeError(f"moments must be Moments, got {type(moments).__name__}; make them with mlpoly.lm.collect.")
+    blocks = [block for block in chosen_blocks(model, layers) if layers is not None or block.name in moments.names]
+    missing = [block.name for block in blocks if block.name not in moments.names]
+    if missing or not blocks:
+        shown = ", ".join(moments.names if len(moments.names) <= 8 else [*moments.names[:7], "..."])
+        wanted = repr(missing[0]) if missing else f"any block of {type(model).__name__}"
+        raise ValueError(f"there are no moments of {wanted}, only of {shown}; collect them with hookpoints=.")
     split = components_of(moments.provenance, components) if method == "components" else None
     fitter = Fitter(moments, degree, method, bound, sequential, shrinkage)
     # Blocks are shared out among processes, unless each needs those before it.
     own = blocks if sequential else share(blocks)
-    work = _Work(model, fitter)
     check_agreement("convert", fitter.describe() | {"blocks": [block.name for block in blocks]})
     with together():
         with progress("convert", len(own), show_progress) as bar:
-            found, seconds = work.fit(own, batches, bar)
+            found, seconds, read = _fit(model, fitter, own, batches, bar)
         errors, judged = judge(model, own, found, fitter, split, held_out, closed_form)
     quality = {name: Quality(*errors[name], seconds=seconds[name]) for name in found}
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | fitter.describe()
-    about |= {"batches": work.read, "held_out": judged}
+    about |= {"batches": read, "held_out": judged}
     if world().size > 1 and not sequential:
         found = share_polynomials(found, blocks, fitter)
         quality, about = share_quality(quality, blocks), exchange(about)[0]
@@ -132,63 +144,37 @@ def convert(
     return Conversion(polynomials, quality, about, apart, split)
 
 
-def _check(method: Method, sequential: bool, batches: Any, components: Any) -> None:
-    check_method(method, sequential)
-    if batches is None and (sequential or method == "samples"):
-        reason = "sequential=True" if sequential else "method='samples'"
-        raise ValueError(f"{reason} needs data: pass batches=, such as those that the moments were collected from.")
-    if components is not None and method != "components":
-        raise ValueError(f"components= is for method='components', not for method={method!r}; leave it out.")
+def _fit(
+    model: nn.Module,
+    fitter: Fitter,
+    blocks: Sequence[Block],
+    batches: Iterable[Any] | None,
+    bar: Callable[[int, str], None],
+) -> tuple[dict[str, Parts], dict[str, float], dict[str, Any] | None]:
+    """Polynomials of the blocks, the seconds that they took, and which batches were read for them."""
+    given: Any = list(batches) if batches is not None and fitter.sequential else batches
+    tasks: dict[str, Task] = {}
+    done: dict[str, Parts] = {}
+    grafts: dict[str, nn.Module] = {}
+    seconds: dict[str, float] = {}
+    read: Reader | None = None
 
+    def see(block: Block, x: Tensor, batch: Batch) -> None:
+        tasks[block.name].add(x)
 
-def _blocks(model: nn.Module, moments: Moments, layers: str | Sequence[str] | None) -> list[Block]:
-    if not isinstance(moments, Moments):
-        raise TypeError(f"moments must be Moments, got {type(moments).__name__}; make them with mlpoly.lm.collect.")
-    known = set(moments.names)
-    blocks = chosen_blocks(model, layers)
-    if layers is None:
-        blocks = [block for block in blocks if block.name in known]
-    missing = [block.name for block in blocks if block.name not in known]
-    if missing or not blocks:
-        shown = ", ".join(moments.names if len(known) <= 8 else [*moments.names[:7], "..."])
-        wanted = repr(missing[0]) if missing else f"any block of {type(model).__name__}"
-        raise ValueError(f"there are no moments of {wanted}, only of {shown}; collect them with hookpoints=.")
-    return blocks
-
-
-class _Work:
-    """Fitting the blocks, one after another."""
-
-    def __init__(self, model: nn.Module, fitter: Fitter) -> None:
-        self.model, self.fitter = model, fitter
-        self.read: dict[str, Any] | None = None  # which batches
-
-    def fit(
-        self, blocks: Sequence[Block], batches: Iterable[Any] | None, bar: Callable[[int, str], None]
-    ) -> tuple[dict[str, Parts], dict[str, float]]:
-        """Polynomials, and the seconds that they took."""
-        sequential = self.fitter.sequential
-        tasks: dict[str, Task] = {}
-        done: dict[str, Parts] = {}
-        grafts: dict[str, nn.Module] = {}
-        seconds: dict[str, float] = {}
-        given: Any = list(batches) if batches is not None and sequential else batches
-        if self.fitter.method == "samples" and not sequential and blocks:
-            tasks = {block.name: self.fitter.task(block) for block in blocks}
-            self._visit(blocks, given, tasks)
-        for number, block in enumerate(blocks):
-            task = tasks.pop(block.name, None) or self.fitter.task(block)
-            if sequential:
-                with graft(self.model, grafts):
-                    self._visit([block], given, {block.name: task})
-            began = time.perf_counter()
-            done[block.name] = task.polynomials()
-            seconds[block.name] = time.perf_counter() - began
-            if sequential:
-                grafts[block.name] = done[block.name][0].to_torch()
-            bar(number + 1, block.name)
-        return done, seconds
-
-    def _visit(self, blocks: Sequence[Block], batches: Iterable[Any], tasks: dict[str, Task]) -> None:
-        read = visit(self.model, blocks, batches, lambda block, x, _: tasks[block.name].add(x), stop=True)
-        self.read = {"data": read.fingerprint, "tokens": read.tokens}
+    if fitter.method == "samples" and not fitter.sequential and blocks:
+        tasks = {block.name: fitter.task(block) for block in blocks}
+        read = visit(model, blocks, given, see, stop=True)
+    for number, block in enumerate(blocks):
+        if block.name not in tasks:
+            tasks[block.name] = fitter.task(block)
+        if fitter.sequential:
+            with graft(model, grafts):
+                read = visit(model, [block], given, see, stop=True)
+        began = time.perf_counter()
+        done[block.name] = tasks.pop(block.name).polynomials()
+        seconds[block.name] = time.perf_counter() - began
+        if fitter.sequential:
+            grafts[block.name] = done[block.name][0].to_torch()
+        bar(number + 1, block.name)
+    return done, seconds, None if read is None else {"data": read.fingerprint, "tokens": read.tokens}

@@ -143,67 +143,38 @@ def evaluate(
     unknown = [name for name in baselines if name not in BASELINES]
     if unknown:
         raise ValueError(f"baselines must be among {', '.join(map(repr, BASELINES))}, got {unknown[0]!r}.")
-    given = _kept(batches)
+    if isinstance(batches, (Tensor, Mapping, str)) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; use a list.")
+    given = list(batches)  # they are gone through more than once
     modules = as_modules(polys)
     variants: dict[tuple[str, str], Mapping[str, nn.Module]] = {("none", ""): {}, ("all", "polynomial"): modules}
     others = baseline_modules(model, modules, given if calibration is None else calibration, baselines)
     variants |= {("all", name): made for name, made in others.items()}
     if each:
         variants |= {(name, "polynomial"): {name: module} for name, module in modules.items()}
-    sums = _sums(model, variants, given, next_token, show_progress)
-    if not sums.tokens:
-        raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
-    rows = [Loss(*key, c / sums.tokens, d / sums.tokens) for key, (c, d) in sums.found.items()]
-    return Evaluation(tuple(rows), sums.tokens)
-
-
-def _kept(batches: Iterable[Any]) -> list[Any]:
-    """Batches that can be gone through more than once."""
-    if isinstance(batches, (Tensor, Mapping, str)) or not isinstance(batches, Iterable):
-        raise TypeError(f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; use a list.")
-    return list(batches)
-
-
-class _Sums:
-    """Cross-entropies and divergences, summed by variant."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.found: dict[tuple[str, str], tuple[float, float]] = {}
-
-    def add(self, key: tuple[str, str], cross_entropy: float, divergence: float) -> None:
-        c, d = self.found.get(key, (0.0, 0.0))
-        self.found[key] = (c + cross_entropy, d + divergence)
-
-
-def _sums(
-    model: nn.Module,
-    variants: Mapping[tuple[str, str], Mapping[str, nn.Module]],
-    batches: list[Any],
-    next_token: bool,
-    show_progress: bool,
-) -> _Sums:
-    """All variants on a batch before the next one, so that only two sets of logits are held."""
-    sums, done = _Sums(), 0
+    sums = {key: [0.0, 0.0] for key in variants}  # cross-entropies and divergences
+    tokens = done = 0
     with (
         evaluating(model),
         explained_memory_errors(),
-        progress("evaluate", len(batches) * len(variants), show_progress) as bar,
+        progress("evaluate", len(given) * len(variants), show_progress) as bar,
     ):
-        for batch in Reader(batches):
-            places, targets = _targets(batch, batches[batch.number], next_token)
+        for batch in Reader(given):  # all variants on it before the next, so that only two sets of logits are held
+            places, targets = _targets(batch, given[batch.number], next_token)
             base: Tensor | None = None
-            for key, modules in variants.items():
-                with graft(model, modules):
+            for key, replaced in variants.items():
+                with graft(model, replaced):
                     logits = _logits(model, batch).flatten(0, 1)
                 found = logits[places.to(logits.device)]
                 base = found if base is None else base
-                divergence = 0.0 if found is base else float(divergences(base, found).sum())
-                sums.add(key, float(cross_entropies(found, targets.to(found.device)).sum()), divergence)
+                sums[key][0] += float(cross_entropies(found, targets.to(found.device)).sum())
+                sums[key][1] += 0.0 if found is base else float(divergences(base, found).sum())
                 done += 1
                 bar(done, " ".join(key))
-            sums.tokens += targets.shape[0]
-    return sums
+            tokens += targets.shape[0]
+    if not tokens:
+        raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
+    return Evaluation(tuple(Loss(*key, c / tokens, d / tokens) for key, (c, d) in sums.items()), tokens)
 
 
 def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor]:

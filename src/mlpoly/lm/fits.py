@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch import Tensor
 
@@ -31,16 +31,19 @@ def check_method(method: Method, sequential: bool) -> None:
         raise ValueError("sequential=True does not tell components apart; use method='gaussian' or method='samples'.")
 
 
-class Task(Protocol):
-    """The fit of one block."""
+class Task(NamedTuple):
+    """The fit of one block.
 
-    @property
-    def add(self) -> Callable[[Tensor], Any]:
-        """Looks at inputs (n, d)."""
+    Attributes
+    ----------
+    add : callable
+        Looks at inputs (n, d).
+    polynomials : callable
+        Gives what came of it; the polynomial of most tokens comes first.
+    """
 
-    @property
-    def polynomials(self) -> Callable[[], Parts]:
-        """Gives what came of it; the polynomial of most tokens comes first."""
+    add: Callable[[Tensor], Any]
+    polynomials: Callable[[], Parts]
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,29 @@ class Fitter:
         """The fit of a block, not yet begun."""
         net = block.net()
         if self.method == "gaussian" and self.sequential:
-            return _Summed(self, net)
+            sums = RowSums()
+
+            def from_sums() -> Parts:
+                found = sums.result()
+                assert found is not None  # visit has seen to it
+                inputs = Moments({"": {0: found}}, {}).gaussian("", self.shrinkage, net.prototype)
+                return {0: self.under(net, inputs)}
+
+            return Task(sums.add, from_sums)
         if self.method == "samples":
-            return _Sampled(SampleFit(net, self.under(net, self.inputs(block.name, 0, net.prototype))))
-        numbers = self._frequent(block.name) if self.method == "components" else [0]
-        return _Closed(lambda: {n: self.under(net, self.inputs(block.name, n, net.prototype)) for n in numbers})
+            samples = SampleFit(net, self.under(net, self.inputs(block.name, 0, net.prototype)))
+            return Task(samples.update, lambda: {0: samples.polynomial()})
+        numbers = [0]
+        if self.method == "components":
+            parts = self.moments.components(block.name)
+            numbers = sorted(parts, key=lambda number: -parts[number].count)
+            if parts[numbers[-1]].count < 2:
+                raise ValueError(
+                    f"component {numbers[-1]} of {block.name!r} has one token only, and a polynomial of its own needs "
+                    f"several; collect from more tokens, or use method='neuronwise'."
+                )
+        under = self.under
+        return Task(lambda _: None, lambda: {n: under(net, self.inputs(block.name, n, net.prototype)) for n in numbers})
 
     def inputs(self, name: str, number: int, like: Tensor) -> Any:
         """What the polynomial of a block, or of one of its components, is fitted under."""
@@ -82,52 +103,3 @@ class Fitter:
         """The best polynomial, with lines beyond the bound if there is one."""
         poly: Any = fit(net, inputs, self.degree, method="neuronwise" if self.method == "neuronwise" else "exact")
         return poly if self.bound is None else poly.bounded(self.bound)
-
-    def _frequent(self, name: str) -> list[int]:
-        """Components by how many tokens they have, most first."""
-        parts = self.moments.components(name)
-        order = sorted(parts, key=lambda number: -parts[number].count)
-        if parts[order[-1]].count < 2:
-            raise ValueError(
-                f"component {order[-1]} of {name!r} has one token only, and a polynomial of its own needs several; "
-                f"collect from more tokens, or use method='neuronwise'."
-            )
-        return order
-
-
-class _Closed:
-    """From moments that are there."""
-
-    def __init__(self, make: Callable[[], Parts]) -> None:
-        self.polynomials = make
-
-    def add(self, x: Tensor) -> None:
-        """Nothing more is needed."""
-
-
-class _Summed:
-    """From the moments of what is seen."""
-
-    def __init__(self, fitter: Fitter, net: Layer) -> None:
-        self._fitter, self._net = fitter, net
-        self._sums = RowSums()
-        self.add = self._sums.add
-
-    def polynomials(self) -> Parts:
-        """Fit under the Gaussian of these moments."""
-        found = self._sums.result()
-        assert found is not None  # visit has seen to it
-        inputs = Moments({"": {0: found}}, {}).gaussian("", self._fitter.shrinkage, self._net.prototype)
-        return {0: self._fitter.under(self._net, inputs)}
-
-
-class _Sampled:
-    """From the samples themselves."""
-
-    def __init__(self, sums: SampleFit[Any]) -> None:
-        self._sums = sums
-        self.add = sums.update
-
-    def polynomials(self) -> Parts:
-        """Fit to all that was seen."""
-        return {0: self._sums.polynomial()}

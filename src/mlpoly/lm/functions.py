@@ -33,16 +33,12 @@ def function_fingerprint(function: Callable[..., Any]) -> str:
         kind = type(function)
         own = {} if isinstance(function, nn.Module) else getattr(function, "__dict__", {})
         parts += [getattr(kind, "__call__", None), getattr(kind, "forward", None), own]  # noqa: B004
-    for part in _parts(parts, _module(function), []):
+    written: Any = function
+    while isinstance(written, partial):
+        written = written.func
+    for part in _parts(parts, str(getattr(written, "__module__", "")), []):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
-
-
-def _module(function: Any) -> str:
-    """Where a function is written."""
-    while isinstance(function, partial):
-        function = function.func
-    return str(getattr(function, "__module__", ""))
 
 
 def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:

@@ -67,11 +67,25 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     True
     """
     wanted = as_modules(polys)
-    blocks = _find(model, list(wanted))
+    # In the place of a block there may stand the module of an outer graft.
+    found = {name: Block(name, m, m, m) for name, m in model.named_modules() if getattr(m, _MARK, 0)}
+    if not set(wanted) <= set(found):
+        found |= {block.name: block for block in find_blocks(model)}
+    unknown = [name for name in wanted if name not in found]
+    if unknown:
+        listed = list(found)
+        shown = ", ".join(listed if len(listed) <= 12 else [*listed[:6], "...", *listed[-6:]])
+        raise ValueError(
+            f"polys names the block {unknown[0]!r}, which {type(model).__name__} has not; its blocks are {shown}."
+        )
     with ExitStack() as stack:
         stack.enter_context(told_places(model, [m for m in wanted.values() if isinstance(m, Switch)]))
         for name, module in wanted.items():
-            stack.enter_context(_in_place(model, blocks[name], _ready(module, blocks[name])))
+            old = found[name].module
+            there = next((t.device for t in (*old.parameters(), *old.buffers()) if not t.is_meta), None)
+            here = {t.device for t in (*module.parameters(), *module.buffers())}
+            placed = module.to(there) if there is not None and here - {there} else module
+            stack.enter_context(_in_place(model, found[name], placed))
         yield model
 
 
@@ -115,32 +129,11 @@ class Constant(nn.Module):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _find(model: nn.Module, names: Sequence[str]) -> dict[str, Block]:
-    """Blocks by name; in the place of one there may stand the module of an outer graft."""
-    found = {name: Block(name, m, m, m) for name, m in model.named_modules() if getattr(m, _MARK, 0)}
-    if not set(names) <= set(found):
-        found |= {block.name: block for block in find_blocks(model)}
-    unknown = [name for name in names if name not in found]
-    if unknown:
-        listed = list(found)
-        shown = ", ".join(listed if len(listed) <= 12 else [*listed[:6], "...", *listed[-6:]])
-        raise ValueError(
-            f"polys names the block {unknown[0]!r}, which {type(model).__name__} has not; its blocks are {shown}."
-        )
-    return {name: found[name] for name in names}
-
-
-def _ready(module: nn.Module, block: Block) -> nn.Module:
-    """The module on the device of the block."""
-    there = next((t.device for t in (*block.module.parameters(), *block.module.buffers()) if not t.is_meta), None)
-    here = {t.device for t in (*module.parameters(), *module.buffers())}
-    return module.to(there) if there is not None and here - {there} else module
-
-
 @contextmanager
 def _in_place(model: nn.Module, block: Block, module: nn.Module) -> Iterator[None]:
-    places = _places(model, block.module) if block.entry is block.module is block.exit else []
-    if not places:
+    # Parents, and what they call the block; none if it is the model itself.
+    places = [(m, key) for m in model.modules() for key, child in m._modules.items() if child is block.module]
+    if not places or not block.entry is block.module is block.exit:
         with _hooked(block, module):
             yield
         return
@@ -160,11 +153,6 @@ def _in_place(model: nn.Module, block: Block, module: nn.Module) -> Iterator[Non
             if len(layers) == 1:
                 del _layers[parent][key]
         setattr(module, _MARK, getattr(module, _MARK) - 1)
-
-
-def _places(model: nn.Module, module: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Where a module stands: parents, and what they call it; none if it is the model itself."""
-    return [(parent, key) for parent in model.modules() for key, child in parent._modules.items() if child is module]
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
 from mlpoly.extras import library
 
@@ -70,8 +69,30 @@ def load_model(
     shared: dict[str, Any] = {"revision": revision} if revision is not None else {}
     shared |= {"gguf_file": gguf_file} if gguf_file is not None else {}
     shared |= {"trust_remote_code": bool(trust_remote_code)}
-    model = _load(transformers, place, {"dtype": _dtype(dtype, gguf_file), **shared}, gguf_file)
-    return model.to(device).eval(), _tokenizer(transformers, place, shared, gguf_file)
+    kept = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(kept, torch.dtype) and kept.is_floating_point):
+        raise ValueError(f"dtype must be a floating dtype such as torch.float32 or 'bfloat16', got {dtype!r}.")
+    options = {"dtype": kept or ("auto" if gguf_file is None else torch.float32), **shared}
+    options |= {} if gguf_file is not None else {"use_safetensors": True}
+    try:
+        kind = transformers.AutoModelForCausalLM if gguf_file is not None else _kind(transformers, place, shared)
+        model, info = kind.from_pretrained(place, output_loading_info=True, **options)
+    except _FAILURES as error:
+        raise _explained(place, error) from error
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ValueError(
+            f"{place} lacks {len(missing)} of the weights of {type(model).__name__}, {missing[0]} among them, which "
+            f"would be random; is it the whole checkpoint?"
+        )
+    model = model.to(device).eval()
+    folder = Path(place)
+    if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
+        return model, None
+    try:
+        return model, transformers.AutoTokenizer.from_pretrained(place, **shared)
+    except _FAILURES as error:
+        raise _explained(place, error, "the tokenizer") from error
 
 
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:
@@ -103,35 +124,9 @@ def _check_folder(folder: Path) -> None:
     )
 
 
-def _dtype(dtype: torch.dtype | str | None, gguf_file: str | None) -> Any:
-    if dtype is None:
-        return "auto" if gguf_file is None else torch.float32
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise ValueError(f"dtype must be a floating dtype such as torch.float32 or 'bfloat16', got {dtype!r}.")
-    return found
-
-
-def _load(transformers: Any, place: str, options: dict[str, Any], gguf_file: str | None) -> nn.Module:
-    safe = {} if gguf_file is not None else {"use_safetensors": True}
-    try:
-        kind = _kind(transformers, place, options) if gguf_file is None else transformers.AutoModelForCausalLM
-        model, info = kind.from_pretrained(place, output_loading_info=True, **safe, **options)
-    except _FAILURES as error:
-        raise _explained(place, error) from error
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
-        raise ValueError(
-            f"{place} lacks {len(missing)} of the weights of {type(model).__name__}, {missing[0]} among them, which "
-            f"would be random; is it the whole checkpoint?"
-        )
-    return model
-
-
 def _kind(transformers: Any, place: str, options: dict[str, Any]) -> Any:
     """The class that the checkpoint was saved from, if it is one of the library's own."""
-    known = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
-    config = transformers.AutoConfig.from_pretrained(place, **known)
+    config = transformers.AutoConfig.from_pretrained(place, **options)
     for name in config.architectures or []:
         kind = getattr(transformers, name, None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
@@ -154,13 +149,3 @@ def _explained(place: str, error: Exception, what: str = "the model") -> Excepti
         f"{place!r} is no local folder, and {what} could not be fetched from the hub: {reason} Check the name, the "
         f"network and HF_HUB_OFFLINE, or name a folder."
     )
-
-
-def _tokenizer(transformers: Any, place: str, options: dict[str, Any], gguf_file: str | None) -> Any:
-    folder = Path(place)
-    if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
-        return None
-    try:
-        return transformers.AutoTokenizer.from_pretrained(place, **options)
-    except _FAILURES as error:
-        raise _explained(place, error, "the tokenizer") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -42,29 +43,23 @@ def told_places(model: nn.Module, listeners: Sequence[Told]) -> Iterator[None]:
     Every module around a block that takes token ids speaks, and the innermost has the last word: a model may be called
     with or without its head, or inside another one, and a decoder has other tokens than its encoder.
     """
-    around = _around(model, listeners)
+    around: dict[str, list[Told]] = {}  # by the path of a module, the listeners inside
+    for listener in listeners:
+        path = listener.name.split(".")
+        for depth in range(len(path)):
+            around.setdefault(".".join(path[:depth]), []).append(listener)
     handles = []
-    for module, inside in around:
-        handles.append(module.register_forward_pre_hook(_teller(inside), with_kwargs=True))
-        handles.append(module.register_forward_hook(_forgetter(inside), always_call=True))
+    for name, inside in around.items():
+        module = model.get_submodule(name)
+        if not name or "input_ids" in _names(module):
+            handles.append(module.register_forward_pre_hook(partial(_tell, inside), with_kwargs=True))
+            handles.append(module.register_forward_hook(partial(_forget, inside), always_call=True))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-        for listener in listeners:
-            listener.told = None
-
-
-def _around(model: nn.Module, listeners: Sequence[Told]) -> list[tuple[nn.Module, list[Told]]]:
-    """The model and the modules in it that take token ids, each with the listeners inside."""
-    found: dict[str, list[Told]] = {}
-    for listener in listeners:
-        path = listener.name.split(".")
-        for depth in range(len(path)):
-            found.setdefault(".".join(path[:depth]), []).append(listener)
-    modules = [(path, model.get_submodule(path), inside) for path, inside in found.items()]
-    return [(module, inside) for path, module, inside in modules if not path or "input_ids" in _names(module)]
+        _forget(listeners)
 
 
 def _names(module: nn.Module) -> list[str]:
@@ -73,29 +68,22 @@ def _names(module: nn.Module) -> list[str]:
     return [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in kinds]
 
 
-def _teller(inside: Sequence[Told]) -> Any:
-    def tell(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        given = dict(zip(_names(module), args, strict=False)) | dict(kwargs)
-        found = _places(given, args[0] if args else None)
-        if found is not None:
-            for listener in inside:
-                listener.told = _with_ids(found, listener.told)
-
-    return tell
-
-
-def _forgetter(inside: Sequence[Told]) -> Any:
-    def forget(module: nn.Module, args: Any, output: Any) -> None:
-        for listener in inside:
-            listener.told = None
-
-    return forget
+def _tell(inside: Sequence[Told], module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    given = dict(zip(_names(module), args, strict=False)) | dict(kwargs)
+    found = _places(given, args[0] if args else None)
+    if found is None:
+        return
+    for listener in inside:
+        ids, outer = found.tokens, listener.told
+        # A module farther out may have been given ids, and this one embeddings of the same shape.
+        if ids is None and outer and outer.tokens is not None and outer.tokens.shape == found.positions.shape:
+            ids = outer.tokens
+        listener.told = Places(found.positions, ids)
 
 
-def _with_ids(found: Places, outer: Places | None) -> Places:
-    """With the ids that a module farther out was given, if this one was given embeddings of the same shape."""
-    known = outer is not None and outer.tokens is not None and outer.tokens.shape == found.positions.shape
-    return Places(found.positions, outer.tokens) if found.tokens is None and known and outer else found
+def _forget(inside: Sequence[Told], *_: Any) -> None:
+    for listener in inside:
+        listener.told = None
 
 
 def _places(given: Mapping[str, Any], first: Any) -> Places | None:

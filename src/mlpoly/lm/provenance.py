@@ -23,19 +23,16 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     """Name, class, revision, dtype and a fingerprint of the weights."""
     config = getattr(model, "config", None)
     first = next(model.parameters(), None)
+    name = str(getattr(config, "_name_or_path", "") or "")
+    if name and Path(name).exists():  # of a local folder the last part alone, which means the same on every machine
+        name = Path(name).resolve().name
     return {
-        "model": _name(getattr(config, "_name_or_path", "")) or type(model).__name__,
+        "model": name or type(model).__name__,
         "architecture": type(model).__name__,
         "commit": getattr(config, "_commit_hash", None),
         "dtype": None if first is None else str(first.dtype).removeprefix("torch."),
         "weights": weights_fingerprint(model),
     }
-
-
-def _name(name: Any) -> str:
-    """A hub name as it is; of a local folder the last part alone, which means the same on every machine."""
-    name = str(name or "")
-    return Path(name).resolve().name if name and Path(name).exists() else name
 
 
 def weights_fingerprint(model: nn.Module) -> str:

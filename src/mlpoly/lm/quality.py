@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from mlpoly.measures.fvu import fvu_by_component
 from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial
 
-__all__ = ["Errors", "closed_form_error", "held_out_errors", "judge"]
+__all__ = ["Errors", "closed_form_error", "judge"]
 
 
 class Errors(NamedTuple):
@@ -47,7 +48,10 @@ def judge(
     errors = {block.name: Errors() for block in blocks}
     judged: dict[str, Any] | None = None
     if held_out is not None and blocks:
-        errors, judged = held_out_errors(model, blocks, found, components, held_out)
+        tallies = {block.name: _Tally(block, found[block.name], components) for block in blocks}
+        read = visit(model, blocks, held_out, lambda block, x, batch: tallies[block.name].add(x, batch), stop=True)
+        errors = {name: tally.errors() for name, tally in tallies.items()}
+        judged = {"data": read.fingerprint, "tokens": read.tokens}
     if closed_form:
         for block in blocks:
             closed = closed_form_error(block, found[block.name], fitter)
@@ -68,19 +72,6 @@ def closed_form_error(block: Block, parts: Parts, fitter: Fitter) -> float | Non
         return None
 
 
-def held_out_errors(
-    model: nn.Module,
-    blocks: Sequence[Block],
-    polynomials: Mapping[str, Parts],
-    components: Components | None,
-    batches: Iterable[Any],
-) -> tuple[dict[str, Errors], dict[str, Any]]:
-    """Errors on the inputs of the intact model's blocks, and which data that was."""
-    tallies = {block.name: _Tally(block, polynomials[block.name], components) for block in blocks}
-    read = visit(model, blocks, batches, lambda block, x, batch: tallies[block.name].add(x, batch), stop=True)
-    return {n: tally.errors() for n, tally in tallies.items()}, {"data": read.fingerprint, "tokens": read.tokens}
-
-
 class _Tally:
     """Errors over all tokens, the error of each token relative to its output, and how often the bound is passed."""
 
@@ -98,38 +89,24 @@ class _Tally:
     def add(self, x: Tensor, batch: Batch) -> None:
         """Take inputs (n, d)."""
         x = x.to(self._net.prototype.dtype)
-        numbers = self._numbers(x, batch)
-        f, free = self._net(x).double(), self._values(x, numbers, plain)
-        held = free if not self._bounded else self._values(x, numbers, lambda poly: poly)
+        numbers = None
+        if self._components is not None and self._apart:
+            numbers = self._components.numbers(self._name, x, *batch.on(x.device)[1:])
+        f = self._net(x).double()
+        free = self._each(x, numbers, lambda poly, rows: plain(poly)(rows)).double()
+        held = free if not self._bounded else self._each(x, numbers, lambda poly, rows: poly(rows)).double()
         self._held.update(f, held)
         self._plain.update(f, free)
         self._tokens.append(((f - held) ** 2).sum(1) / (f**2).sum(1))
         if self._bounded:
-            self._beyond = self._beyond + self._outside(x, numbers)
+            self._beyond = self._beyond + self._each(x, numbers, _fraction_beyond).sum()
 
-    def _numbers(self, x: Tensor, batch: Batch) -> Tensor | None:
-        if self._components is None or not self._apart:
-            return None
-        _, positions, tokens = batch.on(x.device)
-        return self._components.numbers(self._name, x, positions, tokens)
-
-    def _values(self, x: Tensor, numbers: Tensor | None, form: Callable[[Any], Any]) -> Tensor:
-        values: Tensor = form(self._main)(x)
+    def _each(self, x: Tensor, numbers: Tensor | None, function: Callable[[Any, Tensor], Tensor]) -> Tensor:
+        """A function of a polynomial and its inputs (n, d), for every input with its own polynomial."""
+        found = function(self._main, x)
         for number, poly in self._apart:
-            values = choose_rows(values, x, numbers, number, lambda rows, p=poly: form(p)(rows))
-        return values.double()
-
-    def _outside(self, x: Tensor, numbers: Tensor | None) -> Tensor:
-        """How many inputs, counted by the fraction of neurons that are beyond the bound of their polynomial."""
-
-        def fraction(poly: Any, rows: Tensor) -> Tensor:
-            t = poly.units.standardise(poly.forms_at(rows)[0])
-            return (t.abs() > poly.bounds).double().mean(1, keepdim=True)
-
-        found = fraction(self._main, x)
-        for number, poly in self._apart:
-            found = choose_rows(found, x, numbers, number, lambda rows, p=poly: fraction(p, rows))
-        return found.sum()
+            found = choose_rows(found, x, numbers, number, partial(function, poly))
+        return found
 
     def errors(self) -> Errors:
         """What came of it."""
@@ -137,6 +114,12 @@ class _Tally:
         held, free = float(self._held.total), float(self._plain.total)
         beyond = None if not self._bounded else float(self._beyond) / len(tokens)
         return Errors(None, _finite(held), _finite(free), _finite(float(tokens.median())), beyond)
+
+
+def _fraction_beyond(poly: Any, x: Tensor) -> Tensor:
+    """Fraction (n, 1) of neurons that are beyond the bound of their polynomial, for each input (n, d)."""
+    t = poly.units.standardise(poly.forms_at(x)[0])
+    return (t.abs() > poly.bounds).double().mean(1, keepdim=True)
 
 
 def _finite(value: float) -> float | None:

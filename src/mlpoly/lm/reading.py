@@ -167,11 +167,19 @@ def block_features(
     reader = _Reader(model, name, token_text(tokenizer), wiring)
     u, label = reader.direction(token, direction, difference)
     quadratic, like = poly.truncate(2), poly.prototype
-    inputs = _placed(poly.inputs if inputs is None else inputs, like)
+    inputs = poly.inputs if inputs is None else inputs
+    # Those that have the form of the polynomial stay as they are, and know the root of their covariance.
+    if inputs is not None and not (
+        type(inputs.mean) is type(like) and inputs.mean.dtype == like.dtype and inputs.mean.device == like.device
+    ):
+        inputs = inputs.to(like)
     found = eigenfeatures(quadratic, direction=constant(u.cpu().numpy(), like), k=k, metric=metric, inputs=inputs)
     center = inputs.mean if metric == "whitened" else 0 * found.directions[0]
     reads = reader.reads(found.directions, center)
-    writes = reader.writes(_squares(quadratic, center, found.directions))
+    # The quadratic part of all outputs (k, o) at the directions: a second difference, exact for a quadratic.
+    middle = quadratic(center + 0 * found.directions[:1])
+    squares = (quadratic(center + found.directions) + quadratic(center - found.directions)) / 2 - middle
+    writes = reader.writes(squares)
     ends = [(*reader.ends(reads[:, j], tokens), *reader.ends(writes[:, j], tokens)) for j in range(reads.shape[1])]
     return TableList(BlockFeature(name, label, j, float(found.values[j]), *four) for j, four in enumerate(ends))
 
@@ -267,15 +275,3 @@ class _Reader:
         order = np.argsort(scores, kind="stable")
         for places in (order[::-1][:count], order[:count]):
             yield tuple(TokenScore(int(i), self._text(int(i)), float(scores[i])) for i in places)
-
-
-def _placed(inputs: Any, like: Array) -> Any:
-    """Inputs in the form of the polynomial; as they are if they have it, and know the root of their covariance."""
-    there = inputs is None or (type(inputs.mean) is type(like) and inputs.mean.dtype == like.dtype)
-    return inputs if there and (inputs is None or inputs.mean.device == like.device) else inputs.to(like)
-
-
-def _squares(quadratic: Any, center: Any, directions: Array) -> Array:
-    """The quadratic part of all outputs (k, o) at directions (k, d): a second difference, exact for a quadratic."""
-    middle = quadratic(center + 0 * directions[:1])
-    return (quadratic(center + directions) + quadratic(center - directions)) / 2 - middle

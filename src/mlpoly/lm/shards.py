@@ -54,11 +54,14 @@ class Shards:
     """
 
     def __init__(self, folder: str | PathLike[str] | None, options: Mapping[str, Any], every: float) -> None:
+        wait: Any = every
+        if isinstance(wait, bool) or not isinstance(wait, Real) or not float(wait) >= 0:
+            raise ValueError(f"save_every must be a number of seconds >= 0, got {every!r}.")
         here = world()
         self._folder = None if folder is None else make_folder(folder)
         self._name = f"partial-{here.rank}-of-{here.size}.safetensors"
         self._options = json.loads(json.dumps(options))
-        self._every, self._took, self._last = _checked_seconds(every), 0.0, time.monotonic()
+        self._every, self._took, self._last = float(every), 0.0, time.monotonic()
 
     def start(self, resume: bool) -> tuple[dict[str, dict[int, Component]], Progress]:
         """Components and progress that an earlier pass left; without `resume` they are deleted.
@@ -137,12 +140,6 @@ class Shards:
     def _write(self, name: str, moments: Moments, progress: Progress) -> None:
         assert self._folder is not None
         write_moments(self._folder / name, moments, {"options": self._options, "progress": progress})
-
-
-def _checked_seconds(every: Any) -> float:
-    if isinstance(every, bool) or not isinstance(every, Real) or not float(every) >= 0:
-        raise ValueError(f"save_every must be a number of seconds >= 0, got {every!r}.")
-    return float(every)
 
 
 def _short(value: Any) -> str:

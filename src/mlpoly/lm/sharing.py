@@ -21,9 +21,13 @@ __all__ = ["share_polynomials", "share_quality"]
 
 def share_polynomials(found: Mapping[str, Parts], blocks: Sequence[Block], fitter: Fitter) -> dict[str, Parts]:
     """The polynomials of all blocks, in their order, from those that each process has fitted."""
-    sent = {
-        f"{name}/{n}/{key}": t for name, parts in found.items() for n, p in parts.items() for key, t in _send(p).items()
-    }
+    sent: dict[str, Any] = {}
+    for name, parts in found.items():
+        for n, poly in parts.items():
+            arrays = {key.removeprefix("inner."): a for key, a in arrays_of(replace(poly, inputs=None)).items()}
+            # What is not the network's own: all but directions, readout and biases.
+            own = [key for key in arrays if key.split(".")[-1] not in ("directions", "readout", "bias")]
+            sent |= {f"{name}/{n}/{key}": arrays[key] for key in own}
     sources = exchange({name: {n: asdict(p.source) for n, p in parts.items()} for name, parts in found.items()})
     merged: dict[str, Parts] = dict(found)
     for named, arrays in zip(sources, exchange_tensors(sent), strict=True):
@@ -39,12 +43,6 @@ def share_quality(found: Mapping[str, Quality], blocks: Sequence[Block]) -> dict
     """How well the polynomials of all blocks do, from what each process knows of its own."""
     told = {name: q for part in exchange({n: asdict(q) for n, q in found.items()}) for name, q in part.items()}
     return {block.name: Quality(**told[block.name]) for block in blocks}
-
-
-def _send(poly: Any) -> dict[str, Tensor]:
-    """What is not the network's own: all but directions, readout and biases."""
-    arrays = {name.removeprefix("inner."): a for name, a in arrays_of(replace(poly, inputs=None)).items()}
-    return {name: a for name, a in arrays.items() if name.split(".")[-1] not in ("directions", "readout", "bias")}
 
 
 def _under(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

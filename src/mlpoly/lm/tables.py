@@ -20,7 +20,9 @@ def plain_table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     names = list(rows[0])
-    cells = [names, *([_shown(row[name]) for name in names] for row in rows)]
+    cells = [names]
+    for values in ([row[name] for name in names] for row in rows):
+        cells.append(["" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in values])
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
     right = [not any(isinstance(row[name], str) for row in rows) for name in names]
     lines = [
@@ -31,9 +33,3 @@ def plain_table(rows: Sequence[Mapping[str, Any]]) -> str:
         for line in cells
     ]
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,9 +1,9 @@
-"""Hooks that sum what goes into the blocks while a model runs."""
+"""Hooks that look at what goes into the blocks while a model runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,100 +11,95 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.accumulate import Component, Precision, RowSums
 from mlpoly.lm.batches import Batch
-from mlpoly.lm.components import Components
 
-__all__ = ["Watcher", "block_rows", "check_inputs", "first_tensor"]
+__all__ = ["See", "Watcher", "block_rows", "first_tensor"]
+
+See = Callable[[Block, Tensor, Batch], Any]
+
+
+class _Reached(BaseException):
+    """Not an Exception, so that a model's own error handling lets it pass."""
 
 
 class Watcher:
-    """Sums of the inputs of blocks; a context manager that has its hooks in place inside.
+    """Shows the inputs of blocks while a model runs; a context manager that has its hooks in place inside.
 
     Parameters
     ----------
     blocks : sequence of Block
-    components : Components
-    precision : {"single", "double"}, optional
-        See `RowSums`.
+    see : callable
+        Is called with the block, its inputs (n, d), which may change afterwards, and the batch that they belong to.
+
+    Attributes
+    ----------
+    calls : int or None
+        Of blocks, in the first batch.
+    reached : set of str
+        Names of the blocks that were run.
     """
 
-    def __init__(self, blocks: Sequence[Block], components: Components, precision: Precision | None) -> None:
-        self._blocks = blocks
-        self._components = components
-        self._precision = precision
-        self._sums: dict[str, dict[int, RowSums]] = {block.name: {} for block in blocks}
+    def __init__(self, blocks: Sequence[Block], see: See) -> None:
+        self._blocks, self.see = blocks, see
         self._handles: list[RemovableHandle] = []
-        self._finite: list[tuple[str, Tensor]] = []
         self._batch: Batch | None = None
-        self._take: Callable[[str, Tensor, Batch], None] = self._add
+        self._stop, self._seen = False, 0
+        self._finite: list[tuple[str, Tensor]] = []
+        self.calls: int | None = None
+        self.reached: set[str] = set()
 
     def __enter__(self) -> Watcher:
         for block in self._blocks:
-            hook = self._hook(block.name)
+            hook = partial(self._show, block)
             self._handles.append(block.entry.register_forward_pre_hook(hook, with_kwargs=True))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         while self._handles:
             self._handles.pop().remove()
 
-    def calibrate(self, run: Callable[[Batch], None], batch: Batch) -> None:
-        """Let the components see a batch, without counting it."""
-        self._take = self._calibrate
-        try:
-            self.watch(run, batch)
-        finally:
-            self._take = self._add
-
-    def watch(self, run: Callable[[Batch], None], batch: Batch) -> None:
-        """Run the model on a batch and count what the blocks see.
+    def watch(self, run: Callable[[Batch], None], batch: Batch, stop: bool = False) -> None:
+        """Run the model on a batch; with `stop`, until all blocks were called.
 
         Raises
         ------
         ValueError
             If an input of a block is NaN or infinite.
         """
-        self._batch, self._finite = batch, []
+        self._batch, self._stop, self._seen, self._finite = batch, stop, 0, []
         try:
             run(batch)
+        except _Reached:
+            pass
+        except ValueError:
+            self._check_inputs(batch)  # the first cause, if it is one
+            raise
         finally:
             self._batch = None
-        check_inputs(self._finite, batch)
+        self._check_inputs(batch)
+        self.calls = self._seen if self.calls is None else self.calls
 
-    def result(self) -> dict[str, dict[int, Component]]:
-        """Components by block and number, on the CPU; the sums can go on afterwards."""
-        found = {name: {n: sums[n].result() for n in sorted(sums)} for name, sums in self._sums.items()}
-        return {name: {n: part for n, part in parts.items() if part is not None} for name, parts in found.items()}
-
-    def _hook(self, name: str) -> Callable[..., None]:
-        def see(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-            if self._batch is not None:
-                batch = self._batch.of(name)
-                self._take(name, block_rows(name, first_tensor(args, kwargs), batch), batch)
-
-        return see
-
-    def _calibrate(self, name: str, x: Tensor, batch: Batch) -> None:
-        self._components.calibrate(name, x)
-
-    def _add(self, name: str, x: Tensor, batch: Batch) -> None:
-        self._finite.append((name, torch.isfinite(x).all()))
-        _, positions, tokens = batch.on(x.device)
-        numbers = self._components.numbers(name, x, positions, tokens)
-        if numbers is None:
-            self._sums_of(name, 0).add(x)
+    def _show(self, block: Block, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._batch is None:
             return
-        # The processor waits for the GPU once here, not once for each component.
-        found, counts = (part.tolist() for part in numbers.unique(return_counts=True))
-        parts = (x,) if len(found) == 1 else x.index_select(0, numbers.argsort(stable=True)).split(counts)
-        for number, rows in zip(found, parts, strict=True):
-            self._sums_of(name, number).add(rows)
+        batch = self._batch.of(block.name)
+        rows = block_rows(block.name, first_tensor(args, kwargs), batch)
+        self._finite.append((block.name, torch.isfinite(rows).all()))
+        self.see(block, rows, batch)
+        self.reached.add(block.name)
+        self._seen += 1
+        if self._stop and self._seen == len(self._blocks):
+            raise _Reached
 
-    def _sums_of(self, name: str, number: int) -> RowSums:
-        return self._sums[name].setdefault(number, RowSums(self._precision))
+    def _check_inputs(self, batch: Batch) -> None:
+        # Behind the model's run and not in its hooks, where the processor would wait for the GPU at every block.
+        for name, good in self._finite:
+            if not bool(good):
+                raise ValueError(
+                    f"an input of {name!r} is NaN or infinite in batch {batch.number}. float16 overflows in many "
+                    f"models: load the model with dtype=torch.bfloat16 or torch.float32. If it is one already, look "
+                    f"for damaged weights, or leave the batch out."
+                )
 
 
 def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
@@ -128,17 +123,3 @@ def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
 def first_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
     """The input of a block among the arguments that its module is called with."""
     return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-
-
-def check_inputs(finite: Sequence[tuple[str, Tensor]], batch: Batch) -> None:
-    """Raise if an input was not finite, by block.
-
-    To be called behind the model's run and not in its hooks, where the processor would wait for the GPU at every block.
-    """
-    for name, good in finite:
-        if not bool(good):
-            raise ValueError(
-                f"an input of {name!r} is NaN or infinite in batch {batch.number}. float16 overflows in many models: "
-                f"load the model with dtype=torch.bfloat16 or torch.float32. If it is one already, look for damaged "
-                f"weights, or leave the batch out."
-            )

@@ -20,15 +20,11 @@ def degree_colour(degree: int) -> str:
 
 def layer_axis(layers: Sequence[str]) -> dict[str, Any]:
     """A horizontal axis with the number of each block, of every few where they are many."""
-    ticks = [_short(name) for name in layers]
+    # The number of a layer in its name, or the name.
+    ticks = [next((part for part in name.split(".") if part.isdigit()), name) for name in layers]
     step = max(1, math.ceil(len(ticks) / 24))
     shown = list(range(0, len(ticks), step))
     return {"title": {"text": "block"}, "tickvals": shown, "ticktext": [ticks[i] for i in shown]}
-
-
-def _short(name: str) -> str:
-    """The number of a layer in its name, or the name."""
-    return next((part for part in name.split(".") if part.isdigit()), name)
 
 
 def line(

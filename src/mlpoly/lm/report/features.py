@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from mlpoly.lm.reading import BlockFeature, TokenScore
+from mlpoly.lm.reading import BlockFeature
 from mlpoly.lm.report.viewers import menu, rounded, visible
 from mlpoly.report import Page
 from mlpoly.report.data import island
@@ -14,17 +13,25 @@ from mlpoly.report.parts import figure
 
 __all__ = ["features_section"]
 
+_ENDS = ("reads", "reads_not", "raises", "lowers")
+
 
 def features_section(page: Page, features: Sequence[BlockFeature]) -> None:
     """Menus of blocks and outputs, and the features of the chosen ones."""
     layers = list(dict.fromkeys(f.layer for f in features))
     outputs = list(dict.fromkeys(f.output for f in features))
+    told = [  # block and output by their places in the menus
+        {"layer": layers.index(f.layer), "output": outputs.index(f.output), "rank": f.rank}
+        | {"value": rounded([f.value])[0]}
+        | {key: [[visible(t.text), *rounded([t.score])] for t in getattr(f, key)] for key in _ENDS}
+        for f in features
+    ]
     towards = menu("features-output", "Towards the logit of", [visible(output) for output in outputs])
     viewer = element(
         "div",
         element("div", menu("features-layer", "Block", layers), towards, class_="controls"),
         element("div", class_="features", aria_live="polite"),
-        island("features-data", {"features": [_feature(f, layers, outputs) for f in features]}),
+        island("features-data", {"features": told}),
         id="feature-viewer",
         data_features="features-data",
     )
@@ -39,18 +46,3 @@ def features_section(page: Page, features: Sequence[BlockFeature]) -> None:
         "These are the strongest ones, in the metric of the block’s inputs.",
         figure(viewer, caption),
     )
-
-
-def _feature(feature: BlockFeature, layers: list[str], outputs: list[str]) -> dict[str, Any]:
-    """What the page's script gets of a feature; block and output by their places in the menus."""
-
-    def tokens(found: Sequence[TokenScore]) -> list[list[object]]:
-        return [[visible(t.text), *rounded([t.score])] for t in found]
-
-    return {
-        "layer": layers.index(feature.layer),
-        "output": outputs.index(feature.output),
-        "rank": feature.rank,
-        "value": rounded([feature.value])[0],
-        **{key: tokens(getattr(feature, key)) for key in ("reads", "reads_not", "raises", "lowers")},
-    }

@@ -16,18 +16,22 @@ from mlpoly.report.words import percent
 __all__ = ["fits_section", "median_fvu"]
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of FitRow
-_COLUMNS = {
-    "closed form": "closed_form",
-    "held-out text": "held_out",
-    "without the bound": "unbounded",
-    "typical token": "typical",
-}
+_COLUMNS = _KINDS | {"without the bound": "unbounded", "typical token": "typical"}
 
 
 def fits_section(page: Page, fits: Sequence[FitRow]) -> None:
     """Lines over the blocks, and a table of their means."""
     layers = list(dict.fromkeys(fit.layer for fit in fits))
-    traces = {kind: _lines(fits, layers, kind) for kind in _KINDS}
+    degrees = sorted({fit.degree for fit in fits})
+    traces: dict[str, list[Trace]] = {kind: [] for kind in _KINDS}
+    for kind, key in _KINDS.items():
+        sampled = kind == "held-out text"
+        for degree in degrees:
+            pairs = [(layers.index(f.layer), getattr(f, key)) for f in fits if f.degree == degree]
+            pairs = sorted((place, value) for place, value in pairs if math.isfinite(value))
+            if pairs:
+                words = f"degree {degree}" + (", held out" if sampled else "")
+                traces[kind].append(line(words, pairs, layers, degree_colour(degree), sampled))
     both = [trace for kind in traces.values() for trace in kind]
     views = [View(("both",), both), *(View((kind,), found) for kind, found in traces.items() if found)]
     layout = {"xaxis": layer_axis(layers), "yaxis": {"title": {"text": "fraction of variance unexplained"}}}
@@ -37,11 +41,11 @@ def fits_section(page: Page, fits: Sequence[FitRow]) -> None:
         "Solid lines: under the Gaussian inputs of the fit, from weights and moments alone. Dotted lines: on text that "
         "the moments have not seen, whose activations are no Gaussian. A click on a name in the legend hides it."
     )
-    columns = {name: key for name, key in _COLUMNS.items() if math.isfinite(median_fvu(fits, _degrees(fits)[-1], key))}
-    rows = [
-        (f"degree {d}", *(median_fvu(fits, d, key) for key in columns.values()), _worst(fits, d))
-        for d in _degrees(fits)
-    ]
+    columns = {name: key for name, key in _COLUMNS.items() if math.isfinite(median_fvu(fits, degrees[-1], key))}
+    rows = []
+    for d in degrees:
+        worst = max((f.held_out for f in fits if f.degree == d and math.isfinite(f.held_out)), default=math.nan)
+        rows.append((f"degree {d}", *(median_fvu(fits, d, key) for key in columns.values()), worst))
     page.section("fvu", "How far each polynomial is from its block", "FVU by block").add(
         "The fraction of the variance of a block’s outputs that a polynomial leaves unexplained (FVU) is 0 for a "
         "perfect copy, 1 for the best constant, and more where the polynomial does worse than that.",
@@ -55,7 +59,7 @@ def _notes(fits: Sequence[FitRow]) -> str:
     """What the columns of the table mean that are not there in every study."""
     said = ""
     if any(math.isfinite(fit.beyond) for fit in fits):
-        share = median_fvu(fits, _degrees(fits)[-1], "beyond")
+        share = median_fvu(fits, max(fit.degree for fit in fits), "beyond")
         said += (
             f"Beyond the bound every neuron goes on as a straight line, and the block is no polynomial there: this "
             f"concerns {percent(share)} of the preactivations on held-out text. The column without the bound has the "
@@ -69,29 +73,7 @@ def _notes(fits: Sequence[FitRow]) -> str:
     return said
 
 
-def _lines(fits: Sequence[FitRow], layers: Sequence[str], kind: str) -> list[Trace]:
-    """A line for each degree that was measured in that way."""
-    sampled = kind == "held-out text"
-    found = []
-    for degree in _degrees(fits):
-        pairs = [(layers.index(f.layer), getattr(f, _KINDS[kind])) for f in fits if f.degree == degree]
-        pairs = sorted((place, value) for place, value in pairs if math.isfinite(value))
-        if pairs:
-            words = f"degree {degree}" + (", held out" if sampled else "")
-            found.append(line(words, pairs, layers, degree_colour(degree), sampled))
-    return found
-
-
-def _degrees(fits: Sequence[FitRow]) -> list[int]:
-    return sorted({fit.degree for fit in fits})
-
-
 def median_fvu(fits: Sequence[FitRow], degree: int, key: str) -> float:
     """Median of a field over the blocks where it is known; NaN if there are none."""
     known = [getattr(fit, key) for fit in fits if fit.degree == degree and math.isfinite(getattr(fit, key))]
     return statistics.median(known) if known else math.nan
-
-
-def _worst(fits: Sequence[FitRow], degree: int) -> float:
-    known = [fit.held_out for fit in fits if fit.degree == degree and math.isfinite(fit.held_out)]
-    return max(known, default=math.nan)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from mlpoly.lm.report.axes import layer_axis, line
 from mlpoly.lm.report.summary import chosen_degree, whole_loss
-from mlpoly.lm.results import LmResults, Loss
+from mlpoly.lm.results import LmResults
 from mlpoly.report import Page, Plot, View
 from mlpoly.report.html import element
 from mlpoly.report.parts import figure, table
@@ -36,7 +35,8 @@ def losses_section(page: Page, results: LmResults) -> None:
     rows = []
     for loss in (x for x in results.losses if x.replaced in ("none", "all")):
         words = _BY.get(loss.by) or f"polynomials of degree {loss.degree}{_ADDED[loss.by, bounded]}"
-        rows.append((words, loss.cross_entropy, loss.cross_entropy - base, loss.kl, _perplexity(loss.cross_entropy)))
+        perplexity = math.exp(loss.cross_entropy) if loss.cross_entropy < 700 else math.inf  # shown as a dash
+        rows.append((words, loss.cross_entropy, loss.cross_entropy - base, loss.kl, perplexity))
     columns = ("All blocks replaced by", "Cross-entropy, nats", "Change, nats", "KL from the model, nats", "Perplexity")
     section = page.section("loss", "What the model loses", "Cross-entropy").add(
         "The whole model runs on held-out text with its blocks replaced. Attention, norms and embeddings stay as they "
@@ -46,24 +46,15 @@ def losses_section(page: Page, results: LmResults) -> None:
     )
     single = [x for x in results.losses if x.replaced not in ("none", "all")]
     if single:
-        degree = chosen_degree(results)
+        degree, layers = chosen_degree(results), list(dict.fromkeys(x.replaced for x in single))
+        traces = []
+        for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
+            found = sorted((layers.index(x.replaced), x.cross_entropy - base) for x in single if x.by == by)
+            if found:
+                words = f"degree {degree}" if by == "polynomial" else _BY[by]
+                traces.append(line(words, found, layers, f"var(--{colour})"))
+        layout = {"xaxis": layer_axis(layers), "yaxis": {"title": {"text": "change of the cross-entropy, nats"}}}
+        plot = Plot("plot-single", "Change of the cross-entropy by block", [View((), traces)], (), layout)
         alone = f"by its polynomial of degree {degree}" if {x.by for x in single} == {"polynomial"} else "as named"
         caption = f"Each point is the whole model with this block alone replaced, {alone}."
-        section.add(element("h3", "One block at a time"), figure(_single(single, base, degree).html(), caption))
-
-
-def _single(losses: Sequence[Loss], base: float, degree: int) -> Plot:
-    """What each block costs alone, against the cross-entropy `base` of the model as it is."""
-    layers = list(dict.fromkeys(x.replaced for x in losses))
-    traces = []
-    for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
-        found = sorted((layers.index(x.replaced), x.cross_entropy - base) for x in losses if x.by == by)
-        if found:
-            words = f"degree {degree}" if by == "polynomial" else _BY[by]
-            traces.append(line(words, found, layers, f"var(--{colour})"))
-    layout = {"xaxis": layer_axis(layers), "yaxis": {"title": {"text": "change of the cross-entropy, nats"}}}
-    return Plot("plot-single", "Change of the cross-entropy by block", [View((), traces)], (), layout)
-
-
-def _perplexity(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf  # a page shows a dash for infinity
+        section.add(element("h3", "One block at a time"), figure(plot.html(), caption))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 from mlpoly.lm.attribution import Attribution
 from mlpoly.lm.report.viewers import menu, rounded, visible
@@ -39,50 +38,34 @@ def _viewer(found: Attribution) -> Html:
     names = [_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(found.degree + 1)]
     blocks = menu("prompt-layer", "Block", ["all blocks", *found.layers])
     kinds = choices("prompt-degree", "Part", [*names, "whole polynomial", "block itself"], len(names))
-    scale = (
-        element("span", "−"),
-        element("span", class_="ramp"),
-        element("span", "+"),
-        element("span", class_="largest"),
-    )
-    parts = _empty_table(("Block", *names, "polynomial", "block itself"))
-    return element(
-        "div",
-        element("div", blocks, kinds, class_="controls"),
-        element("div", *map(_token, found.tokens), class_="stream"),
-        paragraph(*scale, class_="scale"),
-        paragraph(class_="taken", aria_live="polite"),
-        element("div", parts, class_="parts", tabindex=0, role="region", aria_label="Parts by block and degree"),
-        island("prompt-data", _data(found, names)),
-        id="prompt-viewer",
-        data_attribution="prompt-data",
-    )
-
-
-def _token(token: str) -> Html:
-    """A token of the prompt; a line end also ends the line."""
-    breaks = element("br") if "\n" in token else Html()
-    return Html(element("span", visible(token), role="button") + breaks)
-
-
-def _empty_table(columns: Sequence[str]) -> Html:
-    """A table whose rows the page's script fills in."""
-    cells = (element("th", c, scope="col", class_="number" if i else None) for i, c in enumerate(columns))
-    return element("table", element("thead", element("tr", *cells)), element("tbody"))
-
-
-def _data(found: Attribution, degrees: list[str]) -> dict[str, Any]:
-    """What the page's script gets: a row of values for each block and token, every degree and then the block itself."""
-    values = [
-        [rounded([*found.parts[i, t], found.blocks[i, t]]) for t in range(len(found.ids))]
-        for i in range(len(found.layers))
-    ]
-    return {
-        "degrees": degrees,
+    span = partial(element, "span")
+    scale = (span("−"), span(class_="ramp"), span("+"), span(class_="largest"))
+    columns = enumerate(("Block", *names, "polynomial", "block itself"))
+    head = (element("th", column, scope="col", class_="number" if i else None) for i, column in columns)
+    parts = element("table", element("thead", element("tr", *head)), element("tbody"))  # the page's script fills it in
+    # A line end also ends the line.
+    tokens = [element("span", visible(t), role="button") + (element("br") if "\n" in t else "") for t in found.tokens]
+    # What the page's script gets: a row of values for each block and token, every degree and then the block itself.
+    data = {
+        "degrees": names,
         "layers": found.layers,
         "tokens": list(map(visible, found.tokens)),
         "targets": list(map(visible, found.target_tokens)),
-        "values": values,
+        "values": [
+            [rounded([*found.parts[i, t], found.blocks[i, t]]) for t in range(len(found.ids))]
+            for i in range(len(found.layers))
+        ],
         "logits": rounded(found.logits),
         "centred": found.centred,
     }
+    return element(
+        "div",
+        element("div", blocks, kinds, class_="controls"),
+        element("div", *map(Html, tokens), class_="stream"),
+        paragraph(*scale, class_="scale"),
+        paragraph(class_="taken", aria_live="polite"),
+        element("div", parts, class_="parts", tabindex=0, role="region", aria_label="Parts by block and degree"),
+        island("prompt-data", data),
+        id="prompt-viewer",
+        data_attribution="prompt-data",
+    )

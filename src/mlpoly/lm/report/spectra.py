@@ -15,7 +15,21 @@ __all__ = ["spectra_section"]
 
 def spectra_section(page: Page, spectra: Sequence[LayerSpectrum]) -> None:
     """Stacked bars, one for each block."""
-    bars = _bars(spectra)
+    count = max(len(s.shares) for s in spectra)
+    names = [*(f"degree {k + 1}" for k in range(count)), f"above degree {count}"]
+    colours = [*(degree_colour(k + 1) for k in range(count)), "var(--area-rest)"]
+    bars: list[Trace] = [
+        {
+            "type": "bar",
+            "x": list(range(len(spectra))),
+            "y": [(*s.shares, s.rest)[k] for s in spectra],
+            "name": name,
+            "marker": {"color": colour},
+            "customdata": [s.layer for s in spectra],
+            "hovertemplate": hover(name, "%{y:.3%}"),
+        }
+        for k, (name, colour) in enumerate(zip(names, colours, strict=True))
+    ]
     views = [
         View(("all",), bars, {"yaxis": {"range": [0, 1]}}),
         View(("above degree 1",), bars[1:], {"yaxis": {"rangemode": "tozero"}}),
@@ -28,22 +42,3 @@ def spectra_section(page: Page, spectra: Sequence[LayerSpectrum]) -> None:
         "says in advance what a polynomial of any degree leaves unexplained there.",
         figure(plot.html(), "Sums over the weights, no samples. A click on a name in the legend hides it."),
     )
-
-
-def _bars(spectra: Sequence[LayerSpectrum]) -> list[Trace]:
-    """The bars of each degree, and of all that lies above."""
-    count = max(len(s.shares) for s in spectra)
-    names = [*(f"degree {k + 1}" for k in range(count)), f"above degree {count}"]
-    colours = [*(degree_colour(k + 1) for k in range(count)), "var(--area-rest)"]
-    return [
-        {
-            "type": "bar",
-            "x": list(range(len(spectra))),
-            "y": [(*s.shares, s.rest)[k] for s in spectra],
-            "name": name,
-            "marker": {"color": colour},
-            "customdata": [s.layer for s in spectra],
-            "hovertemplate": hover(name, "%{y:.3%}"),
-        }
-        for k, (name, colour) in enumerate(zip(names, colours, strict=True))
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from mlpoly.lm.report.fits import median_fvu
 from mlpoly.lm.results import LmResults, Loss
@@ -23,7 +22,32 @@ _METHODS = {
 
 def introduction(results: LmResults) -> tuple[str | Html, ...]:
     """A paragraph, numbers to remember, and what they are of."""
-    return _summary(results), tiles(_tiles(results)), facts(_facts(results))
+    layers = len({fit.layer for fit in results.fits}) or len(results.spectra)
+    sampled = (results.about.get("config") or {}).get("method") == "samples"
+    known = "the text’s own activations" if sampled else "mean and covariance of what goes into each block"
+    said = (
+        f"The feedforward blocks of this language model ({number(layers)} of them) were replaced by polynomials of "
+        f"their inputs, the closest in mean square, computed from the weights and from {known}. No gradient was taken."
+    )
+    plain, replaced, degree = whole_loss(results, ""), whole_loss(results, "polynomial"), chosen_degree(results)
+    if plain and replaced:
+        said += (
+            f" With all of them of degree {degree}, the cross-entropy on text that none of this has "
+            f"seen goes from {number(plain.cross_entropy, 4)} to {number(replaced.cross_entropy, 4)} nats per token."
+        )
+    items, unit = [], "nats per token, cross-entropy"
+    if plain:
+        items.append((number(plain.cross_entropy, 4), unit, "the model as it is"))
+    if replaced:
+        items.append((number(replaced.cross_entropy, 4), unit, f"all blocks replaced, degree {degree}"))
+    share = median_fvu(results.fits, degree, "held_out")
+    if math.isfinite(share):
+        where = f"degree {degree}, held-out text, median of blocks"
+        items.append((percent(share), "of a block’s variance unexplained", where))
+    if results.spectra:
+        linear = math.fsum(s.shares[0] for s in results.spectra) / len(results.spectra)
+        items.append((percent(linear), "of a block’s variance is linear", "under its Gaussian inputs, mean of blocks"))
+    return said, tiles(items), facts(_facts(results))
 
 
 def chosen_degree(results: LmResults) -> int:
@@ -38,64 +62,18 @@ def whole_loss(results: LmResults, by: str) -> Loss | None:
     return next((x for x in results.losses if (x.by, x.replaced, x.degree) == wanted), None)
 
 
-def _summary(results: LmResults) -> str:
-    layers = len({fit.layer for fit in results.fits}) or len(results.spectra)
-    sampled = (results.about.get("config") or {}).get("method") == "samples"
-    known = "the text’s own activations" if sampled else "mean and covariance of what goes into each block"
-    said = (
-        f"The feedforward blocks of this language model ({number(layers)} of them) were replaced by polynomials of "
-        f"their inputs, the closest in mean square, computed from the weights and from {known}. No gradient was taken."
-    )
-    plain, replaced = whole_loss(results, ""), whole_loss(results, "polynomial")
-    if plain and replaced:
-        said += (
-            f" With all of them of degree {chosen_degree(results)}, the cross-entropy on text that none of this has "
-            f"seen goes from {number(plain.cross_entropy, 4)} to {number(replaced.cross_entropy, 4)} nats per token."
-        )
-    return said
-
-
-def _tiles(results: LmResults) -> list[tuple[str, str, str]]:
-    plain, replaced, degree = whole_loss(results, ""), whole_loss(results, "polynomial"), chosen_degree(results)
-    items = []
-    if plain:
-        items.append((number(plain.cross_entropy, 4), "nats per token, cross-entropy", "the model as it is"))
-    if replaced:
-        items.append(
-            (
-                number(replaced.cross_entropy, 4),
-                "nats per token, cross-entropy",
-                f"all blocks replaced, degree {degree}",
-            )
-        )
-    share = median_fvu(results.fits, degree, "held_out")
-    if math.isfinite(share):
-        items.append(
-            (percent(share), "of a block’s variance unexplained", f"degree {degree}, held-out text, median of blocks")
-        )
-    if results.spectra:
-        linear = math.fsum(s.shares[0] for s in results.spectra) / len(results.spectra)
-        items.append((percent(linear), "of a block’s variance is linear", "under its Gaussian inputs, mean of blocks"))
-    return items
-
-
-def _method(config: dict[str, Any]) -> str:
-    """How the polynomials were made."""
-    said = [_METHODS.get(config.get("method", ""), "")]
-    if config.get("bound"):
-        said.append(f"straight lines beyond {number(config['bound'])} standard deviations")
-    if config.get("sequential"):
-        said.append("each block with those before it replaced")
-    return "; ".join(words for words in said if words)
-
-
 def _facts(results: LmResults) -> dict[str, object]:
-    model, data = results.about.get("model") or {}, results.about.get("data") or {}
+    model, data, config = (results.about.get(name) or {} for name in ("model", "data", "config"))
+    method = [_METHODS.get(config.get("method", ""), "")]
+    if config.get("bound"):
+        method.append(f"straight lines beyond {number(config['bound'])} standard deviations")
+    if config.get("sequential"):
+        method.append("each block with those before it replaced")
     tokens = counted(int(data["tokens"]), "token") if data.get("tokens") else ""
     kinds = {
         "Model": ", ".join(str(model[key]) for key in ("model", "architecture", "dtype") if model.get(key)),
         "Moments": f"{tokens} of {data.get('text', 'text')}" if tokens else "",
         "Judged on": counted(int(data["held_out"]), "token") if data.get("held_out") else "",
-        "Polynomials": _method(results.about.get("config") or {}),
+        "Polynomials": "; ".join(words for words in method if words),
     }
     return {name: words for name, words in kinds.items() if words}

@@ -32,8 +32,16 @@ def study_batches(
     """Batches to work with, and others to judge by."""
     path = as_path(text)
     if held_out is None and path is not None and path.suffix == ".npy":
-        rows, others = _split_ids(path, config.length)
-        size = config.batch_size
+        ids, length, size = torch.from_numpy(read_ids(path)), config.length, config.batch_size
+        if ids.ndim == 1:
+            ids = ids[: len(ids) // length * length].reshape(-1, length)
+        if ids.shape[0] < 2 or ids.shape[1] == 0:
+            raise ValueError(
+                f"{path} has {ids.shape[0]} sequences of {ids.shape[1]} tokens; two are needed at least, one of them "
+                f"to judge by. Pass more, or a held-out file of its own."
+            )
+        last = max(1, round(_HELD_OUT * ids.shape[0]))
+        rows, others = ids[:-last, :length], ids[-last:, :length]
         return _tensors(rows, size, config.tokens), _tensors(others, size, config.held_out_tokens)
     if held_out is None:
         whole = str(text) if path is None else path.read_text(encoding="utf-8")
@@ -44,20 +52,6 @@ def study_batches(
     train = token_batches(tokenizer, text, tokens=config.tokens, **options)
     judge = token_batches(tokenizer, held_out, tokens=config.held_out_tokens, **options)
     return list(train), list(judge)
-
-
-def _split_ids(path: Path, length: int) -> tuple[Tensor, Tensor]:
-    """Rows of token ids to work with, and the last tenth of them to judge by."""
-    ids = torch.from_numpy(read_ids(path))
-    if ids.ndim == 1:
-        ids = ids[: len(ids) // length * length].reshape(-1, length)
-    if ids.shape[0] < 2 or ids.shape[1] == 0:
-        raise ValueError(
-            f"{path} has {ids.shape[0]} sequences of {ids.shape[1]} tokens; two are needed at least, one of them to "
-            f"judge by. Pass more, or a held-out file of its own."
-        )
-    held_out = max(1, round(_HELD_OUT * ids.shape[0]))
-    return ids[:-held_out, :length], ids[-held_out:, :length]
 
 
 def _tensors(ids: Tensor, batch_size: int, tokens: int) -> list[Tensor]:

@@ -39,32 +39,27 @@ def check_folder(folder: Path) -> None:
 
 def write_results(folder: Path, results: LmResults) -> None:
     """Write tables/*.csv, results.json and report.html."""
+    ends = ("reads", "reads_not", "raises", "lowers")
+    tables: dict[str, list[dict[str, Any]]] = {
+        "fvu": [asdict(fit) for fit in results.fits],
+        "loss": [asdict(loss) for loss in results.losses],
+        "spectrum": [
+            {"layer": s.layer} | {f"degree_{k}": v for k, v in enumerate(s.shares, start=1)} | {"rest": s.rest}
+            for s in results.spectra
+        ],
+        "features": [
+            {"layer": f.layer, "output": f.output, "rank": f.rank, "value": f.value}
+            | {key: " | ".join(t.text for t in getattr(f, key)) for key in ends}
+            for f in results.features
+        ],
+        "attribution": results.attribution.rows() if results.attribution is not None else [],
+    }
     target = make_folder(folder / "tables")
-    for name, rows in _tables(results).items():
+    for name, rows in tables.items():
         if rows:
             write_csv(target / f"{name}.csv", rows)
     write_json(folder / "results.json", json.loads(to_json(asdict(results))))
     write_lm_report(results, folder / "report.html")
-
-
-def _tables(results: LmResults) -> dict[str, list[dict[str, Any]]]:
-    """Rows by the name of their table."""
-    features = [
-        {"layer": f.layer, "output": f.output, "rank": f.rank, "value": f.value}
-        | {key: " | ".join(t.text for t in getattr(f, key)) for key in ("reads", "reads_not", "raises", "lowers")}
-        for f in results.features
-    ]
-    spectra = [
-        {"layer": s.layer} | {f"degree_{k}": v for k, v in enumerate(s.shares, start=1)} | {"rest": s.rest}
-        for s in results.spectra
-    ]
-    return {
-        "fvu": [asdict(fit) for fit in results.fits],
-        "loss": [asdict(loss) for loss in results.losses],
-        "spectrum": spectra,
-        "features": features,
-        "attribution": results.attribution.rows() if results.attribution is not None else [],
-    }
 
 
 def command_line(model: Any, text: Any, held_out: Any, out: Any, prompt: Any, device: str, config: LmConfig) -> str:

@@ -22,7 +22,7 @@ from mlpoly.lm.evaluate import Evaluation, evaluate
 from mlpoly.lm.loading import load_model
 from mlpoly.lm.moments import Moments
 from mlpoly.lm.provenance import describe_model
-from mlpoly.lm.reading import BlockFeature, block_features, layer_spectra
+from mlpoly.lm.reading import block_features, layer_spectra
 from mlpoly.lm.results import FitRow, LmResults, Loss
 from mlpoly.lm.sources import Source, as_path
 from mlpoly.lm.study.config import LmConfig
@@ -41,8 +41,10 @@ class Stages:
 
     def __init__(self, config: LmConfig, folder: Path, device: str, show_progress: bool) -> None:
         self.config, self.folder, self.device, self.show_progress = config, folder, device, show_progress
-        told = {"version": __version__, "config": asdict(config), "machine": _machine(device), "seconds": {}}
-        self.results = LmResults(told)
+        import transformers
+
+        machine = {**describe_machine(device), "transformers": transformers.__version__}
+        self.results = LmResults({"version": __version__, "config": asdict(config), "machine": machine, "seconds": {}})
         self.polynomials: Conversion
         self.others: dict[int, Conversion] = {}  # by degree
 
@@ -96,7 +98,10 @@ class Stages:
         with self._stage("convert"):
             for degree in degrees:
                 self.others[degree] = self._converted(moments, degree, sequential=False)
-                self.results.fits += _fit_rows(self.others[degree], degree)
+                for block, q in self.others[degree].quality.items():
+                    errors = (q.closed_form, q.held_out, q.held_out_unbounded, q.typical, q.beyond)
+                    row = FitRow(block, degree, *(math.nan if error is None else float(error) for error in errors))
+                    self.results.fits.append(row)
             self.polynomials = self.others.pop(self.config.degree)
             if self.config.sequential:  # the other degrees would not compare
                 self.others.clear()
@@ -133,35 +138,31 @@ class Stages:
             for degree, other in self.others.items():
                 found = evaluate(self.model, other, self.held_out, baselines=(), **options)
                 self.results.losses += _loss_rows(found, degree)[1:]  # the model as it is was there already
-            if self.config.bound is not None:
-                self._evaluate_unbounded(options)
-        self.results.losses.sort(key=_place)
-
-    def _evaluate_unbounded(self, options: dict[str, Any]) -> None:
-        """The same polynomials where they are polynomials everywhere."""
-        for degree, made in {self.config.degree: self.polynomials, **self.others}.items():
-            found = evaluate(self.model, made.unbounded(), self.held_out, baselines=(), **options)
-            row = found.loss()
-            self.results.losses.append(Loss("all", "unbounded", degree, row.cross_entropy, row.kl))
+            if self.config.bound is not None:  # the same polynomials where they are polynomials everywhere
+                for degree, made in {self.config.degree: self.polynomials, **self.others}.items():
+                    row = evaluate(self.model, made.unbounded(), self.held_out, baselines=(), **options).loss()
+                    self.results.losses.append(Loss("all", "unbounded", degree, row.cross_entropy, row.kl))
+        # The model as it is, baselines, polynomials by degree, single blocks.
+        whole = ("", "removed", "mean", "linear", "unbounded", "polynomial")
+        self.results.losses.sort(
+            key=lambda x: (whole.index(x.by) if x.replaced in ("none", "all") else len(whole), x.degree)
+        )
 
     def read(self, moments: Moments) -> None:
         """Features in tokens."""
-        if self.config.features and self.config.outputs and self.config.degree >= 2:
-            with self._stage("features"):
-                self.results.features = self._features(moments)
-
-    def _features(self, moments: Moments) -> list[BlockFeature]:
-        chosen, wiring = plain_polynomials(self.polynomials), trace(self.model, [0])
-        outputs = frequent_tokens(self.train, token_text(self.texts), self.config.outputs)
-        options: dict[str, Any] = {"k": self.config.features, "tokenizer": self.texts, "wiring": wiring}
-        found: list[BlockFeature] = []
-        with progress("features", len(chosen), self.show_progress) as bar:
+        if not self.config.features or not self.config.outputs or self.config.degree < 2:
+            return
+        chosen = plain_polynomials(self.polynomials)
+        with self._stage("features"), progress("features", len(chosen), self.show_progress) as bar:
+            outputs = frequent_tokens(self.train, token_text(self.texts), self.config.outputs)
+            options: dict[str, Any] = {"k": self.config.features, "tokenizer": self.texts}
+            options |= {"wiring": trace(self.model, [0])}
             for i, (name, poly) in enumerate(chosen.items()):
                 inputs = moments.gaussian(name, like=poly.prototype)  # its root is made once
                 for token in outputs:
-                    found += block_features(poly, self.model, name, token=token, inputs=inputs, **options)
+                    found = block_features(poly, self.model, name, token=token, inputs=inputs, **options)
+                    self.results.features += found
                 bar(i + 1, name)
-        return found
 
     def take_apart(self, prompt: str | None) -> None:
         """Contributions to logits, token by token."""
@@ -171,30 +172,8 @@ class Stages:
             self.results.attribution = found
 
 
-def _fit_rows(found: Conversion, degree: int) -> list[FitRow]:
-    errors = found.quality.items()
-    names = ("closed_form", "held_out", "held_out_unbounded", "typical", "beyond")
-    return [FitRow(block, degree, *(_number(getattr(q, name)) for name in names)) for block, q in errors]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _loss_rows(found: Evaluation, degree: int) -> list[Loss]:
     return [
         Loss(row.replaced, row.by, degree if row.by == "polynomial" else 0, row.cross_entropy, row.kl)
         for row in found.rows
     ]
-
-
-def _place(loss: Loss) -> tuple[int, int]:
-    """The model as it is, baselines, polynomials by degree, single blocks."""
-    whole = ("", "removed", "mean", "linear", "unbounded", "polynomial")
-    return (whole.index(loss.by) if loss.replaced in ("none", "all") else len(whole), loss.degree)
-
-
-def _machine(device: str) -> dict[str, str]:
-    import transformers
-
-    return {**describe_machine(device), "transformers": transformers.__version__}
