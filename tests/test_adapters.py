@@ -577,7 +577,7 @@ def test_polynomial_in_place_of_a_block(llama, dtype):
     assert torch.isfinite(hidden).all()
     model = copy.deepcopy(llama)
     with torch.no_grad():
-        model.layers[0].mlp.series.zero_()
+        model.layers[0].mlp.inner_series_plain.zero_()
         assert not torch.equal(model(**TOKENS).last_hidden_state, llama(**TOKENS).last_hidden_state)
 
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 import mlpoly as mp
+from mlpoly.units import Series, Units
 
 EYE, ZERO = np.eye(2), np.zeros(2)
 NAN, INF = np.full((2, 2), np.nan), np.array([[np.inf, 0.0], [0.0, -np.inf]])
@@ -36,7 +37,7 @@ def damaged(d):
     """A quadratic with a NaN in its coefficients."""
     bad = np.eye(d)
     bad[0, 0] = np.nan
-    return mp.RidgePolynomial(bad, np.zeros(d), np.ones(d), np.ones((3, d)), np.ones((1, d)))
+    return mp.RidgePolynomial(Units(bad, np.zeros(d), np.ones(d)), Series(np.ones((3, d))), np.ones((1, d)))
 
 
 class Frame:

@@ -201,9 +201,12 @@ def test_bad_input(label, call, error, message):
         call()
 
 
-def test_whitened_after_loading_needs_the_inputs(tmp_path):
+def test_whitened_needs_the_inputs_which_a_file_has(tmp_path):
     POLY.save(tmp_path / "p.safetensors")
     loaded = mp.load(tmp_path / "p.safetensors")
+    known = mp.eigenfeatures(loaded, output=0, metric="whitened")
+    assert_close(known.values, mp.eigenfeatures(POLY, output=0, metric="whitened").values)
+    loaded = mp.records.replace(loaded, inputs=None)
     with pytest.raises(ValueError, match="metric='whitened' needs the input distribution"):
         mp.eigenfeatures(loaded, output=0, metric="whitened")
     given = mp.eigenfeatures(loaded, output=0, metric="whitened", inputs=mp.Gaussian.standard(D))

@@ -329,8 +329,9 @@ def test_library_and_dtype_are_kept(kind, backend):
     start = map_polynomial(wrong(kind, network()), lambda a: make(a, backend))
     found = finetune(net, start, inputs, **SHORT)
     assert found.report.fvu_after < 0.6 * found.report.fvu_before
-    assert arrays_of(found).keys() == arrays_of(start).keys()
-    for array in arrays_of(replace(found, inputs=None)).values():
+    own, before = (arrays_of(replace(p, inputs=None)) for p in (found, start))
+    assert own.keys() == before.keys()
+    for array in own.values():
         assert_same_kind(array, start.prototype)
     x = make(mixture().sample(1000, seed=3), backend)
     assert_same_kind(found(x), start(x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
@@ -26,7 +26,7 @@ from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm.collect import collect  # noqa: E402
 from mlpoly.lm.conversion import load_conversion  # noqa: E402
 from mlpoly.lm.convert import convert  # noqa: E402
-from mlpoly.lm.fits import METHODS  # noqa: E402
+from mlpoly.lm.fits import Method  # noqa: E402
 from mlpoly.lm.graft import graft  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", get_args(Method))
 @pytest.mark.parametrize(("make_model", "degree"), EXACT)
 def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, method: str) -> None:
     model, batches = make_model(), token_ids(8)

@@ -13,7 +13,7 @@ import torch
 from conftest import assert_close
 
 import mlpoly as mp
-from mlpoly.fitting import mixture as solver
+from mlpoly.fitting.mixture_quadratic import solve as solver
 from mlpoly.studies.data import read_idx
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"

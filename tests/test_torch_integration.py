@@ -645,7 +645,9 @@ def test_bound_needs_neurons(kind):
 
 
 def test_bound_is_shown():
-    assert "bound=4" in repr(polynomial().bounded(4).to_torch())
+    module = polynomial().bounded(4).to_torch()
+    assert "bound=4" in repr(module)
+    assert "BoundedPolynomial" in repr(module.to("meta"))  # whose numbers cannot be read
 
 
 @both

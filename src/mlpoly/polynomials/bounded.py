@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, scalar, widen
+from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
@@ -118,9 +118,9 @@ class BoundedPolynomial(Polynomial):
         return self.inner.bias
 
     def __repr__(self) -> str:
-        known = namespace(bounds=self.bounds).max(self.bounds) if self.bounds.shape[0] else self.bounds
-        bound = f"{scalar(known):g}" if self.bounds.shape[0] else "none"
-        return f"BoundedPolynomial({self.polynomial!r}, bound={bound})"
+        shown = self.bounds.shape[0] and readable(self.bounds)  # not on the meta device
+        bound = f", bound={scalar(namespace(bounds=self.bounds).max(self.bounds)):g}" if shown else ""
+        return f"BoundedPolynomial({self.polynomial!r}{bound})"
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
 
