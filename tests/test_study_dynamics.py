@@ -440,7 +440,7 @@ def test_interrupt_between_fits_and_record(small, quick, done, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(dynamics_module, "_write", stopped)
+        patch.setattr(dynamics_module, "write_json", stopped)
         with pytest.raises(KeyboardInterrupt):
             dynamics(small, Bench(SMALL, replace(QUICK, shrinkage=0.5)), done)
     assert not torch.equal(load_fits(done, 0)[1].quadratic, before)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -19,6 +19,7 @@ __all__ = ["plot_accuracy", "plot_dynamics", "plot_spectra"]
 _GUIDES = (500, 1000, 4000)  # steps between which the paper sees phases of training
 _DEGREES = {1: ("linear", style.LINEAR), 2: ("quadratic", style.QUADRATIC)}
 _HOLLOW: dict[str, Any] = {"marker": "o", "markersize": 3.6, "markerfacecolor": "white", "markeredgewidth": 0.9}
+_BARS: dict[str, Any] = {"linestyle": "none", "elinewidth": 1.0, "capsize": 2.0, "zorder": 4, "label": "_points"}
 _BETWEEN = "#e8d5b5"  # not of the colormap of degrees: variance between classes has no degree
 _INPUTS = {  # the last one is drawn on top
     "standard": style.Look("fit under N(0, I)", style.DOTTED, 1.2, 0.4),
@@ -57,19 +58,8 @@ def plot_dynamics(points: Iterable[Any], measure: str = "fvu", title: str = "") 
     figure = Figure(figsize=(style.WIDTH, 4.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, place, names in zip(axes, ("class mixture", "test images"), quantities, strict=True):
-        _draw_fits(ax, points, *names)
-        style.tidy(ax, title=f"on the {place}")
-        style.step_axis(ax, [p.step for p in points], _GUIDES)
-    axes[0].set_ylabel(ylabel)
-    axes[0].set_yscale("log")
-    style.legend_below(figure, _dynamics_keys(points), 3)
-    style.headline(figure, title)
-    return figure
-
-
-def _draw_fits(ax: Axes, points: list[Any], exact: str, sampled: str) -> None:
-    for inputs, look in _INPUTS.items():
-        for degree, (name, colour) in _DEGREES.items():
+        exact, sampled = names
+        for (inputs, look), (degree, (name, colour)) in product(_INPUTS.items(), _DEGREES.items()):
             rows = [p for p in points if p.inputs == inputs and p.degree == degree]
             if not rows:
                 continue
@@ -78,32 +68,29 @@ def _draw_fits(ax: Axes, points: list[Any], exact: str, sampled: str) -> None:
             ax.plot(x, curve.mean, label=f"{name}, {inputs}", zorder=3, **look.options(colour))
             if inputs == "mixture":
                 style.draw_band(ax, x, curve, colour)
-                _draw_points(ax, rows, sampled, colour)
-
-
-def _draw_points(ax: Axes, rows: list[Any], quantity: str, colour: str) -> None:
-    points = style.curve_over_seeds(rows, "step", quantity)
-    # The seeds may share their samples, so that their errors do not average out: their mean is on the safe side.
-    error = 2 * style.curve_over_seeds(rows, "step", f"{quantity}_error").mean
-    look: dict[str, Any] = {"linestyle": "none", "elinewidth": 1.0, "capsize": 2.0, "zorder": 4, "label": "_points"}
-    ax.errorbar(style.step_places(points.x), points.mean, error, color=colour, **_HOLLOW, **look)
-
-
-def _dynamics_keys(points: list[Any]) -> list[Artist]:
-    """The legend, for three columns: colours, fits under the mixture, other fits."""
+                dots = style.curve_over_seeds(rows, "step", sampled)
+                # The seeds may share their samples, so that their errors do not average out: their mean is on the safe
+                # side.
+                error = 2 * style.curve_over_seeds(rows, "step", f"{sampled}_error").mean
+                ax.errorbar(style.step_places(dots.x), dots.mean, error, color=colour, **_HOLLOW, **_BARS)
+        style.tidy(ax, title=f"on the {place}")
+        style.step_axis(ax, [p.step for p in points], _GUIDES)
+    axes[0].set_ylabel(ylabel)
+    axes[0].set_yscale("log")
     degrees, kinds, last = {p.degree for p in points}, {p.inputs for p in points}, max(p.step for p in points)
     looks = {name: style.key(look.label, **look.options(style.INK)) for name, look in _INPUTS.items() if name in kinds}
     dot = style.key("sampled, ± 2 standard errors", linestyle="", **_HOLLOW) if "mixture" in kinds else None
     guides = ", ".join(str(g) for g in _GUIDES if g < last)
     guide = style.key(f"step {guides}", color=style.GUIDE) if guides else None
     colours = [style.key(name, color=colour, linewidth=3.0) for d, (name, colour) in _DEGREES.items() if d in degrees]
-    return style.in_columns(
-        [
-            [*colours, *style.band_key(len({p.seed for p in points}))],
-            [looks.get("mixture"), looks.get("paper"), dot],
-            [looks.get("gaussian"), looks.get("standard"), guide],
-        ]
-    )
+    columns: list[list[Artist | None]] = [
+        [*colours, *style.band_key(len({p.seed for p in points}))],
+        [looks.get("mixture"), looks.get("paper"), dot],
+        [looks.get("gaussian"), looks.get("standard"), guide],
+    ]
+    style.legend_below(figure, style.in_columns(columns), 3)
+    style.headline(figure, title)
+    return figure
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------
@@ -182,57 +169,33 @@ def plot_spectra(spectra: Iterable[Any], inputs: str = "gaussian", title: str = 
     rows = [s for s in spectra if s.inputs == inputs]
     if not rows:
         raise ValueError(f"spectra has none under inputs={inputs!r}, only {sorted({s.inputs for s in spectra})}.")
-    steps, parts = _parts(rows)
+    steps = sorted({r.step for r in rows})
+    at = [[r for r in rows if r.step == step] for step in steps]
+    # The layers from the bottom, (layers, t): between classes if there is such a share, degree 1, 2, ..., above.
+    shares = np.array([np.mean([(r.between, *r.shares, r.rest) for r in group], axis=0) for group in at]).T
+    degrees, first = len(shares) - 2, 0 if np.any(shares[0] > 0) else 1
+    names = ["between classes", *(f"degree {k}" for k in range(1, degrees + 1)), f"above {degrees}"][first:]
+    colours = list(colormaps["viridis"](np.linspace(0.0, 0.92, degrees)))  # without the palest yellow
     figure = Figure(figsize=(style.WIDTH, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
     x = style.step_places(steps)
-    areas = left.stackplot(x, [p.share for p in parts], colors=[p.colour for p in parts], linewidth=0)
-    _draw_above(right, rows)
+    areas = left.stackplot(x, shares[first:], colors=[_BETWEEN, *colours, style.REST][first:], linewidth=0)
+    # What is left above degree k: the FVU of the best polynomial of degree k under one Gaussian.
+    for k, colour in enumerate(colours, 1):
+
+        def above(row: Any, k: int = k) -> float:
+            return sum(row.shares[k:]) + row.rest
+
+        curve = style.curve_over_seeds(rows, "step", above)
+        right.plot(x, curve.mean, color=colour, linewidth=1.8, label=f"above degree {k}")
+        style.draw_band(right, x, curve, colour)
+    right.set_yscale("log")
     for ax, text in ((left, "share of the variance"), (right, "share above degree k, in the colour of k")):
         style.tidy(ax, title=text)
         style.step_axis(ax, steps)
     left.set(ylim=(0, 1), **({"xlim": (x[0], x[-1])} if len(x) > 1 else {}))
     style.percent(left.yaxis)
     # From the top of the stack to its bottom, as it is seen.
-    names = [p.label for p in parts[::-1]]
-    figure.legend(areas[::-1], names, loc="outside right center", frameon=False, fontsize=style.SMALL)
+    figure.legend(areas[::-1], names[::-1], loc="outside right center", frameon=False, fontsize=style.SMALL)
     style.headline(figure, title)
     return figure
-
-
-class _Part(NamedTuple):
-    """One layer of the stack: its share at every step, averaged over the seeds."""
-
-    label: str
-    colour: Any
-    share: np.ndarray  # (t,)
-
-
-def _parts(rows: list[Any]) -> tuple[list[int], list[_Part]]:
-    """Steps, and the layers from the bottom: between classes if there is such a share, degree 1, 2, ..., above."""
-    steps = sorted({r.step for r in rows})
-    at = [[r for r in rows if r.step == step] for step in steps]
-    means = np.array([np.mean([(r.between, *r.shares, r.rest) for r in group], axis=0) for group in at]).T
-    degrees = len(means) - 2
-    labels = ["between classes", *(f"degree {k}" for k in range(1, degrees + 1)), f"above {degrees}"]
-    colours = [_BETWEEN, *_colours(degrees), style.REST]
-    parts = [_Part(*part) for part in zip(labels, colours, means, strict=True)]
-    return steps, parts if np.any(means[0] > 0) else parts[1:]
-
-
-def _colours(degrees: int) -> list[Any]:
-    return list(colormaps["viridis"](np.linspace(0.0, 0.92, degrees)))  # without the palest yellow
-
-
-def _draw_above(ax: Axes, rows: list[Any]) -> None:
-    """What is left above degree k: the FVU of the best polynomial of degree k under one Gaussian."""
-    for k, colour in enumerate(_colours(len(rows[0].shares)), 1):
-        curve = style.curve_over_seeds(rows, "step", partial(_above, k))
-        x = style.step_places(curve.x)
-        ax.plot(x, curve.mean, color=colour, linewidth=1.8, label=f"above degree {k}")
-        style.draw_band(ax, x, curve, colour)
-    ax.set_yscale("log")
-
-
-def _above(degree: int, row: Any) -> float:
-    return sum(row.shares[degree:]) + row.rest

@@ -45,15 +45,6 @@ class _Row(NamedTuple):
     negative: list[tuple[float, np.ndarray]]  # most negative first
 
 
-class _Shared(NamedTuple):
-    """What all rows share."""
-
-    image_shape: tuple[int, int]
-    columns: int  # images of each sign
-    limit: float  # end of the colour scale
-    decimals: int  # of the eigenvalues
-
-
 def plot_eigenfeatures(
     features: Mapping[Any, Features], image_shape: tuple[int, int], title: str = "", columns: int = 3
 ) -> Figure:
@@ -86,16 +77,32 @@ def plot_eigenfeatures(
     if len(metrics) > 1:
         raise ValueError(f"features come in the metrics {sorted(metrics)}; one colour scale needs one metric for all.")
     rows = [_row(str(label), f, image_shape, columns) for label, f in features.items()]
-    shared = _shared(rows, image_shape, columns)
+    limit = max((float(np.abs(v).max()) for row in rows for _, v in (*row.positive, *row.negative)), default=0.0) or 1.0
+    largest = max((float(np.abs(row.spectrum).max(initial=0.0)) for row in rows), default=0.0)
+    decimals = max(0, 1 - math.floor(math.log10(largest))) if largest > 0 else 0
     figure, axes = _grid(len(rows), columns)
     for line, row in zip(axes, rows, strict=True):
-        _draw_row(line, row, shared)
-    _draw_scale(figure, axes, shared, _SCALES[metrics.pop()])
+        for places, pairs in ((line[:columns], row.positive), (line[columns:-1], row.negative)):
+            for ax, (value, pixels) in zip(places, pairs, strict=False):
+                style.draw_image(ax, pixels.reshape(image_shape), limit=limit)
+                colour = style.POSITIVE if value > 0 else style.NEGATIVE
+                ax.set_title(style.signed(value, decimals), fontsize=style.SMALL, color=colour, pad=2.5)
+            for ax in places[len(pairs) :]:
+                ax.set_axis_off()
+        # As text and not as a label of the axis, so that it is there even if the first image is not.
+        line[0].text(-0.12, 0.5, row.label, transform=line[0].transAxes, ha="right", va="center", fontsize=style.NORMAL)
+        _draw_spectrum(line[-1], row)
+    images = [ax.images[0] for ax in axes.flat if ax.images]
+    if images:  # the colour scale that all of them share, below them
+        below = list(axes[:, :-1].flat)
+        bar = figure.colorbar(images[0], ax=below, location="bottom", fraction=0.025, aspect=40, pad=0.02, shrink=0.5)
+        bar.set_ticks([-limit, 0, limit], labels=[f"\N{MINUS SIGN}{limit:.2g}", "0", f"+{limit:.2g}"])
+        bar.ax.tick_params(labelsize=style.SMALL, length=2)
+        bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
+        meaning = _SCALES[metrics.pop()]
+        bar.set_label(f"{meaning}; one scale for all images", fontsize=style.SMALL, color=style.INK)
     style.headline(figure, title)
     return figure
-
-
-# -- what is drawn -----------------------------------------------------------------------------------------------------
 
 
 def _row(label: str, features: Features, image_shape: tuple[int, int], columns: int) -> _Row:
@@ -114,16 +121,6 @@ def _row(label: str, features: Features, image_shape: tuple[int, int], columns: 
         [pair for pair in pairs if pair[0] > 0][:columns],
         [pair for pair in reversed(pairs) if pair[0] < 0][:columns],
     )
-
-
-def _shared(rows: list[_Row], image_shape: tuple[int, int], columns: int) -> _Shared:
-    limit = max((float(np.abs(v).max()) for row in rows for _, v in (*row.positive, *row.negative)), default=0.0)
-    largest = max((float(np.abs(row.spectrum).max(initial=0.0)) for row in rows), default=0.0)
-    decimals = max(0, 1 - math.floor(math.log10(largest))) if largest > 0 else 0
-    return _Shared(image_shape, columns, limit or 1.0, decimals)
-
-
-# -- where it stands ---------------------------------------------------------------------------------------------------
 
 
 def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
@@ -146,28 +143,6 @@ def _grid(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
     return figure, np.array([[figure.add_subplot(grid[r, c]) for c in drawn] for r in range(1, rows + 1)])
 
 
-def _draw_row(axes: np.ndarray, row: _Row, shared: _Shared) -> None:
-    groups = ((axes[: shared.columns], row.positive), (axes[shared.columns : -1], row.negative))
-    for places, pairs in groups:
-        for i, ax in enumerate(places):
-            if i < len(pairs):
-                _draw_image(ax, *pairs[i], shared)
-            else:
-                ax.set_axis_off()
-    # As text and not as a label of the axis, so that it is there even if the first image is not.
-    axes[0].text(-0.12, 0.5, row.label, transform=axes[0].transAxes, ha="right", va="center", fontsize=style.NORMAL)
-    _draw_spectrum(axes[-1], row)
-
-
-def _draw_image(ax: Axes, value: float, pixels: np.ndarray, shared: _Shared) -> None:
-    image = pixels.reshape(shared.image_shape)
-    ax.imshow(image, cmap=style.IMAGES, vmin=-shared.limit, vmax=shared.limit, interpolation="nearest")
-    colour = style.POSITIVE if value > 0 else style.NEGATIVE
-    ax.set_title(style.signed(value, shared.decimals), fontsize=style.SMALL, color=colour, pad=2.5)
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set(color=style.FAINT, linewidth=0.6)
-
-
 def _draw_spectrum(ax: Axes, row: _Row) -> None:
     """Bars of all eigenvalues, descending; those of the images in full colour."""
     k, (first, last) = row.spectrum.size, (len(row.positive), len(row.negative))
@@ -182,17 +157,3 @@ def _draw_spectrum(ax: Axes, row: _Row) -> None:
     ax.set(xticks=[], xlim=(0.2 - 0.02 * k, k + 0.8))
     ax.locator_params(axis="y", nbins=4, min_n_ticks=3)
     ax.set_box_aspect(1.2 / _SPECTRUM)  # as high as the images, as the ticks take a part of the width
-
-
-def _draw_scale(figure: Figure, axes: np.ndarray, shared: _Shared, meaning: str) -> None:
-    """The colour scale that all images share, below them."""
-    images = [ax.images[0] for ax in axes.flat if ax.images]
-    if not images:
-        return
-    below = list(axes[:, :-1].flat)
-    bar = figure.colorbar(images[0], ax=below, location="bottom", fraction=0.025, aspect=40, pad=0.02, shrink=0.5)
-    bar.set_ticks([-shared.limit, 0, shared.limit])
-    bar.set_ticklabels([f"\N{MINUS SIGN}{shared.limit:.2g}", "0", f"+{shared.limit:.2g}"])
-    bar.ax.tick_params(labelsize=style.SMALL, length=2)
-    bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
-    bar.set_label(f"{meaning}; one scale for all images", fontsize=style.SMALL, color=style.INK)

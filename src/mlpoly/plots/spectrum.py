@@ -57,7 +57,16 @@ def plot_spectrum(
     matplotlib.figure.Figure
         ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
     """
-    labels, shares = _bars(spectrum, output)
+    parts = [to_numpy(a) for a in (spectrum.variance, spectrum.remainder, spectrum.between, spectrum.total)]
+    outputs = parts[-1].shape[0]
+    if output is not None and not -outputs <= output < outputs:
+        raise ValueError(f"output is {output}, but the spectrum has {outputs} outputs.")
+    variance, remainder, between, total = (a.sum(-1) if output is None else a[..., output] for a in parts)
+    if not total > 0:
+        raise ValueError("the spectrum has no variance to share out: the outputs are constant.")
+    labels = [str(k) for k in range(1, len(variance) + 1)] + [f"> {len(variance)}"]
+    labels += ["between\ncomponents"] if between > 0 else []
+    shares = np.asarray([*variance, remainder, between][: len(labels)]) / total
     if ax is None:
         ax = style.shown_figure(figsize=(7.0, 4.0), layout="constrained").subplots()
     colours = [style.BAR if label.isdigit() else style.REST for label in labels]
@@ -74,25 +83,6 @@ def plot_spectrum(
     ax.set_ylabel("share of the variance", fontsize=style.NORMAL, color=style.INK)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(colors=style.INK, labelsize=style.SMALL)
-    ax.set_title(title or _title(output), fontsize=style.LARGE, color=style.INK)
+    shown = "Degree spectrum" if output is None else f"Degree spectrum of output {output}"
+    ax.set_title(title or shown, fontsize=style.LARGE, color=style.INK)
     return ax.figure  # type: ignore[return-value]
-
-
-def _title(output: int | None) -> str:
-    return "Degree spectrum" if output is None else f"Degree spectrum of output {output}"
-
-
-def _bars(spectrum: Spectrum, output: int | None) -> tuple[list[str], np.ndarray]:
-    """Labels and shares of the bars."""
-    parts = [to_numpy(a) for a in (spectrum.variance, spectrum.remainder, spectrum.between, spectrum.total)]
-    outputs = parts[-1].shape[0]
-    if output is not None and not -outputs <= output < outputs:
-        raise ValueError(f"output is {output}, but the spectrum has {outputs} outputs.")
-    variance, remainder, between, total = (a.sum(-1) if output is None else a[..., output] for a in parts)
-    if not total > 0:
-        raise ValueError("the spectrum has no variance to share out: the outputs are constant.")
-    labels = [str(k) for k in range(1, len(variance) + 1)] + [f"> {len(variance)}"]
-    shares = [*variance, remainder]
-    if between > 0:
-        labels, shares = [*labels, "between\ncomponents"], [*shares, between]
-    return labels, np.asarray(shares) / total

@@ -258,8 +258,9 @@ def step_axis(ax: Axes, steps: Sequence[int], guides: Iterable[int] = ()) -> Non
     first, last = min(steps), max(steps)
     jump = 2 if last > 64 else 1
     powers = [2**i for i in range(0, int(math.log2(max(last, 1))) + 1, jump) if 2**i >= first]
+    names = [f"{p >> 20}M" if p >= 2**20 else f"{p >> 10}k" if p >= 2**10 else str(p) for p in powers]
     ax.set_xscale("log", base=2)
-    ax.set_xticks([_ZERO, *powers] if first == 0 else powers, ["0"] * (first == 0) + [_short(p) for p in powers])
+    ax.set_xticks([_ZERO, *powers] if first == 0 else powers, ["0"] * (first == 0) + names)
     ax.xaxis.minorticks_off()
     left, right = step_places([first, max(last, 1)])
     ax.set_xlim(left / 1.35, right * 1.35)
@@ -272,11 +273,3 @@ def step_axis(ax: Axes, steps: Sequence[int], guides: Iterable[int] = ()) -> Non
         ax.plot(gap, [0, 0], transform=place, color="white", linewidth=2.0, zorder=5, clip_on=False, label="_break")
         ax.text(middle, 0, "//", transform=place, ha="center", va="center", fontsize=7, color=FAINT, zorder=6)
     ax.set_xlabel("training step", fontsize=NORMAL, color=INK)
-
-
-def _short(power: int) -> str:
-    """A power of two: 256, 1k, 4k, 1M."""
-    for size, letter in ((2**20, "M"), (2**10, "k")):
-        if power >= size:
-            return f"{power // size}{letter}"
-    return str(power)

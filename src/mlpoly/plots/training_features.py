@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mlpoly.arrays import as_integer
@@ -150,39 +149,30 @@ def plot_spectrum_of_class(
     top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[height, 3.4]))
     _draw_row(top.subplots(1, len(images)), _Row("", images), image_shape)
     ranks, moves = bottom.subplots(1, 2)
-    _draw_ranks(ranks, np.asarray(steps[-1].spectrum), columns)
-    _draw_moves(moves, steps, columns)
+    spectrum = np.asarray(steps[-1].spectrum)
+    largest = float(np.abs(spectrum).max(initial=0.0)) or 1.0
+    for sign, colour in _COLOURS.items():
+        # Magnitudes of all eigenvalues by rank, each sign by itself; filled where there is an image.
+        values = np.sort(spectrum if sign == "positive" else -spectrum)[::-1]
+        values = values[values > 1e-5 * largest]  # smaller ones are rounding
+        rank, hollow = np.arange(1, len(values) + 1), {"marker": "o", "markersize": 2.6, "mfc": "white", "mew": 0.8}
+        ranks.plot(rank, values, color=colour, linewidth=1.2, label=sign, **hollow)
+        ranks.plot(rank[:columns], values[:columns], "o", color=colour, markersize=4.2, label="_shown")
+        for i in range(columns):  # at every checkpoint; the further from the largest, the lighter
+            line = [(s.step, getattr(s, sign)[i]) for s in steps if i < len(getattr(s, sign))]
+            x, y = zip(*line, strict=True) if line else ((), ())
+            shade = style.lighter(colour, 0.65 * i / max(columns - 1, 1))
+            moves.plot(style.step_places(x), y, color=shade, linewidth=2.0 - 0.8 * (i > 0), label=f"{sign} {i + 1}")
+    ranks.set(xscale="log", yscale="log")
+    style.tidy(ranks, "rank", title="sizes of the eigenvalues at the end")
+    ranks.xaxis.set_major_formatter("{x:g}")
+    ranks.legend(frameon=False, fontsize=style.SMALL, labelcolor=list(_COLOURS.values()), loc="lower left")
+    moves.axhline(0, color=style.FAINT, linewidth=0.6, zorder=0, label="_zero")
+    style.tidy(moves, title="largest eigenvalues over training")
+    style.step_axis(moves, [s.step for s in steps])
     bottom.supxlabel(f"images: {_SCALED}; {_SIGNS}", fontsize=style.SMALL, color=style.INK)
     style.headline(figure, title)
     return figure
-
-
-def _draw_ranks(ax: Axes, spectrum: np.ndarray, shown: int) -> None:
-    """Magnitudes of all eigenvalues by rank, each sign by itself; filled where there is an image."""
-    largest = float(np.abs(spectrum).max(initial=0.0)) or 1.0
-    for sign, colour in _COLOURS.items():
-        values = np.sort(spectrum if sign == "positive" else -spectrum)[::-1]
-        values = values[values > 1e-5 * largest]  # smaller ones are rounding
-        rank = np.arange(1, len(values) + 1)
-        ax.plot(rank, values, color=colour, linewidth=1.2, marker="o", markersize=2.6, mfc="white", mew=0.8, label=sign)
-        ax.plot(rank[:shown], values[:shown], "o", color=colour, markersize=4.2, label="_shown")
-    ax.set(xscale="log", yscale="log")
-    style.tidy(ax, "rank", title="sizes of the eigenvalues at the end")
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.legend(frameon=False, fontsize=style.SMALL, labelcolor=list(_COLOURS.values()), loc="lower left")
-
-
-def _draw_moves(ax: Axes, steps: list[Any], shown: int) -> None:
-    """The largest eigenvalues of either sign at every checkpoint; the further from the largest, the lighter."""
-    for sign, colour in _COLOURS.items():
-        for i in range(shown):
-            line = [(s.step, getattr(s, sign)[i]) for s in steps if i < len(getattr(s, sign))]
-            x, y = zip(*line, strict=True) if line else ((), ())
-            shade = style.lighter(colour, 0.65 * i / max(shown - 1, 1))
-            ax.plot(style.step_places(x), y, color=shade, linewidth=2.0 - 0.8 * (i > 0), label=f"{sign} {i + 1}")
-    ax.axhline(0, color=style.FAINT, linewidth=0.6, zorder=0, label="_zero")
-    style.tidy(ax, title="largest eigenvalues over training")
-    style.step_axis(ax, [s.step for s in steps])
 
 
 # -- one image taken apart ---------------------------------------------------------------------------------------------
@@ -202,48 +192,35 @@ def plot_explanation(explanation: Any, image_shape: tuple[int, int], title: str 
     -------
     matplotlib.figure.Figure
     """
-    e, parts = explanation, _parts(explanation)
+    e = explanation
+    parts: list[tuple[str, float, Any]] = [("constant", e.constant, None), ("linear", e.linear, None)]
+    parts += [(f"eigenvalue {style.two_digits(c.eigenvalue)}", c.amount, np.asarray(c.vector)) for c in e.top]
+    parts += [("other quadratic", e.quadratic - sum(c.amount for c in e.top), None)]
     figure = Figure(figsize=(style.WIDTH, 0.42 * (len(parts) + 2) + 0.9 + 0.35 * bool(title)), layout="constrained")
-    picture, bars = figure.subplots(1, 2, width_ratios=[1, 2.6])
+    picture, ax = figure.subplots(1, 2, width_ratios=[1, 2.6])
     style.draw_image(picture, style.as_image("explanation.image", e.image, image_shape), "gray_r")
     picture.images[0].set_clim(0, None)
     picture.set_title(f"an image of class {e.label}", fontsize=style.NORMAL, color=style.INK)
-    _draw_sum(bars, parts, e, image_shape)
-    style.tidy(bars, "logit", title=f"how the logit of class {e.output} adds up")
-    style.headline(figure, title)
-    return figure
-
-
-class _Part(NamedTuple):
-    label: str
-    amount: float
-    vector: np.ndarray | None
-
-
-def _parts(e: Any) -> list[_Part]:
-    top = [_Part(f"eigenvalue {style.two_digits(c.eigenvalue)}", c.amount, np.asarray(c.vector)) for c in e.top]
-    rest = _Part("other quadratic", e.quadratic - sum(c.amount for c in e.top), None)
-    return [_Part("constant", e.constant, None), _Part("linear", e.linear, None), *top, rest]
-
-
-def _draw_sum(ax: Axes, parts: list[_Part], e: Any, image_shape: tuple[int, int]) -> None:
-    """Bars that start where the one above ends, then their sum, then the network's logit as a diamond."""
-    ends = np.cumsum([p.amount for p in parts])
-    for y, (part, end) in enumerate(zip(parts, ends, strict=True)):
-        colour = style.POSITIVE if part.amount > 0 else style.NEGATIVE
-        ax.barh(y, part.amount, left=end - part.amount, height=0.62, color=colour)
+    # Bars that start where the one above ends, then their sum, then the network's logit as a diamond.
+    ends = np.cumsum([amount for _, amount, _ in parts])
+    for y, ((_, amount, vector), end) in enumerate(zip(parts, ends, strict=True)):
+        colour = style.POSITIVE if amount > 0 else style.NEGATIVE
+        ax.barh(y, amount, left=end - amount, height=0.62, color=colour)
         ax.plot([end, end], [y - 0.31, y + 1.31], color=style.FAINT, linewidth=0.8, zorder=0, label="_step")
-        style.note(ax, style.signed(part.amount, 2), (max(end, end - part.amount), y), (5, 0), va="center")
-        if part.vector is not None:
+        style.note(ax, style.signed(amount, 2), (max(end, end - amount), y), (5, 0), va="center")
+        if vector is not None:
             place = ax.inset_axes((-0.085, y - 0.45, 0.08, 0.9), transform=ax.get_yaxis_transform())
-            style.draw_image(place, style.as_image("explanation.top", part.vector, image_shape))
+            style.draw_image(place, style.as_image("explanation.top", vector, image_shape))
     last = len(parts)
     ax.barh(last, e.polynomial, height=0.62, color=style.FAINT)
     ax.plot(e.network, last + 1, "D", color=style.INK, markersize=7, label="network")
     style.note(ax, style.signed(e.polynomial, 2), (max(e.polynomial, 0.0), last), (5, 0), va="center")
     style.note(ax, style.signed(e.network, 2), (e.network, last + 1), (10, 0), va="center")
     ax.axvline(0, color=style.INK, linewidth=0.6, label="_zero")
-    ax.set_yticks(range(last + 2), [*(p.label for p in parts), "polynomial", "network"])
+    ax.set_yticks(range(last + 2), [*(label for label, _, _ in parts), "polynomial", "network"])
     ax.tick_params(axis="y", length=0, pad=40)
     low, high = min(0.0, e.network, *ends), max(0.0, e.network, *ends)
     ax.set(ylim=(last + 1.6, -0.6), xlim=(low - 0.04 * (high - low), high + 0.14 * (high - low)))  # room for numbers
+    style.tidy(ax, "logit", title=f"how the logit of class {e.output} adds up")
+    style.headline(figure, title)
+    return figure

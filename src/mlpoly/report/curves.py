@@ -163,7 +163,19 @@ class Curve:
             "marker": {"color": f"var(--{self.colour})", "size": 7},
             "name": self.name,
         }
-        return [*self._band(), line] if s.seeds > 1 and len(s.x) > 1 else [line]
+        band: Trace = {
+            "type": "scatter",
+            "x": [*s.place, *reversed(s.place)],
+            "y": [*s.high, *reversed(s.low)],
+            "fill": "toself",
+            "fillcolor": f"var(--{self.colour}-soft)",
+            "line": {"width": 0},
+            "mode": "lines",
+            "hoverinfo": "skip",
+            "showlegend": False,
+            "legendgroup": self.name,
+        }
+        return [band, line] if s.seeds > 1 and len(s.x) > 1 else [line]
 
     def points(self) -> list[Trace]:
         """The means as points with bars of two standard errors."""
@@ -180,23 +192,6 @@ class Curve:
                 "error_y": {**bars, "color": f"var(--{self.colour})"},
                 "name": f"{self.name}, on samples",
                 "showlegend": False,
-            }
-        ]
-
-    def _band(self) -> list[Trace]:
-        s = self.summary
-        return [
-            {
-                "type": "scatter",
-                "x": [*s.place, *reversed(s.place)],
-                "y": [*s.high, *reversed(s.low)],
-                "fill": "toself",
-                "fillcolor": f"var(--{self.colour}-soft)",
-                "line": {"width": 0},
-                "mode": "lines",
-                "hoverinfo": "skip",
-                "showlegend": False,
-                "legendgroup": self.name,
             }
         ]
 

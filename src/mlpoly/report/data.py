@@ -17,17 +17,12 @@ __all__ = ["DIVERGING", "GREY", "eigenpicture", "island", "pack_images", "pictur
 
 # The eleven stops of ColorBrewer's RdBu from blue to red; page.js has the same ones.
 _STOPS = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
+_CHANNELS = np.array([list(bytes.fromhex(stop)) for stop in _STOPS.split()], float).T  # (3, stops)
 _LEVELS = 255  # odd, so that zero has a colour of its own
+_PLACES = np.linspace(0, 10, _LEVELS)
 
-
-def _palette() -> np.ndarray:
-    stops = np.array([list(bytes.fromhex(stop)) for stop in _STOPS.split()], float)
-    place = np.linspace(0, len(stops) - 1, _LEVELS)
-    channels = [np.interp(place, np.arange(len(stops)), channel) for channel in stops.T]
-    return np.round(np.stack(channels, -1)).astype(np.uint8)
-
-
-DIVERGING = _palette()  # (levels, 3): blue, white at zero, red
+# (levels, 3): blue, white at zero, red
+DIVERGING = np.round(np.stack([np.interp(_PLACES, np.arange(11), c) for c in _CHANNELS], -1)).astype(np.uint8)
 GREY = np.repeat(np.round(np.linspace(0, 255, _LEVELS)).astype(np.uint8)[:, None], 3, 1)
 
 
@@ -110,8 +105,6 @@ def _png(levels: np.ndarray, palette: np.ndarray) -> bytes:
     header = struct.pack(">2I5B", columns, rows, 8, 3, 0, 0, 0)
     lines = b"".join(b"\0" + line.tobytes() for line in levels)  # each begins with its filter: none
     parts = ((b"IHDR", header), (b"PLTE", palette.tobytes()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+    )

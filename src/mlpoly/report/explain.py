@@ -63,9 +63,15 @@ def explanation(e: Explained, classes: Sequence[str], image_shape: tuple[int, in
     limits = (min(0.0, float(np.min(e.image))), max(1.0, float(np.max(e.image))))
     pixels = np.reshape(e.image, image_shape)
     said = f"a {name}" if e.label == e.output else f"a {name}: why {output}?"
+    parts = [Part("constant", e.constant), Part("linear part", e.linear)]
+    for i, term in enumerate(_strongest(e), 1):
+        term_name = join((f"eigenfeature {i}", element("small", f"eigenvalue {signed(term.eigenvalue)}")))
+        parts.append(Part(term_name, term.amount, eigenpicture(term.vector, image_shape, f"eigenvector {i}")))
+    parts.append(Part("all other eigenfeatures", _rest(e)))
+    bars = waterfall(parts, (("the quadratic’s logit", e.polynomial), ("the network’s logit", e.network)))
     words = element("div", *(paragraph(line) for line in explanation_words(e, classes)))
-    parts = (picture(pixels, limits, f"the image, a {name}"), words, _bars(e, image_shape))
-    return join((picture(pixels, limits, ""), said)), element("div", *parts, class_="explained")
+    shown = picture(pixels, limits, f"the image, a {name}")
+    return join((picture(pixels, limits, ""), said)), element("div", shown, words, bars, class_="explained")
 
 
 def explanation_words(e: Explained, classes: Sequence[str]) -> list[str]:
@@ -86,15 +92,6 @@ def explanation_words(e: Explained, classes: Sequence[str]) -> list[str]:
             f"{_moved(_rest(e))}."
         )
     return said
-
-
-def _bars(e: Explained, image_shape: tuple[int, int]) -> Html:
-    parts = [Part("constant", e.constant), Part("linear part", e.linear)]
-    for i, term in enumerate(_strongest(e), 1):
-        name = join((f"eigenfeature {i}", element("small", f"eigenvalue {signed(term.eigenvalue)}")))
-        parts.append(Part(name, term.amount, eigenpicture(term.vector, image_shape, f"eigenvector {i}")))
-    parts.append(Part("all other eigenfeatures", _rest(e)))
-    return waterfall(parts, (("the quadratic’s logit", e.polynomial), ("the network’s logit", e.network)))
 
 
 def _strongest(e: Explained) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mlpoly.report.curves import Curve, over_seeds, place_step
@@ -115,31 +115,24 @@ def spectrum_plot(name: str, spectra: Sequence[Any], axis: dict[str, Any]) -> Pl
     views = []
     for inputs, words in (("gaussian", "N(mean, cov)"), ("mixture", "mixture of the classes")):
         records = [s for s in spectra if s.inputs == inputs]
-        if records:
-            areas = _areas(records)
-            higher = [area for area in areas if area["name"] not in ("between classes", "degree 1")]
-            views.append(View((words, "all"), areas, {"yaxis": {"range": [0, 1]}}))
-            views.append(View((words, "above degree 1"), higher, {"yaxis": {"rangemode": "tozero"}}))
+        if not records:
+            continue
+        count = max(len(record.shares) for record in records)
+        kinds: list[tuple[str, object]] = [(f"degree {k}", min(k, _AREAS)) for k in range(1, count + 1)]
+        kinds = [("between classes", "between"), *kinds, (f"above degree {count}", "rest")]  # from the bottom
+        areas = []
+        for place, (kind, colour) in enumerate(kinds):
+
+            def share(record: Any, place: int = place) -> float:
+                return float((record.between, *record.shares, record.rest)[place])
+
+            summary = over_seeds(records, "step", share, place=place_step)
+            line = Curve(kind, summary, f"area-{colour}", width=0.5, y_name="share").line()[-1]
+            areas.append({**line, "stackgroup": "shares", "fillcolor": f"var(--area-{colour})"})
+        areas = areas if any(record.between > 0 for record in records) else areas[1:]
+        higher = [area for area in areas if area["name"] not in ("between classes", "degree 1")]
+        views.append(View((words, "all"), areas, {"yaxis": {"range": [0, 1]}}))
+        views.append(View((words, "above degree 1"), higher, {"yaxis": {"rangemode": "tozero"}}))
     layout = {"xaxis": axis, "yaxis": {"title": {"text": "share of the variance"}, "tickformat": ".1~%"}}
     label = "Shares of the variance of the network by polynomial degree, over training"
     return Plot(name, label, views, ("Inputs", "Degrees"), layout)
-
-
-def _areas(records: Sequence[Any]) -> list[Trace]:
-    """One area for each degree, the lowest at the bottom."""
-
-    def degree(k: int) -> Callable[[Any], float]:
-        return lambda record: record.shares[k]
-
-    kinds: list[tuple[str, object, Callable[[Any], float]]] = []
-    if any(record.between > 0 for record in records):
-        kinds.append(("between classes", "between", lambda record: record.between))
-    count = max(len(record.shares) for record in records)
-    kinds += [(f"degree {k + 1}", min(k + 1, _AREAS), degree(k)) for k in range(count)]
-    kinds.append((f"above degree {count}", "rest", lambda record: record.rest))
-    areas = []
-    for name, colour, share in kinds:
-        summary = over_seeds(records, "step", share, place=place_step)
-        line = Curve(name, summary, f"area-{colour}", width=0.5, y_name="share").line()[-1]
-        areas.append({**line, "stackgroup": "shares", "fillcolor": f"var(--area-{colour})"})
-    return areas

@@ -37,17 +37,14 @@ def element(tag: str, /, *children: object, **attributes: object) -> Html:
         ``class_="wide"`` and ``aria_label="..."`` become class and aria-label. True writes the name alone; False and
         None leave the attribute out.
     """
-    opening = "".join([tag, *(_attribute(key, value) for key, value in attributes.items())])
+    opening = tag
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            key = key.rstrip("_").replace("_", "-")
+            opening += f" {key}" if value is True else f' {key}="{text(str(value))}"'
     if tag in _VOID:
         return Html(f"<{opening}>")
     return Html(f"<{opening}>{join(children)}</{tag}>")
-
-
-def _attribute(key: str, value: object) -> str:
-    if value is None or value is False:
-        return ""
-    key = key.rstrip("_").replace("_", "-")
-    return f" {key}" if value is True else f' {key}="{text(str(value))}"'
 
 
 def paragraph(*children: object, **attributes: object) -> Html:

@@ -87,22 +87,21 @@ class Page:
 
     def html(self) -> str:
         """The whole page."""
-        body = self._body()
-        # Five megabytes, so only where something is drawn with it.
-        plotly = _plotly() if 'data-plot="' in body else ""
-        scripts = [element("script", Html(code)) for code in (plotly, *map(_asset, _SCRIPTS)) if code]
-        page = element("html", self._head(), element("body", body, *scripts), lang=self.lang)
-        return f"<!DOCTYPE html>\n{page}\n"
-
-    def write(self, path: str | Path) -> Path:
-        """Write the page to a file, whole or not at all; its folder is made if it is missing."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, self.html())
-        return path
-
-    def _head(self) -> Html:
-        return element(
+        kicker = paragraph(self.kicker, class_="kicker") if self.kicker else Html()
+        header = element("header", kicker, element("h1", self.title), *self.lead)
+        quiet = element("noscript", paragraph("The plots and the viewer of this page need JavaScript.", class_="note"))
+        footer = element("footer", self.footer) if self.footer else Html()
+        main = element("main", header, quiet, *(s.html() for s in self.sections), footer, id="content")
+        items = element("ol", *(element("li", link(f"#{s.anchor}", s.short)) for s in self.sections))
+        contents = element("nav", paragraph("Contents"), items, class_="contents", aria_label="Contents")
+        skip = link("#content", "Skip to the content", class_="skip")
+        body = join((skip, element("div", contents, main, class_="layout")))
+        scripts = [_asset(name) for name in _SCRIPTS]
+        if 'data-plot="' in body:  # five megabytes, so only where something is drawn with it
+            with explain_missing("a page with plots"):
+                from plotly.offline import get_plotlyjs  # an extra: pages without plots do without it
+            scripts.insert(0, str(get_plotlyjs()))
+        head = element(
             "head",
             element("meta", charset="utf-8"),
             element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
@@ -111,28 +110,16 @@ class Page:
             element("title", self.title),
             element("style", Html(_asset("page.css"))),
         )
+        code = [element("script", Html(script)) for script in scripts]
+        return f"<!DOCTYPE html>\n{element('html', head, element('body', body, *code), lang=self.lang)}\n"
 
-    def _body(self) -> Html:
-        kicker = paragraph(self.kicker, class_="kicker") if self.kicker else Html()
-        header = element("header", kicker, element("h1", self.title), *self.lead)
-        sections = join(section.html() for section in self.sections)
-        footer = element("footer", self.footer) if self.footer else Html()
-        quiet = element("noscript", paragraph("The plots and the viewer of this page need JavaScript.", class_="note"))
-        skip = link("#content", "Skip to the content", class_="skip")
-        main = element("main", header, quiet, sections, footer, id="content")
-        return join((skip, element("div", self._contents(), main, class_="layout")))
-
-    def _contents(self) -> Html:
-        items = [element("li", link(f"#{s.anchor}", s.short)) for s in self.sections]
-        return element("nav", paragraph("Contents"), element("ol", *items), class_="contents", aria_label="Contents")
+    def write(self, path: str | Path) -> Path:
+        """Write the page to a file, whole or not at all; its folder is made if it is missing."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, self.html())
+        return path
 
 
 def _asset(name: str) -> str:
     return (files("mlpoly.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    with explain_missing("a page with plots"):
-        from plotly.offline import get_plotlyjs  # an extra: pages without plots do without it
-
-    return str(get_plotlyjs())

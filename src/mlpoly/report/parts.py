@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import quote
@@ -50,20 +49,18 @@ def table(
     numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     names = zip(columns, numeric, strict=True)
     head = element("tr", *(element("th", name, scope="col", class_="number" if n else None) for name, n in names))
-    body = [element("tr", *map(_cell, columns, row, range(len(row)), repeat(digits))) for row in rows]
+    body = []
+    for row in rows:
+        cells = [element("th", row[0], scope="row", data_label=columns[0])]
+        for column, value in zip(columns[1:], row[1:], strict=False):
+            shown, kind = (number(value, digits), "number") if _is_number(value) else (value, None)
+            cells.append(element("td", shown, class_=kind, data_label=column))
+        body.append(element("tr", *cells))
     parts = [element("caption", caption)] if caption else []
     inner = element("table", *parts, element("thead", head), element("tbody", *body))
-    kind = "table stacked" if stacked else "table"
+    frame = "table stacked" if stacked else "table"
     # Reachable with the keyboard, as whoever has no pointer must be able to scroll it.
-    return element("div", inner, class_=kind, tabindex=0, role="region", aria_label=caption or ", ".join(columns))
-
-
-def _cell(column: str, value: object, place: int, digits: int) -> Html:
-    if place == 0:
-        return element("th", value, scope="row", data_label=column)
-    if _is_number(value):
-        return element("td", number(value, digits), class_="number", data_label=column)
-    return element("td", value, data_label=column)
+    return element("div", inner, class_=frame, tabindex=0, role="region", aria_label=caption or ", ".join(columns))
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -83,14 +83,36 @@ def feature_viewer(
         _board("positive", "Eigenvectors that raise the logit", data["columns"], image_shape),
         _board("negative", "Eigenvectors that lower it", data["columns"], image_shape),
         _board("linear", "Linear coefficients", 1, image_shape),
-        _spectrum(),
+        element(
+            "div",
+            element("h4", "Eigenvalues"),
+            element("div", class_="bars", role="img", aria_label="Bars of the eigenvalues"),
+            element("span", class_="under"),
+            class_="board bar-chart",
+        ),
     ]
+    slider, end = f"{name}-step", max(len(data["steps"]) - 1, 0)
+    player = (
+        element("button", "Play", type="button", class_="play", aria_pressed="false"),
+        element("label", "Training step", for_=slider, class_="hidden"),
+        element("input", type="range", id=slider, min=0, max=end, step=1, value=end),
+        element("output", for_=slider),
+    )
+    ends = (element("span", "−"), element("span", class_="gradient"), element("span", "+"))
+    scale = element("span", "blue is negative, red positive; every picture has its own range")
+    # The film of the whole training; the slider does the same for the keyboard, so these are no tab stops.
+    pair = [_canvas(image_shape, aria_label="top eigenvector"), _canvas(image_shape, aria_label="linear coefficients")]
+    film = [
+        element("button", *pair, element("span", step), type="button", tabindex=-1, aria_label=f"go to step {step}")
+        for step in data["steps"]
+    ]
+    words = "The whole training: top eigenvector above, linear coefficients below"
     parts = (
         element("div", buttons, class_="controls"),
-        _player(name, len(data["steps"])),
+        element("div", *player, class_="player"),
         element("div", *boards, class_="boards"),
-        _scale(),
-        _strip(data["steps"], image_shape),
+        paragraph(*ends, scale, class_="scale"),
+        element("div", paragraph(words, class_="row-label"), element("div", *film, class_="frames"), class_="strip"),
         island(f"{name}-data", data),
     )
     return element("div", *parts, class_="viewer", id=name, data_viewer=f"{name}-data")
@@ -118,13 +140,21 @@ def viewer_data(
     steps, labels = sorted({f.step for f in frames}), sorted({f.label for f in frames})
     columns = min(columns, max(max(len(f.positive), len(f.negative)) for f in frames))
     found = {(f.step, f.label): f for f in frames}
+    # Black where there are fewer eigenvectors.
     images = np.zeros((len(steps), len(labels), 2 * columns + 1, frames[0].linear.size))
-    for j, label in enumerate(labels):
-        for i, step in enumerate(steps):
-            if (step, label) in found:
-                images[i, j] = _images(found[step, label], columns)
+    values: list[list[dict[str, Any] | None]] = [[None] * len(labels) for _ in steps]
+    for (step, label), frame in found.items():
+        i, j = steps.index(step), labels.index(label)
+        for start, vectors in ((0, frame.positive_vectors), (columns, frame.negative_vectors)):
+            drawn = np.asarray(vectors)[:columns]
+            images[i, j, start : start + len(drawn)] = drawn
+        images[i, j, -1] = frame.linear
+        spectrum = np.asarray(frame.spectrum, float)
+        bars = spectrum if spectrum.size <= 2 * _ENDS else np.concatenate([spectrum[:_ENDS], spectrum[-_ENDS:]])
+        lists = {"positive": frame.positive[:columns], "negative": frame.negative[:columns], "spectrum": bars}
+        rounded = {name: [float(f"{v:.4g}") for v in numbers] for name, numbers in lists.items()}
+        values[i][j] = {**rounded, "count": int(spectrum.size)}
     _align(images[:, :, :-1])
-    values = [[_values(found.get((step, label)), columns) for label in labels] for step in steps]
     return {
         "shape": list(image_shape),
         "steps": steps,
@@ -133,16 +163,6 @@ def viewer_data(
         "values": values,
         **pack_images(images.reshape(-1, images.shape[-1])),
     }
-
-
-def _images(frame: Frame, columns: int) -> np.ndarray:
-    """Images (2 columns + 1, d); black ones where there are fewer eigenvectors."""
-    slots = np.zeros((2 * columns + 1, frame.linear.size))
-    for start, vectors in ((0, frame.positive_vectors), (columns, frame.negative_vectors)):
-        shown = np.asarray(vectors)[:columns]
-        slots[start : start + len(shown)] = shown
-    slots[-1] = frame.linear
-    return slots
 
 
 def _align(vectors: np.ndarray) -> None:
@@ -156,16 +176,6 @@ def _align(vectors: np.ndarray) -> None:
     for i in range(len(vectors) - 2, -1, -1):
         overlap = (vectors[i] * vectors[i + 1]).sum(-1, keepdims=True)
         vectors[i] *= np.where(overlap < 0, -1.0, 1.0)
-
-
-def _values(frame: Frame | None, columns: int) -> dict[str, Any] | None:
-    if frame is None:
-        return None
-    spectrum = np.asarray(frame.spectrum, float)
-    shown = spectrum if spectrum.size <= 2 * _ENDS else np.concatenate([spectrum[:_ENDS], spectrum[-_ENDS:]])
-    lists = (frame.positive[:columns], frame.negative[:columns], shown)
-    positive, negative, bars = ([float(f"{v:.4g}") for v in values] for values in lists)
-    return {"positive": positive, "negative": negative, "spectrum": bars, "count": int(spectrum.size)}
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
@@ -182,38 +192,3 @@ def _board(kind: str, title: str, count: int, image_shape: tuple[int, int]) -> H
         for _ in range(count)
     ]
     return element("div", element("h4", title), element("div", *canvases, class_="tile-row"), class_=f"board {kind}")
-
-
-def _spectrum() -> Html:
-    drawing = element("div", class_="bars", role="img", aria_label="Bars of the eigenvalues")
-    return element(
-        "div", element("h4", "Eigenvalues"), drawing, element("span", class_="under"), class_="board bar-chart"
-    )
-
-
-def _player(name: str, steps: int) -> Html:
-    play = element("button", "Play", type="button", class_="play", aria_pressed="false")
-    label = element("label", "Training step", for_=f"{name}-step", class_="hidden")
-    slider = element(
-        "input", type="range", id=f"{name}-step", min=0, max=max(steps - 1, 0), step=1, value=max(steps - 1, 0)
-    )
-    return element("div", play, label, slider, element("output", for_=f"{name}-step"), class_="player")
-
-
-def _scale() -> Html:
-    ends = (element("span", "−"), element("span", class_="gradient"), element("span", "+"))
-    words = "blue is negative, red positive; every picture has its own range"
-    return paragraph(*ends, element("span", words), class_="scale")
-
-
-def _strip(steps: Sequence[int], image_shape: tuple[int, int]) -> Html:
-    """The film of the whole training; the slider does the same for the keyboard, so these are no tab stops."""
-    pair = [_canvas(image_shape, aria_label="top eigenvector"), _canvas(image_shape, aria_label="linear coefficients")]
-    frames = [
-        element("button", *pair, element("span", step), type="button", tabindex=-1, aria_label=f"go to step {step}")
-        for step in steps
-    ]
-    words = "The whole training: top eigenvector above, linear coefficients below"
-    return element(
-        "div", paragraph(words, class_="row-label"), element("div", *frames, class_="frames"), class_="strip"
-    )

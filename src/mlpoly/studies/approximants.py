@@ -19,18 +19,9 @@ __all__ = ["Approximant", "approximants"]
 
 
 class Approximant(NamedTuple):
-    """A polynomial and how it was found.
+    """A polynomial and how it was found."""
 
-    Attributes
-    ----------
-    inputs : str
-        "standard", "gaussian", "mixture" or "paper", see `mlpoly.studies.results.Point`.
-    poly : Polynomial
-    iterations : int
-    seconds : float
-    """
-
-    inputs: str
+    inputs: str  # "standard", "gaussian", "mixture" or "paper", see `mlpoly.studies.results.Point`
     poly: Any
     iterations: int
     seconds: float

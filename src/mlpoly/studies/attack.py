@@ -196,8 +196,11 @@ def steering_curve(
         "eigenvector" for each strength, then "noise", then "random".
     """
     case = _case(net, linear, quadratic, images, labels)
-    seed, draws, lengths = as_integer("seed", seed, 0), as_integer("draws", draws, 1), _lengths(strengths)
-    radius = _mean_distance(case.images)
+    seed, draws, lengths = as_integer("seed", seed, 0), as_integer("draws", draws, 1), tuple(map(float, strengths))
+    if not lengths or not all(0 <= s < np.inf for s in lengths):
+        raise ValueError(f"strengths must be lengths of at least 0, got {lengths}.")
+    xp, wide = namespace(images=case.images), widen(case.images)
+    radius = scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))
     universal = unit(np.random.default_rng([seed, _RANDOM]).standard_normal((draws, net.dim_in)))
     noise = np.random.default_rng([seed, _NOISE])
     seen = (quadratic, case.images)
@@ -232,19 +235,6 @@ def _case(net: Layer, linear: Polynomial, quadratic: Polynomial, images: Any, la
         raise ValueError("images is empty; an accuracy needs at least one image.")
     check_finite("images", images)
     return _Case(net, linear, quadratic, images, as_labels(labels, images, net.dim_out), widen(quadratic(images)))
-
-
-def _lengths(strengths: Sequence[float]) -> tuple[float, ...]:
-    made = tuple(float(s) for s in strengths)
-    if not made or not all(0 <= s < np.inf for s in made):
-        raise ValueError(f"strengths must be lengths of at least 0, got {made}.")
-    return made
-
-
-def _mean_distance(images: Array) -> float:
-    """Mean distance of images from their mean."""
-    xp, wide = namespace(images=images), widen(images)
-    return scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------

@@ -48,8 +48,7 @@ def judge_claims(
     linear, quadratic = (_curves(points, "mixture", degree, "fvu_mixture") for degree in (1, 2))
     made = [
         _increasing_degree(linear, quadratic),
-        _early_fall(linear, quadratic),
-        _no_early_fall(*(_curves(points, "mixture", degree, "kl_samples") for degree in (1, 2))),
+        *_early_falls(points),
         _rise(linear),
         _flat(linear, quadratic),
         _explained(quadratic),
@@ -78,10 +77,6 @@ def _span(values: Iterable[float], form: str = "{:.3g}") -> str:
         return "unknown"
     text = form.format(float(np.mean(found)))
     return text if len(found) == 1 else f"{text} ({form.format(min(found))} to {form.format(max(found))})"
-
-
-def _over_seeds(curves: Curves, measure: Callable[[dict[int, float]], float]) -> list[float]:
-    return [measure(curve) for curve in curves.values()]
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -127,28 +122,30 @@ def _every(values: Iterable[float], holds: Callable[[float], bool]) -> bool | No
     return None if any(math.isnan(v) for v in found) else all(holds(v) for v in found)
 
 
-def _early_fall(linear: Curves, quadratic: Curves) -> Claim:
-    falls = [_over_seeds(c, _early) for c in (linear, quadratic)]
-    return Claim(
-        "Early fall of the FVU",
-        "In the first few hundred steps the FVU of both approximants goes down (section 4.2).",
-        f"Within {_EARLY} steps the FVU falls to {_span(falls[0], '{:.0%}')} of its value before training (linear) and "
-        f"to {_span(falls[1], '{:.0%}')} (quadratic); below {1 - _NOTABLE:.0%} is taken as a fall.",
-        _every([*falls[0], *falls[1]], lambda f: f < 1 - _NOTABLE),
-        "fvu",
+def _early_falls(points: Sequence[Point]) -> list[Claim]:
+    """That of the FVU, and that there is none of the KL."""
+    fvu, kl = (
+        [[_early(c) for c in _curves(points, "mixture", degree, field).values()] for degree in (1, 2)]
+        for field in ("fvu_mixture", "kl_samples")
     )
-
-
-def _no_early_fall(linear: Curves, quadratic: Curves) -> Claim:
-    falls = [_over_seeds(c, _early) for c in (linear, quadratic)]
-    return Claim(
-        "No early fall of the KL",
-        "Measured by KL divergence, that early phase disappears (section 4.2, figure 3).",
-        f"Within {_EARLY} steps the KL divergence is at least {_span(falls[0], '{:.2f}')} times that before training "
-        f"(linear) and {_span(falls[1], '{:.2f}')} times (quadratic); below {1 - _NOTABLE} is taken as a fall.",
-        _every([*falls[0], *falls[1]], lambda f: f > 1 - _NOTABLE),
-        "kl",
-    )
+    return [
+        Claim(
+            "Early fall of the FVU",
+            "In the first few hundred steps the FVU of both approximants goes down (section 4.2).",
+            f"Within {_EARLY} steps the FVU falls to {_span(fvu[0], '{:.0%}')} of its value before training (linear) "
+            f"and to {_span(fvu[1], '{:.0%}')} (quadratic); below {1 - _NOTABLE:.0%} is taken as a fall.",
+            _every([*fvu[0], *fvu[1]], lambda f: f < 1 - _NOTABLE),
+            "fvu",
+        ),
+        Claim(
+            "No early fall of the KL",
+            "Measured by KL divergence, that early phase disappears (section 4.2, figure 3).",
+            f"Within {_EARLY} steps the KL divergence is at least {_span(kl[0], '{:.2f}')} times that before training "
+            f"(linear) and {_span(kl[1], '{:.2f}')} times (quadratic); below {1 - _NOTABLE} is taken as a fall.",
+            _every([*kl[0], *kl[1]], lambda f: f > 1 - _NOTABLE),
+            "kl",
+        ),
+    ]
 
 
 def _rise(linear: Curves) -> Claim:
@@ -198,7 +195,7 @@ def _flat(linear: Curves, quadratic: Curves) -> Claim:
 
 
 def _explained(quadratic: Curves) -> Claim:
-    worst = _over_seeds(quadratic, lambda c: 1 - max(c.values()))
+    worst = [1 - max(c.values()) for c in quadratic.values()]
     where = [max(c, key=lambda s: c[s]) for c in quadratic.values()]
     steps = ", ".join(map(str, sorted(set(where))))
     return Claim(
@@ -216,7 +213,8 @@ def _digit_like(features: Features) -> Claim:
     final = {s.label: s.linear for s in features.steps if s.step == last}
     alike: dict[int, list[float]] = {}
     for s in features.steps:
-        alike.setdefault(s.step, []).append(_cosine(s.linear, final[s.label]))
+        length = max(float(np.linalg.norm(s.linear) * np.linalg.norm(final[s.label])), 1e-30)
+        alike.setdefault(s.step, []).append(float(np.dot(s.linear, final[s.label]) / length))
     rows = ", ".join(f"{step}: {np.mean(v):.2f}" for step, v in sorted(alike.items()) if step >= 64 or step == last)
     return Claim(
         "Readable features late in training",
@@ -227,61 +225,50 @@ def _digit_like(features: Features) -> Claim:
     )
 
 
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.dot(a, b) / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-30))
-
-
 # -- attack ------------------------------------------------------------------------------------------------------------
 
 
 def _attack_claims(ablations: Sequence[Ablation], classes: int) -> list[Claim]:
     seeds = sorted({a.seed for a in ablations})
     curves = {s: sorted((a for a in ablations if a.seed == s), key=lambda a: a.k) for s in seeds}
-    return [_after_four(curves), _lockstep(curves), _after_all(curves, classes)]
-
-
-def _after_four(curves: dict[int, list[Ablation]]) -> Claim:
     four = [c[4].network if len(c) > 4 else math.nan for c in curves.values()]
     learnt = all(c[0].network >= 0.5 for c in curves.values())
     crossed = [next((a.k for a in c if a.network < 0.5), None) for c in curves.values()]
     said = ", ".join("never" if k is None else str(k) for k in crossed)
-    return Claim(
-        "Below 50 % after four directions",
-        "Ablating four singular directions brings the network's accuracy below 50 % (section 4.4, figure 5).",
-        f"Accuracy of the network after four: {_span(four, '{:.1%}')}; it first falls below 50 % at k = {said}.",
-        _every(four, lambda a: a < 0.5) if learnt else None,
-        "attack",
-    )
-
-
-def _lockstep(curves: dict[int, list[Ablation]]) -> Claim:
     lowest, gaps = [], []
     for c in curves.values():
         table = np.array([[a.network, a.linear, a.quadratic] for a in c])
         spread = np.ptp(table, axis=0)  # a standard deviation of equal numbers is zero but for rounding
         lowest.append(float(np.corrcoef(table.T).min()) if (spread > 0).all() else math.nan)
         gaps.append(float(np.abs(table[:, 1:] - table[:, :1]).max()))
-    return Claim(
-        "Lockstep",
-        "The accuracies of network, linear and quadratic approximant fall in lockstep.",
-        f"Smallest correlation between two of the three curves: {_span(lowest, '{:.4f}')}; largest distance of an "
-        f"approximant from the network {_span(gaps, '{:.1%}')}. A correlation above {_LOCKSTEP} is taken as lockstep.",
-        _every(lowest, lambda c: c > _LOCKSTEP),
-        "attack",
-    )
-
-
-def _after_all(curves: dict[int, list[Ablation]], classes: int) -> Claim:
     last = [c[-1] for c in curves.values()]
-    return Claim(
-        "Chance after ten",
-        "Without all ten directions the network does no better than chance.",
-        f"Accuracy after {last[0].k}: network {_span([a.network for a in last], '{:.1%}')}, linear "
-        f"{_span([a.linear for a in last], '{:.1%}')}, quadratic {_span([a.quadratic for a in last], '{:.1%}')}; "
-        f"chance is {1 / classes:.1%}, and less than {1 / classes + _CHANCE:.1%} is taken as chance.",
-        all(a.network < 1 / classes + _CHANCE for a in last),
-        "attack",
-    )
+    return [
+        Claim(
+            "Below 50 % after four directions",
+            "Ablating four singular directions brings the network's accuracy below 50 % (section 4.4, figure 5).",
+            f"Accuracy of the network after four: {_span(four, '{:.1%}')}; it first falls below 50 % at k = {said}.",
+            _every(four, lambda a: a < 0.5) if learnt else None,
+            "attack",
+        ),
+        Claim(
+            "Lockstep",
+            "The accuracies of network, linear and quadratic approximant fall in lockstep.",
+            f"Smallest correlation between two of the three curves: {_span(lowest, '{:.4f}')}; largest distance of an "
+            f"approximant from the network {_span(gaps, '{:.1%}')}. A correlation above {_LOCKSTEP} is taken as "
+            "lockstep.",
+            _every(lowest, lambda c: c > _LOCKSTEP),
+            "attack",
+        ),
+        Claim(
+            "Chance after ten",
+            "Without all ten directions the network does no better than chance.",
+            f"Accuracy after {last[0].k}: network {_span([a.network for a in last], '{:.1%}')}, linear "
+            f"{_span([a.linear for a in last], '{:.1%}')}, quadratic {_span([a.quadratic for a in last], '{:.1%}')}; "
+            f"chance is {1 / classes:.1%}, and less than {1 / classes + _CHANCE:.1%} is taken as chance.",
+            all(a.network < 1 / classes + _CHANCE for a in last),
+            "attack",
+        ),
+    ]
 
 
 # -- the exact curve ---------------------------------------------------------------------------------------------------
@@ -304,16 +291,17 @@ def _inside_band(points: Sequence[Point]) -> Claim:
 def _smooth(points: Sequence[Point]) -> Claim:
     exact = _curves(points, "mixture", 2, "fvu_mixture")
     sampled, paper = _curves(points, "mixture", 2, "fvu_samples"), _curves(points, "paper", 2, "fvu_mixture")
-    name, claim = (
-        "Smooth exact curve (ours)",
-        "Not in the paper: without samples and SGD the quadratic curve has no noise.",
-    )
+    name = "Smooth exact curve (ours)"
+    claim = "Not in the paper: without samples and SGD the quadratic curve has no noise."
     if any(v <= 0 for curves in (exact, sampled) for curve in curves.values() for v in curve.values()):
         return Claim(name, claim, "The quadratic is the network itself, to rounding.", None, "fvu")
     said = f"Scatter about the exact curve: on samples {_scatter(sampled, exact):.2%}"
-    rough = {k: _over_seeds(c, _roughness) for k, c in (("exact", exact), ("sampled", sampled))}
-    known = not any(math.isnan(r) for r in rough["exact"])
-    holds = _below(rough["exact"], rough["sampled"]) if known else None
+    ours, theirs = (
+        [float(np.sqrt(np.mean(np.diff(np.log(list(c.values())), 2) ** 2))) if len(c) > 2 else math.nan for c in curves]
+        for curves in (exact.values(), sampled.values())
+    )
+    # Most of the roughness is the true bend of the curve, in all of them.
+    holds = None if any(map(math.isnan, ours)) else bool(np.mean(ours) <= 1.02 * np.mean(theirs))
     if paper:
         excess = [curve[s] / exact[seed][s] - 1 for seed, curve in paper.items() for s in curve]
         said += (
@@ -328,13 +316,3 @@ def _scatter(curves: Curves, exact: Curves) -> float:
     """Standard deviation over the steps of the logarithm of the ratio, mean over seeds."""
     ratios = [np.log([curve[s] / exact[seed][s] for s in curve]) for seed, curve in curves.items()]
     return float(np.mean([r.std() for r in ratios]))
-
-
-def _below(ours: list[float], theirs: list[float]) -> bool:
-    """Whether the exact curve is no rougher; most of the roughness is the true bend of the curve, in all of them."""
-    return bool(np.mean(ours) <= 1.02 * np.mean(theirs))
-
-
-def _roughness(curve: dict[int, float]) -> float:
-    values = np.log([curve[s] for s in sorted(curve)])
-    return float(np.sqrt(np.mean(np.diff(values, 2) ** 2))) if len(values) > 2 else math.nan

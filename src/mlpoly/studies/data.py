@@ -95,7 +95,16 @@ def load_images(
         If a file is damaged or the images and labels do not fit together.
     """
     if name == "digits":
-        return _digits(seed)
+        try:
+            from sklearn.datasets import load_digits
+            from sklearn.model_selection import train_test_split
+        except ImportError as error:
+            remedy = "pip install 'mlpoly[cli]'"
+            raise ImportError(f"the digits need scikit-learn, which is not installed: {remedy}.") from error
+        x, y = load_digits(return_X_y=True)
+        parts = train_test_split(x / 16, y, test_size=0.2, random_state=seed, stratify=y)
+        train, test, train_labels, test_labels = (_Raw(part, "scikit-learn's digits") for part in parts)
+        return _assemble((train, train_labels, test, test_labels), name)
     if isinstance(name, str) and name in DATASETS:
         return _assemble(_read_folder(_find(name, data_dir)), name, _CLOTHES if name == "fashion-mnist" else ())
     path = Path(name).expanduser()
@@ -116,18 +125,6 @@ def cache_dir() -> Path:
     """Folder for downloaded data: ``mlpoly`` below XDG_CACHE_HOME, or below ~/.cache where that is not set."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "mlpoly"
-
-
-def _digits(seed: int) -> Images:
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ImportError as error:
-        raise ImportError("the digits need scikit-learn, which is not installed: pip install 'mlpoly[cli]'.") from error
-    x, y = load_digits(return_X_y=True)
-    parts = train_test_split(x / 16, y, test_size=0.2, random_state=seed, stratify=y)
-    train, test, train_labels, test_labels = (_Raw(part, "scikit-learn's digits") for part in parts)
-    return _assemble((train, train_labels, test, test_labels), "digits")
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

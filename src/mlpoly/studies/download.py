@@ -25,6 +25,15 @@ _LARGEST = 1 << 30  # bytes of a file whose size is not known
 _ATTEMPTS = 3  # at a file whose connection breaks
 _BLOCK = 1 << 16
 _KIB = 1024
+_HANDLERS = (  # those of urllib for http and https alone, so that no redirection leads to a local file
+    urllib.request.ProxyHandler,
+    urllib.request.UnknownHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPRedirectHandler,
+    urllib.request.HTTPErrorProcessor,
+)
 
 
 class DownloadError(RuntimeError):
@@ -219,8 +228,11 @@ def _receive(response: HTTPResponse, file: _File, start: int, show: bool) -> boo
 def _open(file: _File, offset: int) -> tuple[HTTPResponse, int]:
     """Ask for the file from byte `offset` on; give the answer and the byte that it starts from."""
     headers = {"User-Agent": "mlpoly"} | ({"Range": f"bytes={offset}-"} if offset else {})
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
     try:
-        response = _opener().open(urllib.request.Request(file.url, headers=headers), timeout=_TIMEOUT)
+        response = opener.open(urllib.request.Request(file.url, headers=headers), timeout=_TIMEOUT)
     except HTTPError as error:
         error.close()
         if error.code == 416 and offset:  # the .part file is longer than the file
@@ -236,19 +248,3 @@ def _open(file: _File, offset: int) -> tuple[HTTPResponse, int]:
     if offset:
         return _open(file, 0)
     raise file.failure(f"cannot be fetched: the server answered {response.status} {response.reason}")
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """As urllib's own, but for http and https alone, so that no redirection leads to a local file."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener

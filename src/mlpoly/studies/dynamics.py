@@ -20,7 +20,7 @@ from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.measures import compare, degree_spectrum, fvu
 from mlpoly.networks import Layer
-from mlpoly.polynomials import DensePolynomial, Polynomial, load
+from mlpoly.polynomials import DensePolynomial, load
 from mlpoly.progress import progress
 from mlpoly.records import replace
 from mlpoly.studies.approximants import Approximant, approximants
@@ -89,17 +89,26 @@ def _judged(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Point
     """Fit, measure, write."""
     net = bench.net(run, step)
     samples = bench.mixture.sample(bench.config.samples, seed=_seed(run.seed, step))
+    # The quadratic of the checkpoint before, from which the solver has less far to go.
+    before = [s for s in run.steps if s < step and _file(folder, s, "quadratic").is_file()]
+    start = load(_file(folder, before[-1], "quadratic"), like=bench.test) if before else None
     points, kept = [], {}
-    for found in approximants(net, bench, _start(run, step, bench, folder), run.seed):
+    for found in approximants(net, bench, start, run.seed):
         points.append(_point(net, found, bench, samples, run.seed, step))
         if found.inputs == "mixture":
             kept["quadratic" if found.poly.degree == 2 else "linear"] = found.poly
-    spectra = [_spectrum(net, bench, name, run.seed, step) for name in ("gaussian", "mixture")]
+    spectra = []
+    for name in ("gaussian", "mixture"):
+        by_degree = degree_spectrum(net, getattr(bench, name), bench.config.max_degree)
+        shares, total = tuple(float(s) for s in to_numpy(by_degree.overall)), float(by_degree.total.sum())
+        rest, between = float(by_degree.remainder.sum()) / total, float(by_degree.between.sum()) / total
+        spectra.append(Spectrum(run.seed, step, name, shares, rest, between))
     _record(folder, step).unlink(missing_ok=True)  # that of an earlier origin must not stand beside these fits
     for kind, poly in kept.items():
         # In float32, and without the mixture, which is larger than the polynomial and the same for all of them.
         replace(poly, inputs=None).to(net.prototype.new_zeros((), dtype=torch.float32)).save(_file(folder, step, kind))
-    _write(run, step, bench, folder, points, spectra)
+    content = {"origin": _origin(run, step, bench), "points": plain(points), "spectra": plain(spectra)}
+    write_json(_record(folder, step), content)
     return points, spectra
 
 
@@ -135,13 +144,6 @@ def _number(a: Any) -> float:
     return math.nan if a is None else float(a)
 
 
-def _spectrum(net: Layer, bench: Bench, name: str, seed: int, step: int) -> Spectrum:
-    found = degree_spectrum(net, getattr(bench, name), bench.config.max_degree)
-    total = float(found.total.sum())
-    shares = tuple(float(s) for s in to_numpy(found.overall))
-    return Spectrum(seed, step, name, shares, float(found.remainder.sum()) / total, float(found.between.sum()) / total)
-
-
 # -- what is on disk ---------------------------------------------------------------------------------------------------
 
 
@@ -157,15 +159,6 @@ def _origin(run: Run, step: int, bench: Bench) -> dict[str, Any]:
     """What the numbers of a checkpoint depend on."""
     weights = hashlib.sha256(run.path(step).read_bytes()).hexdigest()
     return {"checkpoint": weights, "data": bench.fingerprint, "config": asdict(bench.config)}
-
-
-def _write(run: Run, step: int, bench: Bench, folder: Path, points: list[Point], spectra: list[Spectrum]) -> None:
-    content = {
-        "origin": _origin(run, step, bench),
-        "points": [plain(p) for p in points],
-        "spectra": [plain(s) for s in spectra],
-    }
-    write_json(_record(folder, step), content)
 
 
 def _finished(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Point], list[Spectrum]] | None:
@@ -185,12 +178,6 @@ def _finished(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Poi
         return (points, spectra) if whole else None
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None  # damaged, or of another version: computed again
-
-
-def _start(run: Run, step: int, bench: Bench, folder: Path) -> Polynomial | None:
-    """The quadratic of the checkpoint before, from which the solver has less far to go."""
-    before = [s for s in run.steps if s < step and _file(folder, s, "quadratic").is_file()]
-    return load(_file(folder, before[-1], "quadratic"), like=bench.test) if before else None
 
 
 def _seed(seed: int, step: int) -> int:

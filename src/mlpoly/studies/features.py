@@ -67,33 +67,27 @@ def feature_step(
     step, k = as_integer("step", step, 0), as_integer("k", k, 1)
     check_fits(linear, quadratic)
     part, coefficients = quadratic_part(quadratic), to_numpy(linear.coefficients().linear)
-    floor = quadratic.dim_in * _eps(quadratic)
-    return [_one_class(step, c, part, coefficients[c], k, floor, inputs) for c in range(quadratic.dim_out)]
-
-
-def _one_class(
-    step: int,
-    label: int,
-    part: DensePolynomial,
-    coefficients: np.ndarray,
-    k: int,
-    floor: float,
-    inputs: Gaussian | None,
-) -> FeatureStep:
-    """One class; `floor` is the share of the largest eigenvalue below which the others are rounding."""
-    values, _, patterns = _eigenpairs(part, label, inputs)
-    least = floor * np.abs(values[0])
-    up, down = np.flatnonzero(values > least)[:k], np.flatnonzero(values < -least)[:k]
-    return FeatureStep(
-        step=step,
-        label=label,
-        positive=values[up].astype(np.float32),
-        negative=values[down].astype(np.float32),
-        positive_vectors=patterns[up].astype(np.float32),
-        negative_vectors=patterns[down].astype(np.float32),
-        linear=coefficients.astype(np.float32),
-        spectrum=np.sort(values)[::-1].astype(np.float32),
-    )
+    like = quadratic.prototype
+    # The share of the largest eigenvalue below which the others are rounding.
+    floor = quadratic.dim_in * float(namespace(like=like).finfo(like.dtype).eps)
+    found = []
+    for label in range(quadratic.dim_out):
+        values, _, patterns = _eigenpairs(part, label, inputs)
+        least = floor * np.abs(values[0])
+        up, down = np.flatnonzero(values > least)[:k], np.flatnonzero(values < -least)[:k]
+        found.append(
+            FeatureStep(
+                step=step,
+                label=label,
+                positive=values[up].astype(np.float32),
+                negative=values[down].astype(np.float32),
+                positive_vectors=patterns[up].astype(np.float32),
+                negative_vectors=patterns[down].astype(np.float32),
+                linear=coefficients[label].astype(np.float32),
+                spectrum=np.sort(values)[::-1].astype(np.float32),
+            )
+        )
+    return found
 
 
 def align(steps: Sequence[FeatureStep]) -> tuple[FeatureStep, ...]:
@@ -179,7 +173,11 @@ def explain(
     namespace(mean=m, image=x, quadratic=quadratic.prototype)
     value, constant, mirrored = (scalar(quadratic(at)[output]) for at in (x, m, 2 * m - x))
     values, vectors, patterns = _eigenpairs(quadratic_part(quadratic), output, inputs)
-    amounts = values * (vectors @ _coordinates(to_numpy(x - m), inputs)) ** 2
+    offset = to_numpy(x - m)
+    if inputs is not None:  # in the coordinates of the eigenvectors: z with S^(1/2) z = offset
+        root = to_numpy(inputs.root)
+        offset = offset / root if root.ndim == 1 else np.linalg.solve(root, offset)
+    amounts = values * (vectors @ offset) ** 2
     top = np.argsort(-np.abs(amounts), kind="stable")[:k]
     return Explanation(
         image=to_numpy(x).astype(np.float32),
@@ -277,19 +275,6 @@ def _eigenpairs(
     metric: Metric = "input" if inputs is None else "whitened"
     found = eigenfeatures(part, output=output, k=part.dim_in, metric=metric, inputs=inputs)
     return to_numpy(found.values), to_numpy(found.vectors), to_numpy(found.directions)
-
-
-def _coordinates(offset: np.ndarray, inputs: Gaussian | None) -> np.ndarray:
-    """An offset of pixels (d,) in the coordinates of the eigenvectors: z with S^(1/2) z = offset, if whitened."""
-    if inputs is None:
-        return offset
-    root = to_numpy(inputs.root)
-    return offset / root if root.ndim == 1 else np.linalg.solve(root, offset)
-
-
-def _eps(poly: Polynomial) -> float:
-    like = poly.prototype
-    return float(namespace(like=like).finfo(like.dtype).eps)
 
 
 def _pixels(name: str, value: Any, dim: int) -> Array:

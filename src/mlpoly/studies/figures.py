@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -36,41 +34,33 @@ def write_tables(results: Results, folder: Path) -> list[Path]:
 
 
 def write_figures(results: Results, folder: Path, label: int = 3) -> list[Path]:
-    """Every figure that the results allow; those of one class show `label`."""
+    """Every figure that the results allow; those of one class show `label`. The numbers are those of the paper."""
     make_folder(folder)
-    return [path for name, draw in _figures(results, label) for path in plots.save_figure(draw(), folder, name)]
+    written: list[Path] = []
 
+    def save(name: str, figure: Figure) -> None:
+        written.extend(plots.save_figure(figure, folder, name))
 
-def _figures(results: Results, label: int) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Name and drawing of each figure; the numbers are those of the paper."""
     rows, columns = results.about["data"]["image_shape"]
-    shape = (rows, columns)
-    label = min(label, len(results.about["data"]["classes"]) - 1)
+    shape, classes = (rows, columns), len(results.about["data"]["classes"])
+    label = min(label, classes - 1)
     if results.dynamics:
-        yield "figure-2-fvu", lambda: plots.plot_dynamics(results.dynamics, "fvu")
-        yield "figure-3-kl", lambda: plots.plot_dynamics(results.dynamics, "kl")
-        yield "accuracy", lambda: plots.plot_accuracy(results.training, results.dynamics)
-        yield "spectrum", lambda: plots.plot_spectra(results.spectra)
+        save("figure-2-fvu", plots.plot_dynamics(results.dynamics, "fvu"))
+        save("figure-3-kl", plots.plot_dynamics(results.dynamics, "kl"))
+        save("accuracy", plots.plot_accuracy(results.training, results.dynamics))
+        save("spectrum", plots.plot_spectra(results.spectra))
     if results.features is not None:
         steps, explanations = results.features.steps, results.features.explanations
-        yield "figure-1-features", lambda: plots.plot_training_features(steps, label, shape)
-        yield "eigenvalues", lambda: plots.plot_spectrum_of_class(steps, label, shape)
+        save("figure-1-features", plots.plot_training_features(steps, label, shape))
+        save("eigenvalues", plots.plot_spectrum_of_class(steps, label, shape))
         if explanations:
             chosen = next((e for e in explanations if e.label == label), explanations[0])
-            yield "explanation", lambda: plots.plot_explanation(chosen, shape)
-    if results.attack:
-        yield from _attack_figures(results, shape)
-
-
-def _attack_figures(results: Results, shape: tuple[int, int]) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Figures 4 and 5 and steering, for every checkpoint that was attacked."""
-    chance = 1 / len(results.about["data"]["classes"])
+            save("explanation", plots.plot_explanation(chosen, shape))
     for step in sorted({a.step for a in results.attack}):
-        attacks = [a for a in results.attack if a.step == step]
+        attacks, title = [a for a in results.attack if a.step == step], f"The network at step {step}"
         ablations = [a for attack in attacks for a in attack.ablations]
         steering = [s for attack in attacks for s in attack.steering]
-        pictures, title = attacks[0].pictures, f"The network at step {step}"
-        draw, steer, show = plots.plot_ablation, plots.plot_steering, plots.plot_ablation_pictures
-        yield f"figure-4-ablated-{step}", partial(show, pictures, shape, title=title)
-        yield f"figure-5-attack-{step}", partial(draw, ablations, chance=chance, title=title)
-        yield f"steering-{step}", partial(steer, steering, title=title)
+        save(f"figure-4-ablated-{step}", plots.plot_ablation_pictures(attacks[0].pictures, shape, title=title))
+        save(f"figure-5-attack-{step}", plots.plot_ablation(ablations, chance=1 / classes, title=title))
+        save(f"steering-{step}", plots.plot_steering(steering, title=title))
+    return written

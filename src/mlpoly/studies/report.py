@@ -15,11 +15,11 @@ from mlpoly.report.fits import fit_table, fit_traces, last, network_traces, spec
 from mlpoly.report.html import element
 from mlpoly.report.page import Page
 from mlpoly.report.parts import facts, figure, options, tiles
-from mlpoly.report.plot import Plot, View, with_scales
+from mlpoly.report.plot import View, with_scales
 from mlpoly.report.provenance import claims_table, rerun_section
 from mlpoly.report.viewer import banner, feature_viewer
 from mlpoly.report.words import counted, listing, number, percent, span
-from mlpoly.studies.results import Results
+from mlpoly.studies.results import Features, Results
 
 __all__ = ["write_report"]
 
@@ -60,19 +60,24 @@ def write_report(results: Results, path: Path) -> Path:
     about = results.about
     made = f"mlpoly {about.get('version', '')}".strip()
     page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page asks no network for anything.")
-    _introduce(page, results)
+    page.introduce(_summary(results))
+    if results.features and results.features.steps:
+        page.introduce(banner(results.features.steps, _classes(results), _shape(results)))
+    page.introduce(tiles(_tiles(results)), facts(_facts(results)))
     _claims(page, results)
     if results.dynamics:
-        _fvu(page, results)
-        _kl(page, results)
+        _distances(page, results)
     if results.training:
         _accuracy(page, results)
     if results.spectra:
-        _spectrum(page, results)
-    if results.features and results.features.steps:
-        _features(page, results)
-    if results.features and results.features.explanations:
-        _explanations(page, results)
+        plot = spectrum_plot("plot-spectrum", results.spectra, step_axis(_steps(results)))
+        page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
+            "The variance of the logits, shared out over polynomial degrees: it says in advance what a polynomial of "
+            "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
+            figure(plot.html(), "Means over the seeds. A click on a name in the legend hides it."),
+        )
+    if results.features and (results.features.steps or results.features.explanations):
+        _features(page, results.features, _classes(results), _shape(results))
     if results.attack:
         _attack(page, results)
     rerun_section(page, about, path.parent, _FILES)
@@ -114,14 +119,7 @@ def _mean(values: Sequence[float]) -> float:
 # -- the top of the page -----------------------------------------------------------------------------------------------
 
 
-def _introduce(page: Page, results: Results) -> None:
-    page.introduce(" ".join(_summary(results)))
-    if results.features and results.features.steps:
-        page.introduce(banner(results.features.steps, _classes(results), _shape(results)))
-    page.introduce(tiles(_tiles(results)), facts(_facts(results)))
-
-
-def _summary(results: Results) -> list[str]:
+def _summary(results: Results) -> str:
     """The findings in a few sentences."""
     steps, data = _steps(results), _data(results).get("name", "images")
     seeds = counted(len(_seeds(results)), "seed")
@@ -149,7 +147,7 @@ def _summary(results: Results) -> list[str]:
         words = ((good, "holds" if good == 1 else "hold"), (bad, "does not" if bad == 1 else "do not"))
         counts = [f"{n} {verb}" for n, verb in (*words, (unclear, "cannot be judged")) if n]
         said.append(f"Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}.")
-    return said
+    return " ".join(said)
 
 
 def _tiles(results: Results) -> list[tuple[str, str, str]]:
@@ -207,13 +205,9 @@ def _claims(page: Page, results: Results) -> None:
 # -- curves over training ----------------------------------------------------------------------------------------------
 
 
-def _plot(name: str, label: str, views: Sequence[View], results: Results, title: str) -> Plot:
-    """A plot over the training steps that shows where the paper sees phases."""
-    return training_plot(name, label, views, _steps(results), title, guides=_PHASES)
-
-
-def _fvu(page: Page, results: Results) -> None:
-    points = results.dynamics
+def _distances(page: Page, results: Results) -> None:
+    """Figures 2 and 3; the plots show where the paper sees phases."""
+    points, steps = results.dynamics, _steps(results)
     views = [
         View(("under the mixture",), fit_traces(points, "fvu_mixture", "FVU", "fvu_samples")),
         View(("on test images",), fit_traces(points, "fvu_test", "FVU", "fvu_test")),
@@ -221,7 +215,7 @@ def _fvu(page: Page, results: Results) -> None:
         View(("paper’s convention",), fit_traces(points, "fvu_flattened", "FVU")),
     ]
     label = "Fraction of variance unexplained by linear and quadratic polynomials, over training"
-    plot = _plot("plot-fvu", label, with_scales(views), results, "fraction of variance unexplained")
+    plot = training_plot("plot-fvu", label, with_scales(views), steps, "fraction of variance unexplained", _PHASES)
     caption = (
         f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
         "Thin verticals mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one octave "
@@ -233,15 +227,12 @@ def _fvu(page: Page, results: Results) -> None:
         "copy of the network and 1 for a constant.",
         figure(plot.html(), caption, "Figure 2"),
         element("h3", "Every polynomial at the last checkpoint"),
-        fit_table(results.dynamics),
+        fit_table(points),
     )
-
-
-def _kl(page: Page, results: Results) -> None:
     kinds = (("on samples of the mixture", "kl_samples"), ("on test images", "kl_test"))
-    views = [View((name,), fit_traces(results.dynamics, y, "KL", y)) for name, y in kinds]
+    views = [View((name,), fit_traces(points, y, "KL", y)) for name, y in kinds]
     label = "KL divergence of linear and quadratic polynomials from the network, over training"
-    plot = _plot("plot-kl", label, with_scales(views), results, "KL divergence, nats")
+    plot = training_plot("plot-kl", label, with_scales(views), steps, "KL divergence, nats", _PHASES)
     page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
         "Logits become probabilities, and this is how far the polynomial’s are from the network’s: the mean of "
         "KL(softmax of the network ‖ softmax of the polynomial).",
@@ -272,44 +263,34 @@ def _accuracy(page: Page, results: Results) -> None:
     )
 
 
-def _spectrum(page: Page, results: Results) -> None:
-    plot = spectrum_plot("plot-spectrum", results.spectra, step_axis(_steps(results)))
-    page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
-        "The variance of the logits, shared out over polynomial degrees: it says in advance what a polynomial of any "
-        "degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
-        figure(plot.html(), "Means over the seeds. A click on a name in the legend hides it."),
-    )
-
-
 # -- features and attacks ----------------------------------------------------------------------------------------------
 
 
-def _features(page: Page, results: Results) -> None:
-    assert results.features is not None
-    viewer = feature_viewer("viewer", results.features.steps, _classes(results), _shape(results), chosen=_SHOWN)
-    caption = (
-        f"Quadratic and linear polynomial under the mixture, for the network of seed {results.features.seed}. The sign "
-        "of an eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
-    )
-    page.section("features", "What a class reads, step by step", "Figure 1: features").add(
-        "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the logit by "
-        "its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the metric of "
-        "the training images, so that they rank by what they change there; a picture shows the change of the pixels "
-        "along one by one standard deviation. Choose a class, and go through the training with the slider, its arrow "
-        "keys, or the film below.",
-        figure(viewer, caption, "Figure 1"),
-    )
-
-
-def _explanations(page: Page, results: Results) -> None:
-    assert results.features is not None
-    items = [explanation(e, _classes(results), _shape(results)) for e in results.features.explanations]
-    caption = "Each bar begins where the one above it ends. The parts are taken about the mean of the training images."
-    page.section("explanation", "One image taken apart", "Explanations").add(
-        "The quadratic’s logit is a constant, a linear part, and one term for every eigenvector. They add up to it "
-        "exactly, so one can say what moved it.",
-        figure(panels("explained", "Image", items), caption),
-    )
+def _features(page: Page, features: Features, classes: list[str], shape: tuple[int, int]) -> None:
+    if features.steps:
+        viewer = feature_viewer("viewer", features.steps, classes, shape, chosen=_SHOWN)
+        caption = (
+            f"Quadratic and linear polynomial under the mixture, for the network of seed {features.seed}. The sign of "
+            "an eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
+        )
+        page.section("features", "What a class reads, step by step", "Figure 1: features").add(
+            "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the "
+            "logit by its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the "
+            "metric of the training images, so that they rank by what they change there; a picture shows the change "
+            "of the pixels along one by one standard deviation. Choose a class, and go through the training with the "
+            "slider, its arrow keys, or the film below.",
+            figure(viewer, caption, "Figure 1"),
+        )
+    if features.explanations:
+        items = [explanation(e, classes, shape) for e in features.explanations]
+        caption = (
+            "Each bar begins where the one above it ends. The parts are taken about the mean of the training images."
+        )
+        page.section("explanation", "One image taken apart", "Explanations").add(
+            "The quadratic’s logit is a constant, a linear part, and one term for every eigenvector. They add up to "
+            "it exactly, so one can say what moved it.",
+            figure(panels("explained", "Image", items), caption),
+        )
 
 
 def _attack(page: Page, results: Results) -> None:

@@ -6,7 +6,6 @@ results.json. A killed one goes on where it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ with explain_missing("mlpoly.studies.reproduce"):
     from mlpoly.studies.features import align, choose_examples, explain, feature_step
     from mlpoly.studies.figures import write_figures, write_tables
     from mlpoly.studies.report import write_report
-    from mlpoly.studies.results import Attack, Explanation, Features, FeatureStep, Results
+    from mlpoly.studies.results import Attack, Features, FeatureStep, Results
     from mlpoly.studies.study import Study
     from mlpoly.studies.training import TrainConfig, train, training_points
 
@@ -136,54 +135,44 @@ def study_features(study: Study, *, show_progress: bool = True) -> Results:
             for done, step in enumerate(run.steps):
                 update(done, f"step {step}")
                 steps += feature_step(step, *load_fits(folder, step, study.device), inputs=study.bench.metric)
-        parts["features"] = Features(run.seed, align(steps), tuple(_explanations(study, run, folder)))
+        # Images of every class that the last network gets right, and ones that it gets wrong, explained by its choice.
+        bench, last = study.bench, run.steps[-1]
+        net, (_, quadratic) = bench.net(run, last), load_fits(folder, last, study.device)
+        mean, chosen = bench.gaussian.mean, choose_examples(net, bench.test, bench.test_labels)
+        outputs = net(bench.test[torch.as_tensor(chosen, device=bench.test.device)]).argmax(1).tolist()
+        explanations = [
+            explain(net, quadratic, mean, bench.test[i], int(bench.test_labels[i]), output, inputs=bench.metric)
+            for i, output in zip(chosen, outputs, strict=True)
+        ]
+        parts["features"] = Features(run.seed, align(steps), tuple(explanations))
     return study.results
-
-
-def _explanations(study: Study, run: Run, folder: Path) -> list[Explanation]:
-    """Images of every class that the last network gets right, and ones that it gets wrong, explained by its choice."""
-    bench, last = study.bench, run.steps[-1]
-    net, (_, quadratic) = bench.net(run, last), load_fits(folder, last, study.device)
-    mean, chosen = bench.gaussian.mean, choose_examples(net, bench.test, bench.test_labels)
-    outputs = net(bench.test[torch.as_tensor(chosen, device=bench.test.device)]).argmax(1).tolist()
-    return [
-        explain(net, quadratic, mean, bench.test[i], int(bench.test_labels[i]), output, inputs=bench.metric)
-        for i, output in zip(chosen, outputs, strict=True)
-    ]
 
 
 def study_attack(study: Study, *, label: int | None = None, show_progress: bool = True) -> Results:
     """Figures 4 and 5, and steering, on the last checkpoint of every seed and on an early one."""
     label = _shown(study, label)
-    cases = [(run, step) for run in study.runs for step in _attacked(run)]
+    # The last checkpoint, and that at step 512: the network of the paper's own curve has the accuracy of that one.
+    cases = [
+        (run, step) for run in study.runs for step in sorted({run.steps[-1], max(s for s in run.steps if s <= _PAPERS)})
+    ]
     with study.stage("attack") as parts, progress("attack", len(cases), show_progress) as update:
-        attacks = []
+        bench, attacks = study.bench, []
+        test, labels, covariance = bench.test, bench.test_labels, bench.gaussian.covariance
         for done, (run, step) in enumerate(cases):
             update(done, f"seed {run.seed}, step {step}")
-            attacks.append(_attack(study, run, step, label))
+            models = (bench.net(run, step), *load_fits(_fits(study, run), step, study.device))
+            ablations = [
+                row
+                for kind in ("singular", "random", "pca")
+                for row in ablation_curve(
+                    *models, test, labels, seed=run.seed, directions=kind, covariance=covariance, step=step
+                )
+            ]
+            steering = steering_curve(*models, test[::_STEERED], labels[::_STEERED], seed=run.seed, inputs=bench.metric)
+            pictures = ablation_pictures(models[0], models[1], test, labels, label=label)
+            attacks.append(Attack(tuple(ablations), tuple(replace(s, step=step) for s in steering), pictures, step))
         parts["attack"] = tuple(sorted(attacks, key=lambda a: -a.step))
     return study.results
-
-
-def _attacked(run: Run) -> list[int]:
-    """The last checkpoint, and that at step 512: the network of the paper's own curve has the accuracy of that one."""
-    return sorted({run.steps[-1], max(s for s in run.steps if s <= _PAPERS)})
-
-
-def _attack(study: Study, run: Run, step: int, label: int) -> Attack:
-    bench = study.bench
-    models = (bench.net(run, step), *load_fits(_fits(study, run), step, study.device))
-    test, labels = bench.test, bench.test_labels
-    ablations = [
-        row
-        for kind in ("singular", "random", "pca")
-        for row in ablation_curve(
-            *models, test, labels, seed=run.seed, directions=kind, covariance=bench.gaussian.covariance, step=step
-        )
-    ]
-    steering = steering_curve(*models, test[::_STEERED], labels[::_STEERED], seed=run.seed, inputs=bench.metric)
-    pictures = ablation_pictures(models[0], models[1], test, labels, label=label)
-    return Attack(tuple(ablations), tuple(replace(s, step=step) for s in steering), pictures, step)
 
 
 def _fits(study: Study, run: Run) -> Path:
@@ -191,14 +180,11 @@ def _fits(study: Study, run: Run) -> Path:
     folder = study.seed_folder(run.seed, "fits")
     missing = [s for s in run.steps if not (folder / f"step-{s:07d}.json").is_file()]
     if missing:
+        listed = ", ".join(map(str, missing[:4])) + (", ..." if len(missing) > 4 else "")
         raise FileNotFoundError(
-            f"{folder} lacks the fits of steps {_listed(missing)}; run `mlpoly dynamics --out {study.folder}` first."
+            f"{folder} lacks the fits of steps {listed}; run `mlpoly dynamics --out {study.folder}` first."
         )
     return folder
-
-
-def _listed(steps: Sequence[int]) -> str:
-    return ", ".join(map(str, steps[:4])) + (", ..." if len(steps) > 4 else "")
 
 
 def study_report(study: Study, *, label: int | None = None) -> Path:

@@ -29,19 +29,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainingPoint:
-    """The network at one checkpoint.
-
-    Attributes
-    ----------
-    seed, step : int
-    train_loss : float
-        Mean cross-entropy on the training images (a fixed part of them if they are many), in nats.
-    test_loss, train_accuracy, test_accuracy : float
-    """
+    """The network at one checkpoint."""
 
     seed: int
     step: int
-    train_loss: float
+    train_loss: float  # mean cross-entropy on the training images (a fixed part of them if they are many), in nats
     test_loss: float
     train_accuracy: float
     test_accuracy: float
@@ -100,26 +92,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Shares of the network's variance by polynomial degree at one checkpoint; they sum to one.
-
-    Attributes
-    ----------
-    inputs : str
-        "gaussian" or "mixture".
-    shares : tuple of float
-        Degree 1, 2, ..., 6.
-    rest : float
-        Above.
-    between : float
-        Between the means of the classes; zero under one Gaussian.
-    """
+    """Shares of the network's variance by polynomial degree at one checkpoint; they sum to one."""
 
     seed: int
     step: int
-    inputs: str
-    shares: tuple[float, ...]
-    rest: float
-    between: float
+    inputs: str  # "gaussian" or "mixture"
+    shares: tuple[float, ...]  # degree 1, 2, ..., 6
+    rest: float  # above
+    between: float  # between the means of the classes; zero under one Gaussian
 
 
 @dataclass(frozen=True)
@@ -198,26 +178,15 @@ class Features:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Accuracy on test images without k directions (figure 5).
-
-    Attributes
-    ----------
-    seed, k : int
-    directions : str
-        "singular" (of the linear polynomial), "random" (control, the mean over several draws) or "pca" (control).
-    network, linear, quadratic : float
-        Accuracies.
-    step : int
-        Of the checkpoint.
-    """
+    """Accuracy on test images without k directions (figure 5)."""
 
     seed: int
-    directions: str
+    directions: str  # "singular" (of the linear polynomial), "random" (control, the mean over draws) or "pca" (control)
     k: int
-    network: float
+    network: float  # accuracies
     linear: float
     quadratic: float
-    step: int = 0
+    step: int = 0  # of the checkpoint
 
 
 @dataclass(frozen=True)
@@ -250,28 +219,15 @@ class Steering:
 
 @dataclass(frozen=True)
 class AttackPictures:
-    """Figure 4.
+    """Figure 4."""
 
-    Attributes
-    ----------
-    ladder : array (k + 1, d)
-        One image with 0, 1, ..., k directions removed.
-    ladder_label : int
-    ladder_choices : tuple of int
-        What the network calls each of them.
-    digits, ablated : array (c, d)
-        One image of each class, and the same without all singular directions.
-    labels, choices : tuple of int
-        Their classes, and what the network calls the ablated ones.
-    """
-
-    ladder: np.ndarray
+    ladder: np.ndarray  # (k + 1, d), one image with 0, 1, ..., k directions removed
     ladder_label: int
-    ladder_choices: tuple[int, ...]
-    digits: np.ndarray
-    ablated: np.ndarray
-    labels: tuple[int, ...]
-    choices: tuple[int, ...]
+    ladder_choices: tuple[int, ...]  # what the network calls each of them
+    digits: np.ndarray  # (c, d), one image of each class
+    ablated: np.ndarray  # (c, d), the same without all singular directions
+    labels: tuple[int, ...]  # their classes
+    choices: tuple[int, ...]  # what the network calls the ablated ones
 
 
 @dataclass(frozen=True)
@@ -286,27 +242,13 @@ class Attack:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper beside what was measured.
+    """A sentence of the paper beside what was measured."""
 
-    Attributes
-    ----------
-    name : str
-        Short, for the table.
-    paper : str
-        What the paper says, in our words, with its section.
-    measured : str
-        One sentence with the numbers, over all seeds.
-    holds : bool or None
-        None where it cannot be judged on this data or length of training.
-    figure : str
-        Anchor of the figure in the report that shows it: "fvu", "kl", "features", "attack", "spectrum".
-    """
-
-    name: str
-    paper: str
-    measured: str
-    holds: bool | None
-    figure: str
+    name: str  # short, for the table
+    paper: str  # what the paper says, in our words, with its section
+    measured: str  # one sentence with the numbers, over all seeds
+    holds: bool | None  # None where it cannot be judged on this data or length of training
+    figure: str  # anchor of the figure in the report that shows it: "fvu", "kl", "features", "attack", "spectrum"
 
 
 @dataclass(frozen=True)

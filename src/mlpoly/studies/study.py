@@ -171,6 +171,8 @@ class Study:
 
     def about(self) -> dict[str, Any]:
         """What is studied, with what, and how to do it again."""
+        import scipy
+
         runs = self.runs
         config = {k: v for k, v in runs[0].config.items() if k != "seed"}
         config |= {**asdict(self.dynamics), "seed": runs[0].seed, "seeds": len(runs), "device": self.device}
@@ -181,13 +183,19 @@ class Study:
             "image_shape": list(self.images.shape),
             "classes": list(self.images.classes),
         }
-        command = _command(self.data, config)
+        words = ["mlpoly", "reproduce", "--data", self.data]  # the command line that does it again
+        for name, value in config.items():
+            flag = "--" + name.replace("_", "-")
+            if isinstance(value, bool):
+                words += [flag] if value else []
+            else:
+                words += [flag, str(value)]
         return {
             "version": __version__,
-            "command": command,
+            "command": shlex.join(words),
             "config": config,
             "data": data,
-            "machine": _machine(self.device),
+            "machine": {**describe_machine(self.device), "scipy": scipy.__version__},
         }
 
 
@@ -206,21 +214,3 @@ def _described(path: Path) -> dict[str, Any]:
         )
     described: dict[str, Any] = found
     return described
-
-
-def _command(data: str, config: dict[str, Any]) -> str:
-    """The command line that does it again."""
-    words = ["mlpoly", "reproduce", "--data", data]
-    for name, value in config.items():
-        flag = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            words += [flag] if value else []
-        else:
-            words += [flag, str(value)]
-    return shlex.join(words)
-
-
-def _machine(device: str) -> dict[str, str]:
-    import scipy
-
-    return {**describe_machine(device), "scipy": scipy.__version__}

@@ -36,14 +36,11 @@ def plain(value: Any) -> Any:
 
 def write_table(path: Path, records: Sequence[Any]) -> None:
     """One row per record, one column per field; a field that is a tuple gets a column for each entry."""
-    write_csv(path, [_row(record) for record in records])
-
-
-def _row(record: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, value in plain(record).items():
-        if isinstance(value, list):
-            row |= {f"{name}_{i}": v for i, v in enumerate(value, start=1)}
-        else:
-            row[name] = value
-    return row
+    rows: list[dict[str, Any]] = [{} for _ in records]
+    for row, record in zip(rows, records, strict=True):
+        for name, value in plain(record).items():
+            if isinstance(value, list):
+                row |= {f"{name}_{i}": v for i, v in enumerate(value, start=1)}
+            else:
+                row[name] = value
+    write_csv(path, rows)

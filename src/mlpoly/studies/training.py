@@ -19,7 +19,6 @@ from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
 from mlpoly.measures import accuracy_of_outputs
-from mlpoly.networks import Layer
 from mlpoly.progress import progress
 from mlpoly.studies.checkpoints import Run, build, checkpoint_steps, load_checkpoint, parameter_shapes, save_checkpoint
 from mlpoly.studies.data import Images
@@ -198,7 +197,13 @@ class _Trainer:
         self.images, self.config, self.data, self.step = images, config, data, 0
         self.x = torch.tensor(images.train, dtype=torch.float32, device=device)
         self.y = torch.tensor(images.train_labels, device=device)
-        self.weights = _initial(images.train.shape[1], _classes(images), config, device)
+        # As `torch.nn.Linear` draws them: uniform within 1 / sqrt(number of inputs of the layer).
+        generator, d = torch.Generator().manual_seed(config.seed), images.train.shape[1]
+        self.weights: dict[str, Tensor] = {}
+        for name, shape in parameter_shapes(config.gated, d, config.hidden, _classes(images)).items():
+            inputs = config.hidden if name in ("W2", "b2", "W_down", "b_down") else d
+            drawn = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
+            self.weights[name] = drawn.to(device).requires_grad_()
         self.net = build(self.weights, config.gated, config.activation)
         self.optimizer = _optimizer(list(self.weights.values()), config)
         self.optimizer.train()
@@ -279,17 +284,6 @@ class _Trainer:
         self.step = int(header["step"])
 
 
-def _initial(d: int, outputs: int, config: TrainConfig, device: str) -> dict[str, Tensor]:
-    """Weights as `torch.nn.Linear` draws them: uniform within 1 / sqrt(number of inputs of the layer)."""
-    generator = torch.Generator().manual_seed(config.seed)
-    weights = {}
-    for name, shape in parameter_shapes(config.gated, d, config.hidden, outputs).items():
-        inputs = config.hidden if name in ("W2", "b2", "W_down", "b_down") else d
-        drawn = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
-        weights[name] = drawn.to(device).requires_grad_()
-    return weights
-
-
 def training_points(run: Run, images: Images, device: str = "cpu") -> list[TrainingPoint]:
     """Loss and accuracy of every checkpoint, on the first 10 000 training images and on all test images."""
     sets = [
@@ -299,11 +293,8 @@ def training_points(run: Run, images: Images, device: str = "cpu") -> list[Train
     points = []
     for step in run.steps:
         net = run.net(step, device, images.train.shape[1], _classes(images))
-        (train_loss, train_accuracy), (test_loss, test_accuracy) = (_judged(net, x, y) for x, y in sets)
+        judged = [(net(x), y) for x, y in sets]
+        train_loss, test_loss = (float(cross_entropy(logits, y)) for logits, y in judged)
+        train_accuracy, test_accuracy = (float(accuracy_of_outputs(logits, y)) for logits, y in judged)
         points.append(TrainingPoint(run.seed, step, train_loss, test_loss, train_accuracy, test_accuracy))
     return points
-
-
-def _judged(net: Layer, x: Tensor, y: Tensor) -> tuple[float, float]:
-    logits: Any = net(x)
-    return float(cross_entropy(logits, y)), float(accuracy_of_outputs(logits, y))

@@ -22,38 +22,27 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
     """Print what a command found."""
     console = console or Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
     for name, value in result.items():
-        if isinstance(value, Sequence) and not isinstance(value, str) and value and isinstance(value[0], Claim):
-            console.print(_claims(value))
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            _list(console, name, value)
-        elif isinstance(value, dict):
-            parts = ", ".join(f"{k} {_text(v)}" for k, v in value.items())
-            console.print(f"{name}: {parts}", soft_wrap=True, markup=False)
+        listed = isinstance(value, Sequence) and not isinstance(value, str)
+        rows = [plain(v) for v in value] if listed else []
+        if rows and isinstance(value[0], Claim):
+            table = Table(title="What the paper says, and what was measured", show_lines=True)
+            for heading in ("claim", "measured here", "holds?"):
+                table.add_column(heading)
+            for claim in value:
+                table.add_row(escape(claim.name), escape(claim.measured), _HOLDS[claim.holds])
+            console.print(table)
+        elif rows and isinstance(rows[0], dict):
+            table = Table(title=name)
+            for heading, first in rows[0].items():
+                table.add_column(heading.replace("_", " "), justify="left" if isinstance(first, str) else "right")
+            for row in rows:
+                table.add_row(*[escape(_text(v)) for v in row.values()])
+            console.print(table)
         else:
-            console.print(f"{name}: {value}", soft_wrap=True, markup=False)
-
-
-def _claims(claims: Sequence[Claim]) -> Table:
-    table = Table(title="What the paper says, and what was measured", show_lines=True)
-    for heading in ("claim", "measured here", "holds?"):
-        table.add_column(heading)
-    for claim in claims:
-        table.add_row(escape(claim.name), escape(claim.measured), _HOLDS[claim.holds])
-    return table
-
-
-def _list(console: Console, name: str, values: Sequence[Any]) -> None:
-    rows = [plain(v) for v in values]
-    if not rows or not isinstance(rows[0], dict):
-        for row in rows:
-            console.print(f"{name}: {row}", soft_wrap=True, markup=False)
-        return
-    table = Table(title=name)
-    for heading in rows[0]:
-        table.add_column(heading.replace("_", " "), justify="left" if isinstance(rows[0][heading], str) else "right")
-    for row in rows:
-        table.add_row(*[escape(_text(v)) for v in row.values()])
-    console.print(table)
+            if isinstance(value, dict):
+                value = ", ".join(f"{k} {_text(v)}" for k, v in value.items())
+            for line in rows if listed else [value]:
+                console.print(f"{name}: {line}", soft_wrap=True, markup=False)
 
 
 def _text(value: Any) -> str:
