@@ -185,6 +185,10 @@ class BoundedPolynomial(Polynomial):
         lines = self.gate_slopes if degree >= 2 else None
         return replace(self, inner=self.inner.truncate(degree), slopes=slopes, gate_slopes=lines, report=None)
 
+    def bounded(self, bound: float) -> BoundedPolynomial:
+        """The same polynomial with lines beyond another bound."""
+        return self.polynomial.bounded(bound)
+
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k, within the bounds."""
         return self.inner.tensor(k)
