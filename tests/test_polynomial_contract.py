@@ -16,6 +16,7 @@ import pytest
 import torch
 from conftest import (
     BACKENDS,
+    JAX32,
     JAX64,
     NUMPY32,
     NUMPY64,
@@ -76,8 +77,15 @@ def other(form):
     return form.polynomial(seed=7)
 
 
-three = pytest.mark.parametrize("library", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
-all_of_them = pytest.mark.parametrize("library", BACKENDS, ids=lambda b: b.name)
+def libraries(quick, others):
+    """Some in `make test`, the others with the slow tests: JAX compiles every form anew, for minutes together."""
+    slow = [pytest.param(b, marks=pytest.mark.slow) for b in others]
+    return pytest.mark.parametrize("library", [*quick, *slow], ids=lambda b: b.name)
+
+
+three = libraries([NUMPY64, TORCH64, JAX64], [])
+two = libraries([NUMPY64, TORCH64], [JAX64])
+all_of_them = libraries([NUMPY64, TORCH32, JAX32], [b for b in BACKENDS if b not in (NUMPY64, TORCH32, JAX32)])
 
 
 def placed(poly, library):
@@ -263,7 +271,7 @@ class PolynomialContract:
                 assert_close(got(x), want, 10 * library.tolerance)
             assert (matrix @ p).dim_out == 4 and p.output(0).dim_out == 1
 
-    @three
+    @two
     def test_sums_of_one_form(self, library):
         with library.active():
             p, q = placed(made(type(self)), library), placed(other(type(self)), library)
@@ -398,7 +406,7 @@ class PolynomialContract:
         assert_close(mean, want, 1e-9)
         assert_close(variance, weights @ (apart - want) ** 2, 1e-9)
 
-    @three
+    @two
     def test_closed_form_fvu_is_that_of_quadrature(self, library):
         with library.active():
             p, net, like = made(type(self)), self.network(), make(np.zeros(1), library)
@@ -557,7 +565,7 @@ FORMS = {
 PAIRS = [(a, b) for a, b in itertools.permutations(FORMS, 2) if type(FORMS[a]()) is not type(FORMS[b]())]
 
 
-@three
+@two
 @pytest.mark.parametrize(("one", "two"), PAIRS, ids=lambda name: name)
 def test_sums_of_different_forms(one, two, library):
     with library.active():
