@@ -85,7 +85,7 @@ def eigenfeatures(
     metric : {"input", "whitened"}
         "whitened" ranks directions by the variance they carry under the inputs: S^(1/2) Q S^(1/2).
     inputs : Gaussian, GaussianMixture or Samples, optional
-        Needed for "whitened" if the polynomial does not know what it was fitted under (one read from a file).
+        Needed for "whitened" if the polynomial does not know what it was fitted under.
 
     Examples
     --------
@@ -106,7 +106,19 @@ def eigenfeatures(
     if metric not in get_args(Metric):
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
     quadratic = poly.quadratic_form(along)
-    root = _root(poly, inputs) if metric == "whitened" else None
+    root: Array = None
+    if metric == "whitened":
+        inputs = poly.inputs if inputs is None else inputs
+        if inputs is None:
+            raise ValueError(
+                "metric='whitened' needs the input distribution, which this polynomial does not know; pass "
+                "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
+            )
+        if inputs.dim != poly.dim_in:
+            raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
+        inputs = inputs.like(poly.prototype)
+        namespace(inputs=inputs.prototype, polynomial=poly.prototype)
+        root = cast_like(inputs.root, poly.prototype)
 
     def times_root(block: Array) -> Array:
         if root is None:
@@ -152,17 +164,3 @@ def _output_direction(poly: Polynomial, output: int | None, direction: Array | N
     unit = np.zeros(poly.dim_out)
     unit[index] = 1.0
     return constant(unit, poly.prototype)
-
-
-def _root(poly: Polynomial, inputs: Any) -> Array:
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError(
-            "metric='whitened' needs the input distribution, which a polynomial from a file does not have; pass "
-            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
-        )
-    if inputs.dim != poly.dim_in:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
-    inputs = inputs.like(poly.prototype)
-    namespace(inputs=inputs.prototype, polynomial=poly.prototype)
-    return cast_like(inputs.root, poly.prototype)

@@ -81,14 +81,14 @@ def _parts(module: nn.Module) -> list[nn.Module]:
     return [part for child in module.children() for part in _flat(child)]
 
 
-def _has_parts(module: nn.Module) -> bool:
-    """Whether a class has the parts of an MLP and no parameters besides, which `from_parts` would leave out."""
-    return not any(True for _ in module.parameters(recurse=False)) and _is_mlp(_parts(module))
-
-
 # The first of these is the last that is asked. It says nothing about what a class computes before it is tried, so that
 # whole models are not searched for it.
-add_adapter(Adapter(_has_parts, from_parts, listed=False))
+# A class with the parts of an MLP and no parameters besides, which `from_parts` would leave out.
+add_adapter(
+    Adapter(
+        lambda m: not any(True for _ in m.parameters(recurse=False)) and _is_mlp(_parts(m)), from_parts, listed=False
+    )
+)
 add_adapter(Adapter(lambda m: is_plain(m, nn.Sequential), from_sequential, listed=False))
 # One Linear alone is no block that a model should be searched for. The activation is looked at by `from_sequential`,
 # which says what it does not know.

@@ -199,8 +199,14 @@ def attribute(
         after = seen.after[name]
         directions = arriving if after is None else after.pull(arriving)
         parts[i, :, : poly.degree + 1] = _parts(poly, seen.inputs[name], directions)
-        for other, here in _apart(polys, name, seen.inputs[name], ids):
-            parts[i, here, : poly.degree + 1] = _parts(other, seen.inputs[name][here], directions[here])
+        others, x = getattr(polys, "apart", {}).get(name, {}), seen.inputs[name]
+        if others:  # polynomials for some of the inputs (t, d) only
+            positions, tokens = torch.arange(len(ids), device=x.device), torch.tensor(ids, device=x.device)
+            numbers = polys.components.numbers(name, x, positions, tokens).tolist()
+            for number, other in others.items():
+                here = [t for t, n in enumerate(numbers) if n == number]
+                if here:
+                    parts[i, here, : poly.degree + 1] = _parts(other, x[here], directions[here])
         blocks[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
     logits = seen.logits.double()
     found = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
@@ -217,17 +223,6 @@ def _parts(poly: Polynomial, x: Tensor, directions: Tensor) -> np.ndarray:
     else:
         found = degree_parts(poly, to_numpy(x.double()), to_numpy(directions))
     return to_numpy(found).astype(np.float64)
-
-
-def _apart(polys: Any, name: str, x: Tensor, ids: Sequence[int]) -> list[tuple[Polynomial, list[int]]]:
-    """Polynomials of a block that are for some of the inputs (t, d) only, and which these are."""
-    others = getattr(polys, "apart", {}).get(name, {})
-    if not others:
-        return []
-    positions, tokens = torch.arange(len(ids), device=x.device), torch.tensor(ids, device=x.device)
-    numbers = polys.components.numbers(name, x, positions, tokens).tolist()
-    found = [(poly, [t for t, n in enumerate(numbers) if n == number]) for number, poly in others.items()]
-    return [(poly, here) for poly, here in found if here]
 
 
 def plain_polynomials(polys: Any) -> dict[str, Polynomial]:

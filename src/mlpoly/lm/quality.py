@@ -99,7 +99,13 @@ class _Tally:
         self._plain.update(f, free)
         self._tokens.append(((f - held) ** 2).sum(1) / (f**2).sum(1))
         if self._bounded:
-            self._beyond = self._beyond + self._each(x, numbers, _fraction_beyond).sum()
+
+            def beyond(poly: Any, rows: Tensor) -> Tensor:
+                """Fraction (n, 1) of neurons that are beyond the bound of their polynomial, for each input."""
+                t = poly.units.standardise(poly.forms_at(rows)[0])
+                return (t.abs() > poly.bounds).double().mean(1, keepdim=True)
+
+            self._beyond = self._beyond + self._each(x, numbers, beyond).sum()
 
     def _each(self, x: Tensor, numbers: Tensor | None, function: Callable[[Any, Tensor], Tensor]) -> Tensor:
         """A function of a polynomial and its inputs (n, d), for every input with its own polynomial."""
@@ -114,12 +120,6 @@ class _Tally:
         held, free = float(self._held.total), float(self._plain.total)
         beyond = None if not self._bounded else float(self._beyond) / len(tokens)
         return Errors(None, _finite(held), _finite(free), _finite(float(tokens.median())), beyond)
-
-
-def _fraction_beyond(poly: Any, x: Tensor) -> Tensor:
-    """Fraction (n, 1) of neurons that are beyond the bound of their polynomial, for each input (n, d)."""
-    t = poly.units.standardise(poly.forms_at(x)[0])
-    return (t.abs() > poly.bounds).double().mean(1, keepdim=True)
 
 
 def _finite(value: float) -> float | None:

@@ -117,7 +117,14 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     static = form.static_fields(source, _registered(source.activation) if header.get("registered") is True else None)
     static |= {name: tuple(map(tuple, arrays.pop(name).tolist())) for name in _integers(form)}
     if inside:
-        static["inputs"] = _inputs(header["distribution"], {name: placed(a, True) for name, a in inside.items()})
+        about, under = header["distribution"], {name: placed(a, True) for name, a in inside.items()}
+        if any(name.startswith("covs.") for name in under):  # one for each component, None for the identity
+            count = int(under["means"].shape[0])
+            under["covs"] = tuple(under.pop(f"covs.{c}", None) for c in range(count))
+        if about["kind"] == "Gaussian":
+            static["inputs"] = from_arrays(Gaussian, under)
+        else:
+            static["inputs"] = from_arrays(GaussianMixture, under, {"shared": bool(about["shared"])})
     made = from_arrays(form, {name: placed(a) for name, a in arrays.items()}, static)
     if made.degree != header["degree"]:
         found = f"the degree {header['degree']} in its header, but terms of degree {made.degree}"
@@ -156,15 +163,6 @@ def _migrated(
 def _integers(form: type[Polynomial]) -> list[str]:
     """Names of the static fields that a file holds as tensors."""
     return [f.name for f in fields(form) if f.metadata.get("static") and f.name in form.shapes]  # type: ignore[arg-type]
-
-
-def _inputs(about: Mapping[str, Any], arrays: dict[str, Array]) -> Any:
-    if about["kind"] == "Gaussian":
-        return from_arrays(Gaussian, arrays)
-    if any(name.startswith("covs.") for name in arrays):  # one for each component, None for the identity
-        count = int(arrays["means"].shape[0])
-        arrays["covs"] = tuple(arrays.pop(f"covs.{c}", None) for c in range(count))
-    return from_arrays(GaussianMixture, arrays, {"shared": bool(about["shared"])})
 
 
 # -- what may be wrong with a file -------------------------------------------------------------------------------------

@@ -280,7 +280,7 @@ class RidgePolynomial(Polynomial):
         xp = namespace(left=self.prototype, right=other.prototype)
         degree = max(self.degree, other.degree)
         gated = self.series.gated is not None or other.series.gated is not None
-        parts = [_with_gate(p, degree) if gated else p for p in (self, other)]
+        parts = (self, other)
 
         def joined(arrays: list[Array | None], axis: int = 0) -> Array | None:
             """Side by side; where only one of the two is there, the other is zero."""
@@ -289,7 +289,10 @@ class RidgePolynomial(Polynomial):
             whole = [p.units.shifts * 0 if a is None else a for a, p in zip(arrays, parts, strict=True)]
             return xp.concat(whole, axis=axis)
 
-        units, gates = [p.units for p in parts], [p.units.gate for p in parts if p.units.gate is not None]
+        units, gates = [p.units for p in parts], []
+        for u in units:  # units without a second factor get one of zeros
+            flat = u.shifts * 0
+            gates.append(Gate(u.directions * 0, flat, flat, None, flat) if u.gate is None else u.gate)
         series = [p.series.padded(degree, gated) for p in parts]
         readouts = [eye(p.dim_out, p.prototype) if p.readout is None else p.readout for p in parts]
         biases = [p.bias for p in parts if p.bias is not None]
@@ -304,15 +307,6 @@ class RidgePolynomial(Polynomial):
             readout=joined(readouts, 1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
         )
-
-
-def _with_gate(p: RidgePolynomial, degree: int) -> RidgePolynomial:
-    """The polynomial as one of gated units: those without a second factor get one of zeros."""
-    if p.units.gate is not None:
-        return p
-    flat = p.units.shifts * 0
-    gate = Gate(p.units.directions * 0, flat, flat, None, flat)
-    return replace(p, units=replace(p.units, gate=gate), series=p.series.padded(max(degree, p.degree), True))
 
 
 BoundedPolynomial.shapes |= {f"inner.{name}": letters for name, letters in RidgePolynomial.shapes.items()}

@@ -89,7 +89,15 @@ def picture(
     low, high = limits
     share = (np.nan_to_num(np.asarray(image, float)) - low) / ((high - low) or 1.0)
     levels = np.round(np.clip(share, 0, 1) * (len(palette) - 1)).astype(np.uint8)
-    source = "data:image/png;base64," + base64.b64encode(_png(levels, palette)).decode("ascii")
+    # A PNG of eight bits with a palette: a few lines here instead of an imaging library.
+    rows, columns = levels.shape
+    header = struct.pack(">2I5B", columns, rows, 8, 3, 0, 0, 0)
+    lines = b"".join(b"\0" + line.tobytes() for line in levels)  # each begins with its filter: none
+    parts = ((b"IHDR", header), (b"PLTE", palette.tobytes()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+    )
+    source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
     return element("img", src=source, alt=alt, width=image.shape[1], height=image.shape[0], **attributes)
 
 
@@ -97,14 +105,3 @@ def eigenpicture(vector: np.ndarray, image_shape: tuple[int, int], alt: str) -> 
     """An eigenvector as a picture with its own colour range; as its sign means nothing, its largest pixel is red."""
     peak = float(vector[np.abs(vector).argmax()]) or 1.0
     return picture(np.reshape(vector / peak, image_shape), (-1.0, 1.0), alt, DIVERGING)
-
-
-def _png(levels: np.ndarray, palette: np.ndarray) -> bytes:
-    """A PNG of eight bits with a palette: a few lines here instead of an imaging library."""
-    rows, columns = levels.shape
-    header = struct.pack(">2I5B", columns, rows, 8, 3, 0, 0, 0)
-    lines = b"".join(b"\0" + line.tobytes() for line in levels)  # each begins with its filter: none
-    parts = ((b"IHDR", header), (b"PLTE", palette.tobytes()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
-    )

@@ -106,12 +106,6 @@ def _step(step: int | None) -> str:
     return "not within this run" if step is None else str(step)
 
 
-def _early(curve: dict[int, float]) -> float:
-    """Smallest value in the first few hundred steps, relative to that before training; NaN without either."""
-    found = [v for s, v in curve.items() if 0 < s <= _EARLY]
-    return _ratio(min(found), curve[0]) if found else math.nan
-
-
 def _ratio(a: float, b: float) -> float:
     return a / b if b > 0 else math.nan
 
@@ -124,8 +118,14 @@ def _every(values: Iterable[float], holds: Callable[[float], bool]) -> bool | No
 
 def _early_falls(points: Sequence[Point]) -> list[Claim]:
     """That of the FVU, and that there is none of the KL."""
+
+    def early(curve: dict[int, float]) -> float:
+        """Smallest value in the first few hundred steps, relative to that before training; NaN without either."""
+        found = [v for s, v in curve.items() if 0 < s <= _EARLY]
+        return _ratio(min(found), curve[0]) if found else math.nan
+
     fvu, kl = (
-        [[_early(c) for c in _curves(points, "mixture", degree, field).values()] for degree in (1, 2)]
+        [[early(c) for c in _curves(points, "mixture", degree, field).values()] for degree in (1, 2)]
         for field in ("fvu_mixture", "kl_samples")
     )
     return [
