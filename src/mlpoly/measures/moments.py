@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from mlpoly.arrays import Array, cast_result, eye, namespace, readable, widen
 from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
@@ -82,7 +82,8 @@ class Hidden:
                 yield chunk
 
 
-class Variance(NamedTuple):
+@record
+class Variance:
     """Mean of the outputs, (o,), and their variance degree by degree: (n, o), all above n (o,), what was cut (o,)."""
 
     mean: Array

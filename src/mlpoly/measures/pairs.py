@@ -8,14 +8,12 @@ block of pairs or K numbers per unit.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
 from mlpoly.measures.affine import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.measures.conditional import filled, pair_moments, unit_moments
 from mlpoly.measures.waves import is_wave, wave_covariances, wave_variances
-from mlpoly.records import map_arrays
+from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, Units, decay, energies, terms_between
 
 __all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "WaveKernel", "kernel_of"]
@@ -27,7 +25,8 @@ _ROUNDING = 32.0  # units of rounding in the value of a unit, which leave this m
 _CANCELLATION = 100.0  # terms may be this much larger than the unit they add up to
 
 
-class Tail(NamedTuple):
+@record
+class Tail:
     """Covariance of a block of units beyond a degree.
 
     `matrix` (a, b) needs `extra` added at the pairs (i, j), positions in the whole layer; `bound` (a, b) is what the
