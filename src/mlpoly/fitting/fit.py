@@ -73,7 +73,7 @@ def fit(
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     inputs : Gaussian, GaussianMixture or Samples
         Its library and device must be the network's; `Gaussian.standard(d)` fits any.
     degree : int

@@ -38,7 +38,7 @@ def check_computes(
     ----------
     module : nn.Module
         It is not changed, and no random numbers are drawn from torch's generator.
-    net : MLP or GLU
+    net : Layer
         Over the module's weights. Where those cannot be read (meta device, tracing) nothing is checked.
     unlike, remedy : str
         Beginning and end of the message.

@@ -118,7 +118,7 @@ def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     inputs : Gaussian, GaussianMixture or Samples
 
     Returns

@@ -81,7 +81,7 @@ def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSp
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     inputs : Gaussian, GaussianMixture or Samples
         On samples, what least squares of degree k explains beyond that of degree k - 1, while there are at most 10^4
         monomials; otherwise nothing is sampled.

@@ -32,7 +32,7 @@ def approximants(net: Layer, bench: Bench, start: Polynomial | None, seed: int) 
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     bench : Bench
     start : Polynomial, optional
         Where the mixture solver begins.

@@ -70,7 +70,7 @@ def ablation_curve(
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     linear, quadratic : Polynomial
         Its polynomials of degree 1 and 2.
     images : array (n, d)
@@ -122,7 +122,7 @@ def ablation_pictures(
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     linear : Polynomial
         Of degree 1.
     images : array (n, d)
@@ -176,7 +176,7 @@ def steering_curve(
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     linear, quadratic : Polynomial
         Its polynomials of degree 1 and 2.
     images : array (n, d)

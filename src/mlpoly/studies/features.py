@@ -152,7 +152,7 @@ def explain(
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     quadratic : Polynomial
         Of degree 2.
     mean, image : array (d,)
@@ -197,7 +197,7 @@ def choose_examples(net: Layer, images: Array, labels: Any, per_class: int = 1) 
 
     Parameters
     ----------
-    net : MLP or GLU
+    net : Layer
     images : array (n, d)
     labels : integers (n,)
     per_class : int
