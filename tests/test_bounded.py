@@ -350,7 +350,9 @@ def test_fvu_is_that_of_samples(kind: str, activation: str, where: str) -> None:
 
 
 @kinds
-@doubles
+@pytest.mark.parametrize(
+    "library", [NUMPY64, TORCH64, pytest.param(JAX64, marks=pytest.mark.slow)], ids=lambda b: b.name
+)
 def test_a_huge_bound_changes_nothing(library: Backend, kind: str) -> None:
     with library.active():
         net = network(kind).to(make(np.zeros(1), library))
