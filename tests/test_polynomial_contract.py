@@ -16,7 +16,6 @@ import pytest
 import torch
 from conftest import (
     BACKENDS,
-    JAX32,
     JAX64,
     NUMPY32,
     NUMPY64,
@@ -83,9 +82,8 @@ def libraries(quick, others):
     return pytest.mark.parametrize("library", [*quick, *slow], ids=lambda b: b.name)
 
 
-three = libraries([NUMPY64, TORCH64, JAX64], [])
-two = libraries([NUMPY64, TORCH64], [JAX64])
-all_of_them = libraries([NUMPY64, TORCH32, JAX32], [b for b in BACKENDS if b not in (NUMPY64, TORCH32, JAX32)])
+doubles = libraries([NUMPY64, TORCH64], [JAX64])
+all_of_them = libraries([NUMPY64, TORCH32], [b for b in BACKENDS if b not in (NUMPY64, TORCH32)])
 
 
 def placed(poly, library):
@@ -172,7 +170,7 @@ class PolynomialContract:
 
     # -- derivatives and truncation -----------------------------------------------------------------------------------
 
-    @three
+    @doubles
     def test_gradient_is_that_of_finite_differences(self, library):
         with library.active():
             p, x = placed(made(type(self)), library), points()
@@ -183,7 +181,7 @@ class PolynomialContract:
             assert_close(found, np.stack([to_numpy(w) for w in want], axis=-1), 1e-7)
             assert_close(p.gradient(make(x[0], library)), to_numpy(found)[0], 1e-12)
 
-    @three
+    @doubles
     def test_hessian_is_that_of_finite_differences(self, library):
         with library.active():
             p, x = placed(made(type(self)), library), points()
@@ -271,7 +269,7 @@ class PolynomialContract:
                 assert_close(got(x), want, 10 * library.tolerance)
             assert (matrix @ p).dim_out == 4 and p.output(0).dim_out == 1
 
-    @two
+    @doubles
     def test_sums_of_one_form(self, library):
         with library.active():
             p, q = placed(made(type(self)), library), placed(other(type(self)), library)
@@ -406,7 +404,7 @@ class PolynomialContract:
         assert_close(mean, want, 1e-9)
         assert_close(variance, weights @ (apart - want) ** 2, 1e-9)
 
-    @two
+    @doubles
     def test_closed_form_fvu_is_that_of_quadrature(self, library):
         with library.active():
             p, net, like = made(type(self)), self.network(), make(np.zeros(1), library)
@@ -565,7 +563,7 @@ FORMS = {
 PAIRS = [(a, b) for a, b in itertools.permutations(FORMS, 2) if type(FORMS[a]()) is not type(FORMS[b]())]
 
 
-@two
+@doubles
 @pytest.mark.parametrize(("one", "two"), PAIRS, ids=lambda name: name)
 def test_sums_of_different_forms(one, two, library):
     with library.active():
