@@ -151,13 +151,13 @@ class BoundedPolynomial(Polynomial):
             factor = factor + line
         return add_product(hidden, z, factor)
 
-    def derivatives(self, y: Array, z: Array | None) -> Derivatives:
-        """First and second derivatives of the neurons, given their linear forms."""
+    def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
+        """First and, if asked for, second derivatives of the neurons, given their linear forms."""
         units, t = self.units, self.units.standardise(y)
         xp = namespace(t=t)
         held = xp.clip(t, -self.bounds, self.bounds)
         inside, excess = t == held, t - held
-        found = self.inner.derivatives(units.shifts + units.scales * held, z)
+        found = self.inner.derivatives(units.shifts + units.scales * held, z, second)
         lines = xp.where(excess < 0, self.slopes[0, ...], self.slopes[1, ...])
         factor, change = found.factor, found.change
         if z is not None and factor is not None:
@@ -165,7 +165,8 @@ class BoundedPolynomial(Polynomial):
             steep = lines * 0 if bends is None else xp.where(excess < 0, bends[0, ...], bends[1, ...])
             lines = lines + units.residual(z, held) * steep
             factor, change = factor + steep * excess, xp.where(inside, change, steep)
-        return Derivatives(xp.where(inside, found.along, lines), xp.where(inside, found.bend, 0.0), factor, change)
+        bend = xp.where(inside, found.bend, 0.0) if second else None
+        return Derivatives(xp.where(inside, found.along, lines), bend, factor, change)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d); at a bound, that of the polynomial."""
@@ -229,7 +230,7 @@ class BoundedPolynomial(Polynomial):
             values, factor = wide.neurons(y), None
         else:
             values = wide.neurons(y, units.gate.shifts + units.gate.slopes * t)
-            factor = wide.derivatives(y, units.gate.shifts + units.gate.slopes * t).factor
+            factor = wide.derivatives(y, units.gate.shifts + units.gate.slopes * t, False).factor
 
         def series(at_nodes: Array, degree: int) -> Array:
             return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])

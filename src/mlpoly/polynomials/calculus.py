@@ -22,7 +22,7 @@ class Derivatives:
     Attributes
     ----------
     along, bend : array
-        First and second derivative in t_i.
+        First and second derivative in t_i; `bend` is None where only the first was asked for.
     factor : array or None
         Derivative in z_i, for gated units.
     change : array or None
@@ -45,7 +45,7 @@ def derivative(series: Array) -> Array:
 
 def gradient(p: RidgePolynomial | BoundedPolynomial, x: Array) -> Array:
     """Jacobian (..., o, d): readout times the gradients of the neurons."""
-    found, units = p.derivatives(*p.forms_at(x)), p.units
+    found, units = p.derivatives(*p.forms_at(x), second=False), p.units
 
     def spread(weights: Array, forms: Array) -> Array:
         """Sum over neurons of readout[o, i] weights[..., i] forms[i]: (..., o, d)."""

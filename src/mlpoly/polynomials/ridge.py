@@ -139,18 +139,18 @@ class RidgePolynomial(Polynomial):
             hidden = hidden @ readout.T
         return hidden if self.bias is None else hidden + self.bias
 
-    def derivatives(self, y: Array, z: Array | None) -> Derivatives:
-        """First and second derivatives of the neurons, given their linear forms."""
-        t = self.units.standardise(y)
-        first, second = derivative(self.series.plain), derivative(derivative(self.series.plain))
-        along, bend = clenshaw(first, t), clenshaw(second, t)
+    def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
+        """First and, if asked for, second derivatives of the neurons, given their linear forms."""
+        t, first = self.units.standardise(y), derivative(self.series.plain)
+        along, bend = clenshaw(first, t), clenshaw(derivative(first), t) if second else None
         gate = self.units.gate
         if z is None or gate is None or self.series.gated is None:
             return Derivatives(along, bend)
         e, slope = self.units.residual(z, t), derivative(self.series.gated)
         factor, change = clenshaw(self.series.gated, t), clenshaw(slope, t)
         along = along + e * change - gate.slopes * factor
-        bend = bend + e * clenshaw(derivative(slope), t) - 2 * gate.slopes * change
+        if second:
+            bend = bend + e * clenshaw(derivative(slope), t) - 2 * gate.slopes * change
         return Derivatives(along, bend, factor, change)
 
     def gradient(self, x: Array) -> Array:
