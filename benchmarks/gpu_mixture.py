@@ -17,7 +17,7 @@ from benchmarks.gpu import DEVICE, draw_bars
 from benchmarks.mixture import class_like, trained
 from benchmarks.mixture_rates import Products, Solver, growth, iteration_share, synthetic, timed_fit, whole_fit
 from mlpoly.plots import style
-from mlpoly.studies.data import load_mnist
+from mlpoly.studies.paper.data import load_mnist
 
 KINDS = {"relu": "ReLU", "swiglu": "SwiGLU"}
 

@@ -12,7 +12,7 @@ import torch
 import mlpoly as mp
 from benchmarks.common import paired_seconds, synchronise
 from benchmarks.evaluation import Gated, compiles
-from mlpoly.lm.accumulate import RowSums
+from mlpoly.lm.moments.row_sums import RowSums
 from mlpoly.special import clenshaw
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import mlpoly as mp
 from benchmarks.common import Skip, save, synchronise
 from benchmarks.gpu import DEVICE, clock
-from mlpoly.lm.accumulate import RowSums
+from mlpoly.lm.moments.row_sums import RowSums
 from mlpoly.plots import style
 
 

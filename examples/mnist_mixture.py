@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.studies.data import Images, load_mnist
+from mlpoly.studies.paper.data import Images, load_mnist
 
 
 def train(images: Images, hidden: int, steps: int, seed: int = 0) -> nn.Sequential:

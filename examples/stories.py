@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from mlpoly.lm import collect, load_model, vocabulary
-from mlpoly.lm.attribution import attribute
-from mlpoly.lm.convert import convert
-from mlpoly.lm.evaluate import evaluate
-from mlpoly.lm.graft import graft
-from mlpoly.lm.reading import block_features
+from mlpoly.lm.convert.convert import convert
+from mlpoly.lm.evaluate.losses import evaluate
+from mlpoly.lm.model.graft import graft
+from mlpoly.lm.reading.attribution import attribute
+from mlpoly.lm.reading.token_features import block_features
 
 
 def story(model: torch.nn.Module, words: list[str], length: int = 60) -> str:

@@ -1,53 +1,24 @@
-"""Backends, helpers and profiles that the whole suite shares."""
+"""Fixtures and profiles of the whole suite."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import array_api_compat as compat
 import hypothesis
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from browser import Browser, find_browser, open_browser
+
+pytest.register_assert_rewrite("support")
+
+from support.backends import BACKENDS, Backend, record_margin  # noqa: E402 - after the line that rewrites its assertions
+from support.browser import Browser, find_browser, open_browser  # noqa: E402
 
 hypothesis.settings.register_profile("mlpoly", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("mlpoly")
-
-
-@dataclass(frozen=True)
-class Backend:
-    """An array library with a precision."""
-
-    library: str
-    dtype: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.library}-{self.dtype}"
-
-    @property
-    def tolerance(self) -> float:
-        """Relative to the size of the result: a few hundred roundings of that precision."""
-        return 1e-12 if self.dtype == "float64" else 1e-5
-
-    def active(self) -> contextlib.AbstractContextManager:
-        """JAX computes in double precision inside this context only; the other libraries need none."""
-        return jax.enable_x64(self.dtype == "float64") if self.library == "jax" else contextlib.nullcontext()
-
-
-NUMPY64, NUMPY32 = Backend("numpy", "float64"), Backend("numpy", "float32")
-TORCH64, TORCH32 = Backend("torch", "float64"), Backend("torch", "float32")
-JAX64, JAX32 = Backend("jax", "float64"), Backend("jax", "float32")
-BACKENDS = (NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda b: b.name)
@@ -61,41 +32,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20250214)
 
 
-def make(values, backend: Backend):
-    """Values as an array of the backend; None stays None. NumPy arrays are read-only, so that mutation raises."""
-    if values is None:
-        return None
-    if backend.library == "torch":
-        return torch.tensor(np.asarray(values), dtype=getattr(torch, backend.dtype))
-    if backend.library == "jax":
-        return jnp.asarray(np.asarray(values), dtype=backend.dtype)
-    made = np.array(values, dtype=backend.dtype)
-    made.flags.writeable = False
-    return made
-
-
-def to_numpy(array) -> np.ndarray:
-    """Any array as NumPy float64."""
-    if isinstance(array, torch.Tensor):
-        array = array.detach().cpu()
-    return np.asarray(array).astype(np.float64)
-
-
-def assert_same_kind(result, like) -> None:
-    """The result has the library, dtype and device of `like`."""
-    assert compat.array_namespace(result) is compat.array_namespace(like)
-    assert result.dtype == like.dtype
-    assert compat.device(result) == compat.device(like)
-
-
-def record_margin(error: float, tolerance: float, place: str = "") -> None:
-    """Note how near an error comes to its tolerance, for ``make test-kernels``."""
-    folder, test = os.environ.get("MLPOLY_MARGINS"), os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
-    if folder and tolerance > 0:
-        with open(f"{folder}/{os.getpid()}.jsonl", "a") as file:
-            file.write(json.dumps([test + place, float(error), float(tolerance)]) + "\n")
-
-
 def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:
     """Note the margin of a comparison whose tolerance is written out, such as ``assert error <= 1e-12 * size``."""
     if not os.environ.get("MLPOLY_MARGINS") or not re.search(r"<=? .*\de-\d", orig):
@@ -106,16 +42,6 @@ def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:
     with contextlib.suppress(Exception):  # what pytest shows need not be arithmetic
         error, tolerance = (float(eval(side, {"np": np}, {})) for side in sides)
         record_margin(error, tolerance, f":{lineno}")
-
-
-def assert_close(result, expected, tolerance: float = 1e-12) -> None:
-    """Largest difference at most `tolerance` times the largest expected magnitude (times one where all are zero)."""
-    result, expected = to_numpy(result), to_numpy(expected)
-    assert result.shape == expected.shape
-    size = np.max(np.abs(expected), initial=0.0) or 1.0
-    error = np.max(np.abs(result - expected), initial=0.0) / size
-    record_margin(float(error), tolerance)
-    assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from conftest import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
+from support.backends import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly import records

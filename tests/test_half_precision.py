@@ -8,7 +8,7 @@ numbers gives, within float32.
 import numpy as np
 import pytest
 import torch
-from conftest import Backend, assert_close, make
+from support.backends import Backend, assert_close, make
 
 import mlpoly as mp
 from mlpoly import records

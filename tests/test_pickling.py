@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from conftest import BACKENDS, NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from support.backends import BACKENDS, NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.activations import Activation, get, register_activation, registry

@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from conftest import assert_close, assert_same_kind, make, to_numpy
+from support.backends import assert_close, assert_same_kind, make, to_numpy
 
 from mlpoly import special
 

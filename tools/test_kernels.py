@@ -68,7 +68,7 @@ def run(kernel: str, aten: str, threads: int, margins: Path, arguments: list[str
         str(max(1, (os.cpu_count() or 1) // threads)),
         "--no-header",
     ]
-    files = arguments or [f"tests/test_{name}.py" for name in TESTS]
+    files = arguments or [str(next(ROOT.glob(f"tests/**/test_{name}.py"))) for name in TESTS]
     options = ["-p", "no:cacheprovider", "-o", "enable_assertion_pass_hook=true"]
     return subprocess.run([*command, *options, *files], env={**os.environ, **settings}, cwd=ROOT).returncode == 0
 

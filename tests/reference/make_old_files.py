@@ -1,4 +1,6 @@
-"""Write the polynomial files of version 0.1 that tests/test_old_files.py reads; run with that version installed.
+"""Write the polynomial files of version 0.1 that tests/polynomials/test_old_files.py reads.
+
+Run it with that version installed:
 
     python tests/reference/make_old_files.py FOLDER
 

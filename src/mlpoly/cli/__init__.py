@@ -57,13 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = tyro.cli(command, prog=f"mlpoly {name}", args=options)
     try:
         result = given.run()
-        from mlpoly.studies.tables import plain
+        from mlpoly.studies.paper.tables import plain
 
         if given.json:
             print(json.dumps(plain(result), indent=2))
             return 0
         with explain_missing("the table of results"):
-            from mlpoly.studies.words import show
+            from mlpoly.studies.paper.words import show
         show(result)
     except KeyboardInterrupt:
         print("mlpoly: interrupted; the same command goes on where it was.", file=sys.stderr)

@@ -28,9 +28,9 @@ class Data:
     """No progress bar."""
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.studies.download`."""
-        from mlpoly.studies.data import cache_dir
-        from mlpoly.studies.download import download
+        """Call `mlpoly.studies.paper.download`."""
+        from mlpoly.studies.paper.data import cache_dir
+        from mlpoly.studies.paper.download import download
 
         if self.action == "download":
             return {"folder": download(self.name, force=self.force, show_progress=not self.quiet)}

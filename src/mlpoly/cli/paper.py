@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from mlpoly.studies.bench import DynamicsConfig
-from mlpoly.studies.training import TrainConfig
+from mlpoly.studies.paper.bench import DynamicsConfig
+from mlpoly.studies.paper.training import TrainConfig
 
 __all__ = ["Attack", "Dynamics", "Features", "Report", "Reproduce", "Train"]
 
@@ -42,8 +42,8 @@ class Reproduce(_Common):
     fits: Annotated[DynamicsConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=DynamicsConfig)
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.studies.reproduce`."""
-        from mlpoly.studies.reproduce import reproduce
+        """Call `mlpoly.studies.paper.reproduce`."""
+        from mlpoly.studies.paper.reproduce import reproduce
 
         found = reproduce(
             self.out,
@@ -72,8 +72,8 @@ class Train(_Common):
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.study_training`."""
-        from mlpoly.studies.reproduce import study_training
-        from mlpoly.studies.study import Study
+        from mlpoly.studies.paper.reproduce import study_training
+        from mlpoly.studies.paper.study import Study
 
         study = Study(self.out, self.data, self.data_dir, self.fits, self.device)
         study.create(self.train, self.seeds)
@@ -85,7 +85,7 @@ class Train(_Common):
 @dataclass(frozen=True)
 class _Step(_Common):
     def _study(self) -> Any:
-        from mlpoly.studies.study import Study
+        from mlpoly.studies.paper.study import Study
 
         return Study.open(self.out, self.data_dir, self.device)
 
@@ -96,7 +96,7 @@ class Dynamics(_Step):
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.study_dynamics`."""
-        from mlpoly.studies.reproduce import study_dynamics
+        from mlpoly.studies.paper.reproduce import study_dynamics
 
         found = study_dynamics(self._study(), show_progress=not self.quiet)
         steps = max(p.step for p in found.dynamics)
@@ -109,7 +109,7 @@ class Features(_Step):
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.study_features`."""
-        from mlpoly.studies.reproduce import study_features
+        from mlpoly.studies.paper.reproduce import study_features
 
         found = study_features(self._study(), show_progress=not self.quiet).features
         steps = found.steps if found is not None else ()
@@ -127,7 +127,7 @@ class Attack(_Step):
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.study_attack`."""
-        from mlpoly.studies.reproduce import study_attack
+        from mlpoly.studies.paper.reproduce import study_attack
 
         found = study_attack(self._study(), label=self.label, show_progress=not self.quiet)
         return {"ablation": [a for each in found.attack for a in each.ablations if a.directions == "singular"]}
@@ -142,7 +142,7 @@ class Report(_Step):
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.study_report`."""
-        from mlpoly.studies.reproduce import study_report
+        from mlpoly.studies.paper.reproduce import study_report
 
         study = self._study()
         path = study_report(study, label=self.label)

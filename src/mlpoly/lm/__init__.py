@@ -3,20 +3,20 @@
 from mlpoly.extras import explain_missing
 
 with explain_missing("mlpoly.lm"):
-    from mlpoly.lm.accumulate import Component, Norms
-    from mlpoly.lm.attribution import attribute, degree_parts
-    from mlpoly.lm.collect import collect
-    from mlpoly.lm.components import NormOutliers
-    from mlpoly.lm.conversion import Conversion, load_conversion
-    from mlpoly.lm.convert import convert
+    from mlpoly.lm.convert.conversion import Conversion, load_conversion
+    from mlpoly.lm.convert.convert import convert
+    from mlpoly.lm.convert.skip_connections import skip_initialiser
     from mlpoly.lm.distributed import exchange, finish, gather_tensors, initialise, share, world
-    from mlpoly.lm.evaluate import Evaluation, evaluate
-    from mlpoly.lm.graft import graft
-    from mlpoly.lm.loading import load_model
-    from mlpoly.lm.moments import Moments
-    from mlpoly.lm.reading import block_features, layer_spectra
-    from mlpoly.lm.sparsify import skip_initialiser
-    from mlpoly.lm.text import split_text, token_batches, vocabulary
+    from mlpoly.lm.evaluate.losses import Evaluation, evaluate
+    from mlpoly.lm.model.graft import graft
+    from mlpoly.lm.model.loading import load_model
+    from mlpoly.lm.moments.block_moments import Moments
+    from mlpoly.lm.moments.collect import collect
+    from mlpoly.lm.moments.groups import NormOutliers
+    from mlpoly.lm.moments.row_sums import Component, Norms
+    from mlpoly.lm.reading.attribution import attribute, degree_parts
+    from mlpoly.lm.reading.token_features import block_features, layer_spectra
+    from mlpoly.lm.text.token_batches import split_text, token_batches, vocabulary
 
 __all__ = [
     "Component",

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlpoly.inputs import MomentAccumulator
-from mlpoly.lm.accumulate import Component, Norms
+from mlpoly.lm.moments.row_sums import Component, Norms
 
 __all__ = [
     "World",

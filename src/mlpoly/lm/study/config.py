@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mlpoly.arrays import as_integer
-from mlpoly.lm.components import as_components
-from mlpoly.lm.fits import Method, check_method
+from mlpoly.lm.convert.fitters import Method, check_method
+from mlpoly.lm.moments.groups import as_components
 from mlpoly.polynomials.bounded import check_bound
 
 __all__ = ["LmConfig", "with_options"]

@@ -10,11 +10,11 @@ from typing import Any
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_csv, write_json
-from mlpoly.lm.report import write_lm_report
-from mlpoly.lm.results import LmResults
-from mlpoly.lm.sources import as_path
 from mlpoly.lm.study.config import LmConfig
-from mlpoly.report.data import to_json
+from mlpoly.lm.study.lm_results import LmResults
+from mlpoly.lm.study.report import write_lm_report
+from mlpoly.lm.text.sources import as_path
+from mlpoly.page.embedded import to_json
 
 __all__ = ["check_folder", "command_line", "write_results"]
 

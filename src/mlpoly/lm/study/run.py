@@ -8,11 +8,11 @@ from typing import Any
 
 from mlpoly.files import make_folder
 from mlpoly.integrations.devices import check_device
-from mlpoly.lm.results import LmResults
-from mlpoly.lm.sources import Source
 from mlpoly.lm.study.config import LmConfig, with_options
+from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.output import check_folder, command_line, write_results
 from mlpoly.lm.study.stages import Stages
+from mlpoly.lm.text.sources import Source
 
 __all__ = ["study_lm"]
 

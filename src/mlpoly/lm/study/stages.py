@@ -14,21 +14,21 @@ from typing import Any
 from mlpoly._version import __version__
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.devices import describe_machine
-from mlpoly.lm.attribution import attribute, plain_polynomials
-from mlpoly.lm.collect import collect
-from mlpoly.lm.conversion import Conversion
-from mlpoly.lm.convert import convert
-from mlpoly.lm.evaluate import Evaluation, evaluate
-from mlpoly.lm.loading import load_model
-from mlpoly.lm.moments import Moments
-from mlpoly.lm.provenance import describe_model
-from mlpoly.lm.reading import block_features, layer_spectra
-from mlpoly.lm.results import FitRow, LmResults, Loss
-from mlpoly.lm.sources import Source, as_path
+from mlpoly.lm.convert.conversion import Conversion
+from mlpoly.lm.convert.convert import convert
+from mlpoly.lm.evaluate.losses import Evaluation, evaluate
+from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import load_model
+from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.moments.block_moments import Moments
+from mlpoly.lm.moments.collect import collect
+from mlpoly.lm.reading.attribution import attribute, plain_polynomials
+from mlpoly.lm.reading.token_features import block_features, layer_spectra
 from mlpoly.lm.study.config import LmConfig
-from mlpoly.lm.study.data import frequent_tokens, study_batches, texts_of
-from mlpoly.lm.tokens import token_text
-from mlpoly.lm.wiring import trace
+from mlpoly.lm.study.lm_results import FitRow, LmResults, Loss
+from mlpoly.lm.study.study_data import frequent_tokens, study_batches, texts_of
+from mlpoly.lm.text.sources import Source, as_path
+from mlpoly.lm.text.tokens import token_text
 from mlpoly.progress import progress
 
 __all__ = ["Stages"]

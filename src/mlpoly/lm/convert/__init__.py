@@ -1,0 +1,1 @@
+"""Polynomials for the blocks of a model, fitted under their moments."""

@@ -1,0 +1,1 @@
+"""The loss of a model with other functions in place of its blocks."""

@@ -1,0 +1,210 @@
+"""What it costs a language model to have its blocks replaced: cross-entropy, and divergence from itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlpoly.lm.evaluate.baselines import BASELINES, baseline_modules
+from mlpoly.lm.model.graft import as_modules, graft
+from mlpoly.lm.model.running import evaluating, explained_memory_errors
+from mlpoly.lm.tables import plain_table
+from mlpoly.lm.text.batches import Batch, Reader
+from mlpoly.measures.outputs import cross_entropies, divergences
+from mlpoly.progress import progress
+
+__all__ = ["Evaluation", "Loss", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The model with some of its blocks replaced.
+
+    Attributes
+    ----------
+    replaced : str
+        "none", "all" (all that were given), or the name of the only block.
+    by : str
+        "" for the model as it is, "polynomial", or a baseline: "removed", "mean", "linear".
+    cross_entropy : float
+        Mean per predicted token, in nats.
+    kl : float
+        Mean KL(model || model with the replacement) of the predictions, in nats.
+    """
+
+    replaced: str
+    by: str
+    cross_entropy: float
+    kl: float
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Losses of one model on the same tokens.
+
+    Attributes
+    ----------
+    rows : tuple of Loss
+        The model as it is comes first.
+    tokens : int
+        Predictions that the means are over.
+    """
+
+    rows: tuple[Loss, ...]
+    tokens: int
+
+    def loss(self, replaced: str = "all", by: str = "polynomial") -> Loss:
+        """One of the rows."""
+        for row in self.rows:
+            if (row.replaced, row.by) == (replaced, by):
+                return row
+        known = ", ".join(str((row.replaced, row.by)) for row in self.rows[:12])
+        raise KeyError(f"no row {(replaced, by)}; there are {known}")
+
+    @property
+    def original(self) -> float:
+        """Cross-entropy of the model as it is."""
+        return self.rows[0].cross_entropy
+
+    @property
+    def increase(self) -> float:
+        """What the cross-entropy gains with all polynomials in place."""
+        return self.loss().cross_entropy - self.original
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per replacement, with the change of the cross-entropy."""
+        return [asdict(row) | {"change": row.cross_entropy - self.original} for row in self.rows]
+
+    def __str__(self) -> str:
+        return plain_table(self.table())
+
+    def __repr__(self) -> str:
+        return f"Evaluation({len(self.rows)} rows, {self.tokens} tokens, cross-entropy {self.original:.4f})"
+
+
+def evaluate(
+    model: nn.Module,
+    polys: Any,
+    batches: Iterable[Any],
+    *,
+    baselines: Sequence[str] = BASELINES,
+    calibration: Iterable[Any] | None = None,
+    each: bool = False,
+    next_token: bool = True,
+    show_progress: bool = True,
+) -> Evaluation:
+    """Cross-entropy and divergence of a model with its blocks replaced, beside three simpler replacements.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Gives logits (b, t, v), as they are or as ``.logits``.
+    polys : Conversion, or mapping of str to Polynomial or nn.Module
+        See `graft`.
+    batches : iterable
+        As `collect` takes them. Padding is neither a prediction nor a target.
+    baselines : sequence of {"removed", "mean", "linear"}
+        What else to put in place of the same blocks: zero, their mean output, and the affine map of their input that
+        is closest to them on `calibration`.
+    calibration : iterable, optional
+        Batches to estimate means and affine maps from. By default `batches`, which flatters those two.
+    each : bool
+        Whether to replace each block alone as well, by its polynomial.
+    next_token : bool
+        Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
+        place, as in a masked one; the targets are then the batch's "labels", where these are not -100.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mlpoly.lm import collect
+    >>> from mlpoly.lm import convert
+    >>> from mlpoly.lm import evaluate
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 10))
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
+    >>> ids = torch.arange(10).reshape(2, 5)
+    >>> found = evaluate(model, convert(model, collect(model, [ids]), degree=5), [ids])
+    >>> [row.by for row in found.rows]
+    ['', 'polynomial', 'removed', 'mean', 'linear']
+    >>> found.loss().kl < found.loss(by="linear").kl
+    True
+    """
+    unknown = [name for name in baselines if name not in BASELINES]
+    if unknown:
+        raise ValueError(f"baselines must be among {', '.join(map(repr, BASELINES))}, got {unknown[0]!r}.")
+    if isinstance(batches, (Tensor, Mapping, str)) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; use a list.")
+    given = list(batches)  # they are gone through more than once
+    modules = as_modules(polys)
+    variants: dict[tuple[str, str], Mapping[str, nn.Module]] = {("none", ""): {}, ("all", "polynomial"): modules}
+    others = baseline_modules(model, modules, given if calibration is None else calibration, baselines)
+    variants |= {("all", name): made for name, made in others.items()}
+    if each:
+        variants |= {(name, "polynomial"): {name: module} for name, module in modules.items()}
+    sums = {key: [0.0, 0.0] for key in variants}  # cross-entropies and divergences
+    tokens = done = 0
+    with (
+        evaluating(model),
+        explained_memory_errors(),
+        progress("evaluate", len(given) * len(variants), show_progress) as bar,
+    ):
+        for batch in Reader(given):  # all variants on it before the next, so that only two sets of logits are held
+            places, targets = _targets(batch, given[batch.number], next_token)
+            base: Tensor | None = None
+            for key, replaced in variants.items():
+                with graft(model, replaced):
+                    logits = _logits(model, batch).flatten(0, 1)
+                found = logits[places.to(logits.device)]
+                base = found if base is None else base
+                sums[key][0] += float(cross_entropies(found, targets.to(found.device)).sum())
+                sums[key][1] += 0.0 if found is base else float(divergences(base, found).sum())
+                done += 1
+                bar(done, " ".join(key))
+            tokens += targets.shape[0]
+    if not tokens:
+        raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
+    return Evaluation(tuple(Loss(*key, c / tokens, d / tokens) for key, (c, d) in sums.items()), tokens)
+
+
+def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor]:
+    """Which rows of the logits (b t, v) are judged, and by which tokens."""
+    attended = torch.zeros(batch.shape, dtype=torch.bool)
+    attended.view(-1)[batch.kept] = True
+    labels = given.get("labels") if isinstance(given, Mapping) else None
+    ids = batch.inputs["input_ids"].cpu() if labels is None else torch.as_tensor(labels).cpu().long()
+    counted = attended & (ids != -100)
+    if next_token:
+        counted = torch.cat([counted[:, 1:] & attended[:, :-1], torch.zeros_like(counted[:, :1])], 1)
+        ids = ids.roll(-1, 1)
+    places = counted.flatten().nonzero().squeeze(1)
+    return places, ids.flatten()[places]
+
+
+def _logits(model: Any, batch: Batch) -> Tensor:
+    """Logits (b, t, v) of a model of transformers, or of any that takes token ids."""
+    device = next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
+    inputs = {name: value.to(device) for name, value in batch.inputs.items()}
+    parameters = inspect.signature(model.forward).parameters
+    if "input_ids" in parameters:
+        options = {"use_cache": False} if "use_cache" in parameters else {}
+        out = model(**{name: value for name, value in inputs.items() if name in parameters}, **options)
+    else:
+        out = model(inputs["input_ids"])
+    logits = getattr(out, "logits", out)
+    if not isinstance(logits, Tensor) or logits.shape[:2] != batch.shape or logits.ndim != 3:
+        raise TypeError(
+            f"{type(model).__name__} gave {type(out).__name__}, and no logits (b, t, v) for {batch.shape} tokens of "
+            f"batch {batch.number}; pass a model with its language-model head, such as AutoModelForCausalLM loads."
+        )
+    return logits

@@ -1,0 +1,1 @@
+"""Language models while they run: loading, hooks, polynomials in place of blocks."""

@@ -1,0 +1,164 @@
+"""How a model is wired, seen while it runs: what enters and leaves its blocks, and the norms around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlpoly.integrations import find_blocks
+from mlpoly.lm.model.running import evaluating
+
+__all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenNorm:
+    """A normalisation whose divisor is held: x -> rate weight (x - mean(x) if centred) + bias, linear in x.
+
+    Attributes
+    ----------
+    module : nn.Module
+    weight : Tensor (d,)
+        What it multiplies by, in float64: of Gemma's norms 1 + their parameter.
+    centred : bool
+        Whether it takes the mean off first, as LayerNorm does.
+    rates : Tensor (t,)
+        One over the divisor at each position.
+    """
+
+    module: nn.Module
+    weight: Tensor
+    centred: bool
+    rates: Tensor
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> FrozenNorm:
+        """From what it made of x (t, d), whatever its class: asked with two test vectors, then compared with y."""
+        d = x.shape[-1]
+        double = deepcopy(module).double()
+        even = torch.arange(d, device=x.device) % 2 == 0
+        zero_mean = torch.where(even, 1.0 / even.sum(), -1.0 / max(int((~even).sum()), 1)).double()
+        probe = zero_mean * (1e3 / zero_mean.square().mean().sqrt())  # so large that no epsilon counts
+        plus, minus, moved = double(torch.stack([probe, -probe, probe + 1e3])).double()
+        bias, weight = (plus + minus) / 2, (plus - minus) / 2 * (1e3 / probe)
+        centred = bool((moved - plus).abs().max() < 1e-3 * (plus - bias).abs().max())
+        scaled = weight * (x.double() - (x.double().mean(-1, keepdim=True) if centred else 0.0))
+        power = (scaled * scaled).sum(-1)
+        rates = (scaled * (y.double() - bias)).sum(-1) / power.clamp_min(torch.finfo(torch.float64).tiny)
+        return cls(module, weight, centred, rates)
+
+    def scaled(self, directions: Tensor) -> Tensor:
+        """A direction behind the norm as one before it, up to the rate."""
+        found = directions * self.weight
+        return found - found.mean(-1, keepdim=True) if self.centred else found
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """Directions (t, d) behind the norm as directions before it."""
+        return self.rates[:, None] * self.scaled(directions)
+
+
+@dataclass(eq=False)
+class Trace:
+    """What a model did with one prompt.
+
+    Attributes
+    ----------
+    inputs, outputs : dict of str to Tensor (t, d)
+        Of each block.
+    before, after : dict of str to FrozenNorm or None
+        The norm that made a block's input, and the one that its output goes through, where there are such.
+    final : FrozenNorm or None
+        The norm of the model's body whose result the unembedding reads.
+    logits : Tensor (t, vocabulary)
+        As the unembedding gives them, before any scale or cap.
+    """
+
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    before: dict[str, FrozenNorm | None] = field(default_factory=dict)
+    after: dict[str, FrozenNorm | None] = field(default_factory=dict)
+    final: FrozenNorm | None = None
+    logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+
+
+def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
+    """Run a model on one prompt (t,) and look where its blocks, norms and unembedding are connected.
+
+    What is connected is seen from the memory that tensors share, so that no name of a layer needs to be known.
+    """
+    blocks, head = find_blocks(model), _head(model)
+    norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and not list(m.children())]
+    device = next(model.parameters()).device
+    with evaluating(model), _recorded([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))]) as seen:
+        model(input_ids=torch.tensor([list(ids)], device=device), use_cache=False)
+    found = Trace()
+    inside = set((getattr(model, getattr(model, "base_model_prefix", ""), None) or model).modules())
+    frozen: dict[nn.Module, FrozenNorm] = {}
+
+    def freeze(candidates: Iterator[nn.Module]) -> FrozenNorm | None:
+        norm = next(candidates, None)
+        if norm is not None and norm not in frozen:
+            frozen[norm] = FrozenNorm.of(norm, seen[norm].x, seen[norm].y)
+        return None if norm is None else frozen[norm]
+
+    ran = [norm for norm in norms if norm in seen]
+    with torch.no_grad():
+        for block in blocks:
+            if block.entry in seen:
+                entry, end = seen[block.entry], seen[block.exit]
+                found.inputs[block.name], found.outputs[block.name] = entry.x, end.y
+                found.before[block.name] = freeze(n for n in ran if seen[n].made == entry.read)
+                found.after[block.name] = freeze(n for n in ran if seen[n].read == end.made)
+        found.final = freeze(n for n in ran if n in inside and seen[n].made == seen[head].read)
+    found.logits = seen[head].y
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Input and output of a module, copied, and where the originals were in memory."""
+
+    x: Tensor
+    y: Tensor
+    read: int
+    made: int
+    alive: tuple[Tensor, Tensor]  # so that nothing else gets their memory meanwhile
+
+
+@contextmanager
+def _recorded(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, _Seen]]:
+    seen: dict[nn.Module, _Seen] = {}
+
+    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        y = result[0] if isinstance(result, tuple) else result
+        if x is not None and isinstance(y, Tensor):
+            places = [value.untyped_storage().data_ptr() for value in (x, y)]
+            rows = [value.detach().reshape(-1, value.shape[-1]).clone() for value in (x, y)]
+            seen[module] = _Seen(rows[0], rows[1], places[0], places[1], (x, y))
+
+    handles = [module.register_forward_hook(keep, with_kwargs=True) for module in dict.fromkeys(modules)]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _head(model: Any) -> nn.Module:
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if head is None:
+        raise TypeError(f"{type(model).__name__} has no unembedding; pass a causal language model of transformers.")
+    return head
+
+
+def unembedding(model: nn.Module) -> Tensor:
+    """The matrix (vocabulary, d) that makes logits."""
+    weight: Any = _head(model).weight
+    return weight.detach()

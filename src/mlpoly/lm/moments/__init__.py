@@ -1,0 +1,1 @@
+"""Moments of the inputs of a model's blocks, collected in one pass over text."""

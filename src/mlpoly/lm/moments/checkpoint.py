@@ -1,0 +1,147 @@
+"""What a pass over data leaves on disk, so that a killed one goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlpoly.errors import FileFormatError
+from mlpoly.files import make_folder
+from mlpoly.lm.distributed import exchange, world
+from mlpoly.lm.moments.block_moments import Moments, read_moments, write_moments
+from mlpoly.lm.moments.row_sums import Component
+
+__all__ = ["Progress", "Shards"]
+
+_FINAL = "moments.safetensors"
+_PATIENCE = 10  # times as long as the last save took: for large models it is not free
+
+
+class Progress(NamedTuple):
+    """How far a pass has come.
+
+    Attributes
+    ----------
+    batches : int
+        Read, by all processes.
+    fingerprint : str
+        Hash of their tokens.
+    components : dict
+        What was calibrated.
+    """
+
+    batches: int = 0
+    fingerprint: str = ""
+    components: dict[str, float] = {}  # noqa: RUF012 - never changed
+
+
+class Shards:
+    """The files of one pass: one per process while it runs, "moments.safetensors" at the end.
+
+    Parameters
+    ----------
+    folder : path or None
+        None keeps nothing.
+    options : mapping
+        What must be the same for a pass to be resumed, as JSON can hold it.
+    every : float
+        Seconds between saves.
+    """
+
+    def __init__(self, folder: str | PathLike[str] | None, options: Mapping[str, Any], every: float) -> None:
+        wait: Any = every
+        if isinstance(wait, bool) or not isinstance(wait, Real) or not float(wait) >= 0:
+            raise ValueError(f"save_every must be a number of seconds >= 0, got {every!r}.")
+        here = world()
+        self._folder = None if folder is None else make_folder(folder)
+        self._name = f"partial-{here.rank}-of-{here.size}.safetensors"
+        self._options = json.loads(json.dumps(options))
+        self._every, self._took, self._last = float(every), 0.0, time.monotonic()
+
+    def start(self, resume: bool) -> tuple[dict[str, dict[int, Component]], Progress]:
+        """Components and progress that an earlier pass left; without `resume` they are deleted.
+
+        Raises
+        ------
+        ValueError
+            If the earlier pass had other options, or other processes.
+        """
+        if self._folder is None:
+            return {}, Progress()
+        if not resume:
+            for old in (self._folder / _FINAL, *self._folder.glob("partial-*.safetensors")):
+                old.unlink(missing_ok=True)
+            exchange(None)  # no process may delete what another has saved since
+            return {}, Progress()
+        hookpoints, progress, done = self._read(self._folder / _FINAL) if world().rank == 0 else ({}, Progress(), False)
+        # A finished pass counts once: rank 0 has its moments, and the others pass over its batches.
+        first, done = exchange([progress, done])[0]
+        if done:
+            return hookpoints, Progress(*first)
+        self._check_processes(self._folder)
+        hookpoints, progress, _ = self._read(self._folder / self._name)
+        return hookpoints, progress
+
+    def _read(self, path: Path) -> tuple[dict[str, dict[int, Component]], Progress, bool]:
+        if not path.exists():
+            return {}, Progress(), False
+        moments, state = read_moments(path)
+        before, progress = state.get("options", {}), state.get("progress", [])
+        before = before if isinstance(before, dict) else {}
+        differing = [key for key, value in self._options.items() if before.get(key) != value]
+        if differing:
+            key = differing[0]
+            raise ValueError(
+                f"{path.parent} holds a pass with other options: {key} was {_short(before.get(key))}, now it is "
+                f"{_short(self._options[key])}. Use the same, or start again with resume=False or another save_to."
+            )
+        kinds = [type(part) for part in progress] if isinstance(progress, list) else []
+        if kinds != [int, str, dict] or progress[0] < 0:
+            raise FileFormatError(f"{path} has a damaged progress of the pass; start again with resume=False.")
+        hookpoints = {name: dict(parts) for name, parts in moments.hookpoints.items()}
+        return hookpoints, Progress(*progress), True
+
+    def _check_processes(self, folder: Path) -> None:
+        size = world().size
+        other = [p.stem.rsplit("-", 1)[1] for p in folder.glob("partial-*.safetensors") if f"-of-{size}." not in p.name]
+        if other:
+            raise ValueError(
+                f"{folder} holds a pass of {other[0]} processes, now there are {size}. Use as many, or start again "
+                f"with resume=False or another save_to."
+            )
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        waited = time.monotonic() - self._last
+        return self._folder is not None and waited >= max(self._every, _PATIENCE * self._took)
+
+    def save(self, moments: Moments, progress: Progress) -> None:
+        """Keep what this process has so far."""
+        began = time.monotonic()
+        self._write(self._name, moments, progress)
+        self._last = time.monotonic()
+        self._took = self._last - began if self._every else 0.0
+
+    def finish(self, moments: Moments, progress: Progress) -> None:
+        """Keep the moments of all processes, and drop what was kept on the way."""
+        if self._folder is None:
+            return
+        if world().rank == 0:
+            self._write(_FINAL, moments, progress)
+        exchange(None)  # the others wait for rank 0
+        (self._folder / self._name).unlink(missing_ok=True)
+
+    def _write(self, name: str, moments: Moments, progress: Progress) -> None:
+        assert self._folder is not None
+        write_moments(self._folder / name, moments, {"options": self._options, "progress": progress})
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

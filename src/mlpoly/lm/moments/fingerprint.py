@@ -1,0 +1,93 @@
+"""Telling functions of the user's apart by what they do, and not by what they are called."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlpoly.lm.model.identity import weights_fingerprint
+
+__all__ = ["function_fingerprint"]
+
+
+def function_fingerprint(function: Callable[..., Any]) -> str:
+    """SHA-256 of a function's bytecode, and of the values that it depends on.
+
+    These are its constants and defaults, what it closes over, the globals that it names, and the functions of the same
+    module among all of them likewise; of an object that can be called, its attributes. Numbers, texts, containers,
+    arrays and tensors count with what they hold, modules of PyTorch with their weights; functions of other modules,
+    and anything else, with their names alone. Functions that do the same in other words differ, and so does every
+    function under another version of Python.
+    """
+    digest = hashlib.sha256(platform.python_version().rpartition(".")[0].encode())
+    parts: list[Any] = [function]
+    if not isinstance(function, (FunctionType, MethodType, partial)):
+        kind = type(function)
+        own = {} if isinstance(function, nn.Module) else getattr(function, "__dict__", {})
+        parts += [getattr(kind, "__call__", None), getattr(kind, "forward", None), own]  # noqa: B004
+    written: Any = function
+    while isinstance(written, partial):
+        written = written.func
+    for part in _parts(parts, str(getattr(written, "__module__", "")), []):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:
+    """What a value consists of; `outer` are those that it is a part of, so that circles come to an end."""
+    yield type(value).__qualname__.encode()
+    if id(value) in outer:
+        return
+    inner: list[Any] = []
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        yield repr(value).encode()
+    elif isinstance(value, CodeType):
+        inner = [value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_consts]
+    elif isinstance(value, FunctionType) and str(value.__module__) == module:
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        named = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
+        inner = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, named]
+    elif isinstance(value, MethodType):
+        inner = [value.__func__, getattr(value.__self__, "__dict__", {})]
+    elif isinstance(value, partial):
+        inner = [value.func, value.args, value.keywords]
+    elif isinstance(value, (list, tuple)):
+        inner = list(value)
+    elif isinstance(value, dict):
+        inner = [part for item in value.items() for part in item]
+    elif isinstance(value, (set, frozenset)):
+        inner = sorted(value, key=repr)
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape}".encode()
+        yield value.tobytes()
+    elif isinstance(value, Tensor):
+        yield f"{value.dtype} {tuple(value.shape)}".encode()
+        if not value.is_meta and value.layout == torch.strided:
+            yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, nn.Module):
+        yield weights_fingerprint(value).encode()
+    else:  # modules, classes, functions written in C or elsewhere: their name, if they have one
+        yield str(getattr(value, "__qualname__", getattr(value, "__name__", ""))).encode()
+    for part in inner:
+        yield from _parts(part, module, [*outer, id(value)])
+
+
+def _names(code: CodeType) -> list[str]:
+    """Names of globals (and of attributes, which cannot be told from them) in a function and those inside of it."""
+    inside = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
+    return [*code.co_names, *inside]
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # of a variable that has no value yet
+        return False

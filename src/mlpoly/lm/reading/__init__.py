@@ -1,0 +1,1 @@
+"""What the polynomials of a model's blocks say, in tokens."""

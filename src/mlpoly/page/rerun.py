@@ -1,0 +1,45 @@
+"""How to make a page again: its command, the files beside it, options, machine and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlpoly.page.html import element
+from mlpoly.page.numbers import duration
+from mlpoly.page.page import Page
+from mlpoly.page.widgets import command, file_list, options, table
+
+__all__ = ["rerun_section"]
+
+
+def rerun_section(page: Page, about: Mapping[str, Any], folder: Path, patterns: Sequence[str]) -> None:
+    """How to make the page again, on what it was made, and links to files beside it.
+
+    Parameters
+    ----------
+    page : Page
+    about : mapping
+        "command" (str), "config" and "machine" (mappings), "seconds" (stage to float), each where known.
+    folder : Path
+        Of the page.
+    patterns : sequence of str
+        Files in it to link, such as "tables/*.csv"; those that are not there yet are left out.
+    """
+    section = page.section("rerun", "How to rerun it", "Rerun it")
+    if about.get("command"):
+        section.add(command(str(about["command"])))
+    files = file_list(folder, patterns)
+    if files:
+        section.add(element("h3", "Files beside this page"), files)
+    tables = []
+    for title, key in (("Option", "config"), ("Machine and versions", "machine")):
+        if about.get(key):
+            tables.append(table((title, ""), options(about[key])))
+    seconds = {stage: float(s) for stage, s in (about.get("seconds") or {}).items()}
+    if seconds:
+        rows = [(stage, duration(s)) for stage, s in seconds.items()]
+        tables.append(table(("Stage", "Time"), [*rows, ("all", duration(sum(seconds.values())))]))
+    if tables:
+        section.add(element("div", *tables, class_="side-by-side"))

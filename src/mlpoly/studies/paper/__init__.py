@@ -1,0 +1,1 @@
+"""The experiments of the paper: training, dynamics, features, attacks, claims, figures and report."""

@@ -1,0 +1,572 @@
+"""Names, parameters and values of activations; their Hermite coefficients against mpmath; the user's own functions."""
+
+import math
+import warnings
+
+import array_api_compat as compat
+import mpmath
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from mpmath import mpf
+from support.backends import assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.activations import project, registry
+
+ROOT_FACTORIAL = np.sqrt([math.factorial(k) for k in range(9)])
+
+
+def norm_of(function, mean, std):
+    """sqrt(E[act^2]) at one point by the trapezoidal rule: all digits for smooth functions, six across a kink."""
+    t = np.linspace(-12, 12, 4801)
+    density = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+    return math.sqrt(np.sum(function(mean + std * t) ** 2 * density) * (t[1] - t[0]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names
+# ---------------------------------------------------------------------------------------------------------------------
+
+ALIASES = {
+    "ReLU": "relu",
+    "LeakyReLU": "leaky_relu",
+    "ReLU6": "relu6",
+    "relu_squared": "relu2",
+    "heaviside": "step",
+    "linear": "identity",
+    "none": "identity",
+    "jump_relu": "jumprelu",
+    "Hardtanh": "hardtanh",
+    "hard_tanh": "hardtanh",
+    "Hardsigmoid": "hardsigmoid",
+    "hard_sigmoid": "hardsigmoid",
+    "Hardswish": "hardswish",
+    "hard-swish": "hardswish",
+    "GELU": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "QuickGELU": "quick_gelu",
+    "SiLU": "silu",
+    "swish": "silu",
+    "LogSigmoid": "logsigmoid",
+    "log_sigmoid": "logsigmoid",
+    "Tanhshrink": "tanhshrink",
+    " CELU ": "celu",
+}
+
+PROMISED = """identity relu leaky_relu relu6 relu2 abs step threshold jumprelu hardtanh hardsigmoid hardswish gelu
+    gelu_tanh quick_gelu silu sigmoid logsigmoid tanh tanhshrink softplus softsign elu selu celu mish erf sin cos
+    gaussian square cube"""
+WANTED = PROMISED.split()
+
+
+def test_every_promised_name_is_there():
+    assert mp.activations.names() == sorted(WANTED)
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_aliases(alias, name):
+    assert mp.activations.get(alias) == mp.activations.get(name)
+    assert mp.activations.get(alias).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "parameters"),
+    [
+        ("leaky_relu(0.2)", "leaky_relu", {"slope": 0.2}),
+        ("leaky_relu( slope = 0.2 )", "leaky_relu", {"slope": 0.2}),
+        ("threshold(-1.0,0.5)", "threshold", {"threshold": -1, "value": 0.5}),
+        ("threshold(threshold=-1, value=0.5)", "threshold", {"threshold": -1, "value": 0.5}),
+        ("jumprelu(1.5)", "jumprelu", {"threshold": 1.5}),
+        ("hardtanh(-2, 3)", "hardtanh", {"low": -2, "high": 3}),
+        ("softplus(2)", "softplus", {"beta": 2}),
+        ("elu(0.5)", "elu", {"alpha": 0.5}),
+        ("CELU(alpha=2)", "celu", {"alpha": 2}),
+    ],
+)
+def test_parameters_by_text_and_by_keyword(text, name, parameters):
+    by_text, by_keyword = mp.activations.get(text), mp.activations.get(name, **parameters)
+    assert by_text == by_keyword != mp.activations.get(name)
+    y = np.linspace(-4, 4, 41)
+    np.testing.assert_array_equal(by_text(y), by_keyword(y))
+    np.testing.assert_array_equal(
+        mp.hermite_coefficients(by_text, 0.3, 1.2, 4), mp.hermite_coefficients(by_keyword, 0.3, 1.2, 4)
+    )
+
+
+def test_default_parameters_keep_the_plain_name():
+    assert mp.activations.get("leaky_relu", slope=0.01).name == "leaky_relu"
+    assert mp.activations.get("hardtanh(-1, 1)") == mp.activations.get("hardtanh")
+
+
+@pytest.mark.parametrize("slope", [0.1 + 0.2, 1 / 3, 1e-7, 5.0])
+def test_a_name_says_its_parameters_exactly(slope):
+    made = mp.activations.get("leaky_relu", slope=slope)
+    again = mp.activations.get(made.name)
+    assert again == made
+    assert again(np.array([-1.0])) == -slope
+
+
+def test_records_pass_through():
+    record = mp.activations.get("gelu")
+    assert mp.activations.get(record) is record
+    assert repr(record) == "Activation('gelu', closed form)"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values
+# ---------------------------------------------------------------------------------------------------------------------
+
+TORCH = {
+    "identity": lambda y: y,
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+    "leaky_relu(0.2)": lambda y: F.leaky_relu(y, 0.2),
+    "relu6": F.relu6,
+    "relu2": lambda y: F.relu(y) ** 2,
+    "abs": torch.abs,
+    "step": lambda y: torch.heaviside(y, torch.zeros(1, dtype=y.dtype)),
+    "jumprelu(1.5)": lambda y: F.threshold(y, 1.5, 0.0),
+    "threshold(-1, 0.5)": lambda y: F.threshold(y, -1.0, 0.5),
+    "hardtanh": F.hardtanh,
+    "hardtanh(-2, 3)": lambda y: F.hardtanh(y, -2.0, 3.0),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "logsigmoid": F.logsigmoid,
+    "tanh": torch.tanh,
+    "tanhshrink": F.tanhshrink,
+    "softplus": lambda y: F.softplus(y, threshold=100.0),  # torch switches to y beyond 20 by default
+    "softplus(2)": lambda y: F.softplus(y, 2.0, threshold=100.0),
+    "softsign": F.softsign,
+    "elu": F.elu,
+    "elu(0.5)": lambda y: F.elu(y, 0.5),
+    "selu": F.selu,
+    "celu": F.celu,
+    "celu(2)": lambda y: F.celu(y, 2.0),
+    "mish": F.mish,
+    "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "square": torch.square,
+    "cube": lambda y: y**3,
+}
+GRID = np.linspace(-30, 30, 2401)  # holds every kink
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_values_are_those_of_torch(name):
+    want = TORCH[name](torch.tensor(GRID)).numpy()
+    # Torch's own gelu, mish and tanhshrink cancel in the tails and near zero: the absolute part is for those.
+    np.testing.assert_allclose(mp.activations.get(name)(GRID), want, rtol=1e-13, atol=2e-14)
+
+
+def test_values_torch_does_not_have():
+    y = np.linspace(-5, 5, 21)
+    np.testing.assert_allclose(mp.activations.get("quick_gelu")(y), y / (1 + np.exp(-1.702 * y)), rtol=1e-14)
+    np.testing.assert_allclose(mp.activations.get("gaussian")(y), np.exp(-y * y / 2), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_values_on_every_backend(name, backend):
+    y = make(np.linspace(-8, 8, 65), backend)
+    got = mp.activations.get(name)(y)
+    assert_same_kind(got, y)
+    assert_close(got, mp.activations.get(name)(to_numpy(y)), backend.tolerance)
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_values_are_finite_and_quiet_far_out(name):
+    y = np.array([-1e4, -800.0, -100.0, 100.0, 800.0, 1e4])
+    assert np.all(np.isfinite(mp.activations.get(name)(y)))
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_without_spread_the_coefficients_are_the_value(name):
+    mean = np.array([-3.5, -0.25, 0.0, 0.5, 7.0])
+    got = mp.hermite_coefficients(name, mean, 0.0, 3)
+    np.testing.assert_allclose(got[0], mp.activations.get(name)(mean), rtol=1e-12, atol=1e-15)
+    assert not np.any(got[1:])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Coefficients against mpmath
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def mp_sigmoid(y):
+    return 1 / (1 + mpmath.exp(-y))
+
+
+def mp_gelu_tanh(y):
+    return y * mp_sigmoid(2 * mpmath.sqrt(2 / mpmath.pi) * (y + mpf(0.044715) * y**3))
+
+
+def mp_elu(alpha, scale=1.0):
+    return lambda y: mpf(scale) * (y if y > 0 else mpf(alpha) * mpmath.expm1(y))
+
+
+def mp_clip(y, low, high):
+    return min(max(y, mpf(low)), mpf(high))
+
+
+MPMATH = {
+    "identity": lambda y: y,
+    "relu": lambda y: max(y, mpf(0)),
+    "leaky_relu(0.2)": lambda y: y if y > 0 else mpf(0.2) * y,
+    "relu6": lambda y: mp_clip(y, 0, 6),
+    "relu2": lambda y: max(y, mpf(0)) ** 2,
+    "abs": abs,
+    "step": lambda y: mpf(y > 0),
+    "threshold(-1, 0.5)": lambda y: y if y > -1 else mpf(0.5),
+    "jumprelu(1.5)": lambda y: y if y > 1.5 else mpf(0),
+    "hardtanh": lambda y: mp_clip(y, -1, 1),
+    "hardtanh(-0.25, 0.5)": lambda y: mp_clip(y, -0.25, 0.5),
+    "hardsigmoid": lambda y: mp_clip(y + 3, 0, 6) / 6,
+    "hardswish": lambda y: y * mp_clip(y + 3, 0, 6) / 6,
+    "gelu": lambda y: y * mpmath.ncdf(y),
+    "gelu_tanh": mp_gelu_tanh,
+    "quick_gelu": lambda y: y * mp_sigmoid(mpf(1.702) * y),
+    "silu": lambda y: y * mp_sigmoid(y),
+    "sigmoid": mp_sigmoid,
+    "logsigmoid": lambda y: -mpmath.log1p(mpmath.exp(-y)),
+    "tanh": mpmath.tanh,
+    "tanhshrink": lambda y: y - mpmath.tanh(y),
+    "softplus": lambda y: mpmath.log1p(mpmath.exp(y)),
+    "softplus(2)": lambda y: mpmath.log1p(mpmath.exp(2 * y)) / 2,
+    "softsign": lambda y: y / (1 + abs(y)),
+    "elu": mp_elu(1.0),
+    "elu(0.5)": mp_elu(0.5),
+    "selu": mp_elu(1.6732632423543772848170429916717, 1.0507009873554804934193349852946),
+    "celu(2)": lambda y: y if y > 0 else 2 * mpmath.expm1(y / 2),
+    "mish": lambda y: y * mpmath.tanh(mpmath.log1p(mpmath.exp(y))),
+    "erf": mpmath.erf,
+    "sin": mpmath.sin,
+    "cos": mpmath.cos,
+    "gaussian": lambda y: mpmath.exp(-y * y / 2),
+    "square": lambda y: y * y,
+    "cube": lambda y: y**3,
+}
+
+
+def mp_coefficient(function, kinks, mean, std, k):
+    """a_k with 40 digits, by mpmath's own quadrature on panels of two standard deviations, broken at the kinks."""
+    with mpmath.workdps(40):
+        m, s = mpf(mean), mpf(std)
+        ends = sorted({*map(mpf, range(-14, 15, 2)), *((mpf(c) - m) / s for c in kinks if abs((c - m) / s) < 14)})
+
+        def integrand(t):
+            he, before = mpf(1), mpf(0)
+            for j in range(k):
+                he, before = t * he - j * before, he
+            return function(m + s * t) * he * mpmath.exp(-t * t / 2)
+
+        total, error = mpmath.quad(integrand, ends, method="gauss-legendre", error=True)
+        assert error < 1e-20
+        return float(total / (mpmath.factorial(k) * mpmath.sqrt(2 * mpmath.pi)))
+
+
+@pytest.mark.parametrize("name", MPMATH)
+def test_coefficients_against_mpmath_at_random_points(name):
+    rng = np.random.default_rng(list(name.encode()))
+    record = mp.activations.get(name)
+    for _ in range(3):
+        mean, std = float(rng.normal(0, 2)), float(np.exp(rng.normal(0, 0.7)))
+        k = int(rng.integers(0, 9))
+        want = mp_coefficient(MPMATH[name], record.kinks, mean, std, k)
+        got = mp.hermite_coefficients(name, mean, std, 8)[k]
+        assert abs(got - want) <= 1e-12 * norm_of(record, mean, std) / ROOT_FACTORIAL[k], (mean, std, k)
+
+
+@pytest.mark.parametrize("name", ["relu", "hardtanh", "hardswish", "gelu", "silu", "erf", "gaussian", "elu"])
+def test_high_degrees(name):
+    """Parseval: the series of a smooth function exhausts its norm; of any function it never exceeds it."""
+    mean, std = 0.3, 0.6
+    a = mp.hermite_coefficients(name, mean, std, 100)
+    assert np.all(np.isfinite(a))
+    energy = np.cumsum([c * c * math.exp(math.lgamma(k + 1)) for k, c in enumerate(a)])
+    total = norm_of(mp.activations.get(name), mean, std) ** 2
+    assert energy[-1] <= total * (1 + 1e-6)  # norm_of has a kink inside a panel
+    assert energy[-1] >= total * (1 - 1e-3)
+    if name in ("gelu", "silu", "erf", "gaussian"):
+        assert energy[-1] == pytest.approx(total, rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Public function
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_mean_and_std_broadcast():
+    mean, std = np.linspace(-1, 1, 3)[:, None], np.array([0.5, 1.0, 2.0, 3.0])
+    table = mp.hermite_coefficients("gelu", mean, std, 4)
+    assert table.shape == (5, 3, 4)
+    assert_close(table[:, 1, 2], mp.hermite_coefficients("gelu", 0.0, 2.0, 4), 1e-15)
+
+
+def test_a_plain_number_follows_the_other_argument(backend):
+    array = make([0.5, 1.0], backend)
+    for got in (mp.hermite_coefficients("silu", 0.25, array, 2), mp.hermite_coefficients("silu", array, 0.25, 2)):
+        assert_same_kind(got, array)
+        assert got.shape == (3, 2)
+
+
+def test_empty_and_scalar_arrays():
+    assert mp.hermite_coefficients("tanh", np.zeros(0), np.zeros(0), 2).shape == (3, 0)
+    assert mp.hermite_coefficients("tanh", np.float64(0.1), np.float64(1.0), 2).shape == (3,)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The user's own functions
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scratch_registry(monkeypatch):
+    """Registrations made in a test end with it."""
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
+
+
+MEANS = np.array([-2.0, -0.4, 0.0, 0.35, 1.0, 4.0, -1.0, 0.301])
+STDS = np.array([1.0, 0.3, 2.0, 0.05, 1.0, 8.0, 40.0, 1e-3])
+
+
+def check_against(got, name, tolerance, shift=0.0):
+    record = mp.activations.get(name)
+    want = mp.hermite_coefficients(record, MEANS - shift, STDS, 8)
+    norm = np.array([norm_of(record, m - shift, s) for m, s in zip(MEANS, STDS, strict=True)])
+    error = np.abs(got - want) * ROOT_FACTORIAL[:, None] / norm
+    assert np.max(error) <= tolerance
+
+
+def test_a_declared_kink_costs_nothing(scratch_registry):
+    mine = mp.register_activation("my_relu", lambda y: np.maximum(y, 0.0), kinks=(0,))
+    assert mine.route == "quadrature" and mine.kinks == (0.0,)
+    check_against(mp.hermite_coefficients("my_relu", MEANS, STDS, 8), "relu", 1e-12)
+
+
+def test_a_declared_jump_costs_nothing(scratch_registry):
+    mp.register_activation("jump", lambda y: np.where(y > 0.3, y, 0.0), kinks=(0.3,))
+    check_against(mp.hermite_coefficients("jump", MEANS, STDS, 8), "jumprelu(0.3)", 1e-12)
+    mp.register_activation("late_step", lambda y: np.where(y > 0.3, 1.0, 0.0), kinks=(0.3,))
+    check_against(mp.hermite_coefficients("late_step", MEANS, STDS, 8), "step", 1e-12, shift=0.3)
+
+
+def test_an_undeclared_kink_warns():
+    with pytest.warns(mp.QuadratureWarning, match=r"kinked.*has not converged.*kinks=\("):
+
+        def kinked(y):
+            return np.maximum(y - 0.37, 0.0)
+
+        got = mp.hermite_coefficients(kinked, 0.3, 1.0, 4)
+    assert_close(got, mp.hermite_coefficients("relu", 0.3 - 0.37, 1.0, 4), 1e-4)  # warned of, yet not far off
+
+
+def test_an_undeclared_jump_warns():
+    with pytest.warns(mp.QuadratureWarning):
+        mp.hermite_coefficients(lambda y: np.where(y > 0.37, 1.0, 0.0), 0.3, 1.0, 4)
+
+
+def test_smooth_callables_converge_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Ten times the library's own tolerance for tanh, because the generic ladder knows nothing of its poles.
+        check_against(mp.hermite_coefficients(np.tanh, MEANS, STDS, 8), "tanh", 1e-11)
+
+
+def test_a_callable_on_every_backend(backend):
+    mean = make([-1.0, 0.5, 2.0], backend)
+    got = mp.hermite_coefficients(lambda y: compat.array_namespace(y).tanh(y), mean, 0.7, 5)
+    assert_same_kind(got, mean)
+    assert_close(got, mp.hermite_coefficients("tanh", to_numpy(mean), 0.7, 5), max(1e-11, backend.tolerance))
+
+
+def test_registered_names_work_in_layers(scratch_registry, rng):
+    mp.register_activation("Softsquare", lambda y: y * y / (1 + y * y))
+    assert "softsquare" in mp.activations.names()
+    net = mp.MLP(0.5 * rng.standard_normal((4, 3)), None, rng.standard_normal((2, 4)), None, "softsquare")
+    poly = mp.fit(net, mp.Gaussian.standard(3), degree=2)
+    assert poly.source.activation == "softsquare"
+    assert_close(poly.truncate(0)(np.zeros(3)), np.mean(net(mp.Gaussian.standard(3).sample(200_000)), axis=0), 0.02)
+
+
+def test_registering_over_a_name_must_be_asked_for(scratch_registry):
+    mp.register_activation("mine", np.tanh)
+    replaced = mp.register_activation("mine", np.sin, overwrite=True)
+    assert mp.activations.get("mine") is replaced
+    alias = mp.register_activation("swish", np.sin, overwrite=True)
+    assert mp.activations.get("swish") is alias
+    assert mp.activations.get("silu").name == "silu"
+
+
+def test_registered_names_are_found_however_they_are_written(scratch_registry):
+    made = mp.register_activation("My-Act.2", np.sin)
+    assert mp.activations.get("my-act.2") is mp.activations.get("MY_ACT.2") is made
+
+
+def test_two_functions_of_one_name_are_two_activations():
+    first, second = (mp.activations.get(f) for f in (lambda y: y * y, lambda y: y + 1))
+    assert first.name == second.name
+    assert first != second
+    assert mp.activations.get(np.tanh) == mp.activations.get(np.tanh)
+    assert mp.activations.get("leaky_relu(0.2)") == mp.activations.get("leaky_relu", slope=np.float64(0.2))
+
+
+def test_error_estimate_of_a_users_function():
+    """The estimate is of the size of the true error: small where it converged, and not small where it did not."""
+    mean, std = np.array([0.3, -1.0]), np.array([1.0, 2.0])
+    smooth = mp.activations.get(np.tanh)
+    assert smooth.estimate(mean, std, 4) <= 1e-12
+    hidden = mp.activations.get(lambda y: np.where(y > 0.123, y, 0.0))
+    exact = mp.hermite_coefficients("jumprelu(0.123)", mean, std, 4)
+    with pytest.warns(mp.QuadratureWarning, match="kinks"):
+        found = mp.hermite_coefficients(hidden, mean, std, 4)
+    error = np.abs(found - exact).max()
+    assert error > 1e-9
+    assert 0.1 * error < hidden.estimate(mean, std, 4) < 1e3 * error
+    assert mp.activations.get("tanh").estimate is None  # built-in: checked against mpmath instead
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("leaky_relu(slope=1,slope=2)", "'slope' twice"),
+        ("leaky_relu(1, slope=2)", "'slope' twice"),
+        ("threshold(value=3, 1)", "'value' twice"),
+        ("leaky_relu(,)", "'' is not a number"),
+        ("leaky_relu(slope=)", "'' is not a number"),
+        ("threshold(1,,2)", "'' is not a number"),
+        ("leaky_relu(0.1,)", r"takes the parameters \['slope'\]"),
+        ("relu(,)", "takes the parameters none"),
+    ],
+)
+def test_parameters_are_read_strictly(text, message):
+    with pytest.raises(ValueError, match=message):
+        mp.activations.get(text)
+
+
+def test_empty_brackets_are_the_defaults():
+    assert mp.activations.get("leaky_relu()") == mp.activations.get("leaky_relu")
+    assert mp.activations.get("relu( )") == mp.activations.get("relu")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Far out
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def mp_far(name, mean, std, k):
+    """Orthonormal c_k of erf and of the Gaussian bump, 40 digits and any exponent."""
+    with mpmath.workdps(40):
+        m, s = mpf(mean), mpf(std)
+        width = 2 if name == "erf" else 1  # both are Gaussians of y in their first or zeroth derivative
+        v = mpmath.sqrt(1 + width * s * s)
+        u, order = m * mpmath.sqrt(width) / v, k - 1 if name == "erf" else k
+        he, before = mpf(1), mpf(0)
+        for j in range(order):
+            he, before = (u * he - mpmath.sqrt(j) * before) / mpmath.sqrt(j + 1), he
+        power = (-mpmath.sqrt(width) * s / v) ** k * he * mpmath.exp(-u * u / 2)
+        if name == "gaussian":
+            return power / v
+        return mpmath.erf(m / v) if k == 0 else -2 * power / mpmath.sqrt(2 * mpmath.pi * k)
+
+
+@pytest.mark.parametrize("name", ["erf", "gaussian"])
+@pytest.mark.parametrize(
+    ("mean", "std"), [(0.7, 0.5), (30.0, 1.0), (-45.0, 0.5), (300.0, 1.4), (1e4, 1.0), (60.0, 50.0)]
+)
+def test_smooth_bumps_have_right_coefficients_far_out(name, mean, std):
+    """he_256(u) alone overflows beyond u = 155, and exp(-u^2/2) alone vanishes beyond 38."""
+    record = mp.activations.get(name)
+    got = project(record, np.array(mean), np.array(std), 256)
+    for k in (0, 1, 2, 7, 60, 100, 255, 256):
+        want = float(mp_far(name, mean, std, k))
+        assert got[k] == pytest.approx(want, rel=1e-9, abs=1e-300), k
+
+
+EXTREME = [
+    (0.3, 1e-309),
+    (0.0, 1e-309),
+    (1.0, 1e160),
+    (1e160, 1.0),
+    (-1e160, 1e160),
+    (0.0, 1e300),
+    (1e4, 1.0),
+    (-1e4, 1.0),
+]
+
+
+@pytest.mark.parametrize("name", [n for n in WANTED if n not in ("square", "cube", "relu2")])
+def test_coefficients_are_finite_and_quiet_at_any_size(name):
+    """The largest std is large enough that its square overflows, the smallest that a distance divided by it does."""
+    for mean, std in EXTREME:
+        assert np.all(np.isfinite(mp.hermite_coefficients(name, mean, std, 100))), (mean, std)
+
+
+@pytest.mark.parametrize("name", ["gelu", "relu", "silu", "hardswish"])
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1e160), (-1e160, 1e160), (3e200, 1e200)])
+def test_huge_units_are_those_of_relu(name, mean, std):
+    """On that scale all of them are ReLU: a_0 = s (phi(u) + u Phi(u)), a_1 = s Phi(u), a_2 = s phi(u) / 2."""
+    u = mean / std
+    density, below = math.exp(-u * u / 2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-u / math.sqrt(2))
+    want = [std * (density + u * below), std * below, std * density / 2]
+    np.testing.assert_allclose(mp.hermite_coefficients(name, mean, std, 2), want, rtol=1e-12)
+
+
+def test_a_huge_erf_is_a_step():
+    assert mp.hermite_coefficients("erf", 0.0, 1e160, 1)[1] == pytest.approx(math.sqrt(2 / math.pi), rel=1e-14)
+
+
+@pytest.mark.parametrize("name", ["square", "cube", "relu2"])
+def test_coefficients_out_of_range_are_refused(name):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=rf"coefficients of '{name}' are not finite"):
+        mp.hermite_coefficients(name, 1.0, 1e200, 3)
+
+
+def test_a_fast_growing_function_is_followed_to_where_it_counts():
+    """E[exp(s t) he_k(t)] = exp(s^2/2) s^k / sqrt(k!) comes from t = s, 12 standard deviations out."""
+    for std in (1.0, 5.0, 12.0, 20.0):
+        got = mp.hermite_coefficients(np.exp, 0.5, std, 3)
+        want = math.exp(0.5 + std**2 / 2) * np.array([1, std, std**2 / 2, std**3 / 6])
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    got = mp.hermite_coefficients(lambda y: np.exp(y * y), 0.0, 0.6, 0)
+    np.testing.assert_allclose(got, [1 / math.sqrt(1 - 2 * 0.36)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "std"), [(lambda y: np.exp(y * y), 1.0), (lambda y: np.exp(y * y), 0.71), (np.exp, 30.0)]
+)
+def test_an_integral_that_never_ends_warns(function, std):
+    """E[exp(y^2)] is infinite from std = sqrt(1/2) on; exp itself leaves the range of float64."""
+    with pytest.warns(mp.QuadratureWarning, match="has not converged.*smaller standard deviation"):
+        mp.hermite_coefficients(function, 0.0, std, 3)
+
+
+def test_units_that_never_fire_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ramp = mp.activations.get(lambda y: np.maximum(y, 0.0))
+        far = mp.hermite_coefficients(ramp, np.array([-80.0, -36.5, -33.5]), 1.0, 2)
+    assert np.all(np.abs(far) < 1e-240)
+
+
+def test_a_declared_bump_is_found(scratch_registry):
+    """Width 1e-3 under a standard deviation of 10: unseen between the nodes, exact where it is declared."""
+    width = 1e-3
+
+    def bump(y):
+        return np.exp(-0.5 * ((y - 10) / width) ** 2)
+
+    mp.register_activation("bump", bump, kinks=(10 - 9 * width, 10, 10 + 9 * width))
+    v = math.hypot(10, width)
+    want = width / v * math.exp(-0.5 * (10 / v) ** 2)
+    assert mp.hermite_coefficients("bump", 0.0, 10.0, 0)[0] == pytest.approx(want, rel=1e-10)

@@ -1,0 +1,91 @@
+"""Every activation against tests/reference/hermite.npz: 50 digits, k = 0..8, |m| <= 1000, 1e-8 <= s <= 1000.
+
+The file is made by tests/reference/make_reference.py. A failing test names the activation and the numerical regime.
+The whole suite turns warnings into errors, so none is raised anywhere in that range.
+"""
+
+import math
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.backends import JAX32, JAX64, NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+
+with np.load(Path(__file__).parents[1] / "reference" / "hermite.npz") as file:
+    REFERENCE = dict(file)
+NAMES = [str(name) for name in REFERENCE["names"]]
+MEAN, STD = REFERENCE["points"].T
+REGIMES = [str(regime) for regime in dict.fromkeys(REFERENCE["regimes"])]
+ROOT_FACTORIAL = np.sqrt([math.factorial(k) for k in range(9)])
+
+# Far from the bend of a decaying activation even its norm leaves the range of the dtype, and an error relative to it
+# can no longer be expressed. The floors are what is lost when a product below the smallest normal number (2e-308,
+# 1e-38) becomes zero and is then multiplied by std^2 and he_8, which are at most 1e6 here.
+FLOOR = {"float64": 1e-300, "float32": 1e-34}
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+
+
+@cache
+def computed(name: str, backend: Backend) -> np.ndarray:
+    """Coefficients (P, 9) at all points at once, rounded to the backend's dtype."""
+    with backend.active():
+        mean, std = make(MEAN, backend), make(STD, backend)
+        result = mp.hermite_coefficients(name, mean, std, 8)
+        assert_same_kind(result, mean)
+        return to_numpy(result).T
+
+
+@cache
+def expected(name: str, dtype: str) -> np.ndarray:
+    """The stored coefficients; where (m, s) is no float32, the float64 result at the rounded point."""
+    stored = REFERENCE["coefficients"][NAMES.index(name)]
+    if dtype == "float64":
+        return stored
+    mean, std = MEAN.astype(np.float32).astype(float), STD.astype(np.float32).astype(float)
+    exact = (mean == MEAN) & (std == STD)
+    assert np.sum(exact) > 90
+    return np.where(exact[:, None], stored, mp.hermite_coefficients(name, mean, std, 8).T)
+
+
+def scaled_errors(name: str, backend: Backend, regime: str) -> np.ndarray:
+    """Errors as multiples of what is allowed."""
+    here = REFERENCE["regimes"] == regime
+    log_norm = REFERENCE["log_norm"][NAMES.index(name)][here]
+    norm = np.exp(np.clip(log_norm, -700, None))[:, None]
+    allowed = TOLERANCE[backend.dtype] * norm / ROOT_FACTORIAL + FLOOR[backend.dtype]
+    result = computed(name, backend)[here]
+    assert np.all(np.isfinite(result))
+    return np.abs(result - expected(name, backend.dtype)[here]) / allowed
+
+
+def test_the_reference_covers_the_registry():
+    families = {mp.activations.get(name).name.split("(")[0] for name in NAMES}
+    assert families == {family.name for family in mp.activations.families()}
+    assert np.max(np.abs(MEAN)) == 1000 and STD.min() == 1e-8 and STD.max() == 1000
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
+def test_double_precision_within_1e12_of_the_norm(backend, name, regime):
+    assert np.max(scaled_errors(name, backend, regime)) <= 1
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH32, JAX32], ids=lambda b: b.name)
+def test_single_precision_within_1e5_of_the_norm(backend, name, regime):
+    assert np.max(scaled_errors(name, backend, regime)) <= 1
+
+
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
+@pytest.mark.parametrize("name", ["relu", "relu2"])
+def test_far_tail_keeps_its_relative_accuracy(name, backend):
+    stored = REFERENCE["coefficients"][NAMES.index(name)]
+    far = (MEAN < -6 * STD)[:, None] & (np.abs(stored) > 1e-280)
+    assert np.sum(far) > 100
+    error = np.abs(computed(name, backend) - stored)[far] / np.abs(stored)[far]
+    assert np.max(error) <= 1e-9

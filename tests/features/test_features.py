@@ -1,0 +1,230 @@
+"""Eigenfeatures, singular directions and ablation against dense linear algebra."""
+
+import numpy as np
+import pytest
+from support.backends import assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.features import eigen
+
+D, H, OUT = 40, 30, 3
+
+
+def network(rng, kind, build=np.asarray, activation="gelu"):
+    W, V = rng.normal(size=(H, D)) / 6, rng.normal(size=(H, D)) / 6
+    b, c, down = rng.normal(size=H), rng.normal(size=H), rng.normal(size=(OUT, H))
+    if kind == "mlp":
+        return mp.MLP(build(W), build(b), build(down), None, activation)
+    return mp.GLU(build(W), build(b), build(V), build(c), build(down), None, activation)
+
+
+def covariance(rng):
+    A = rng.normal(size=(D, D))
+    return A @ A.T / D
+
+
+def top_of(matrix, k):
+    values, vectors = np.linalg.eigh(matrix)
+    order = np.argsort(-np.abs(values))[:k]
+    return values[order], vectors[:, order].T
+
+
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("route", ["dense", "products"])
+def test_eigenfeatures_equal_those_of_the_coefficients(rng, kind, route, monkeypatch):
+    monkeypatch.setattr(eigen, "_DENSE", 1024 if route == "dense" else 8)
+    poly = mp.fit(network(rng, kind), mp.Gaussian(rng.normal(size=D), covariance(rng)), 2)
+    found = mp.eigenfeatures(poly, output=1, k=5)
+    values, vectors = top_of(poly.coefficients().quadratic[1], 5)
+    assert_close(found.values, values, 1e-12)
+    # Eigenvectors are determined up to sign, to the residual over the gap between eigenvalues.
+    assert_close(np.abs(np.sum(found.vectors * vectors, axis=1)), np.ones(5), 1e-10)
+    assert_close(found.vectors @ found.vectors.T, np.eye(5), 1e-12)
+    assert found.residual <= 5e-12  # some thousand roundings: it is not divided by a gap
+
+
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("route", ["dense", "products"])
+def test_whitened_metric_is_that_of_the_inputs(rng, kind, route, monkeypatch):
+    monkeypatch.setattr(eigen, "_DENSE", 1024 if route == "dense" else 8)
+    S = covariance(rng)
+    inputs = mp.Gaussian(rng.normal(size=D), S)
+    poly = mp.fit(network(rng, kind), inputs, 2)
+    found = mp.eigenfeatures(poly, output=0, k=4, metric="whitened")
+    lam, U = np.linalg.eigh(S)
+    root = (U * np.sqrt(lam)) @ U.T
+    values, _ = top_of(root @ poly.coefficients().quadratic[0] @ root, 4)
+    assert_close(found.values, values, 1e-11)
+    assert_close(found.directions, found.vectors @ root, 1e-11)
+    # Each pair on its own: root Q root v = value v.
+    image = found.vectors @ (root @ poly.coefficients().quadratic[0] @ root)
+    assert_close(image, found.values[:, None] * found.vectors, 1e-10)
+
+
+def test_direction_is_a_combination_of_outputs(rng):
+    poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 2)
+    u = np.array([1.0, -1.0, 0.0])
+    values, _ = top_of(np.tensordot(u, poly.coefficients().quadratic, 1), 3)
+    assert_close(mp.eigenfeatures(poly, direction=u, k=3).values, values)
+    unit = mp.eigenfeatures(poly, direction=np.array([0.0, 0.0, 1.0]), k=3)
+    assert_close(unit.values, mp.eigenfeatures(poly, output=2, k=3).values)
+    assert_close(unit.values, mp.eigenfeatures(poly, output=-1, k=3).values)
+
+
+def test_features_rebuild_the_quadratic_part(rng):
+    poly = mp.fit(network(rng, "glu"), mp.Gaussian.standard(D), 2)
+    found = mp.eigenfeatures(poly, output=1, k=D)
+    rebuilt = (found.vectors.T * found.values) @ found.vectors
+    assert_close(rebuilt, poly.coefficients().quadratic[1], 1e-12)
+
+
+def test_low_rank_form_by_products(rng, monkeypatch):
+    """Fewer neurons than asked for: the remaining eigenvalues are zero, and the solver does not stumble."""
+    monkeypatch.setattr(eigen, "_DENSE", 8)
+    net = mp.MLP(rng.normal(size=(2, D)), None, np.ones((1, 2)), None, "square")
+    found = mp.eigenfeatures(mp.fit(net, mp.Gaussian.standard(D), 2), output=0, k=5)
+    values, _ = top_of(net.W1.T @ net.W1, 5)
+    assert_close(found.values, values, 1e-12)
+
+
+def test_no_square_matrix_for_many_inputs(rng, monkeypatch):
+    """With many inputs only blocks of a few vectors are ever multiplied."""
+    d = 3000
+    net = mp.MLP(rng.normal(size=(20, d)) / 50, rng.normal(size=20), rng.normal(size=(1, 20)), None, "relu")
+    poly = mp.fit(net, mp.Gaussian.standard(d), 2)
+    widths = []
+    form = type(poly).quadratic_form
+
+    def watched(self, direction):
+        apply = form(self, direction)
+        return lambda block: widths.append(block.shape[1]) or apply(block)
+
+    monkeypatch.setattr(type(poly), "quadratic_form", watched)
+    found = mp.eigenfeatures(poly, output=0, k=4)
+    assert max(widths) <= 20
+    # Rank 20: the eigenproblem can be reduced exactly to 20 x 20 for comparison.
+    basis = np.linalg.qr(net.W1.T)[0]
+    values, _ = top_of(basis.T @ form(poly, np.ones(1))(basis), 4)
+    assert_close(found.values, values, 1e-11)
+
+
+def test_every_backend(rng, backend):
+    def build(a):
+        return make(a, backend)
+
+    net = network(np.random.default_rng(1), "glu", build)
+    S = covariance(rng)
+    inputs = mp.Gaussian(build(np.zeros(D)), build(S))
+    poly = mp.fit(net, inputs, 2)
+    exact = mp.fit(network(np.random.default_rng(1), "glu"), mp.Gaussian(np.zeros(D), S), 2)
+    for metric in ("input", "whitened"):
+        found = mp.eigenfeatures(poly, output=0, k=3, metric=metric)
+        assert_same_kind(found.values, net.W_gate)
+        assert_same_kind(found.vectors, net.W_gate)
+        # float32: the covariance and the weights are rounded, and the root amplifies that by its condition
+        assert_close(
+            found.values, mp.eigenfeatures(exact, output=0, k=3, metric=metric).values, 100 * backend.tolerance
+        )
+    singular = mp.singular_directions(poly)
+    assert_same_kind(singular.vectors, net.W_gate)
+    assert_same_kind(mp.ablate(build(rng.normal(size=(5, D))), singular.vectors[:2, :]), net.W_gate)
+
+
+def test_singular_directions_are_the_svd_of_the_linear_part(rng):
+    poly = mp.fit(network(rng, "mlp"), mp.Gaussian(rng.normal(size=D), covariance(rng)), 1)
+    found = mp.singular_directions(poly)
+    linear = poly.coefficients().linear
+    assert_close(found.values, np.linalg.svd(linear, compute_uv=False))
+    assert_close((found.outputs.T * found.values) @ found.vectors, linear)
+    assert_close(found.vectors @ found.vectors.T, np.eye(OUT))
+
+
+def test_ablation_removes_the_span_and_nothing_else(rng):
+    x, directions = rng.normal(size=(7, D)), rng.normal(size=(3, D))
+    left = mp.ablate(x, directions)
+    assert_close(left @ directions.T, np.zeros((7, 3)), 1e-12)
+    assert_close(mp.ablate(left, directions), left)
+    # What was removed lies in the span.
+    coefficients, *_ = np.linalg.lstsq(directions.T, (x - left).T, rcond=None)
+    assert_close(directions.T @ coefficients, (x - left).T)
+    repeated = np.concatenate([directions, directions[:1]])
+    assert_close(mp.ablate(x, repeated), left)
+    assert_close(mp.ablate(x, directions[:0]), x)
+
+
+def test_linear_map_is_silent_once_its_singular_directions_are_ablated(rng):
+    """The paper's attack: a linear map sees nothing of inputs without its row space but its constant."""
+    poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 1)
+    x = rng.normal(size=(6, D))
+    left = mp.ablate(x, mp.singular_directions(poly).vectors)
+    assert_close(poly(left), np.broadcast_to(poly.coefficients().constant, (6, OUT)), 1e-12)
+    # Negative control: ablating as many random directions does not silence it.
+    other = poly(mp.ablate(x, rng.normal(size=(OUT, D))))
+    assert np.abs(other - poly.coefficients().constant).max() > 0.01
+
+
+def test_signs_are_fixed(rng):
+    poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 2)
+    vectors = to_numpy(mp.eigenfeatures(poly, output=0, k=6).vectors)
+    largest = vectors[np.arange(6), np.abs(vectors).argmax(axis=1)]
+    assert (largest > 0).all()
+
+
+POLY = mp.fit(network(np.random.default_rng(0), "mlp"), mp.Gaussian.standard(D), 2)
+ERRORS = [
+    ("no output", lambda: mp.eigenfeatures(POLY), ValueError, "either output .* or direction"),
+    ("both", lambda: mp.eigenfeatures(POLY, output=0, direction=np.ones(OUT)), ValueError, "either output"),
+    ("output out of range", lambda: mp.eigenfeatures(POLY, output=OUT), ValueError, "output is 3, but .* 3 outputs"),
+    ("output no integer", lambda: mp.eigenfeatures(POLY, output="a"), TypeError, "output must be an integer"),
+    ("direction length", lambda: mp.eigenfeatures(POLY, direction=np.ones(2)), ValueError, "direction has shape"),
+    ("direction NaN", lambda: mp.eigenfeatures(POLY, direction=np.full(OUT, np.nan)), ValueError, "direction holds"),
+    ("k too large", lambda: mp.eigenfeatures(POLY, output=0, k=D + 1), ValueError, "k is 41.*lower k"),
+    ("k zero", lambda: mp.eigenfeatures(POLY, output=0, k=0), ValueError, "k must be at least 1"),
+    ("metric", lambda: mp.eigenfeatures(POLY, output=0, metric="x"), ValueError, "metric must be one of"),
+    ("linear", lambda: mp.eigenfeatures(POLY.truncate(1), output=0), ValueError, "no quadratic part.*degree=2"),
+    ("not a polynomial", lambda: mp.eigenfeatures(np.eye(3), output=0), TypeError, "poly must be"),
+    (
+        "other inputs",
+        lambda: mp.eigenfeatures(POLY, output=0, metric="whitened", inputs=mp.Gaussian.standard(3)),
+        ValueError,
+        "inputs have dimension 3",
+    ),
+    ("constant", lambda: mp.singular_directions(POLY.truncate(0)), ValueError, "no linear part.*degree=1"),
+    ("SVD of no polynomial", lambda: mp.singular_directions(3), TypeError, "poly must be"),
+    ("ablate width", lambda: mp.ablate(np.ones((2, 3)), np.ones((1, 4))), ValueError, "directions has shape"),
+]
+
+
+@pytest.mark.parametrize(("label", "call", "error", "message"), ERRORS, ids=[e[0] for e in ERRORS])
+def test_bad_input(label, call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_whitened_needs_the_inputs_which_a_file_has(tmp_path):
+    POLY.save(tmp_path / "p.safetensors")
+    loaded = mp.load(tmp_path / "p.safetensors")
+    known = mp.eigenfeatures(loaded, output=0, metric="whitened")
+    assert_close(known.values, mp.eigenfeatures(POLY, output=0, metric="whitened").values)
+    loaded = mp.records.replace(loaded, inputs=None)
+    with pytest.raises(ValueError, match="metric='whitened' needs the input distribution"):
+        mp.eigenfeatures(loaded, output=0, metric="whitened")
+    given = mp.eigenfeatures(loaded, output=0, metric="whitened", inputs=mp.Gaussian.standard(D))
+    assert_close(given.values, mp.eigenfeatures(POLY, output=0).values)
+
+
+def test_all_eigenpairs_by_default_where_there_are_fewer_than_five(rng):
+    for d in (1, 3, 5, 8):
+        poly = mp.fit(mp.MLP(rng.normal(size=(6, d)), None, rng.normal(size=(2, 6))), mp.Gaussian.standard(d), 2)
+        found = mp.eigenfeatures(poly, output=1)
+        assert_close(found.values, top_of(poly.coefficients().quadratic[1], min(5, d))[0], 1e-12)
+
+
+def test_what_is_missing_is_said_before_how_many(rng):
+    poly = mp.fit(mp.MLP(rng.normal(size=(6, 3))), mp.Gaussian.standard(3), 2)
+    with pytest.raises(ValueError, match="give either output"):
+        mp.eigenfeatures(poly, k=9)
+    with pytest.raises(ValueError, match="output is 6"):
+        mp.eigenfeatures(poly, output=6, k=9)
+    with pytest.raises(ValueError, match="k is 9"):
+        mp.eigenfeatures(poly, output=0, k=9)

@@ -1,0 +1,538 @@
+"""Fine-tuning: it improves what is wrong, leaves what is right, and never returns worse than it was given."""
+
+import importlib
+import math
+import sys
+
+import numpy as np
+import pytest
+from support.backends import BACKENDS, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("schedulefree")
+from mlpoly.fitting.finetune import FinetuneReport, finetune  # noqa: E402 - after importorskip
+from mlpoly.fitting.tuning import descent  # noqa: E402
+from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units  # noqa: E402
+from mlpoly.fitting.tuning.draws import draws  # noqa: E402
+from mlpoly.fitting.tuning.trainable import trainable  # noqa: E402
+from mlpoly.polynomials import to_dense  # noqa: E402
+from mlpoly.polynomials.base import map_polynomial  # noqa: E402
+from mlpoly.records import arrays_of, replace  # noqa: E402
+
+D, H, OUT = 4, 8, 2
+SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}
+
+
+def network(gated=False, backend=BACKENDS[0], readout=True, seed=0, inputs=1.0, outputs=1.0):
+    rng = np.random.default_rng(seed)
+    W, V, R = (rng.standard_normal(s) / math.sqrt(s[1]) for s in ((H, D), (H, D), (OUT, H)))
+    b, c, a = (0.3 * rng.standard_normal(n) for n in (H, H, OUT))
+    last = (R * outputs, a * outputs) if readout else (None, None)
+    if gated:
+        return mp.GLU(*(make(v, backend) for v in (2 * W / inputs, b, V / inputs, c, *last)), activation="silu")
+    return mp.MLP(*(make(v, backend) for v in (2 * W / inputs, b, *last)), activation="relu")
+
+
+def mixture(backend=BACKENDS[0], seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    roots = 0.5 * rng.standard_normal((3, D, D))
+    covs = roots @ roots.transpose(0, 2, 1) + 0.05 * np.eye(D)
+    means = 1.5 * rng.standard_normal((3, D))
+    parts = (np.array([0.5, 0.25, 0.25]), means * scale, covs * scale**2)
+    return mp.GaussianMixture(*(make(v, backend) for v in parts))
+
+
+def wrong(kind, net, like=None):
+    """The optimum under N(0, I), which the mixture is far from."""
+    ridge = mp.fit(net, mp.Gaussian.standard(D), degree=2)
+    like = ridge.prototype[0, :] * 0 if like is None else like
+    if kind == "ridge":
+        return ridge
+    if kind == "dense":
+        return to_dense(ridge, like)
+    good = mp.fit(net, mixture(), degree=3)
+    return mp.ChaosPolynomial(good.center, good.whitener, good.exponents, good.values * 0.7)
+
+
+def fvu(net, poly, inputs, n=20000):
+    return float(mp.fvu(net, poly, samples=inputs.sample(n, seed=987)).total)
+
+
+kinds = pytest.mark.parametrize("kind", ["ridge", "dense", "chaos"])
+gates = pytest.mark.parametrize("gated", [False, True], ids=["mlp", "glu"])
+
+
+# -- what it does ----------------------------------------------------------------------------------
+
+
+@kinds
+@gates
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_wrong_start_improves(kind, gated, optimizer):
+    net, inputs = network(gated), mixture()
+    start = wrong(kind, net)
+    found = finetune(net, start, inputs, optimizer=optimizer, **SHORT)
+    report = found.report
+    assert type(found) is type(start)
+    assert report.fvu_after < 0.6 * report.fvu_before
+    assert report.best_step > 0
+    assert report.steps == 40
+    assert not report.stopped_early
+    assert report.fvu_before - report.fvu_after > 3 * report.standard_error
+    # The report's figures are of the held-out samples; others agree.
+    assert fvu(net, found, inputs) < 0.6 * fvu(net, start, inputs)
+    assert report.fvu_after == pytest.approx(fvu(net, found, inputs), rel=0.3)
+
+
+@gates
+def test_reaches_the_optimum_that_is_known(gated):
+    net, inputs = network(gated), mixture()
+    found = finetune(net, wrong("dense", net), inputs, steps=200, batch_size=1024)
+    best = mp.fit(net, inputs, degree=2, show_progress=False)
+    assert fvu(net, best, inputs) <= fvu(net, found, inputs) < 1.02 * fvu(net, best, inputs)
+
+
+@gates
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_exact_optimum_is_left_alone(gated, degree):
+    net, inputs = network(gated), mixture()
+    start = mp.fit(net, inputs, degree=degree, show_progress=False)
+    found = finetune(net, start, inputs, **SHORT)
+    assert found.report.best_step == 0
+    assert found.report.fvu_after == found.report.fvu_before
+    for name in ("constant", "linear", "quadratic", "values"):
+        assert getattr(found, name, None) is getattr(start, name, None)
+    assert found.source == start.source
+
+
+def test_negative_control_chance_alone_looks_like_a_gain():
+    """The best of many looks is below the start on the held-out samples; without the test of its size it would win."""
+    net, inputs = network(), mixture()
+    start = mp.fit(net, inputs, degree=2, tolerance=1e-9, show_progress=False)
+    seen = [finetune(net, start, inputs, **SHORT, seed=s).report for s in range(4)]
+    assert any(min(v for _, v in r.history) < r.fvu_before for r in seen)
+    assert all(r.best_step == 0 for r in seen)
+
+
+@kinds
+def test_absurd_learning_rate_returns_the_start(kind):
+    net, inputs = network(), mixture()
+    start = wrong(kind, net)
+    with pytest.warns(RuntimeWarning, match="lower learning_rate"):
+        found = finetune(net, start, inputs, learning_rate=1e4, **SHORT)
+    report = found.report
+    assert report.reason == "diverged"
+    assert report.stopped_early
+    assert report.steps < 40
+    assert report.best_step == 0
+    assert report.fvu_after == report.fvu_before
+    assert report.history[-1][1] > 10 * report.fvu_before  # what the optimiser alone would have returned
+    x = inputs.sample(10, seed=1)
+    np.testing.assert_array_equal(found(x), start(x))
+
+
+def test_default_learning_rate_retreats_when_it_diverges(monkeypatch):
+    net, inputs = network(), mixture()
+    monkeypatch.setitem(descent._RATES, ("sgd", True), 300.0)
+    found = finetune(net, wrong("dense", net), inputs, **SHORT)
+    assert found.report.learning_rate < 20
+    assert found.report.steps == 40
+    assert found.report.fvu_after < 0.6 * found.report.fvu_before
+
+
+def test_never_worse_in_low_precision():
+    """Rounding to the caller's dtype is part of what is judged."""
+    net = network(backend=BACKENDS[3])
+    low = mp.MLP(*(w.bfloat16() for w in (net.W1, net.b1, net.W2, net.b2)))
+    start = map_polynomial(mp.fit(net, mp.Gaussian.standard(D), degree=2), lambda a: a.bfloat16())
+    found = finetune(low, start, mixture(BACKENDS[3]).sample(4000), **SHORT)
+    assert found.series.plain.dtype == torch.bfloat16
+    assert found.report.fvu_after < 0.6 * found.report.fvu_before
+
+
+def test_divergence_as_loss():
+    net, inputs = network(outputs=3.0), mixture()
+    start = wrong("dense", net)
+    found = finetune(net, start, inputs, loss="kl", **SHORT)
+    report, x = found.report, inputs.sample(20000, seed=5)
+    assert report.kl_after < 0.6 * report.kl_before
+    assert report.history[0][1] == report.kl_before
+    assert float(mp.measures.kl(net, found, samples=x).mean) < 0.6 * float(mp.measures.kl(net, start, samples=x).mean)
+    assert finetune(net, start, inputs, **SHORT).report.kl_after is None
+
+
+# -- where samples come from -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["mixture", "gaussian", "array", "callable", "torch array"])
+def test_data(source):
+    net, inputs = network(), mixture()
+    data = {
+        "mixture": inputs,
+        "gaussian": mp.Gaussian(inputs.mean, inputs.covariance),
+        "array": inputs.sample(5000, seed=3),
+        "callable": lambda n, seed: inputs.sample(n, seed=seed),
+        "torch array": torch.tensor(inputs.sample(5000, seed=3)),  # another library is converted
+    }[source]
+    found = finetune(net, wrong("dense", net), data, **SHORT)
+    assert found.report.fvu_after < 0.6 * found.report.fvu_before
+    assert found.inputs is (data if source in ("mixture", "gaussian") else None)
+    assert "fine-tuned" in found.source.method
+
+
+def test_standard_gaussian_of_no_library():
+    net = network(backend=BACKENDS[2])
+    found = finetune(net, mp.fit(net, mixture(BACKENDS[2]), degree=1), mp.Gaussian.standard(D), **SHORT)
+    assert found.report.fvu_after < found.report.fvu_before
+    assert isinstance(found.inputs.mean, torch.Tensor)
+
+
+def test_held_out_rows_are_not_trained_on():
+    x = np.arange(100.0)[:, None]
+    draw, held_out = draws(x, None, 4096, 0, 1, x)
+    seen = set(np.concatenate([draw(7, s)[:, 0] for s in range(300)]))
+    assert held_out.shape == (20, 1)
+    assert seen == set(range(100)) - set(held_out[:, 0])
+    assert len(set(draw(80, 5)[:, 0])) == 80
+
+
+@pytest.mark.parametrize("source", ["mixture", "array", "callable"])
+def test_validation(source):
+    net, inputs = network(), mixture()
+    x = inputs.sample(3000, seed=11)
+    validation = {"mixture": inputs, "array": x, "callable": lambda n, seed: x[:n]}[source]
+    found = finetune(net, wrong("dense", net), inputs.sample(2000), validation=validation, **SHORT)
+    if source != "mixture":
+        used = x if source == "array" else x[:1024]
+        expected = [float(mp.fvu(net, p, samples=used).total) for p in (wrong("dense", net), found)]
+        assert [found.report.fvu_before, found.report.fvu_after] == pytest.approx(expected, rel=1e-9)
+
+
+def test_overfit_is_not_returned():
+    net, inputs = network(), mixture()
+    start = mp.fit(net, inputs, degree=2, show_progress=False)
+    few = inputs.sample(12, seed=2)  # fewer than the 15 coefficients of an output
+    found = finetune(net, start, few, validation=inputs, **SHORT)
+    assert found.report.best_step == 0
+    assert found.report.history[-1][1] > 1.1 * found.report.fvu_before
+
+
+# -- how it runs -----------------------------------------------------------------------------------
+
+
+@kinds
+def test_deterministic(kind):
+    net, inputs = network(), mixture()
+    start, x = wrong(kind, net), inputs.sample(50, seed=2)
+    state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()
+    one, two = (finetune(net, start, inputs, **SHORT, seed=4) for _ in range(2))
+    np.testing.assert_array_equal(one(x), two(x))
+    assert one.report == two.report
+    other = finetune(net, start, inputs, **SHORT, seed=5)
+    assert np.abs(other(x) - one(x)).max() > 0
+    assert torch.equal(torch.random.get_rng_state(), state)
+    np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)
+
+
+def test_patience():
+    net, inputs = network(), mixture()
+    start = mp.fit(net, inputs, degree=2, show_progress=False)
+    report = finetune(net, start, inputs, **SHORT | {"steps": 500}, evaluate_every=1, patience=5).report
+    assert report.reason == "patience"
+    assert report.stopped_early
+    assert report.steps < 200
+    assert len(report.history) == report.steps + 1
+    assert "stopped early (patience)" in str(report)
+    values = [v for _, v in report.history]
+    assert len(values) - 1 - int(np.argmin(values)) == 5
+
+
+@pytest.mark.parametrize(("every", "looks"), [(None, 21), (7, 7), (100, 2)])
+def test_looks(every, looks):
+    net = network()
+    report = finetune(net, wrong("dense", net), mixture(), **SHORT, evaluate_every=every).report
+    assert len(report.history) == looks
+    assert report.history[0] == (0, report.fvu_before)
+    assert report.history[-1][0] == 40
+
+
+def test_interrupt_keeps_the_best():
+    net, inputs = network(), mixture()
+    calls = []
+
+    def sampler(n, seed):
+        calls.append(seed)
+        if len(calls) > 25:
+            raise KeyboardInterrupt
+        return inputs.sample(n, seed=seed)
+
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        found = finetune(net, wrong("dense", net), sampler, **SHORT)
+    assert found.report.reason == "interrupted"
+    assert 0 < found.report.best_step <= found.report.steps < 25
+    assert found.report.fvu_after < found.report.fvu_before
+
+
+@kinds
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_learning_rate_has_no_units(kind, optimizer):
+    """Inputs a thousand times larger and outputs a million times smaller: the same descent."""
+    plain, scaled = network(), network(inputs=1e3, outputs=1e-6)
+    one = finetune(plain, wrong(kind, plain), mixture(), optimizer=optimizer, **SHORT)
+    start = wrong(kind, plain)
+    if kind == "ridge":
+        g = mp.Gaussian(np.zeros(D), np.full(D, 1e6))
+        start = mp.fit(scaled, g, degree=2)
+    elif kind == "dense":
+        parts = (start.center * 1e3, start.constant * 1e-6, start.linear * 1e-9, start.quadratic * 1e-12)
+        start = mp.DensePolynomial(*parts)
+    else:
+        start = mp.ChaosPolynomial(start.center * 1e3, start.whitener / 1e3, start.exponents, start.values * 1e-6)
+    two = finetune(scaled, start, mixture(scale=1e3), optimizer=optimizer, **SHORT)
+    np.testing.assert_allclose(two.report.history, one.report.history, rtol=1e-3)
+
+
+def test_works_where_gradients_are_off():
+    net, inputs = network(backend=BACKENDS[2]), mixture(BACKENDS[2])
+    with torch.no_grad():
+        found = finetune(net, wrong("ridge", net), inputs, **SHORT)
+    assert found.report.fvu_after < found.report.fvu_before
+    assert not found.series.plain.requires_grad
+
+
+def test_live_torch_weights_are_not_touched():
+    net = network(backend=BACKENDS[2])
+    net.W1.requires_grad_()
+    before = net.W1.detach().clone()
+    found = finetune(net, wrong("ridge", net), mixture(BACKENDS[2]), **SHORT)
+    assert torch.equal(net.W1, before)
+    assert net.W1.grad is None
+    assert not found.readout.requires_grad
+
+
+def test_activation_of_the_user_in_their_own_library():
+    net = network()
+    own = mp.MLP(net.W1, net.b1, net.W2, net.b2, activation=lambda a: np.where(np.asarray(a) > 0, np.asarray(a), 0.0))
+    start = wrong("dense", net)
+    one, two = (finetune(f, start, mixture(), **SHORT) for f in (net, own))
+    np.testing.assert_allclose(one.quadratic, two.quadratic, rtol=1e-9)
+
+
+# -- what comes back -------------------------------------------------------------------------------
+
+
+@kinds
+def test_library_and_dtype_are_kept(kind, backend):
+    net, inputs = network(backend=backend), mixture(backend)
+    start = map_polynomial(wrong(kind, network()), lambda a: make(a, backend))
+    found = finetune(net, start, inputs, **SHORT)
+    assert found.report.fvu_after < 0.6 * found.report.fvu_before
+    own, before = (arrays_of(replace(p, inputs=None)) for p in (found, start))
+    assert own.keys() == before.keys()
+    for array in own.values():
+        assert_same_kind(array, start.prototype)
+    x = make(mixture().sample(1000, seed=3), backend)
+    assert_same_kind(found(x), start(x))
+    errors = [float(np.mean(to_numpy(net(x) - p(x)) ** 2)) for p in (start, found)]
+    assert errors[1] < 0.7 * errors[0]
+
+
+def test_libraries_agree():
+    """The samples are the same in all, so the answers are."""
+    answers = []
+    for backend in BACKENDS[::2]:
+        with backend.active():
+            start = map_polynomial(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
+            found = finetune(network(True, backend), start, mixture(backend), **SHORT)
+            answers.append(to_numpy(found.series.plain))
+    for other in answers[1:]:
+        np.testing.assert_allclose(other, answers[0], rtol=1e-6, atol=1e-9)
+
+
+def test_quadratic_stays_symmetric():
+    net = network()
+    quadratic = finetune(net, wrong("dense", net), mixture(), **SHORT).quadratic
+    np.testing.assert_array_equal(quadratic, np.swapaxes(quadratic, 1, 2))
+
+
+def test_result_is_a_polynomial_like_others(tmp_path):
+    net, inputs = network(True), mixture()
+    found = finetune(net, wrong("ridge", net), inputs, **SHORT)
+    x = inputs.sample(20, seed=3)
+    found.save(tmp_path / "p.safetensors")
+    np.testing.assert_array_equal(mp.load(tmp_path / "p.safetensors")(x), found(x))
+    np.testing.assert_allclose(found.to_torch()(torch.tensor(x)).numpy(), found(x), rtol=1e-12)
+    assert isinstance(found.report, FinetuneReport)
+    assert found.truncate(1).report is None
+    assert (2.0 * found).report is None
+    assert mp.fvu(net, found, inputs).total < 0.6 * mp.fvu(net, wrong("ridge", net), inputs).total
+
+
+@pytest.mark.parametrize("degree", [0, 1, 3])
+@gates
+@pytest.mark.parametrize("readout", [True, False])
+def test_ridge_of_any_shape(degree, gated, readout):
+    net, inputs = network(gated, readout=readout), mixture()
+    found = finetune(net, mp.fit(net, mp.Gaussian.standard(D), degree=degree), inputs, **SHORT)
+    assert found.degree == degree
+    assert (found.units.gate is None) == (found.series.gated is None) == (not gated or degree == 0)
+    assert found.report.fvu_after < 0.9 * found.report.fvu_before
+
+
+# -- parameters and learning rates -----------------------------------------------------------------
+
+
+SHAPES = [f"ridge {k} {unit} {end}" for k in (0, 1, 2, 5) for unit in ("mlp", "glu") for end in ("readout", "units")]
+SHAPES += [
+    "no bias",
+    "constant neurons",
+    "constant gated neurons",
+    "dense 0",
+    "dense 1",
+    "dense 2",
+    "chaos 2",
+    "chaos 3",
+]
+
+
+def polynomial(shape):
+    g = mp.Gaussian.from_samples(np.random.default_rng(3).standard_normal((50, D)) + 1)
+    still = mp.Gaussian(g.mean, np.zeros((D, D)))  # scales of zero: every neuron is constant
+    net = network()
+    if shape.startswith("ridge"):
+        _, degree, unit, end = shape.split()
+        return mp.fit(network(unit == "glu", readout=end == "readout"), g, degree=int(degree))
+    if shape.startswith("dense"):
+        return to_dense(mp.fit(net, g, degree=int(shape[-1])), g.mean)
+    if shape.startswith("chaos"):
+        return mp.fit(net, mixture(), degree=3).truncate(int(shape[-1]))
+    if shape == "no bias":
+        return mp.fit(mp.MLP(net.W1, net.b1, net.W2, None, activation="tanh"), g, degree=2)
+    return mp.fit(network("gated" in shape), still, degree=3)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch_size", [8, 4096])
+@pytest.mark.parametrize("flat", [False, True], ids=["", "an input that does not vary"])
+def test_parameters_change_no_value(shape, batch_size, flat):
+    poly = polynomial(shape)
+    x = torch.tensor(mixture().sample(500, seed=1))
+    if flat:
+        x[:, 1] = 0.5
+    made = trainable(map_polynomial(poly, torch.tensor), x, batch_size)
+    everywhere = torch.tensor(3 * np.random.default_rng(0).standard_normal((50, D)))
+    expected = poly(everywhere.numpy())
+    tolerance = 1e-10 * np.abs(expected).max()
+    got = made.polynomial(made.parameters)(everywhere).numpy()
+    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+    got = made.evaluate(made.parameters, made.coordinates(everywhere)).numpy()
+    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+    moved_on = [p + 0.1 for p in made.parameters]  # negative control, and both routes agree away from the start too
+    one = made.polynomial(moved_on)(everywhere).numpy()
+    assert np.abs(one - expected).max() > 1e-3
+    two = made.evaluate(moved_on, made.coordinates(everywhere)).numpy()
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-10 * np.abs(one).max())
+
+
+@kinds
+def test_curvature_is_that_of_the_jacobian(kind):
+    net = network()
+    x = torch.tensor(mixture().sample(300, seed=1))
+    problem = trainable(map_polynomial(wrong(kind, net), torch.tensor), x, 4096)
+    jacobian = Jacobian(torch, problem, problem.coordinates(x), 0)
+    parts = torch.autograd.functional.jacobian(
+        lambda *theta: problem.evaluate(theta, problem.coordinates(x)), tuple(jacobian.parameters)
+    )
+    flat = [p.reshape(jacobian.values.numel(), -1) for p in parts]
+    exact = [float(torch.linalg.matrix_norm(p, 2)) ** 2 / len(x) for p in flat]
+    units = curvature_units(jacobian)
+    got = [jacobian.largest([float(i == j) for j in range(len(flat))]) for i in range(len(flat))]
+    np.testing.assert_allclose(got, exact, rtol=0.1)
+    scaled = torch.cat([p * math.sqrt(u) for p, u in zip(flat, units, strict=True)], dim=1)
+    assert float(torch.linalg.matrix_norm(scaled, 2)) ** 2 / len(x) == pytest.approx(1, rel=0.1)
+    norms = [float(p.square().sum(1).mean().sqrt()) for p in flat]
+    np.testing.assert_allclose(jacobian.row_norms(), norms, rtol=0.5)
+
+
+def test_whitening_makes_the_problem_well_conditioned():
+    """The reason for the coordinates: quadratic features of ill-conditioned inputs."""
+    scales = np.array([1.0, 0.1, 0.03, 0.3])
+    x = torch.tensor(np.random.default_rng(0).standard_normal((4000, D)) * scales + 5)
+    net = network()
+
+    def condition(batch_size):
+        problem = trainable(map_polynomial(wrong("dense", net), torch.tensor), x, batch_size)
+        theta = tuple(p[:1] for p in problem.parameters)
+        parts = torch.autograd.functional.jacobian(lambda *t: problem.evaluate(t, problem.coordinates(x)), theta)
+        values = torch.linalg.svdvals(torch.cat([p.reshape(len(x), -1) for p in parts], dim=1))
+        return float(values[0] / values[14]) ** 2  # 15 different coefficients
+
+    columns = x.numpy().T
+    products = [columns[i] * columns[j] for i in range(D) for j in range(i + 1)]
+    raw = np.stack([columns[0] ** 0, *columns, *products])
+    assert condition(4096) < 20
+    assert condition(8) < 1e6 < np.linalg.cond(raw) ** 2
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"steps": 0}, ValueError, "steps must be at least 1"),
+        ({"steps": -3}, ValueError, "steps must be at least 1"),
+        ({"steps": 2.5}, TypeError, "steps must be an integer"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"validation_size": 1}, ValueError, "validation_size must be at least 2"),
+        ({"evaluate_every": 0}, ValueError, "evaluate_every must be at least 1"),
+        ({"patience": 0}, ValueError, "patience must be at least 1"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"optimizer": "adam"}, ValueError, "optimizer must be 'sgd' or 'adamw'"),
+        ({"loss": "mae"}, ValueError, "loss must be 'mse' or 'kl'"),
+        ({"momentum": 1.0}, ValueError, "momentum must lie"),
+        ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, ValueError, "learning_rate must be positive"),
+        ({"data": np.ones((50, 3))}, ValueError, r"data has shape \(50, 3\), expected \(any, 4\)"),
+        ({"data": np.ones(4)}, ValueError, "data has shape"),
+        ({"data": np.ones((9, 4))}, ValueError, "too few to hold some out"),
+        ({"data": np.full((50, 4), np.nan)}, ValueError, "data holds 200 NaN"),
+        ({"data": np.ones((50, 4), dtype=bool)}, TypeError, "floating"),
+        ({"data": np.ones((50, 4))}, ValueError, "constant on the held-out samples"),
+        ({"data": "digits"}, TypeError, "It may be a Gaussian"),
+        ({"data": None}, TypeError, "It may be a Gaussian"),
+        ({"data": mp.Gaussian.standard(3)}, ValueError, "data has dimension 3"),
+        ({"data": mp.Gaussian.standard(4, torch.zeros(1))}, TypeError, "different array libraries"),
+        ({"data": lambda n, seed: np.ones((n, 5))}, ValueError, r"data\(n, seed\) has shape"),
+        ({"data": lambda n, seed: np.full((n, 4), np.inf)}, ValueError, "NaN or infinite"),
+        ({"validation": np.ones((50, 3))}, ValueError, "validation has shape"),
+        ({"validation": np.ones((0, 4))}, ValueError, "validation holds no samples"),
+        ({"poly": "p"}, TypeError, "poly must be a polynomial"),
+        ({"net": torch.nn.Linear(4, 2)}, TypeError, "from_torch"),
+        ({"net": network(readout=False)}, ValueError, "net maps 4 -> 8, but poly maps 4 -> 2"),
+        ({"net": network(backend=BACKENDS[2])}, TypeError, "different array libraries"),
+    ],
+    ids=lambda value: (
+        value if isinstance(value, str) else "-".join(value) if isinstance(value, dict) else value.__name__
+    ),
+)
+def test_errors(changes, error, message):
+    net = network()
+    given = {"poly": wrong("ridge", net), "net": net, "data": mixture()} | changes
+    with pytest.raises(error, match=message):
+        finetune(given.pop("net"), given.pop("poly"), given.pop("data"), **given)
+
+
+@pytest.mark.parametrize("package", ["torch", "schedulefree"])
+def test_missing_package_names_the_remedy(package, monkeypatch):
+    net, inputs = network(), mixture()
+    start = wrong("dense", net)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"finetune needs {package}.*pip install 'mlpoly\[torch\]'"):
+        finetune(net, start, inputs)
+
+
+def test_module_imports_no_torch():
+    assert not hasattr(importlib.import_module("mlpoly.fitting.tuning.descent"), "torch")

@@ -1,0 +1,266 @@
+"""The fitted polynomial is the least-squares one: independent routes, optimality conditions, exact cases."""
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from support.backends import assert_close
+
+import mlpoly as mp
+
+NODES = {1: 60, 2: 40, 3: 24, 4: 16}  # per axis; the smooth networks below are then integrated to 2e-11 or better
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The oracle: weighted least squares on a tensor Gauss-Hermite grid, in the monomials of x
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def standard_grid(d):
+    """Nodes (n, d) and weights (n,) that integrate polynomials under N(0, I)."""
+    z, w = np.polynomial.hermite_e.hermegauss(NODES[d])
+    nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)
+    keep = weights > 1e-25  # the corners of the grid weigh nothing
+    return nodes[keep], weights[keep]
+
+
+def grid(gaussian):
+    nodes, weights = standard_grid(gaussian.dim)
+    return gaussian.mean + nodes @ np.linalg.cholesky(gaussian.cov).T, weights
+
+
+def exponents(d, degree):
+    """Index tuples i_1 <= ... <= i_k of all monomials x_{i_1} ... x_{i_k}, by degree."""
+    return [c for k in range(degree + 1) for c in itertools.combinations_with_replacement(range(d), k)]
+
+
+def monomials(x, degree):
+    return np.stack([np.prod(x[:, list(c)], axis=1) for c in exponents(x.shape[1], degree)], axis=1)
+
+
+def monomial_coefficients(poly):
+    """Coefficients (number of monomials, o): each entry of a symmetric tensor stands for its permutations."""
+    c = poly.coefficients()
+    rows = []
+    for index in exponents(poly.dim_in, poly.degree):
+        counts = [index.count(i) for i in set(index)]
+        copies = math.factorial(len(index)) // math.prod(map(math.factorial, counts))
+        rows.append(copies * c.tensor(len(index))[(slice(None), *index)])
+    return np.stack(rows)
+
+
+@cache
+def factored_design(d, degree):
+    """QR factors of the monomials on the grid of make_gaussian(d), in rows weighted by the root of their weight."""
+    x, w = grid(make_gaussian(d))
+    return np.linalg.qr(np.sqrt(w)[:, None] * monomials(x, degree))
+
+
+def least_squares(function, d, degree):
+    """Coefficients (number of monomials, o) of the weighted least-squares fit on the grid of make_gaussian(d)."""
+    x, w = grid(make_gaussian(d))
+    q, r = factored_design(d, degree)
+    return np.linalg.solve(r, q.T @ (np.sqrt(w)[:, None] * function(x)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Networks
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def make_gaussian(d, seed=1):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((d, d))
+    return mp.Gaussian(0.5 * rng.standard_normal(d), a @ a.T / d + 0.3 * np.eye(d))
+
+
+def make_net(kind, activation, d, h=5, o=2, scale=0.3, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def w(*shape):
+        return rng.standard_normal(shape)
+
+    size = scale / math.sqrt(d)
+    if kind == "MLP":
+        return mp.MLP(size * w(h, d), 0.5 * w(h), w(o, h), w(o), activation=activation)
+    return mp.GLU(size * w(h, d), 0.5 * w(h), w(h, d), w(h), w(o, h), w(o), activation=activation)
+
+
+KINDS = ("MLP", "GLU")
+SMOOTH = {"tanh": 0.3, "gelu": 0.5, "silu": 0.5, "sin": 1.0, "cube": 1.0}  # with the scale of their weights
+KINKED = ("relu", "leaky_relu(0.2)", "hardtanh", "step", "jumprelu(0.5)", "hardswish", "elu")
+
+
+@pytest.mark.parametrize("degree", range(6))
+@pytest.mark.parametrize("d", [3, 4])
+@pytest.mark.parametrize("activation", SMOOTH)
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_least_squares_on_a_grid(kind, activation, d, degree):
+    net = make_net(kind, activation, d, scale=SMOOTH[activation])
+    poly = mp.fit(net, make_gaussian(d), degree=degree)
+    # 1e-10: what 16 nodes per axis leave of tanh and gelu, amplified by the monomials' condition number of up to 650.
+    assert_close(monomial_coefficients(poly), least_squares(net, d, degree), 1e-10)
+
+
+@pytest.mark.parametrize("activation", ("tanh", "silu"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_residual_is_orthogonal_to_every_monomial(kind, activation):
+    net, gaussian = make_net(kind, activation, 3), make_gaussian(3)
+    x, w = grid(gaussian)
+    for degree in range(6):
+        residual = net(x) - mp.fit(net, gaussian, degree=degree)(x)
+        v = monomials(x, degree)
+        inner = (v * w[:, None]).T @ residual
+        sizes = np.sqrt(w @ v**2)[:, None] * np.sqrt(w @ net(x) ** 2)
+        assert np.max(np.abs(inner) / sizes) <= 1e-11  # what the grid itself leaves
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_perturbing_any_coefficient_hurts(kind):
+    net, gaussian = make_net(kind, "gelu", 3), make_gaussian(3)
+    x, w = grid(gaussian)
+    residual = net(x) - mp.fit(net, gaussian, degree=3)(x)
+    best = w @ residual**2
+    for column in monomials(x, 3).T:
+        step = 1e-3 * column[:, None] / math.sqrt(w @ column**2)
+        for sign in (-1, 1):
+            assert np.all(w @ (residual + sign * step) ** 2 > best)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_not_optimal_under_another_gaussian(kind):
+    """Negative control of the two tests above."""
+    net, gaussian = make_net(kind, "gelu", 3), make_gaussian(3)
+    x, w = grid(make_gaussian(3, seed=2))
+    residual = net(x) - mp.fit(net, gaussian, degree=1)(x)
+    v = monomials(x, 1)
+    inner = np.abs((v * w[:, None]).T @ residual) / np.sqrt(w @ v**2)[:, None]
+    assert np.max(inner) > 1e-3
+    best = w @ residual**2
+    steps = [sign * 1e-4 * c[:, None] / math.sqrt(w @ c**2) for c in v.T for sign in (-1, 1)]
+    assert any(np.any(w @ (residual + step) ** 2 < best) for step in steps)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Networks that are polynomials come back exactly
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "degree"),
+    [
+        ("MLP", "identity", 1),
+        ("MLP", "identity", 4),
+        ("MLP", "square", 2),
+        ("MLP", "square", 5),
+        ("MLP", "cube", 3),
+        ("MLP", "cube", 6),
+        ("GLU", "identity", 2),
+        ("GLU", "identity", 5),
+        ("GLU", "square", 3),
+        ("GLU", "cube", 4),
+    ],
+)
+def test_polynomial_networks_are_reproduced(kind, activation, degree, rng):
+    net, gaussian = make_net(kind, activation, 4, scale=2.0), make_gaussian(4)
+    poly = mp.fit(net, gaussian, degree=degree)
+    x = gaussian.mean + 3 * rng.standard_normal((50, 4))
+    assert_close(poly(x), net(x))
+
+
+def test_bilinear_layer_has_its_own_coefficients():
+    g = make_net("GLU", "identity", 4)
+    c = mp.fit(g, make_gaussian(4), degree=2).coefficients()
+    product = np.einsum("oh,hi,hj->oij", g.W_down, g.W_gate, g.W_up)
+    assert_close(c.quadratic, (product + product.transpose(0, 2, 1)) / 2)
+    assert_close(c.linear, g.W_down @ (g.b_up[:, None] * g.W_gate + g.b_gate[:, None] * g.W_up))
+    assert_close(c.constant, g.W_down @ (g.b_gate * g.b_up) + g.b_down)
+
+
+def test_quadratic_layer_has_its_own_coefficients():
+    net = make_net("MLP", "square", 4)
+    c = mp.fit(net, make_gaussian(4), degree=3).coefficients()
+    assert_close(c.quadratic, np.einsum("oh,hi,hj->oij", net.W2, net.W1, net.W1))
+    assert_close(c.linear, 2 * net.W2 @ (net.b1[:, None] * net.W1))
+    assert_close(c.constant, net.W2 @ net.b1**2 + net.b2)
+    assert np.max(np.abs(c.tensor(3))) <= 1e-14
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kinked activations: each neuron is integrated in coordinates that its kink cuts straight
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def legendre(n):
+    return np.polynomial.legendre.leggauss(n)
+
+
+def cut_line(cuts):
+    """Nodes and weights under N(0, 1) on unit panels that also end at the cuts."""
+    ends = np.unique(np.clip([*range(-13, 14), *cuts], -13, 13))
+    x, w = legendre(24)
+    t = (ends[:-1, None] + np.diff(ends)[:, None] * (x + 1) / 2).reshape(-1)
+    weight = (np.diff(ends)[:, None] * w / 2).reshape(-1)
+    return t, weight * np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+
+
+def neuron_grid(gaussian, w, b, kinks):
+    """Points and weights under a Gaussian in 1 or 2 dimensions that are exact for functions of w.x + b with kinks."""
+    root = np.linalg.cholesky(gaussian.cov)
+    along = root.T @ w
+    s = np.linalg.norm(along)
+    t, weight = cut_line([(c - b - w @ gaussian.mean) / s for c in kinks])
+    if gaussian.dim == 1:
+        return gaussian.mean + t[:, None] * along / s @ root.T, weight
+    z, zw = np.polynomial.hermite_e.hermegauss(12)
+    first, second = np.meshgrid(t, z, indexing="ij")
+    frame = np.stack([along / s, np.array([-along[1], along[0]]) / s])
+    nodes = np.stack([first.reshape(-1), second.reshape(-1)], axis=1) @ frame
+    return gaussian.mean + nodes @ root.T, (weight[:, None] * (zw / zw.sum())).reshape(-1)
+
+
+def projected(net, gaussian, degree):
+    """Solve the normal equations; the right-hand side is summed over neurons, each with its own grid."""
+    x, w = grid(gaussian)
+    v = monomials(x, degree)
+    gram = (v * w[:, None]).T @ v
+    gated = isinstance(net, mp.GLU)
+    weights, biases = (net.W_gate, net.b_gate) if gated else (net.W1, net.b1)
+    readout, bias = (net.W_down, net.b_down) if gated else (net.W2, net.b2)
+    right = gram[:, :1] * bias
+    for i in range(net.dim_hidden):
+        xi, wi = neuron_grid(gaussian, weights[i], biases[i], net.activation.kinks)
+        hidden = net.activation(xi @ weights[i] + biases[i])
+        if gated:
+            hidden = hidden * (xi @ net.W_up[i] + net.b_up[i])
+        right = right + (monomials(xi, degree).T @ (wi * hidden))[:, None] * readout[:, i]
+    return np.linalg.solve(gram, right)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("activation", KINKED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinked_networks_equal_piecewise_quadrature(kind, activation, d):
+    net, gaussian = make_net(kind, activation, d, scale=1.5), make_gaussian(d)
+    for degree in range(6):
+        poly = mp.fit(net, gaussian, degree=degree)
+        # 1e-11: the Gram matrix of raw monomials of degree 5 has a condition number of about 1e5.
+        assert_close(monomial_coefficients(poly), projected(net, gaussian, degree), 1e-11)
+
+
+def test_monte_carlo_in_standard_errors():
+    """No quadrature at all: a wide ReLU net in ten dimensions; residual against random quadratics."""
+    rng = np.random.default_rng(3)
+    gaussian = make_gaussian(10)
+    net = mp.MLP(rng.standard_normal((40, 10)), rng.standard_normal(40), rng.standard_normal((1, 40)), None, "relu")
+    x = gaussian.sample(100_000, seed=4)
+    residual = (net(x) - mp.fit(net, gaussian, degree=2)(x))[:, 0]
+    for _ in range(20):
+        a, b = rng.standard_normal((2, 10))
+        products = residual * (x @ a) * (x @ b)
+        assert abs(np.mean(products)) <= 5 * np.std(products) / math.sqrt(len(x))

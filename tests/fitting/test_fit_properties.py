@@ -1,0 +1,268 @@
+"""Identities that hold for every network and every Gaussian (ARCHITECTURE, "Oracles")."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.backends import assert_close
+
+import mlpoly as mp
+from mlpoly.records import map_arrays, replace
+
+ACTIVATIONS = ("relu", "leaky_relu(0.2)", "hardswish", "gelu", "silu", "tanh", "softsign", "sin", "square")
+
+
+class Case:
+    """A random network and Gaussian, all from one seed."""
+
+    def __init__(self, kind, activation, d, h, o, seed):
+        self.rng = np.random.default_rng(seed)
+        self.kind, self.activation = kind, activation
+        self.parts = {"W_gate": self.normal(h, d) / math.sqrt(d), "b_gate": self.normal(h)}
+        if kind == "GLU":
+            self.parts |= {"W_up": self.normal(h, d), "b_up": self.normal(h)}
+        self.parts |= {"W_down": self.normal(o, h), "b_down": self.normal(o)}
+        a = self.normal(d, d)
+        self.mean, self.cov = self.normal(d), a @ a.T / d
+        self.x = self.normal(7, d)
+
+    def normal(self, *shape):
+        return self.rng.standard_normal(shape)
+
+    def net(self, **changes):
+        parts = {**self.parts, **changes}
+        made = mp.GLU if self.kind == "GLU" else mp.MLP
+        return made(*parts.values(), activation=self.activation)
+
+    def gaussian(self):
+        return mp.Gaussian(self.mean, self.cov)
+
+    def fit(self, degree, **changes):
+        return mp.fit(self.net(**changes), self.gaussian(), degree)
+
+
+CASES = st.builds(
+    Case,
+    st.sampled_from(["MLP", "GLU"]),
+    st.sampled_from(ACTIVATIONS),
+    d=st.integers(1, 5),
+    h=st.integers(1, 6),
+    o=st.integers(1, 3),
+    seed=st.integers(0, 2**32 - 1),
+)
+DEGREES = st.integers(0, 6)
+FACTORS = st.integers(-40, 40).map(lambda n: n / 10)
+
+
+# -- identities of the fit --------------------------------------------------------------------------------------------
+
+
+@given(CASES, DEGREES, DEGREES)
+def test_truncation_is_the_fit_of_lower_degree(case, high, low):
+    low, high = sorted((low, high))
+    short, direct = case.fit(high).truncate(low), case.fit(low)
+    assert short.degree == low
+    # 1e-12 and not equality: quadrature nodes depend on the degree.
+    assert_close(short(case.x), direct(case.x))
+
+
+@given(CASES, DEGREES, st.integers(1, 5))
+def test_affine_change_of_variables_commutes_with_fitting(case, degree, inner):
+    """x = A u + c with u ~ N(mu, S): fit then substitute = substitute then fit; A may be rectangular."""
+    d = len(case.mean)
+    A, c = case.normal(d, inner), case.normal(d)
+    a = case.normal(inner, inner)
+    mean, cov = case.normal(inner), a @ a.T / inner
+    moved = {"W_gate": case.parts["W_gate"] @ A, "b_gate": case.parts["b_gate"] + case.parts["W_gate"] @ c}
+    if case.kind == "GLU":
+        moved |= {"W_up": case.parts["W_up"] @ A, "b_up": case.parts["b_up"] + case.parts["W_up"] @ c}
+    u = case.normal(7, inner)
+    substituted = mp.fit(case.net(**moved), mp.Gaussian(mean, cov), degree)(u)
+    outer_cov = A @ cov @ A.T
+    outer = mp.fit(case.net(), mp.Gaussian(A @ mean + c, (outer_cov + outer_cov.T) / 2), degree)(u @ A.T + c)
+    assert_close(outer, substituted, 1e-10)  # high powers of t amplify the rounding of the moved mean and spread
+
+
+@given(CASES, DEGREES, FACTORS)
+def test_outputs_scale(case, degree, factor):
+    scaled = case.fit(degree, W_down=factor * case.parts["W_down"], b_down=factor * case.parts["b_down"])
+    assert_close(scaled(case.x), factor * case.fit(degree)(case.x))
+
+
+@given(CASES, DEGREES)
+def test_the_bias_moves_the_constant(case, degree):
+    shift = case.normal(len(case.parts["b_down"]))
+    moved = case.fit(degree, b_down=case.parts["b_down"] + shift)
+    assert_close(moved(case.x), case.fit(degree)(case.x) + shift)
+
+
+@given(CASES, DEGREES)
+def test_the_order_of_neurons_does_not_matter(case, degree):
+    order = case.rng.permutation(len(case.parts["b_gate"]))
+    moved = {name: case.parts[name][order] for name in case.parts if not name.endswith("down")}
+    moved["W_down"] = case.parts["W_down"][:, order]
+    assert_close(case.fit(degree, **moved)(case.x), case.fit(degree)(case.x))
+
+
+@given(CASES, DEGREES)
+def test_splitting_a_neuron_in_two_halves_changes_nothing(case, degree):
+    doubled = {n: np.concatenate([p, p[:1]]) for n, p in case.parts.items() if not n.endswith("down")}
+    readout = np.concatenate([case.parts["W_down"], case.parts["W_down"][:, :1] / 2], axis=1)
+    readout[:, 0] /= 2
+    assert_close(case.fit(degree, **doubled, W_down=readout)(case.x), case.fit(degree)(case.x))
+
+
+@given(CASES, DEGREES)
+def test_networks_add(case, degree):
+    other = Case(case.kind, case.activation, *case.parts["W_gate"].shape[::-1], len(case.parts["b_down"]), 5)
+    both = {n: np.concatenate([p, other.parts[n]]) for n, p in case.parts.items() if not n.endswith("down")}
+    both["W_down"] = np.concatenate([case.parts["W_down"], other.parts["W_down"]], axis=1)
+    apart = case.fit(degree) + mp.fit(other.net(), case.gaussian(), degree)
+    total = case.fit(degree, **both, b_down=case.parts["b_down"] + other.parts["b_down"])
+    assert_close(total(case.x), apart(case.x))
+
+
+@given(CASES)
+def test_a_higher_degree_never_fits_worse(case):
+    """On Gauss-Hermite nodes of the pulled-back problem in two dimensions, exact enough for the drift of 1e-9."""
+    z, w = np.polynomial.hermite_e.hermegauss(80)
+    nodes = np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1).reshape(-1, 2)
+    weights = np.outer(w, w).reshape(-1) / w.sum() ** 2
+    flat = Case(case.kind, "gelu", 2, 4, 1, int(case.rng.integers(2**32)))
+    flat.cov = flat.cov / 2
+    x = flat.mean + nodes @ mp.Gaussian(flat.mean, flat.cov).root
+    target = flat.net()(x)
+    poly = flat.fit(8)
+    losses = [float(weights @ (target - poly.truncate(n)(x))[:, 0] ** 2) for n in range(9)]
+    assert all(after <= before + 1e-9 * losses[0] for before, after in itertools.pairwise(losses))
+    assert losses[-1] < 0.05 * losses[0]
+
+
+# -- polynomials as polynomials ---------------------------------------------------------------------------------------
+
+
+def pair(case, degree, other_degree):
+    """Two polynomials of the same inputs and outputs, of any kinds, one of them perhaps without bias or readout."""
+    d, o = case.parts["W_gate"].shape[1], len(case.parts["b_down"])
+    kind = "MLP" if case.rng.random() < 0.5 else "GLU"
+    other = Case(kind, "tanh", d, o, o, int(case.rng.integers(2**32)))
+    left = {} if case.rng.random() < 0.5 else {"b_down": None}
+    right = [{}, {"W_down": None}, {"W_down": None, "b_down": None}][case.rng.integers(3)]
+    return case.fit(degree, **left), other.fit(other_degree, **right)
+
+
+@given(CASES, DEGREES, DEGREES, FACTORS)
+def test_arithmetic_agrees_with_values(case, degree, other_degree, factor):
+    p, q = pair(case, degree, other_degree)
+    x = case.x
+    size = np.abs(p(x)) + np.abs(q(x))
+    checks = [(p + q, p(x) + q(x)), (p - q, p(x) - q(x)), (q + p, p(x) + q(x)), (q - p, q(x) - p(x))]
+    checks += [(factor * p, factor * p(x)), (q * factor, factor * q(x)), (-q, -q(x))]
+    for made, values in checks:
+        assert np.max(np.abs(made(x) - values)) <= 1e-12 * np.max(size)
+    assert (p + q).degree == max(degree, other_degree)
+    assert np.max(np.abs((p - p)(x))) <= 1e-12 * np.max(size)
+
+
+@given(CASES, DEGREES, DEGREES, st.integers(0, 4))
+def test_sums_can_be_read_cut_and_differentiated(case, degree, other_degree, low):
+    p, q = pair(case, degree, other_degree)
+    total, x = p + q, case.x
+    assert_close(total.gradient(x), p.gradient(x) + q.gradient(x), 1e-11)
+    assert_close(total.hessian(x[0]), p.hessian(x[0]) + q.hessian(x[0]), 1e-11)
+    assert_close(total.truncate(low)(x), p.truncate(low)(x) + q.truncate(low)(x), 1e-11)
+    k = min(low, 3)
+    assert_close(total.coefficients().tensor(k), p.coefficients().tensor(k) + q.coefficients().tensor(k), 1e-11)
+
+
+@given(CASES, DEGREES)
+def test_gradient_and_hessian_agree_with_autograd(case, degree):
+    poly = case.fit(degree)
+    twin = map_arrays(replace(poly, inputs=None), as_torch)
+    jacobian = torch.autograd.functional.jacobian
+    want = np.stack([jacobian(twin, as_torch(x)).numpy() for x in case.x])
+    assert_close(poly.gradient(case.x), want)
+    assert_close(poly.gradient(case.x[0]), want[0])
+    second = jacobian(lambda x: jacobian(twin, x, create_graph=True), as_torch(case.x[0])).numpy()
+    assert_close(poly.hessian(case.x[0]), second)
+
+
+def as_torch(array):
+    return torch.tensor(array)
+
+
+@given(CASES, DEGREES)
+def test_gradient_agrees_with_central_differences(case, degree):
+    poly, step = case.fit(degree), 1e-5
+    x = case.x[0]
+    moves = step * np.eye(len(x))
+    slopes = np.stack([(poly(x + m) - poly(x - m)) / (2 * step) for m in moves], axis=-1)
+    size = np.max(np.abs(poly(x))) + np.max(np.abs(slopes))
+    # Third derivatives leave step^2 times their size, rounding leaves eps / step.
+    assert np.max(np.abs(poly.gradient(x) - slopes)) <= 1e-5 * size
+
+
+@given(CASES, DEGREES)
+def test_coefficients_reproduce_the_values(case, degree):
+    poly, x = case.fit(degree), case.x
+    c = poly.coefficients()
+    total, largest = np.zeros((7, poly.dim_out)), 0.0
+    for k in range(degree + 1):
+        term = c.tensor(k)
+        assert term.shape == (poly.dim_out, *[poly.dim_in] * k)
+        if k >= 2:
+            assert_close(np.moveaxis(term, 1, -1), term, 1e-13)
+            assert_close(np.swapaxes(term, 1, 2), term, 1e-13)
+        value = np.broadcast_to(term, (7, *term.shape))
+        for _ in range(k):
+            value = np.einsum("n...d,nd->n...", value, x)
+        total, largest = total + value, max(largest, np.max(np.abs(value)))
+    assert np.max(np.abs(total - poly(x))) <= 1e-10 * largest  # raw monomials cancel
+    np.testing.assert_array_equal(c.tensor(degree + 1), np.zeros((poly.dim_out, *[poly.dim_in] * (degree + 1))))
+    np.testing.assert_array_equal(c.constant, c.tensor(0))
+    np.testing.assert_array_equal(c.linear, c.tensor(1))
+    np.testing.assert_array_equal(c.quadratic, c.tensor(2))
+
+
+@given(CASES, DEGREES)
+def test_neuron_powers_reproduce_the_values(case, degree):
+    poly, x = case.fit(degree), case.x
+    first, second = poly.powers()
+    y, z = poly.forms_at(x)
+    hidden = sum(a * y**k for k, a in enumerate(first))
+    if z is not None:
+        hidden = hidden + z * sum(b * y**k for k, b in enumerate(second))
+    else:
+        assert second == []
+    want = poly(x)
+    # Powers of y around zero cancel where the spread of y is small.
+    assert np.max(np.abs(poly.read_out(hidden) - want)) <= 1e-9 * (1 + np.max(np.abs(want)))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@given(case=CASES, degree=DEGREES)
+def test_saved_polynomials_come_back_bit_for_bit(tmp_path_factory, case, degree):
+    poly = case.fit(degree, **([{}, {"W_down": None, "b_down": None}][case.rng.integers(2)]))
+    path = tmp_path_factory.getbasetemp() / "poly.safetensors"
+    poly.save(path)
+    back = mp.load(path)
+    np.testing.assert_array_equal(back(case.x), poly(case.x))
+    np.testing.assert_array_equal(back.gradient(case.x), poly.gradient(case.x))
+    assert (back.degree, back.source.activation) == (degree, mp.activations.get(case.activation).name)
+    assert back.source.method == "least squares under a Gaussian"
+    assert back.source.inputs == case.gaussian().fingerprint
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_saving_twice_keeps_the_source(degree, tmp_path):
+    poly = Case("GLU", "silu", 3, 4, 2, 0).fit(degree)
+    poly.save(tmp_path / "a")
+    mp.load(tmp_path / "a").save(tmp_path / "b")
+    assert mp.load(tmp_path / "b").source == mp.load(tmp_path / "a").source
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]  # no scratch files stay behind

@@ -1,0 +1,136 @@
+"""The Gram operator of quadratics under a mixture, and its preconditioner, against moments by quadrature."""
+
+import numpy as np
+import pytest
+from support.backends import NUMPY64, assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.arrays import accumulate_product, add_at, start_copy
+from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
+from mlpoly.fitting.mixture_quadratic.matrices import padded
+from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
+from mlpoly.fitting.whitening import whiten
+
+D, COMPONENTS, OUTPUTS = 4, 3, 2
+
+
+def mixture(backend=NUMPY64, d=D):
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((COMPONENTS, d, d)) / d**0.5
+    numbers = [0.5, 0.3, 0.2], rng.standard_normal((COMPONENTS, d)), a @ a.transpose(0, 2, 1)
+    return mp.GaussianMixture(*(make(v, backend) for v in numbers))
+
+
+def operator(backend=NUMPY64, d=D, **options) -> GramOperator:
+    inputs = mixture(backend, d)
+    return gram_operator(inputs, whiten(inputs), **options)
+
+
+def quadratics(n, outputs=OUTPUTS):
+    block = np.random.default_rng(1).standard_normal((outputs, n, n))
+    return block + block.transpose(0, 2, 1)
+
+
+def by_quadrature(matrices):
+    """E[q(z) zh zh'] under the whitened mixture: degree 4 in z, so that three nodes a side are exact."""
+    inputs = mixture()
+    whitening = whiten(inputs)
+    t, w = np.polynomial.hermite_e.hermegauss(3)
+    grid = np.stack(np.meshgrid(*[t] * D, indexing="ij"), -1).reshape(-1, D)
+    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * D, indexing="ij"), -1).reshape(-1, D), axis=1)
+    total = np.zeros_like(matrices)
+    for share, g in zip(inputs.weights, inputs.components, strict=True):
+        mean, cov = whitening.gaussian(g.mean, g.covariance)
+        z = mean + grid @ np.linalg.cholesky(cov).T
+        zh = np.concatenate([np.ones((len(z), 1)), z], axis=1)
+        values = np.einsum("ki,oij,kj->ok", zh, matrices, zh)
+        total += share * np.einsum("k,ok,ki,kj->oij", weights, values, zh, zh)
+    return total
+
+
+def test_operator_is_the_moment_it_stands_for():
+    op, H = operator(), quadratics(D + 1)
+    expected = by_quadrature(H)
+    assert (op.size, op.side) == (5, 8)
+    image = op.apply(padded(H, op.side))
+    assert_close(image[:, :5, :5], expected, 1e-13)
+    assert not image[:, 5:, :].any() and not image[:, :, 5:].any()  # what was padded stays zero
+    each = sum(op.weights[c] * op.component(c, H) for c in range(COMPONENTS))
+    assert_close(each, expected, 1e-13)
+
+
+@pytest.mark.parametrize("numbers", [1, 300])  # chunks of one component, and of two and one
+def test_components_in_chunks_are_the_same(numbers, monkeypatch):
+    op = operator()
+    H = padded(quadratics(D + 1), op.side)
+    whole = op.apply(H)
+    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.gram._NUMBERS", numbers)
+    assert_close(op.apply(H), whole, 1e-14)
+
+
+def test_operator_in_every_library(backend):
+    op = operator(backend)
+    H = make(quadratics(D + 1), backend)
+    wide = padded(op.seconds[:1, ...] * 0 + H, op.side)
+    before = to_numpy(wide).copy()
+    image = op.apply(wide)
+    assert_same_kind(image, wide)
+    assert_close(image[:, :5, :5], by_quadrature(quadratics(D + 1)), 2 * backend.tolerance)  # two products
+    assert_close(wide, before, 0)
+
+
+def test_products_in_single_precision_err_like_single_precision():
+    rough, exact = operator(single=True), operator()
+    H = padded(quadratics(D + 1), exact.side)
+    error = np.abs(rough.apply(H) - exact.apply(H)).max() / np.abs(exact.apply(H)).max()
+    assert 1e-10 < error < 1e-6
+    assert rough.apply(H).dtype == np.float64
+    assert_close(rough.in_full_precision().apply(H), exact.apply(H), 0)
+
+
+def test_leading_part_is_the_operator_of_fewer_coordinates():
+    op = operator(d=12)
+    few = op.leading(8)
+    H = quadratics(8)
+    assert (few.size, few.side) == (8, 8)
+    assert_close(few.apply(H), op.apply(padded(H, op.side))[:, :8, :8], 1e-14)
+
+
+@pytest.mark.parametrize("side", [5, 8])
+def test_preconditioner_inverts_the_operator_of_a_standard_normal(side, backend):
+    H = make(padded(quadratics(5), side), backend)
+    inside = np.zeros((side, side))
+    inside[range(5), range(5)] = 1
+
+    def standard(m):
+        """2 H + tr(H) I - 2 H_00 e e', on the first five coordinates."""
+        m = to_numpy(m)
+        out = 2 * m + np.trace(m, axis1=1, axis2=2)[:, None, None] * inside
+        out[:, 0, 0] -= 2 * m[:, 0, 0]
+        return out
+
+    solved = standard_inverse(5, H)(H)
+    assert_same_kind(solved, H)
+    assert_close(standard(solved), H, backend.tolerance)
+    assert not to_numpy(solved)[:, 5:, :].any()
+
+
+# -- sums in place -----------------------------------------------------------------------------------------------------
+
+
+def test_sums_in_place(backend):
+    values = np.arange(12.0).reshape(3, 4)
+    left, right = np.eye(3)[:, :2] + 1, np.arange(8.0).reshape(2, 4)
+    own = make(values, backend) + 0
+    total = accumulate_product(own, make(left, backend), make(right, backend), -2.0)
+    assert_close(total, values - 2 * left @ right)
+    assert (total is own) == (backend.library != "jax")
+    index = (slice(None), 1)
+    expected = values.copy()
+    expected[index] += 5
+    assert_close(add_at(make(values, backend) + 0, index, make(np.full(3, 5.0), backend)), expected)
+
+
+def test_copy_to_the_host(backend):
+    wait = start_copy(make([1.0, 2.0], backend))
+    assert isinstance(wait(), np.ndarray) and wait().tolist() == [1.0, 2.0]

@@ -1,0 +1,915 @@
+"""Least squares under Gaussian mixtures: identities, an independent oracle, optimality, and the iterative solver."""
+
+import itertools
+import math
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from support.backends import (
+    JAX32,
+    JAX64,
+    NUMPY32,
+    TORCH32,
+    TORCH64,
+    Backend,
+    assert_close,
+    assert_same_kind,
+    make,
+    to_numpy,
+)
+
+import mlpoly as mp
+from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_quadratic import solve as solver
+
+KINDS = ("MLP", "GLU")
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def make_net(kind, activation, d, h=6, o=2, scale=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def w(*shape):
+        return rng.standard_normal(shape)
+
+    size = scale / math.sqrt(d)
+    if kind == "MLP":
+        return mp.MLP(size * w(h, d), 0.5 * w(h), w(o, h), w(o), activation=activation)
+    return mp.GLU(size * w(h, d), 0.5 * w(h), w(h, d) / math.sqrt(d), w(h), w(o, h), w(o), activation=activation)
+
+
+def make_mixture(d, c=3, rank=None, seed=1):
+    """Components that differ in place, shape and weight; with `rank`, of singular covariance."""
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((c, d, d if rank is None else rank))
+    covs = a @ a.transpose(0, 2, 1) / d + (0.2 * np.eye(d) if rank is None else 0)
+    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), 0.8 * rng.standard_normal((c, d)), covs)
+
+
+def embedded(mix, d, seed=2):
+    """The same mixture on an affine subspace of d dimensions: its total covariance is singular."""
+    rng = np.random.default_rng(seed)
+    a, offset = rng.standard_normal((d, mix.dim)) / math.sqrt(mix.dim), rng.standard_normal(d)
+    return mp.GaussianMixture(mix.weights, mix.means @ a.T + offset, a @ mix.covs @ a.T), a
+
+
+def exactly(net, inputs, degree, **options):
+    """The fit with the solver run until rounding ends all progress."""
+    return mp.fit(net, inputs, degree, tolerance=0, max_iterations=2000, **options)
+
+
+def points(d, n=30, seed=3):
+    return 1.5 * np.random.default_rng(seed).standard_normal((n, d))
+
+
+def on_support(mix, rank):
+    """Points on the affine subspaces of components of this rank. Samples lie beside them by the root of a rounding."""
+    return np.concatenate([g.mean + points(rank) @ np.linalg.svd(g.covariance)[0][:, :rank].T for g in mix.components])
+
+
+@pytest.fixture
+def iterative(monkeypatch):
+    """Small problems are solved iteratively as well, as large ones are."""
+    monkeypatch.setattr(solver, "_DIRECT", 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Identities
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", range(4))
+@pytest.mark.parametrize(("kind", "activation"), [("MLP", "relu"), ("MLP", "gelu"), ("GLU", "silu"), ("GLU", "relu")])
+def test_one_component_is_the_gaussian(kind, activation, degree):
+    net, mix = make_net(kind, activation, 4), make_mixture(4, c=1)
+    poly, gaussian = exactly(net, mix, degree), mp.fit(net, mix.components[0], degree)
+    assert poly.degree == degree
+    assert_close(poly(points(4)), gaussian(points(4)))
+    for k in range(degree + 1):
+        assert_close(poly.coefficients().tensor(k), gaussian.coefficients().tensor(k), 1e-11)
+
+
+def duplicated(mix):
+    return mp.GaussianMixture(np.tile(mix.weights, 2) / 2, np.tile(mix.means, (2, 1)), np.tile(mix.covs, (2, 1, 1)))
+
+
+def split(mix, share=0.3):
+    weights = np.concatenate([[share * mix.weights[0], (1 - share) * mix.weights[0]], mix.weights[1:]])
+    return mp.GaussianMixture(weights, mix.means[[0, 0, 1, 2]], mix.covs[[0, 0, 1, 2]])
+
+
+def permuted(mix):
+    order = [2, 0, 1]
+    return mp.GaussianMixture(mix.weights[order], mix.means[order], mix.covs[order])
+
+
+def with_a_ghost(mix):
+    """One more component, far away, of weight zero."""
+    means, covs = np.concatenate([mix.means, mix.means[:1] + 50]), np.concatenate([mix.covs, mix.covs[:1]])
+    return mp.GaussianMixture(np.concatenate([mix.weights, [0.0]]), means, covs)
+
+
+@pytest.mark.parametrize("change", [duplicated, split, permuted, with_a_ghost])
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("degree", range(4))
+@kinds
+def test_the_same_mixture_in_other_words(kind, degree, rank, change):
+    net, mix = make_net(kind, "relu", 5), make_mixture(5, rank=rank)
+    x = on_support(mix, 5 if rank is None else rank)
+    # 1e-9: singular components make a Gram matrix with a small lowest eigenvalue, which amplifies rounding
+    assert_close(exactly(net, change(mix), degree)(x), exactly(net, mix, degree)(x), 1e-12 if rank is None else 1e-9)
+
+
+SINGULAR = {  # dimension, components, rank of each: the cases of the matrix-free operator
+    "regular": (8, 4, None),
+    "large": (24, 4, None),
+    "singular components": (24, 3, 9),
+    "components of rank one": (10, 6, 1),
+    "two singular components": (24, 2, 9),
+    "points": (6, 4, 0),
+}
+
+
+@pytest.mark.parametrize("case", SINGULAR)
+@kinds
+def test_matrix_free_equals_direct(kind, case, iterative):
+    """On the support of singular components: beside it the polynomial is not determined."""
+    d, c, rank = SINGULAR[case]
+    net = make_net(kind, "relu", d, h=20, o=3)
+    mix = make_mixture(d, c, rank)
+    free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
+    assert free.report.kept == dense.report.kept
+    if rank is None:
+        for k in range(3):
+            assert_close(free.coefficients().tensor(k), dense.coefficients().tensor(k), 1e-9)
+    x = on_support(mix, d if rank is None else rank)
+    assert_close(free(x), dense(x), 1e-9)
+    size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
+    assert abs(free.report.misfit - dense.report.misfit) <= 1e-11 * size
+    assert free.report.gradient <= 5e-12  # components of rank one leave curvatures that differ by some thousand
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@kinds
+def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, iterative):
+    """Total covariance of rank 6 in 18 inputs, components of rank 6 or 2."""
+    mix, _ = embedded(make_mixture(6, rank=rank), 18)
+    net = make_net(kind, "relu", 18, h=20)
+    free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
+    assert (free.report.kept, free.report.dropped) == (6, 12)
+    x = on_support(mix, rank or 6)
+    assert_close(free(x), dense(x), 1e-9)
+    if rank is None:
+        assert_close(free.coefficients().quadratic, dense.coefficients().quadratic, 1e-9)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("rank", [None, 1])
+@kinds
+def test_closed_form_equals_direct(kind, rank, degree):
+    net, mix = make_net(kind, "relu", 6), make_mixture(6, rank=rank)
+    poly, dense = mp.fit(net, mix, degree), fit_dense(net, mix, degree)
+    assert poly.degree == degree and poly.report.method == "closed form"
+    assert_close(poly(points(6)), dense(points(6)), 1e-12)
+    size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
+    assert abs(poly.report.misfit - dense.report.misfit) <= 1e-12 * size
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@kinds
+def test_affine_change_of_variables_commutes(kind, degree, rng):
+    """y = A x + t: the mixture of y and the network of y have the polynomial of x, written in y."""
+    d = 4
+    net, mix = make_net(kind, "relu", d), make_mixture(d)
+    a, t = np.eye(d) + 0.3 * rng.standard_normal((d, d)), rng.standard_normal(d)
+    back = np.linalg.inv(a)
+    if kind == "MLP":
+        changed = replace(net, W1=net.W1 @ back, b1=net.b1 - net.W1 @ back @ t)
+    else:
+        W, V = net.W_gate @ back, net.W_up @ back
+        changed = replace(net, W_gate=W, b_gate=net.b_gate - W @ t, W_up=V, b_up=net.b_up - V @ t)
+    moved = mp.GaussianMixture(mix.weights, mix.means @ a.T + t, a @ mix.covs @ a.T)
+    x = points(d)
+    assert_close(exactly(changed, moved, degree)(x @ a.T + t), exactly(net, mix, degree)(x), 1e-11)
+
+
+def in_units(net, mix, units, offset):
+    """The same network of the same inputs, measured in other units from another origin."""
+    if isinstance(net, mp.MLP):
+        net = replace(net, W1=net.W1 / units, b1=net.b1 - net.W1 @ (offset / units))
+    else:
+        W, V = net.W_gate / units, net.W_up / units
+        net = replace(net, W_gate=W, b_gate=net.b_gate - W @ offset, W_up=V, b_up=net.b_up - V @ offset)
+    return net, mp.GaussianMixture(mix.weights, mix.means * units + offset, mix.covs * np.outer(units, units))
+
+
+@pytest.mark.parametrize("method", ["exact", "neuronwise", "iterative"])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@kinds
+def test_units_of_the_inputs_do_not_matter(kind, degree, method, monkeypatch):
+    """Inputs in units that differ by sixteen orders of magnitude: the same polynomial to nearly all digits."""
+    if method == "iterative":
+        monkeypatch.setattr(solver, "_DIRECT", 0)
+        method = "exact"
+    net, mix = make_net(kind, "relu", 3), make_mixture(3)
+    units = np.array([1e8, 1.0, 1e-8])
+    x = points(3)
+    there = exactly(*in_units(net, mix, units, 0 * units), degree, method=method)
+    assert_close(there(x * units), exactly(net, mix, degree, method=method)(x), 1e-11)
+    # An origin a thousand times further away than the inputs vary costs those digits.
+    there = exactly(*in_units(net, mix, units, 1e3 * units), degree, method=method)
+    assert_close(there((x + 1e3) * units), exactly(net, mix, degree, method=method)(x), 1e-8)
+
+
+@pytest.mark.parametrize("method", ["exact", "neuronwise"])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_units_of_the_inputs_do_not_matter_in_single_precision(degree, method):
+    net, mix = make_net("MLP", "tanh", 3), make_mixture(3)
+    units, x = np.array([1e8, 1.0, 1e-8]), points(3)
+    changed, moved = in_units(net, mix, units, 0 * units)
+    single = replace(changed, **{name: getattr(changed, name).astype("float32") for name in ("W1", "b1", "W2", "b2")})
+    inputs = mp.GaussianMixture(*(a.astype("float32") for a in (moved.weights, moved.means, moved.covs)))
+    poly = mp.fit(single, inputs, degree, method=method)
+    assert poly.report is None or (poly.report.kept, poly.report.dropped) == (3, 0)
+    # Moments and weights are known to 6e-8; a few hundred roundings, as everywhere in single precision.
+    assert_close(poly((x * units).astype("float32")), mp.fit(net, mix, degree, method=method, tolerance=0)(x), 3e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "degree"),
+    [
+        ("MLP", "identity", 1),
+        ("MLP", "square", 2),
+        ("MLP", "square", 3),
+        ("MLP", "cube", 3),
+        ("MLP", "cube", 4),
+        ("GLU", "identity", 2),
+        ("GLU", "identity", 3),
+        ("GLU", "square", 3),
+        ("GLU", "cube", 4),
+    ],
+)
+@pytest.mark.parametrize("method", ["exact", "neuronwise"])
+def test_polynomial_networks_are_reproduced(kind, activation, degree, method):
+    net, mix = make_net(kind, activation, 4), make_mixture(4)
+    poly = mp.fit(net, mix, degree, method=method)  # at the default tolerance: nothing is left to gain but rounding
+    assert_close(poly(points(4)), net(points(4)), 1e-8 if degree == 2 and method == "exact" else 1e-11)
+
+
+def test_a_polynomial_network_is_reproduced_on_singular_components():
+    net, mix = make_net("MLP", "square", 12, h=8), make_mixture(12, c=3, rank=4)
+    x = np.concatenate([g.mean + points(4) @ np.linalg.svd(g.cov)[0][:, :4].T for g in mix.components])
+    assert_close(exactly(net, mix, 2)(x), net(x), 1e-9)
+
+
+@pytest.mark.parametrize("degree", range(1, 4))
+@kinds
+def test_minimum_norm(kind, degree):
+    """Nothing along the directions in which the mixture never varies, at any point, in units of standard deviations."""
+    mix, a = embedded(make_mixture(3), 7)
+    poly = exactly(make_net(kind, "relu", 7), mix, degree)
+    stds = np.sqrt(np.diagonal(mix.covariance))
+    still = np.linalg.svd(a / stds[:, None])[0][:, 3:]
+    slopes = poly.gradient(points(7)) * stds
+    assert np.abs(slopes @ still).max() <= 1e-12 * np.abs(slopes).max()
+    assert (poly.report.kept, poly.report.dropped) == (3, 4)
+
+
+@pytest.mark.parametrize("degree", range(5))
+@pytest.mark.parametrize("method", ["exact", "neuronwise"])
+@kinds
+def test_without_variance_the_answer_is_the_value(kind, method, degree):
+    """Zero total variance: a constant polynomial, equal to the network at the one point there is."""
+    net, point = make_net(kind, "relu", 3), np.array([0.5, -1.0, 2.0])
+    poly = mp.fit(
+        net, mp.GaussianMixture(np.array([0.4, 0.6]), np.stack([point] * 2), np.zeros((2, 3))), degree, method=method
+    )
+    assert_close(poly(points(3)), np.broadcast_to(net(point), (30, 2)), 1e-14)
+
+
+@pytest.mark.parametrize("degree", range(1, 5))
+def test_points_are_interpolated(degree):
+    """Components without variance: two points can be met by any degree, a class of one sample breaks nothing."""
+    net, mix = make_net("MLP", "relu", 4), make_mixture(4, c=2, rank=0)
+    assert_close(exactly(net, mix, degree)(mix.means), net(mix.means), 1e-13)
+    one = mp.GaussianMixture(mix.weights, mix.means, np.stack([np.zeros((4, 4)), np.eye(4)]))
+    assert np.isfinite(exactly(net, one, degree)(points(4))).all()
+
+
+def test_more_inputs_than_samples(rng):
+    """Class Gaussians from 12 samples in 40 inputs: the quadratic is determined where the samples are."""
+    x, y = rng.standard_normal((12, 40)), np.arange(12) % 3
+    net, mix = make_net("MLP", "relu", 40), mp.GaussianMixture.from_labels(x, y)
+    poly = exactly(net, mix, 2)
+    assert (poly.report.kept, poly.report.dropped) == (11, 29)
+    assert_close(poly(points(40)), fit_dense(net, mix, 2)(points(40)), 1e-9)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An independent oracle: quadrature on the union of the components' tensor grids
+# ---------------------------------------------------------------------------------------------------------------------
+
+NODES = {1: 60, 2: 40, 3: 24}  # per axis
+SMOOTH = {"MLP": ("tanh", 0.3), "GLU": ("silu", 0.4)}  # activation, and the scale of weights that these nodes resolve
+
+
+@cache
+def standard_grid(d):
+    z, w = np.polynomial.hermite_e.hermegauss(NODES[d])
+    nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)
+    keep = weights > 1e-25  # the corners of the grid weigh nothing
+    return nodes[keep], weights[keep]
+
+
+@cache
+def grid(mix):
+    """Nodes (n, d) and weights (n,) that integrate smooth functions under the mixture."""
+    nodes, weights = standard_grid(mix.dim)
+    x = np.concatenate([g.mean + nodes @ np.linalg.cholesky(g.cov).T for g in mix.components])
+    return x, np.concatenate([p * weights for p in mix.weights])
+
+
+def monomials(x, degree):
+    chosen = [c for k in range(degree + 1) for c in itertools.combinations_with_replacement(range(x.shape[1]), k)]
+    return np.stack([np.prod(x[:, list(c)], axis=1) for c in chosen], axis=1)
+
+
+@cache
+def smooth_case(kind, d):
+    activation, scale = SMOOTH[kind]
+    return make_net(kind, activation, d, scale=scale), make_mixture(d)
+
+
+def loss(net, poly, mix):
+    x, w = grid(mix)
+    return w @ (net(x) - poly(x)) ** 2
+
+
+@pytest.mark.parametrize("degree", range(1, 6))
+@pytest.mark.parametrize("d", [2, 3])
+@kinds
+def test_equals_least_squares_on_the_union_of_grids(kind, d, degree):
+    net, mix = smooth_case(kind, d)
+    x, w = grid(mix)
+    root = np.sqrt(w)[:, None]
+    coefficients = np.linalg.lstsq(root * monomials(x, degree), root * net(x), rcond=None)[0]
+    at = points(d)
+    # 1e-8: quadrature of tanh and silu with these nodes, amplified by the condition number of the monomials
+    assert_close(exactly(net, mix, degree)(at), monomials(at, degree) @ coefficients, 1e-8)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@kinds
+def test_the_gradient_of_the_expected_loss_is_zero(kind, degree, d):
+    """E[(f - g) m(x)] = 0 for every monomial m up to the degree; not so at the answers of one Gaussian."""
+    net, mix = smooth_case(kind, d)
+    x, w = grid(mix)
+    m = monomials(x, degree)
+
+    def worst(poly):
+        residual = net(x) - poly(x)
+        size = np.sqrt(w @ m**2)[:, None] * np.sqrt(w @ residual**2)
+        return np.max(np.abs((m * w[:, None]).T @ residual) / size)
+
+    assert worst(exactly(net, mix, degree)) <= 1e-9
+    for gaussian in (mp.Gaussian.standard(d), mp.Gaussian(mix.mean, mix.covariance)):
+        assert worst(mp.fit(net, gaussian, degree)) > 1e-3
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@kinds
+def test_perturbing_any_coefficient_hurts(kind, degree):
+    net, mix = smooth_case(kind, 2)
+    poly = exactly(net, mix, degree)
+    x, w = grid(mix)
+    residual = net(x) - poly(x)
+    best = w @ residual**2
+    for m in monomials(x, degree).T:
+        for step in (-1e-4, 1e-4):
+            change = step * m / np.sqrt(w @ m**2)
+            assert np.all(w @ (residual + change[:, None]) ** 2 > best)
+    # the control: at the answer of N(0, I) some change helps
+    residual = net(x) - mp.fit(net, mp.Gaussian.standard(2), degree)(x)
+    changes = [s * m / np.sqrt(w @ m**2) for m in monomials(x, degree).T for s in (-1e-4, 1e-4)]
+    assert any(np.any(w @ (residual + c[:, None]) ** 2 < w @ residual**2) for c in changes)
+
+
+@pytest.mark.parametrize("degree", range(5))
+@kinds
+def test_the_misfit_is_what_the_components_optima_do_not_explain(kind, degree):
+    """E|f - g|^2 = sum_c pi_c E_c|f - g_c|^2 + misfit (MATH 5)."""
+    net, mix = smooth_case(kind, 2)
+    poly = exactly(net, mix, degree)
+    nodes, weights = standard_grid(2)
+    unreachable = 0.0
+    for share, g in zip(mix.weights, mix.components, strict=True):
+        x = g.mean + nodes @ np.linalg.cholesky(g.cov).T
+        unreachable += share * np.sum(weights @ (net(x) - mp.fit(net, g, degree)(x)) ** 2)
+    total = np.sum(loss(net, poly, mix))
+    assert abs(total - unreachable - poly.report.misfit) <= 1e-9 * total
+
+
+@kinds
+def test_losses_fall_with_the_degree_and_beat_one_gaussian(kind):
+    net, mix = smooth_case(kind, 2)
+    losses = [np.sum(loss(net, exactly(net, mix, degree), mix)) for degree in range(6)]
+    assert all(a > b for a, b in itertools.pairwise(losses))
+    for degree in range(1, 6):
+        for gaussian in (mp.Gaussian.standard(2), mp.Gaussian(mix.mean, mix.covariance)):
+            assert losses[degree] < np.sum(loss(net, mp.fit(net, gaussian, degree), mix))
+
+
+def test_monte_carlo_in_standard_errors():
+    """No quadrature: a wide ReLU net in ten inputs; residual against random quadratics."""
+    net, mix = make_net("MLP", "relu", 10, h=40, o=1), make_mixture(10, c=4)
+    x = mix.sample(100_000, seed=4)
+    residual = (net(x) - exactly(net, mix, 2)(x))[:, 0]
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        a, b = rng.standard_normal((2, 10))
+        products = residual * (x @ a) * (x @ b)
+        assert abs(np.mean(products)) <= 5 * np.std(products) / math.sqrt(len(x))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The solver
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def hard_case(o=4):
+    """30 inputs, 6 components: some twenty iterations at the default tolerance."""
+    return make_net("MLP", "relu", 30, h=40, o=o), make_mixture(30, c=6)
+
+
+@cache
+def converged():
+    return exactly(*hard_case(), 2)
+
+
+def test_default_tolerance_is_close_to_the_optimum():
+    """Within 0.5 % of the misfit of the converged answer, and so within 0.5 % of its expected loss."""
+    report = mp.fit(*hard_case(), 2).report
+    assert report.converged and report.gain_left <= 1e-3
+    assert 1 - 1e-9 <= report.misfit / converged().report.misfit <= 1.005
+
+
+def test_a_start_near_the_answer_ends_after_a_few_iterations():
+    net, inputs = hard_case()
+    near = mp.fit(net, inputs, 2, tolerance=1e-4)
+    report = mp.fit(net, inputs, 2, start=near).report
+    assert report.converged and report.iterations <= 6 and report.gain_left <= 1e-3
+    assert report.misfit <= near.report.misfit * (1 + 1e-9)
+    assert mp.fit(net, inputs, 2).report.iterations > 6  # from zero it does need them
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
+def test_the_tolerance_is_kept(tolerance):
+    """Twice the tolerance: what is left is extrapolated, not known."""
+    report = mp.fit(*hard_case(), 2, tolerance=tolerance).report
+    assert report.converged
+    assert report.misfit / converged().report.misfit - 1 <= 2 * tolerance
+
+
+def test_the_report():
+    report = mp.fit(*hard_case(), 2).report
+    assert report.method == "block conjugate gradients"
+    assert 5 < report.iterations < 100 and len(report.history) == report.iterations
+    assert (report.kept, report.dropped) == (30, 0)
+    assert all(b < a for a, b in itertools.pairwise(report.history))
+    assert_close(report.history[-1], report.misfit, 1e-9)
+    assert converged().report.gradient <= 1e-12 < report.gradient < 1e-2
+    for word in ("converged after", "iterations", "gradient", "30 directions kept", "0 dropped"):
+        assert word in str(report)
+
+
+def test_the_certificate_is_the_gradient():
+    """Recomputed from the answer: it grows in proportion to a perturbation, and is one at zero."""
+    net, mix = hard_case()
+    best = converged()
+    noise = mp.DensePolynomial(best.center, 0 * best.constant, 0 * best.linear, best.quadratic)
+    gradients = [mp.fit(net, mix, 2, start=best + s * noise, max_iterations=1).report.history for s in (1e-2, 2e-2)]
+    excess = [h[0] - best.report.misfit for h in gradients]
+    assert excess[0] > 0 and 3 < excess[1] / excess[0] < 5  # a quadratic bowl
+
+
+def test_warm_starts():
+    """From the answer nothing is left to do; from that of a nearby network less than from zero."""
+    net, mix = hard_case()
+    cold = mp.fit(net, mix, 2, tolerance=1e-6).report.iterations
+    best = converged()
+    again = mp.fit(net, mix, 2, start=best)
+    assert again.report.iterations <= 1 and again.report.converged
+    assert_close(again(points(30)), best(points(30)), 1e-10)
+    nearby = replace(net, W1=net.W1 * (1 + 1e-3))
+    warm = mp.fit(nearby, mix, 2, start=best, tolerance=1e-6)
+    assert warm.report.iterations < cold
+    assert_close(mp.fit(nearby, mix, 2, start=best, tolerance=0)(points(30)), exactly(nearby, mix, 2)(points(30)), 1e-9)
+
+
+@pytest.mark.parametrize("degree", range(3))
+def test_any_polynomial_may_be_the_start(degree, iterative):
+    net, mix = make_net("GLU", "silu", 5), make_mixture(5)
+    starts = [
+        mp.fit(net, mp.Gaussian.standard(5), degree),
+        mp.fit(net, mix, degree),
+        fit_dense(net, mix, degree),
+    ]
+    for start in starts:
+        assert_close(exactly(net, mix, 2, start=start)(points(5)), exactly(net, mix, 2)(points(5)), 1e-11)
+
+
+def test_the_iteration_limit():
+    poly = mp.fit(*hard_case(), 2, max_iterations=3)
+    assert poly.report.iterations == len(poly.report.history) == 3
+    assert not poly.report.converged
+    assert "stopped early" in str(poly.report)
+    assert poly.report.misfit > 1.01 * converged().report.misfit
+
+
+def test_the_best_so_far_is_worth_having():
+    """Each iteration leaves an answer at least as good as the last: three are better than the mean alone."""
+    net, mix = hard_case()
+    misfits = [mp.fit(net, mix, 2, max_iterations=k).report.misfit for k in (1, 2, 3, 6)]
+    assert all(b < a for a, b in itertools.pairwise(misfits))
+    x = mix.sample(2000)
+    assert mp.fvu(net, mp.fit(net, mix, 2, max_iterations=6), samples=x).total < 0.5
+
+
+def test_fits_are_deterministic():
+    net, mix = hard_case()
+    first, second = mp.fit(net, mix, 2), mp.fit(net, mix, 2)
+    np.testing.assert_array_equal(first.quadratic, second.quadratic)
+    np.testing.assert_array_equal(first.linear, second.linear)
+    assert first.report == second.report
+
+
+def test_an_interrupt_keeps_the_iterate(monkeypatch):
+    @contextmanager
+    def impatient(title, total, show=True):
+        def update(done, note):
+            if done == 4:
+                raise KeyboardInterrupt
+
+        yield update
+
+    monkeypatch.setattr(solver, "progress", impatient)
+    with pytest.warns(UserWarning, match="interrupted"):
+        poly = mp.fit(*hard_case(), 2)
+    assert poly.report.iterations == 4 and not poly.report.converged
+    monkeypatch.undo()
+    same = mp.fit(*hard_case(), 2, max_iterations=4)
+    assert_close(poly(points(30)), same(points(30)), 1e-13)
+
+
+def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
+    """Large problems are first solved in few directions: stopping there must not start the next stage."""
+    calls = []
+
+    @contextmanager
+    def impatient(title, total, show=True):
+        def update(done, note):
+            calls.append(note)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+
+        yield update
+
+    monkeypatch.setattr(solver, "_COARSEST", 4)
+    whole = mp.fit(*hard_case(), 2)
+    assert_close(whole.report.misfit, converged().report.misfit, 5e-3)
+    monkeypatch.setattr(solver, "progress", impatient)
+    with pytest.warns(UserWarning, match="interrupted"):
+        poly = mp.fit(*hard_case(), 2)
+    assert len(calls) == 2 and not poly.report.converged
+    assert poly.report.gradient < 0.9  # of that at zero: the two iterations are not lost
+
+
+def test_other_exceptions_pass(monkeypatch):
+    @contextmanager
+    def broken(title, total, show=True):
+        def update(done, note):
+            raise RuntimeError("disk full")
+
+        yield update
+
+    monkeypatch.setattr(solver, "progress", broken)
+    with pytest.raises(RuntimeError, match="disk full"):
+        mp.fit(*hard_case(), 2)
+
+
+def test_progress_is_reported(monkeypatch):
+    seen = []
+
+    @contextmanager
+    def listening(title, total, show=True):
+        seen.append((title, total, show))
+        yield lambda done, note: seen.append((done, note))
+
+    monkeypatch.setattr(solver, "progress", listening)
+    report = mp.fit(*hard_case(), 2, max_iterations=77, show_progress=False).report
+    assert seen[0] == ("mixture fit", 77, False)
+    assert [done for done, _ in seen[1:]] == list(range(1, report.iterations + 1))
+    assert all("misfit" in note for _, note in seen[1:])
+
+
+def test_repeated_and_missing_outputs():
+    """Rank-deficient blocks: copies, multiples, sums and zeros of outputs change nothing for the others."""
+    net, mix = hard_case(o=2)
+    a, b = net.W2
+    rows = np.stack([a, b, a, -3 * a, a + b, 0 * a])
+    biases = rows @ np.linalg.lstsq(net.W2, net.b2, rcond=None)[0]  # consistent with the rows
+    wide = replace(net, W2=rows, b2=biases)
+    poly, alone = exactly(wide, mix, 2), exactly(net, mix, 2)
+    x = points(30)
+    assert_close(poly(x)[:, :2], alone(x), 1e-9)
+    assert_close(poly(x)[:, 2:], np.stack([alone(x) @ v for v in ((1, 0), (-3, 0), (1, 1), (0, 0))], axis=1), 1e-9)
+    assert poly.report.converged
+
+
+def test_a_network_of_zeros():
+    net, mix = hard_case()
+    poly = mp.fit(replace(net, W2=0 * net.W2, b2=0 * net.b2), mix, 2)
+    assert not poly(points(30)).any()
+    assert poly.report.converged and poly.report.misfit == 0 and poly.report.gain_left == 0
+
+
+def test_outputs_of_very_different_size():
+    net, mix = hard_case()
+    sizes = np.array([1e-6, 1.0, 1e3, 1e6])
+    poly = exactly(replace(net, W2=net.W2 * sizes[:, None], b2=net.b2 * sizes), mix, 2)
+    assert_close(poly(points(30)) / sizes, converged()(points(30)), 1e-6)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_a_large_offset_costs_only_its_digits(offset):
+    net, mix = hard_case()
+    poly = mp.fit(replace(net, b2=net.b2 + offset), mix, 2, tolerance=1e-6)
+    assert_close(poly(points(30)) - offset, mp.fit(net, mix, 2, tolerance=1e-6)(points(30)), 1e-2)
+    assert poly.report.misfit <= 1.001 * converged().report.misfit + 1e-13 * offset**2
+
+
+def test_many_outputs_are_solved_in_blocks(iterative):
+    """70 outputs, three blocks: the same as each by itself; the report counts them all."""
+    mix = make_mixture(8, c=3)
+    net = make_net("MLP", "relu", 8, h=12, o=70)
+    poly = exactly(net, mix, 2)
+    assert_close(poly(points(8)), fit_dense(net, mix, 2)(points(8)), 1e-10)
+    assert poly.report.converged and poly.report.iterations > 0
+    assert_close(poly.report.misfit, fit_dense(net, mix, 2).report.misfit, 1e-10)
+    start = mp.fit(net, mp.Gaussian.standard(8), 2)
+    assert_close(exactly(net, mix, 2, start=start)(points(8)), poly(points(8)), 1e-10)
+
+
+@pytest.mark.parametrize("distance", [1e2, 1e3, 1e4])
+@kinds
+def test_components_far_apart(kind, distance, iterative):
+    """What varies inside components shows only in the last digits of the Gram operator; iterations must get there."""
+    net, mix = make_net(kind, "gelu", 8, h=12), make_mixture(8, c=2)
+    mix = mp.GaussianMixture(mix.weights, mix.means + distance * np.array([[0.0], [1.0]]) / 8**0.5, mix.covs)
+    poly, best = mp.fit(net, mix, 2), fit_dense(net, mix, 2)
+    # Of the misfit of the linear polynomial at most this is left.
+    assert poly.report.misfit - best.report.misfit <= 1e-5 * mp.fit(net, mix, 1).report.misfit
+    assert poly.report.converged
+
+
+def test_components_out_of_sight_of_one_another_are_named(iterative):
+    net, mix = make_net("MLP", "gelu", 8), make_mixture(8, c=2)
+    far = mp.GaussianMixture(mix.weights, mix.means + 1e6 * np.array([[0.0], [1.0]]), mix.covs)
+    with pytest.warns(UserWarning, match="neuronwise"):
+        assert not mp.fit(net, far, 2).report.converged
+
+
+def test_a_start_far_away_is_left_alone():
+    net, mix = hard_case()
+    eyes = np.stack([np.eye(30)] * 4)
+    far = mp.DensePolynomial(np.full(30, 1e6), np.zeros(4), np.zeros((4, 30)), eyes)
+    poly, cold = mp.fit(net, mix, 2, start=far), mp.fit(net, mix, 2)
+    assert poly.report.converged
+    assert_close(poly(points(30)), cold(points(30)), 1e-12)
+
+
+@pytest.mark.parametrize("activation", ["relu", "square"])
+def test_iterating_past_convergence_is_harmless(activation):
+    """Singular components: once nothing is left but rounding errors, the solver must notice, not amplify them."""
+    net, mix = make_net("MLP", activation, 48, h=30, o=4), make_mixture(48, c=3, rank=18)
+    poly = exactly(net, mix, 2)
+    assert poly.report.converged and poly.report.iterations < 500
+    assert poly.report.gradient <= 1e-11
+    assert abs(poly.report.misfit) <= 1e-9
+
+
+@pytest.mark.parametrize(("activation", "rank"), [("relu", None), ("square", None), ("relu", 30)])
+def test_large_products_in_single_precision_are_not_seen(activation, rank):
+    """From 64 inputs the default tolerance lets large products run in float32; where that is too coarse they do not."""
+    net, mix = make_net("MLP", activation, 72, h=50, o=4), make_mixture(72, c=3, rank=rank)
+    quick, best = mp.fit(net, mix, 2), exactly(net, mix, 2)
+    assert quick.report.converged
+    size = np.sum(np.mean(net(mix.sample(1000)) ** 2, axis=0))
+    assert abs(quick.report.misfit - best.report.misfit) <= 5e-3 * best.report.misfit + 1e-11 * size
+    assert len(quick.report.history) == quick.report.iterations
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Array libraries
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def in_library(net, mix, backend):
+    fields = (
+        ("W1", "b1", "W2", "b2")
+        if isinstance(net, mp.MLP)
+        else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    )
+    weights = {name: make(getattr(net, name), backend) for name in fields}
+    parts = [make(a, backend) for a in (mix.weights, mix.means, mix.covs)]
+    return type(net)(**weights, activation=net.activation), mp.GaussianMixture(*parts)
+
+
+EAGER = [(b, case) for b in (NUMPY32, TORCH64, TORCH32) for case in (("MLP", 1), ("GLU", 2), ("GLU", 3))]
+COMPILED = [(JAX64, ("GLU", 2)), (JAX64, ("MLP", 3))]  # each new shape costs seconds
+cases = pytest.mark.parametrize(("backend", "case"), EAGER + COMPILED, ids=lambda v: getattr(v, "name", str(v)))
+
+
+@cases
+def test_every_library_gives_the_same_numbers(case, backend):
+    with backend.active():
+        _compare_with_numpy(*case, backend)
+
+
+def _compare_with_numpy(kind, degree, backend):
+    net, mix = make_net(kind, "relu", 3), make_mixture(3)
+    own_net, own_mix = in_library(net, mix, backend)
+    x = make(points(3), backend)
+    poly, twin = mp.fit(own_net, own_mix, degree), mp.fit(net, mix, degree)
+    # roundings are amplified by the Gram matrix: its condition number is about 100
+    tolerance = 1e-11 if backend.dtype == "float64" else 1e-4
+    for got, want in [
+        (poly(x), twin(points(3))),
+        (poly.gradient(x), twin.gradient(points(3))),
+        (poly.coefficients().linear, twin.coefficients().linear),
+    ]:
+        assert_same_kind(got, x)
+        assert_close(got, want, tolerance)
+    assert_close(poly.report.misfit, twin.report.misfit, tolerance)
+
+
+@pytest.mark.parametrize(("degree", "rank"), [(1, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32, JAX32], ids=lambda b: b.name)
+def test_singular_components_in_every_library(degree, rank, backend):
+    """Covariances rounded to float32 are not quite positive: that must not be taken for curvature."""
+    net, mix = make_net("MLP", "relu", 3), make_mixture(3, rank=rank)
+    own_net, own_mix = in_library(net, mix, backend)
+    x = np.concatenate([mix.means, mix.means + mix.covs[:, 0, :]])
+    got = mp.fit(own_net, own_mix, degree)(make(x, backend))
+    assert_close(got, mp.fit(net, mix, degree)(x), 1e-9 if backend.dtype == "float64" else 2e-4)
+
+
+@pytest.mark.parametrize("method", ["exact", "neuronwise"])
+@pytest.mark.parametrize("degree", range(4))
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_the_network_decides_the_dtype(library, degree, method):
+    """A mixture in double precision, as statistics usually are, does not widen the result."""
+    narrow, wide = Backend(library, "float32"), Backend(library, "float64")
+    net, mix = make_net("MLP", "relu", 3), make_mixture(3)
+    own, _ = in_library(net, mix, narrow)
+    poly = mp.fit(own, in_library(net, mix, wide)[1], degree, method=method)
+    x = make(points(3), narrow)
+    assert_same_kind(poly(x), own.W1)
+    assert_same_kind(poly.prototype, own.W1)
+    assert_close(poly(x), mp.fit(net, mix, degree, method=method)(points(3)), 1e-5)
+
+
+def test_arguments_are_not_changed():
+    """The NumPy arrays of conftest.make are read-only: writing to one would raise."""
+    net, mix = in_library(make_net("GLU", "silu", 4), make_mixture(4), Backend("numpy", "float64"))
+    for degree in range(4):
+        mp.fit(net, mix, degree)
+    tensor_net, tensor_mix = in_library(make_net("GLU", "silu", 4), make_mixture(4), Backend("torch", "float64"))
+    before = tensor_mix.covs.clone(), tensor_net.W_gate.clone()
+    mp.fit(tensor_net, tensor_mix, 2)
+    assert torch.equal(before[0], tensor_mix.covs) and torch.equal(before[1], tensor_net.W_gate)
+
+
+def test_a_network_of_zeros_and_a_start_that_is_not():
+    net, mix = make_net("MLP", "relu", 4), make_mixture(4)
+    silent = replace(net, W2=net.W2 * 0, b2=net.b2 * 0)
+    poly = mp.fit(silent, mix, 2, start=mp.fit(net, mix, 2))
+    assert np.abs(poly(points(4))).max() < 1e-6 * np.abs(net(points(4))).max()
+
+
+def test_weights_that_require_gradients():
+    """A torch network in training can be fitted; the answer of the solver carries no gradient it does not have."""
+    net, mix = in_library(make_net("MLP", "relu", 4), make_mixture(4), Backend("torch", "float64"))
+    learning = replace(net, W1=net.W1.clone().requires_grad_())
+    x = torch.tensor(points(4))
+    for degree in range(4):
+        assert_close(to_numpy(mp.fit(learning, mix, degree)(x)), mp.fit(net, mix, degree)(x), 1e-12)
+    assert not mp.fit(learning, mix, 2)(x).requires_grad
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mistakes
+# ---------------------------------------------------------------------------------------------------------------------
+
+NET, MIX = make_net("MLP", "relu", 3), make_mixture(3)
+
+# label, what the user does, exception, what names the argument, what hints at the remedy
+TABLE = [
+    ("negative degree", lambda: mp.fit(NET, MIX, -1), ValueError, "^degree ", "at least 0"),
+    ("fractional degree", lambda: mp.fit(NET, MIX, 1.5), TypeError, "^degree ", "integer"),
+    ("unknown method", lambda: mp.fit(NET, MIX, 2, method="sgd"), ValueError, "^method .*'sgd'", "'neuronwise'"),
+    ("method is None", lambda: mp.fit(NET, MIX, 2, method=None), ValueError, "^method ", "'exact'"),
+    ("another dimension", lambda: mp.fit(NET, make_mixture(4)), ValueError, "^inputs .*dimension 4", "takes 3"),
+    (
+        "torch network, NumPy mixture",
+        lambda: mp.fit(mp.MLP(torch.eye(3)), MIX),
+        TypeError,
+        "net is torch, inputs is numpy",
+        "convert",
+    ),
+    (
+        "NumPy network, torch mixture",
+        lambda: mp.fit(NET, in_library(NET, MIX, Backend("torch", "float64"))[1], 3),
+        TypeError,
+        "net is numpy, inputs is torch",
+        "convert",
+    ),
+    (
+        "too many monomials",
+        lambda: mp.fit(make_net("MLP", "relu", 40), make_mixture(40), 3),
+        mp.TooLargeError,
+        "degree 3 in 40 directions has 12341 monomials",
+        "method='neuronwise'",
+    ),
+    (
+        "far too many monomials",
+        lambda: mp.fit(make_net("GLU", "relu", 100), make_mixture(100, c=2), 9),
+        mp.TooLargeError,
+        "degree 9 in 100 directions",
+        "neuronwise",
+    ),
+    ("start is a number", lambda: mp.fit(NET, MIX, 2, start=0.0), TypeError, "^start .*float", "made by mlpoly.fit"),
+    (
+        "start is a cubic",
+        lambda: mp.fit(NET, MIX, 2, start=mp.fit(NET, MIX, 3)),
+        ValueError,
+        "^start has degree 3",
+        "truncate",
+    ),
+    (
+        "start of other inputs",
+        lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 4), make_mixture(4), 1)),
+        ValueError,
+        "^start maps 4 -> 2",
+        "same inputs and outputs",
+    ),
+    (
+        "start of other outputs",
+        lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 3, o=5), MIX, 1)),
+        ValueError,
+        "^start maps 3 -> 5",
+        "same inputs and outputs",
+    ),
+    (
+        "start of another library",
+        lambda: mp.fit(NET, MIX, 2, start=mp.fit(mp.MLP(torch.eye(3)[:2]), mp.Gaussian.standard(3))),
+        TypeError,
+        "torch",
+        "convert",
+    ),
+    ("negative tolerance", lambda: mp.fit(NET, MIX, 2, tolerance=-1e-3), ValueError, "^tolerance ", ">= 0"),
+    ("tolerance is NaN", lambda: mp.fit(NET, MIX, 2, tolerance=math.nan), ValueError, "^tolerance ", ">= 0"),
+    ("tolerance is text", lambda: mp.fit(NET, MIX, 2, tolerance="low"), ValueError, "^tolerance .*'low'", ">= 0"),
+    ("no iterations", lambda: mp.fit(NET, MIX, 2, max_iterations=0), ValueError, "^max_iterations ", "at least 1"),
+    (
+        "fractional iterations",
+        lambda: mp.fit(NET, MIX, 2, max_iterations=9.5),
+        TypeError,
+        "^max_iterations ",
+        "integer",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
+def test_mistakes_are_explained(act, exception, names, remedy):
+    with pytest.raises(exception, match=names) as caught:
+        act()
+    assert caught.match(remedy)
+
+
+def test_too_many_monomials_of_few_kept_directions():
+    """What counts is the number of directions with variance, not of inputs."""
+    mix, _ = embedded(make_mixture(3), 40)
+    poly = mp.fit(make_net("MLP", "relu", 40), mix, 4)
+    assert poly.report.kept == 3
+    assert mp.fit(make_net("MLP", "relu", 40), make_mixture(40), 3, method="neuronwise").degree == 3

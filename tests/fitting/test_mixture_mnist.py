@@ -1,0 +1,198 @@
+"""The fit that the paper calls intractable, on MNIST at 14 x 14 pixels and its ten class Gaussians.
+
+Needs the four IDX files (train-images-idx3-ubyte.gz and so on) in the folder mnist below MLPOLY_DATA.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.backends import assert_close
+
+import mlpoly as mp
+from mlpoly.fitting.mixture_quadratic import solve as solver
+from mlpoly.studies.paper.data import read_idx
+
+FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
+FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+MISSING = [name for name in FILES if not (FOLDER / name).is_file()]
+SAMPLES = 20_000
+
+pytestmark = pytest.mark.skipif(
+    "MLPOLY_DATA" not in os.environ or bool(MISSING),
+    reason=f"MNIST is not there: set MLPOLY_DATA to a folder that holds mnist/ with {', '.join(MISSING or FILES)}",
+)
+
+
+def digits(part, count):
+    """Images (n, 196) in [0, 1], means of 2 x 2 pixels, and labels."""
+    images = read_idx(FOLDER / f"{part}-images-idx3-ubyte.gz")[:count]
+    small = images.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196) / 255
+    return small, read_idx(FOLDER / f"{part}-labels-idx1-ubyte.gz")[:count].astype(int)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return digits("train", SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def mix(data):
+    return mp.GaussianMixture.from_labels(*data)
+
+
+def trained(x, y, gated, steps=300):
+    """A ReLU or SwiGLU network 196-32-10 after a few hundred steps: beyond 90 % of the digits."""
+    torch.manual_seed(0)
+    shapes = {"W1": (32, 196), "b1": (32,), "W2": (10, 32), "b2": (10,)}
+    if gated:
+        shapes |= {"V": (32, 196), "c": (32,)}
+    weights = {
+        k: (torch.randn(s) / np.sqrt(s[-1]) if len(s) == 2 else torch.zeros(s)).requires_grad_()
+        for k, s in shapes.items()
+    }
+    x, y = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
+    optimizer = torch.optim.Adam(weights.values(), lr=5e-3)
+    for step in range(steps):
+        rows = slice(step * 128 % len(x), step * 128 % len(x) + 128)
+        hidden = x[rows] @ weights["W1"].T + weights["b1"]
+        hidden = hidden.sigmoid() * hidden * (x[rows] @ weights["V"].T + weights["c"]) if gated else hidden.relu()
+        loss = torch.nn.functional.cross_entropy(hidden @ weights["W2"].T + weights["b2"], y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    w = {k: v.detach().double().numpy() for k, v in weights.items()}
+    if gated:
+        return mp.GLU(w["W1"], w["b1"], w["V"], w["c"], w["W2"], w["b2"], "silu")
+    return mp.MLP(w["W1"], w["b1"], w["W2"], w["b2"], "relu")
+
+
+@pytest.fixture(scope="module", params=["MLP", "GLU"])
+def net(request, data):
+    return trained(*data, gated=request.param == "GLU")
+
+
+@pytest.fixture(scope="module")
+def poly(net, mix):
+    return mp.fit(net, mix, 2, tolerance=1e-3)
+
+
+@pytest.fixture(scope="module")
+def best(net, mix, poly):
+    """Within 3e-4 of the misfit after 1500 iterations (tolerance 1e-8: 0.223435 for the MLP, 1.111411 for the GLU)."""
+    return mp.fit(net, mix, 2, tolerance=1e-4, start=poly)
+
+
+def test_the_network_has_learnt_something(net, data):
+    x, y = data
+    assert np.mean(np.argmax(net(x), axis=1) == y) > 0.88
+
+
+def test_class_covariances_are_singular(mix):
+    ranks = [np.linalg.matrix_rank(g.covariance) for g in mix.components]
+    assert len(ranks) == 10 and max(ranks) < 196
+    assert_close(mix.weights.sum(), 1.0, 1e-15)
+
+
+def test_the_solver_is_quick_and_says_so(poly, mix):
+    report = poly.report
+    assert report.converged and report.gain_left <= 1e-3
+    assert report.iterations <= 80
+    assert report.kept + report.dropped == 196 and report.dropped > 0
+    assert report.gradient < 5e-3
+
+
+def test_within_half_a_per_cent_of_the_optimum(poly, best):
+    assert best.report.converged and best.report.gradient < 1e-4
+    assert 1 - 1e-9 <= poly.report.misfit / best.report.misfit <= 1.0045
+
+
+def test_solving_in_few_directions_first_finds_the_same(net, mix, best, monkeypatch):
+    """What problems of 528 inputs and more do, made to happen here."""
+    monkeypatch.setattr(solver, "_COARSEST", 30)
+    cascade = mp.fit(net, mix, 2, tolerance=1e-3)
+    assert cascade.report.converged
+    assert 1 - 1e-9 <= cascade.report.misfit / best.report.misfit <= 1.0045
+
+
+def test_nothing_is_read_from_pixels_that_never_change(poly, mix):
+    still = np.diag(mix.covariance) == 0
+    assert still.any()
+    assert np.abs(poly.quadratic[:, still]).max() <= 1e-9 * np.abs(poly.quadratic).max()
+    assert np.abs(poly.linear[:, still]).max() <= 1e-9 * np.abs(poly.linear).max()
+
+
+def test_below_every_other_closed_form(net, mix, poly, best):
+    """FVU on samples of the mixture: optimum < its start-up kin < one Gaussian < linear, and N(0, I) far behind."""
+    x = mix.sample(20_000, seed=1)
+
+    def fvu(p):
+        return float(mp.fvu(net, p, samples=x).total)
+
+    pooled = mp.Gaussian(mix.mean, mix.covariance)
+    found = {
+        "mixture": fvu(poly),
+        "neuronwise": fvu(mp.fit(net, mix, 2, method="neuronwise")),
+        "one Gaussian": fvu(mp.fit(net, pooled, 2)),
+        "linear": fvu(mp.fit(net, mix, 1)),
+        "standard": fvu(mp.fit(net, mp.Gaussian.standard(196), 2)),
+    }
+    assert found["mixture"] < 1.005 * fvu(best) + 1e-4
+    for name in ("neuronwise", "one Gaussian", "linear", "standard"):
+        assert found["mixture"] < 0.9 * found[name], found
+    assert found["standard"] > found["linear"]
+
+
+def test_the_gradient_vanishes_in_standard_errors(net, mix, best):
+    """Residual times random quadratics, on samples; at the answer of one Gaussian it does not vanish."""
+    x = mix.sample(20_000, seed=2)
+    pooled = mp.Gaussian(mix.mean, mix.covariance)
+    residual, control = net(x) - best(x), net(x) - mp.fit(net, pooled, 2)(x)
+    rng = np.random.default_rng(0)
+    scores = []
+    for _ in range(20):
+        a, b = rng.standard_normal((2, 196))
+        feature = ((x - mix.mean) @ a * ((x - mix.mean) @ b))[:, None]
+        products, others = residual * feature, control * feature
+        assert np.all(np.abs(products.mean(axis=0)) <= 5 * products.std(axis=0) / np.sqrt(len(x)))
+        scores.append(np.abs(others.mean(axis=0)) / others.std(axis=0) * np.sqrt(len(x)))
+    assert np.max(scores) > 10
+
+
+def test_better_on_real_digits_too(net, poly):
+    """Held-out digits are no samples of the mixture, but nearer to it than to N(0, I)."""
+    x, _ = digits("t10k", 5000)
+    quadratic = mp.fvu(net, poly, samples=x).total
+    assert quadratic < 0.2 * mp.fvu(net, mp.fit(net, mp.Gaussian.standard(196), 2), samples=x).total
+    assert np.mean(np.argmax(net(x), axis=1) == np.argmax(poly(x), axis=1)) > 0.8
+
+
+def test_a_warm_start_for_the_next_checkpoint(net, mix, poly, best):
+    name = "W2" if isinstance(net, mp.MLP) else "W_down"
+    rng = np.random.default_rng(0)
+    later = replace(net, **{name: getattr(net, name) * (1 + 1e-3 * rng.standard_normal(getattr(net, name).shape))})
+    warm = mp.fit(later, mix, 2, tolerance=1e-3, start=best)
+    assert warm.report.converged and warm.report.iterations < poly.report.iterations
+    assert abs(warm.report.misfit / best.report.misfit - 1) < 0.02  # as near as the networks are
+
+
+def test_single_precision_throughout(net, mix, poly):
+    """Statistics and weights in float32, as they usually are."""
+    names = (
+        ("W1", "b1", "W2", "b2")
+        if isinstance(net, mp.MLP)
+        else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    )
+    narrow = replace(net, **{n: getattr(net, n).astype(np.float32) for n in names})
+    covs = np.stack([g.covariance for g in mix.components]).astype(np.float32)
+    rounded = mp.GaussianMixture.of(
+        mix.weights.astype(np.float32),
+        [mp.Gaussian(m.astype(np.float32), c) for m, c in zip(mix.means, covs, strict=True)],
+    )
+    quick = mp.fit(narrow, rounded, 2, tolerance=1e-3)
+    assert quick.quadratic.dtype == np.float32 and quick.report.converged
+    x = mix.sample(5000, seed=3)
+    assert mp.fvu(net, quick, samples=x).total <= 1.01 * mp.fvu(net, poly, samples=x).total + 1e-4

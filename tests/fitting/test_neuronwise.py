@@ -1,0 +1,309 @@
+"""Neuron by neuron under a mixture: each its own one-dimensional least squares, a ridge form of any degree and size."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.backends import JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
+
+import mlpoly as mp
+
+KINDS = ("MLP", "GLU")
+kinds = pytest.mark.parametrize("kind", KINDS)
+SMOOTH = {"MLP": ("tanh", 0.5), "GLU": ("silu", 0.5)}  # activation, and a scale of weights that 60 nodes resolve
+
+
+def make_net(kind, activation, d, h=5, o=2, scale=1.0, seed=0):
+    """With o=None the hidden units themselves are the outputs."""
+    rng = np.random.default_rng(seed)
+
+    def w(*shape):
+        return rng.standard_normal(shape)
+
+    size = scale / math.sqrt(d)
+    readout = (None, None) if o is None else (w(o, h), w(o))
+    if kind == "MLP":
+        return mp.MLP(size * w(h, d), 0.5 * w(h), *readout, activation=activation)
+    return mp.GLU(size * w(h, d), 0.5 * w(h), w(h, d) / math.sqrt(d), w(h), *readout, activation=activation)
+
+
+def make_mixture(d, c=3, rank=None, seed=1, gap=1.0):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((c, d, d if rank is None else rank))
+    covs = a @ a.transpose(0, 2, 1) / d + (0.2 * np.eye(d) if rank is None else 0)
+    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), gap * rng.standard_normal((c, d)), covs)
+
+
+def neuronwise(net, mix, degree):
+    return mp.fit(net, mix, degree, method="neuronwise")
+
+
+def points(d, n=30, seed=3):
+    return 1.5 * np.random.default_rng(seed).standard_normal((n, d))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where it is the optimum
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 4, 7])
+@pytest.mark.parametrize(
+    ("kind", "activation"), [("MLP", "relu"), ("MLP", "gelu"), ("MLP", "step"), ("GLU", "silu"), ("GLU", "relu")]
+)
+def test_one_component_is_the_gaussian_optimum(kind, activation, degree):
+    net, mix = make_net(kind, activation, 4), make_mixture(4, c=1)
+    poly, best = neuronwise(net, mix, degree), mp.fit(net, mix.components[0], degree)
+    assert poly.degree == degree
+    assert_close(poly(points(4)), best(points(4)))
+    assert_close(poly.series.plain, best.series.plain)
+
+
+@kinds
+def test_of_one_gaussian_it_is_that_optimum(kind):
+    net, gaussian = make_net(kind, "relu", 4), mp.Gaussian.standard(4)
+    poly = neuronwise(net, gaussian, 3)
+    np.testing.assert_array_equal(poly.series.plain, mp.fit(net, gaussian, 3).series.plain)
+    assert poly.source.method == "least squares under a Gaussian"
+
+
+@pytest.mark.parametrize("degree", range(8))
+@pytest.mark.parametrize(("kind", "activation"), [("MLP", "relu"), ("MLP", "tanh"), ("GLU", "silu"), ("GLU", "relu")])
+def test_of_one_input_it_is_the_optimum_of_the_mixture(kind, activation, degree):
+    """With d = 1 every polynomial of x is one of the preactivation, whatever the number of neurons."""
+    net, mix = make_net(kind, activation, 1), make_mixture(1)
+    best = mp.fit(net, mix, degree, tolerance=0)
+    # 1e-10: raised to the power 7 at points two standard deviations out
+    assert_close(neuronwise(net, mix, degree)(points(1)), best(points(1)), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "degree"),
+    [("MLP", "square", 2), ("MLP", "cube", 3), ("GLU", "identity", 2), ("GLU", "square", 3)],
+)
+@pytest.mark.parametrize("rank", [None, 1])
+def test_polynomial_networks_are_reproduced(kind, activation, degree, rank):
+    net, mix = make_net(kind, activation, 4), make_mixture(4, rank=rank)
+    x = np.concatenate([mix.means, *(g.mean + 2 * g.cov[:2] for g in mix.components)])  # where the inputs are
+    assert_close(neuronwise(net, mix, degree)(x), net(x), 1e-10)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Each neuron by itself, by quadrature
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def line(means, stds, weights, n=60):
+    """Nodes and weights of a one-dimensional mixture."""
+    z, w = np.polynomial.hermite_e.hermegauss(n)
+    w = w / w.sum()
+    return np.concatenate([m + s * z for m, s in zip(means, stds, strict=True)]), np.concatenate(
+        [p * w for p in weights]
+    )
+
+
+def least_squares(basis, target, weights):
+    """Values of the weighted least-squares fit at the nodes; columns scaled, so that their condition is their own."""
+    root = np.sqrt(weights)[:, None]
+    size = np.sqrt(weights @ basis**2)
+    coefficients = np.linalg.lstsq(root * basis / size, root[:, 0] * target, rcond=1e-14)[0]
+    return (basis / size) @ coefficients
+
+
+@pytest.mark.parametrize("degree", range(6))
+@pytest.mark.parametrize("gap", [1.0, 4.0])
+def test_each_neuron_of_an_mlp_has_its_own_least_squares(gap, degree):
+    net = make_net("MLP", "tanh", 3, o=None, scale=0.4)
+    mix = make_mixture(3, gap=gap)
+    poly = neuronwise(net, mix, degree)
+    for i, w in enumerate(net.W1):
+        means, stds = mix.means @ w, [math.sqrt(w @ g.cov @ w) for g in mix.components]
+        y, weights = line(means, stds, mix.weights)
+        best = least_squares(np.stack([y**k for k in range(degree + 1)], axis=1), np.tanh(y + net.b1[i]), weights)
+        # any x on the line through the neuron's direction has that preactivation
+        got = poly(y[:, None] * w / (w @ w))[:, i]
+        assert math.sqrt(weights @ (got - best) ** 2) <= 1e-9 * math.sqrt(weights @ best**2)
+
+
+@pytest.mark.parametrize("degree", range(5))
+def test_each_unit_of_a_glu_has_its_own_least_squares(degree):
+    """Basis y^k (k <= n) and y^k z (k < n) under the bivariate mixture of the two preactivations."""
+    net = make_net("GLU", "silu", 3, o=None, scale=0.5)
+    mix = make_mixture(3)
+    poly = neuronwise(net, mix, degree)
+    nodes, w = np.polynomial.hermite_e.hermegauss(30)
+    standard = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
+    standard_weights = np.outer(w, w).reshape(-1) / w.sum() ** 2
+    for i in range(net.dim_hidden):
+        pair = np.stack([net.W_gate[i], net.W_up[i]])
+        yz = np.concatenate(
+            [pair @ g.mean + standard @ np.linalg.cholesky(pair @ g.cov @ pair.T).T for g in mix.components]
+        )
+        weights = np.concatenate([p * standard_weights for p in mix.weights])
+        y, z = yz.T
+        target = net.activation(y + net.b_gate[i]) * (z + net.b_up[i])
+        columns = [y**k for k in range(degree + 1)] + [y**k * z for k in range(degree)]
+        best = least_squares(np.stack(columns, axis=1), target, weights)
+        got = poly(yz @ np.linalg.pinv(pair).T)[:, i]
+        assert math.sqrt(weights @ (got - best) ** 2) <= 1e-9 * math.sqrt(weights @ best**2)
+
+
+def grid(mix, n=40):
+    z, w = np.polynomial.hermite_e.hermegauss(n)
+    nodes = np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1).reshape(-1, 2)
+    weights = np.outer(w, w).reshape(-1) / w.sum() ** 2
+    x = np.concatenate([g.mean + nodes @ np.linalg.cholesky(g.cov).T for g in mix.components])
+    return x, np.concatenate([p * weights for p in mix.weights])
+
+
+@pytest.mark.parametrize("degree", range(1, 6))
+@kinds
+def test_never_worse_than_the_pooled_gaussian(kind, degree):
+    """Unit by unit, in expected loss under the mixture; and never better than the optimum of the mixture."""
+    activation, scale = SMOOTH[kind]
+    net, mix = make_net(kind, activation, 2, o=None, scale=scale), make_mixture(2, gap=1.5)
+    x, w = grid(mix)
+    f = net(x)
+    pooled = mp.Gaussian(mix.mean, mix.covariance)
+    own = w @ (f - neuronwise(net, mix, degree)(x)) ** 2
+    other = w @ (f - mp.fit(net, pooled, degree)(x)) ** 2
+    best = w @ (f - mp.fit(net, mix, degree, tolerance=0)(x)) ** 2
+    assert np.all(own <= other * (1 + 1e-9))
+    assert np.sum(own) < 0.9 * np.sum(other)
+    assert np.all(best <= own * (1 + 1e-9))
+
+
+def test_losses_fall_with_the_degree():
+    net, mix = make_net("MLP", "tanh", 2, o=None, scale=0.5), make_mixture(2)
+    x, w = grid(mix)
+    losses = [w @ (net(x) - neuronwise(net, mix, degree)(x)) ** 2 for degree in range(8)]
+    for a, b in itertools.pairwise(losses):
+        assert np.all(b <= a * (1 + 1e-9))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Properties
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", range(5))
+@pytest.mark.parametrize("rank", [None, 1])
+@kinds
+def test_the_same_mixture_in_other_words(kind, rank, degree):
+    net, mix = make_net(kind, "relu", 4), make_mixture(4, rank=rank)
+    order = [1, 0, 2, 0]
+    weights = mix.weights[order] * np.array([1, 0.3, 1, 0.7])
+    changed = mp.GaussianMixture(weights, mix.means[order], mix.covs[order])
+    x = np.concatenate([mix.means, *(g.mean + g.cov[:2] for g in mix.components)])
+    assert_close(neuronwise(net, changed, degree)(x), neuronwise(net, mix, degree)(x), 1e-11 if rank is None else 1e-9)
+
+
+@kinds
+def test_the_result_says_which_optimum_it_is(kind, tmp_path):
+    poly = neuronwise(make_net(kind, "relu", 3), make_mixture(3), 3)
+    assert poly.source.method == "least squares neuron by neuron under a Gaussian mixture"
+    assert poly.source.activation == "relu"
+    assert "neuron by neuron" in repr(poly)
+    poly.save(tmp_path / "poly")
+    again = mp.load(tmp_path / "poly")
+    assert again.source.method == poly.source.method
+    assert again.source.inputs == poly.inputs.fingerprint
+    np.testing.assert_array_equal(again(points(3)), poly(points(3)))
+
+
+@pytest.mark.parametrize("degree", range(5))
+@kinds
+def test_units_without_variance_are_constants(kind, degree):
+    """Units 0 and 1 see only an input that never changes: they are constants (for a GLU, linear in the other half)."""
+    net = make_net(kind, "relu", 3)
+    name = "W1" if kind == "MLP" else "W_gate"
+    weight = getattr(net, name).copy()
+    weight[:2, :2] = 0
+    net = replace(net, **{name: weight})
+    mix = make_mixture(3)
+    covs, means = mix.covs.copy(), mix.means.copy()
+    covs[:, 2, :], covs[:, :, 2], means[:, 2] = 0, 0, 0.7
+    mix = mp.GaussianMixture(mix.weights, means, covs)
+    poly = neuronwise(net, mix, degree)
+    assert np.isfinite(poly(points(3))).all()
+    still = replace(net, **{"W2" if kind == "MLP" else "W_down": None, "b2" if kind == "MLP" else "b_down": None})
+    x = mix.sample(40)
+    want, got = still(x)[:, :2], neuronwise(still, mix, degree)(x)[:, :2]
+    assert_close(
+        got, want if degree or kind == "MLP" else np.broadcast_to(mix.weights @ still(mix.means)[:, :2], got.shape)
+    )
+
+
+@pytest.mark.parametrize("degree", range(1, 6))
+def test_a_unit_constant_inside_components_but_not_between_them(degree):
+    """Points: three values of the preactivation, met exactly from degree 2; fewer degrees are their line."""
+    net, mix = make_net("MLP", "tanh", 2, o=None), make_mixture(2, rank=0)
+    poly = neuronwise(net, mix, degree)
+    if degree >= 2:
+        assert_close(poly(mix.means), net(mix.means), 1e-10)
+    residual = (net(mix.means) - poly(mix.means)) * mix.weights[:, None]
+    assert np.abs(residual.sum(axis=0)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("degree", range(1, 6))
+def test_gates_that_are_collinear_with_their_partners(degree):
+    """z = 2 y + const: act(y) z is a function of y alone, so the basis y^k z adds at most one degree."""
+    net, mix = make_net("GLU", "silu", 3, o=None), make_mixture(3)
+    net = replace(net, W_up=2 * net.W_gate)
+    poly = neuronwise(net, mix, degree)
+    for i in range(net.dim_hidden):
+        b, c = net.b_gate[i], net.b_up[i]
+        same = mp.MLP(
+            net.W_gate[i : i + 1],
+            net.b_gate[i : i + 1],
+            None,
+            None,
+            lambda y, b=b, c=c: y / (1 + np.exp(-y)) * (2 * (y - b) + c),
+        )
+        assert_close(poly(points(3))[:, i], neuronwise(same, mix, degree)(points(3))[:, 0], 1e-8)
+
+
+@kinds
+def test_partners_without_variance_leave_an_mlp(kind):
+    net, mix = make_net("GLU", "silu", 3), make_mixture(3)
+    constant = replace(net, W_up=0 * net.W_up)
+    same = mp.MLP(net.W_gate, net.b_gate, net.W_down * net.b_up, net.b_down, activation="silu")
+    assert_close(neuronwise(constant, mix, 4)(points(3)), neuronwise(same, mix, 4)(points(3)))
+
+
+@kinds
+def test_high_degrees_of_far_components(kind):
+    """Ten standard deviations between the components, up to degree 12: the pooled basis stays well conditioned."""
+    net, mix = make_net(kind, "tanh", 2, o=None, scale=0.5), make_mixture(2, gap=6.0)
+    x, w = grid(mix)
+    losses = [w @ (net(x) - neuronwise(net, mix, degree)(x)) ** 2 for degree in (6, 8, 10, 12)]
+    for a, b in itertools.pairwise(losses):
+        assert np.all(b <= a * (1 + 1e-6))
+    assert np.all(losses[-1] <= 1e-2 * (w @ net(x) ** 2))
+
+
+def test_sizes_that_the_exact_fit_refuses():
+    """Degree 5 in 300 inputs has 2e10 monomials; neuron by neuron it is a few numbers each, and beats one Gaussian."""
+    net, mix = make_net("MLP", "relu", 300, h=100, o=4), make_mixture(300, c=4)
+    with pytest.raises(mp.TooLargeError, match="neuronwise"):
+        mp.fit(net, mix, 5)
+    poly = neuronwise(net, mix, 5)
+    assert poly.series.plain.shape == (6, 100)
+    x = mix.sample(4000, seed=1)
+    pooled = mp.fit(net, mp.Gaussian(mix.mean, mix.covariance), 5)
+    assert mp.fvu(net, poly, samples=x).total < 1.001 * mp.fvu(net, pooled, samples=x).total
+
+
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32, JAX64], ids=lambda b: b.name)
+@kinds
+def test_every_library_gives_the_same_numbers(kind, backend):
+    net, mix = make_net(kind, "relu", 3), make_mixture(3)
+    names = ("W1", "b1", "W2", "b2") if kind == "MLP" else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    with backend.active():
+        own = type(net)(**{n: make(getattr(net, n), backend) for n in names}, activation="relu")
+        poly = neuronwise(own, mp.GaussianMixture(*(make(a, backend) for a in (mix.weights, mix.means, mix.covs))), 3)
+        x = make(points(3), backend)
+        assert_same_kind(poly(x), x)
+        assert_close(poly(x), neuronwise(net, mix, 3)(points(3)), 1e-11 if backend.dtype == "float64" else 1e-5)

@@ -1,0 +1,621 @@
+"""Gaussian mixtures as inputs: forms, estimation, samples, and what is refused."""
+
+import copy
+import pickle
+
+import jax
+import numpy as np
+import pytest
+import torch
+from sklearn.mixture import GaussianMixture as Reference
+from support.backends import JAX32, JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.arrays import widen
+
+C, D = 3, 2
+WEIGHTS = np.array([0.5, 0.3, 0.2])
+MEANS = np.array([[0.0, 1.0], [-2.0, 0.5], [3.0, -1.0]])
+
+
+def covariances(rng, c=C, d=D):
+    a = rng.standard_normal((c, d, d))
+    return a @ a.transpose(0, 2, 1) / d
+
+
+def mixture(rng, c=C, d=D):
+    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), 2 * rng.standard_normal((c, d)), covariances(rng, c, d))
+
+
+def labelled(rng, counts=(40, 25, 10), d=D):
+    """Samples of classes that differ in place and spread, shuffled, and their labels."""
+    labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    spread = 0.5 + np.arange(len(counts))[labels, None]
+    return spread * rng.standard_normal((len(labels), d)) + 3 * labels[:, None], labels
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forms
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["identity", "full", "diagonal", "shared matrix", "shared diagonal"])
+def test_forms_of_the_covariances(form, rng):
+    full = covariances(rng)
+    diagonals = rng.uniform(0, 2, (C, D))
+    covs, matrices = {
+        "identity": (None, [np.eye(D)] * C),
+        "full": (full, full),
+        "diagonal": (diagonals, [np.diag(v) for v in diagonals]),
+        "shared matrix": (full[0], [full[0]] * C),
+        "shared diagonal": (diagonals[0], [np.diag(diagonals[0])] * C),
+    }[form]
+    mix = mp.GaussianMixture(WEIGHTS, MEANS, covs)
+    assert mix.dim == D and len(mix.components) == C
+    assert repr(mix) == "GaussianMixture(components=3, dim=2)"
+    for g, mean, matrix in zip(mix.components, MEANS, matrices, strict=True):
+        assert_close(g.mean, mean, 0)
+        assert_close(g.covariance, matrix, 0)
+    centred = MEANS - WEIGHTS @ MEANS
+    total = np.einsum("c,cij->ij", WEIGHTS, np.stack(matrices)) + centred.T @ np.diag(WEIGHTS) @ centred
+    assert_close(mix.mean, WEIGHTS @ MEANS, 1e-15)
+    assert_close(mix.covariance, total, 1e-15)
+    assert_close(mix.root @ mix.root, total)
+
+
+def test_as_many_components_as_inputs_need_a_word(rng):
+    """(2, 2) may be one matrix or two diagonals: guessing would be wrong half of the time."""
+    covs, weights, means = np.array([[2.0, 0.5], [0.5, 1.0]]), np.full(2, 0.5), MEANS[:2]
+    with pytest.raises(ValueError, match=r"^covs .*shared=True or shared=False"):
+        mp.GaussianMixture(weights, means, covs)
+    one = mp.GaussianMixture(weights, means, covs, shared=True)
+    many = mp.GaussianMixture(weights, means, covs, shared=False)
+    for i in range(2):
+        assert_close(one.components[i].covariance, covs, 0)
+        assert_close(many.components[i].covariance, np.diag(covs[i]), 0)
+    full = covariances(rng, 2)
+    assert_close(mp.GaussianMixture(weights, means, full).components[1].covariance, full[1], 0)
+
+
+def test_one_component_of_one_input_is_not_ambiguous():
+    mix = mp.GaussianMixture(np.ones(1), np.zeros((1, 1)), np.array([[4.0]]))
+    assert_close(mix.covariance, [[4.0]], 0)
+
+
+def test_python_numbers_are_taken():
+    mix = mp.GaussianMixture([0.25, 0.75], [[0.0], [4.0]], [[1.0], [2.0]])
+    assert_close(mix.mean, [3.0], 0)
+    assert_close(mix.covariance, [[0.25 + 1.5 + 3.0]], 1e-15)
+
+
+def test_mixture_of_gaussians_that_exist(rng):
+    parts = (mp.Gaussian(MEANS[0], covariances(rng)[0]), mp.Gaussian(MEANS[1], np.ones(D)), mp.Gaussian(MEANS[2]))
+    mix = mp.GaussianMixture.of(WEIGHTS, parts)
+    same = mp.GaussianMixture(WEIGHTS, MEANS, np.stack([g.covariance for g in parts]))
+    for made, part in zip(mix.components, parts, strict=True):
+        assert made.mean.tolist() == part.mean.tolist() and made.cov is part.cov
+    assert_close(mix.mean, same.mean, 1e-15)
+    assert_close(mix.covariance, same.covariance, 1e-15)
+    assert_close(mix.sample(50, seed=3), same.sample(50, seed=3), 1e-14)
+
+
+def test_weights_are_normalised_within_their_rounding():
+    """What passes as a sum of one is one from then on: a constant network has a constant of exactly that value."""
+    mix = mp.GaussianMixture(np.array([0.2, 0.3, 0.500005]), MEANS)
+    assert abs(mix.weights.sum() - 1) <= 1e-15
+    thirds = np.full(3, 1 / 3, dtype=np.float32)
+    assert abs(float(mp.GaussianMixture(thirds, MEANS.astype(np.float32)).weights.sum()) - 1) <= 2e-7
+
+
+def test_everything_shares_a_dtype():
+    mix = mp.GaussianMixture(WEIGHTS.astype(np.float32), MEANS.astype(np.float32), np.ones((C, D)))
+    assert {a.dtype for a in (mix.weights, mix.means, mix.covs, mix.covariance)} == {np.dtype(np.float64)}
+
+
+def test_singular_covariances_are_welcome(rng):
+    for rank in range(4):
+        a = rng.standard_normal((C, 4, rank))
+        mix = mp.GaussianMixture(WEIGHTS, np.zeros((C, 4)), a @ a.transpose(0, 2, 1))
+        assert np.linalg.matrix_rank(mix.components[0].covariance) == rank
+
+
+def test_library_dtype_and_device_are_kept(backend, rng):
+    covs = covariances(rng)
+    arrays = [make(a, backend) for a in (WEIGHTS, MEANS, covs)]
+    mix = mp.GaussianMixture(*arrays)
+    twin = mp.GaussianMixture(WEIGHTS, MEANS, covs)
+    drawn, labels = mix.sample(20, seed=5, return_labels=True)
+    for got, want in [
+        (mix.weights, twin.weights),
+        (mix.mean, twin.mean),
+        (mix.covariance, twin.covariance),
+        (mix.root, twin.root),
+        (mix.components[1].covariance, covs[1]),
+        (drawn, twin.sample(20, seed=5)),
+    ]:
+        assert_same_kind(got, arrays[0])
+        assert_close(got, want, backend.tolerance)
+    assert isinstance(labels, np.ndarray)
+    assert mix.like(arrays[0]) is mix
+
+
+def test_jax_looks_through_a_mixture(rng):
+    """Flattened and rebuilt, as jit and vmap do, it is still the same mixture, however it was made."""
+    with JAX64.active():
+        covs = make(covariances(rng), JAX64)
+        made = mp.GaussianMixture(make(WEIGHTS, JAX64), make(MEANS, JAX64), covs)
+        parts = mp.GaussianMixture.of(make(WEIGHTS, JAX64), made.components)
+        for mix in (made, parts):
+            again = jax.tree_util.tree_map(lambda a: a, mix)
+            assert again.fingerprint == mix.fingerprint
+            assert_close(again.covariance, mix.covariance, 0)
+            got = jax.jit(lambda m: m.covariance)(mix)
+            assert_close(got, mix.covariance, 1e-15)
+
+
+def test_mixtures_copy_and_pickle(rng):
+    mix = mixture(rng)
+    for again in (copy.deepcopy(mix), pickle.loads(pickle.dumps(mix))):
+        assert again.fingerprint == mix.fingerprint
+
+
+def test_fingerprint_tells_mixtures_apart(rng):
+    covs = covariances(rng)
+    base = mp.GaussianMixture(WEIGHTS, MEANS, covs)
+    assert base.fingerprint == mp.GaussianMixture(WEIGHTS.copy(), MEANS.copy(), covs.copy()).fingerprint
+    others = [
+        mp.GaussianMixture(WEIGHTS[::-1], MEANS, covs),
+        mp.GaussianMixture(WEIGHTS, MEANS + 1e-9, covs),
+        mp.GaussianMixture(WEIGHTS, MEANS, covs * (1 + 1e-9)),
+        mp.GaussianMixture(WEIGHTS, MEANS),
+        mp.Gaussian(base.mean, base.covariance),
+    ]
+    assert len({base.fingerprint, *(m.fingerprint for m in others)}) == len(others) + 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From labels
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_from_labels_is_one_gaussian_per_class(backend, rng):
+    x, y = labelled(rng)
+    mix = mp.GaussianMixture.from_labels(make(x, backend), y)
+    assert_close(mix.weights, np.bincount(y) / len(y), backend.tolerance)
+    for c, g in enumerate(mix.components):
+        assert_same_kind(g.cov, widen(make(x, backend)))
+        assert_close(g.mean, x[y == c].mean(axis=0), backend.tolerance)
+        assert_close(g.covariance, np.cov(x[y == c], rowvar=False, bias=True), backend.tolerance)
+    assert_same_kind(mix.sample(3), make(x, backend))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_classes_of_narrow_data_are_those_of_the_same_numbers_in_double_precision(dtype, classes, rng):
+    """Moments are not rounded to the data's dtype: neither directions are lost, nor weights refused."""
+    x = torch.tensor(rng.standard_normal((700, 8)) @ rng.standard_normal((8, 8))).to(dtype)
+    y = np.arange(700) % classes
+    mix, twin = (mp.GaussianMixture.from_labels(a, y) for a in (x, x.double()))
+    for name in ("weights", "means", "covariance"):
+        assert_close(getattr(mix, name), getattr(twin, name), 1e-14)
+    assert_same_kind(mix.sample(4), x)
+    assert_same_kind(mp.GaussianMixture.from_samples(x, 2).sample(4), x)
+    net = mp.MLP(torch.tensor(rng.standard_normal((12, 8)) / 3), None, torch.ones(1, 12).double(), None, "gelu")
+    got, want = (mp.fit(net, m, degree=2, tolerance=1e-6) for m in (mix, twin))
+    assert got.report.dropped == want.report.dropped == 0
+    assert_close(got.quadratic, want.quadratic, 1e-8)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-5, 1e-6])
+def test_directions_that_hardly_vary_do_no_harm(noise, rng):
+    """Two directions of four have a share of 1e-8 to 1e-14 of the variance; the optimum is that of the other two."""
+    x = 10 * rng.standard_normal((2000, 2)) @ rng.standard_normal((2, 4)) + noise * rng.standard_normal((2000, 4))
+    net = mp.MLP(rng.standard_normal((12, 4)) / 10, None, rng.standard_normal((2, 12)), None, "gelu")
+    mix = mp.GaussianMixture.from_labels(x, np.arange(2000) % 3)
+    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, tolerance=1e-6), samples=x).total) for degree in (1, 2, 3)]
+    one = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), 2), samples=x).total)
+    assert errors[2] <= 1.1 * errors[1] <= 1.2 * one  # the classes are alike, so one Gaussian does as well
+    assert errors[1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_rounding_of_single_precision_data_is_no_direction_of_their_variance(degree, rng):
+    """Far from zero, data of low rank fill all directions with their rounding errors."""
+    x = 10 * rng.standard_normal((2000, 3)) @ rng.standard_normal((3, 6)) + 1000 * rng.standard_normal(6)
+    x, y = x.astype(np.float32), np.arange(2000) % 3
+    W, W2 = rng.standard_normal((12, 6)) / 10, rng.standard_normal((2, 12))
+
+    def error(dtype):
+        net = mp.MLP(*(a.astype(dtype) for a in (W, -W @ x.mean(axis=0), W2)), None, "gelu")
+        poly = mp.fit(net, mp.GaussianMixture.from_labels(x, y), degree)
+        return float(mp.fvu(net, poly, samples=x.astype(np.float64)).total)
+
+    assert error(np.float32) == pytest.approx(error(np.float64), rel=1e-2)
+
+
+@pytest.mark.parametrize("count", [3, 6, 7, 100])
+def test_weights_of_16_bits_sum_to_one_within_their_rounding(count):
+    """A third is 0.33398 in bfloat16, and three of them 1.00195."""
+    for dtype in (torch.bfloat16, torch.float16):
+        weights = torch.full((count,), 1 / count, dtype=torch.float64).to(dtype)
+        means = torch.zeros(count, 2, dtype=dtype)
+        parts = [mp.Gaussian.standard(2, like=weights)] * count
+        for mix in (mp.GaussianMixture(weights, means), mp.GaussianMixture.of(weights, parts)):
+            assert abs(float(mix.weights.double().sum()) - 1) <= 2e-7 and mix.weights.dtype == torch.float32
+        with pytest.raises(ValueError, match="weights sum to"):
+            mp.GaussianMixture(weights * 0.98, means)
+
+
+def test_total_moments_are_those_of_the_samples(rng):
+    """Law of total covariance: class by class or all at once, the mean and covariance are the same numbers."""
+    x, y = labelled(rng, counts=(30, 20, 7, 1), d=4)
+    mix = mp.GaussianMixture.from_labels(x, y)
+    assert_close(mix.mean, x.mean(axis=0), 1e-14)
+    assert_close(mix.covariance, np.cov(x, rowvar=False, bias=True), 1e-14)
+
+
+@pytest.mark.parametrize("kind", ["list", "int8", "uint64", "bool", "torch"])
+def test_labels_of_any_integer_kind(kind, rng):
+    x, y = labelled(rng, counts=(12, 9))
+    given = {"list": y.tolist(), "torch": torch.tensor(y)}.get(kind)
+    given = y.astype(kind) if given is None else given
+    assert mp.GaussianMixture.from_labels(x, given).fingerprint == mp.GaussianMixture.from_labels(x, y).fingerprint
+
+
+def test_labels_may_have_gaps_and_be_negative(rng):
+    x, y = labelled(rng)
+    renamed = np.array([-3, 10, 4000])[y]
+    assert mp.GaussianMixture.from_labels(x, renamed).fingerprint == mp.GaussianMixture.from_labels(x, y).fingerprint
+
+
+def test_a_class_of_one_sample_is_a_point(rng):
+    x, y = labelled(rng, counts=(20, 1))
+    mix = mp.GaussianMixture.from_labels(x, y)
+    assert_close(mix.components[1].mean, x[y == 1][0], 0)
+    assert not mix.components[1].covariance.any()
+    drawn, labels = mix.sample(300, return_labels=True)
+    np.testing.assert_array_equal(drawn[labels == 1], np.broadcast_to(x[y == 1], drawn[labels == 1].shape))
+
+
+def test_fewer_samples_than_dimensions(rng):
+    x, y = labelled(rng, counts=(5, 4), d=30)
+    mix = mp.GaussianMixture.from_labels(x, y)
+    assert [np.linalg.matrix_rank(g.covariance) for g in mix.components] == [4, 3]
+    assert np.linalg.matrix_rank(mix.covariance) == 8
+    assert np.isfinite(mix.sample(10)).all()
+
+
+@pytest.mark.parametrize("shrinkage", [0.25, 1.0, "oas"])
+def test_shrinkage_is_per_class(shrinkage, rng):
+    x, y = labelled(rng)
+    mix = mp.GaussianMixture.from_labels(x, y, shrinkage=shrinkage)
+    for c, g in enumerate(mix.components):
+        assert_close(g.covariance, mp.Gaussian.from_samples(x[y == c], shrinkage=shrinkage).covariance, 1e-14)
+
+
+def test_streaming_equals_all_at_once(backend, rng):
+    """Batches of any size, one accumulator per class; a class never seen drops out."""
+    x, y = labelled(rng)
+    groups = {c: mp.MomentAccumulator(D) for c in range(4)}
+    for rows in np.array_split(np.arange(len(x)), 7):
+        for c in np.unique(y[rows]):
+            groups[c].update(make(x[rows][y[rows] == c], backend))
+    streamed = mp.GaussianMixture.from_accumulators(groups)
+    whole = mp.GaussianMixture.from_labels(make(x, backend), y)
+    assert len(streamed.components) == 3
+    assert_same_kind(streamed.means, whole.means)
+    assert_close(streamed.weights, whole.weights, backend.tolerance)
+    for a, b in zip(streamed.components, whole.components, strict=True):
+        assert_close(a.mean, b.mean, backend.tolerance)
+        assert_close(a.covariance, b.covariance, backend.tolerance)
+    shrunk = mp.GaussianMixture.from_accumulators(groups, shrinkage=0.5)
+    assert_close(
+        shrunk.covariance, mp.GaussianMixture.from_labels(make(x, backend), y, 0.5).covariance, backend.tolerance
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From samples
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["full", "diag", "tied"])
+def test_from_samples_is_scikit_learns(kind, rng):
+    x, _ = labelled(rng, counts=(60, 40, 30))
+    mix = mp.GaussianMixture.from_samples(x, components=2, seed=4, covariance_type=kind)
+    model = Reference(2, covariance_type=kind, random_state=4).fit(x)
+    matrices = {
+        "full": lambda i: model.covariances_[i],
+        "diag": lambda i: np.diag(model.covariances_[i]),
+        "tied": lambda i: model.covariances_,
+    }[kind]
+    assert_close(mix.weights, model.weights_)
+    assert_close(mix.means, model.means_, 0)
+    for i, g in enumerate(mix.components):
+        assert_close(g.covariance, matrices(i), 0)
+
+
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, JAX32], ids=lambda b: b.name)
+def test_from_samples_finds_separate_clusters(backend, rng):
+    x, y = labelled(rng, counts=(300, 200), d=2)
+    x = x + 30 * y[:, None]
+    given = make(x, backend)
+    mix = mp.GaussianMixture.from_samples(given, components=2)
+    assert_same_kind(mix.means, widen(given))
+    assert_same_kind(mix.sample(3), given)
+    order = np.argsort(to_numpy(mix.means)[:, 0])
+    truth = mp.GaussianMixture.from_labels(x, y)
+    assert_close(to_numpy(mix.weights)[order], truth.weights, 1e-5)
+    assert_close(to_numpy(mix.means)[order], truth.means, 1e-5)
+    # 1e-4: scikit-learn adds 1e-6 to every variance
+    assert_close(to_numpy(mix.covs)[order], np.stack([g.covariance for g in truth.components]), 1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Samples out
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_samples_have_the_moments_of_their_components(rng):
+    mix, n = mixture(rng, d=3), 40_000
+    x, labels = mix.sample(n, seed=1, return_labels=True)
+    shares = np.bincount(labels, minlength=C) / n
+    assert np.all(np.abs(shares - mix.weights) <= 5 * np.sqrt(mix.weights * (1 - mix.weights) / n))
+    for c, g in enumerate(mix.components):
+        own = x[labels == c]
+        variances = np.diag(g.covariance)
+        assert np.all(np.abs(own.mean(axis=0) - g.mean) <= 5 * np.sqrt(variances / len(own)))
+        # Var of a sample covariance of normals: (S_ii S_jj + S_ij^2) / n
+        error = np.sqrt((np.outer(variances, variances) + g.covariance**2) / len(own))
+        assert np.all(np.abs(np.cov(own, rowvar=False, bias=True) - g.covariance) <= 5 * error)
+
+
+def test_samples_have_the_total_moments(rng):
+    mix, n = mixture(rng, d=3), 40_000
+    x = mix.sample(n, seed=2)
+    products = (x - mix.mean)[:, :, None] * (x - mix.mean)[:, None, :]
+    assert np.all(np.abs(x.mean(axis=0) - mix.mean) <= 5 * x.std(axis=0) / np.sqrt(n))
+    assert np.all(np.abs(products.mean(axis=0) - mix.covariance) <= 5 * products.std(axis=0) / np.sqrt(n))
+
+
+def test_samples_are_in_random_order(rng):
+    _, labels = mixture(rng).sample(2000, return_labels=True)
+    assert np.count_nonzero(np.diff(labels)) > 500
+
+
+def test_same_seed_same_samples(rng):
+    mix = mixture(rng)
+    x, labels = mix.sample(100, seed=7, return_labels=True)
+    np.testing.assert_array_equal(x, mix.sample(100, seed=7))
+    np.testing.assert_array_equal(labels, mix.sample(100, seed=7, return_labels=True)[1])
+    assert np.abs(x - mix.sample(100, seed=8)).max() > 0.1
+
+
+def test_a_component_without_weight_is_never_drawn(rng):
+    mix = mp.GaussianMixture(np.array([0.6, 0.0, 0.4]), MEANS, covariances(rng))
+    _, labels = mix.sample(1000, return_labels=True)
+    assert set(labels.tolist()) == {0, 2}
+    assert mix.sample(1).shape == (1, D)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mistakes
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def mix_with(weights=WEIGHTS, means=MEANS, covs=None, shared=None):
+    return mp.GaussianMixture(weights, means, covs, shared)
+
+
+def negative_second(sign=-1.0):
+    covs = np.stack([np.eye(D)] * C)
+    covs[1] *= sign
+    return covs
+
+
+X, Y = np.zeros((4, D)), np.array([0, 1, 1, 0])
+FULL = np.stack([np.eye(D)] * C)
+
+# label, what the user does, exception, what names the argument, what hints at the remedy
+TABLE = [
+    ("negative weight", lambda: mix_with(np.array([0.7, -0.2, 0.5])), ValueError, "^weights .*negative", r"-0\.2"),
+    ("weights above one", lambda: mix_with(np.ones(3)), ValueError, "^weights sum to 3", "divide them by their sum"),
+    ("weights are zero", lambda: mix_with(np.zeros(3)), ValueError, "^weights sum to 0", "divide"),
+    ("counts for weights", lambda: mix_with(np.array([5.0, 3, 2])), ValueError, "^weights sum to 10", "divide"),
+    ("integer weights", lambda: mix_with(np.array([1, 0, 0])), TypeError, "^weights .*int64", r"weights\.astype"),
+    ("NaN weight", lambda: mix_with(np.array([np.nan, 0.5, 0.5])), ValueError, "^weights ", "clean or drop"),
+    ("weights are a matrix", lambda: mix_with(WEIGHTS[None]), ValueError, "^weights ", "one weight per component"),
+    ("weight of no component", lambda: mix_with(np.full(4, 0.25)), ValueError, "^means .*4", "one row per weight"),
+    ("no components", lambda: mix_with(np.zeros(0), np.zeros((0, 2))), ValueError, "^weights ", "expected 1"),
+    ("means are a vector", lambda: mix_with(means=MEANS[0]), ValueError, "^means ", "one row per weight"),
+    ("NaN in means", lambda: mix_with(means=MEANS * np.nan), ValueError, "^means ", "clean or drop"),
+    ("integer means", lambda: mix_with(means=MEANS.astype(int)), TypeError, "^means .*int64", r"means\.astype"),
+    ("covs of fewer components", lambda: mix_with(covs=FULL[:2]), ValueError, r"^covs .*\(2, 2, 2\)", r"\(c, d, d\)"),
+    ("covs of more inputs", lambda: mix_with(covs=np.ones((3, 4))), ValueError, r"^covs .*\(3, 4\)", r"\(c, d\)"),
+    (
+        "covs are not square",
+        lambda: mix_with(covs=np.ones((3, 2, 3))),
+        ValueError,
+        r"^covs .*\(3, 2, 3\)",
+        r"\(c, d, d\)",
+    ),
+    ("covs is a number", lambda: mix_with(covs=np.array(2.0)), ValueError, r"^covs .*\(\)", r"\(c, d, d\)"),
+    ("covs is text", lambda: mix_with(covs="full"), TypeError, "^covs .*str", "must be an array"),
+    (
+        "square covs of neither form",
+        lambda: mix_with(np.full(2, 0.5), MEANS[:2], np.eye(5)),
+        ValueError,
+        r"^covs .*\(5, 5\)",
+        r"\(c, d\)",
+    ),
+    ("shared covs per component", lambda: mix_with(covs=FULL, shared=True), ValueError, "^covs, component 0", "shape"),
+    (
+        "second component is not definite",
+        lambda: mix_with(covs=negative_second()),
+        ValueError,
+        "^covs, component 1: cov is not positive semidefinite",
+        "clip",
+    ),
+    (
+        "second component is not symmetric",
+        lambda: mix_with(covs=FULL + np.arange(C)[:, None, None] * np.array([[0.0, 1.0], [0.0, 0.0]])),
+        ValueError,
+        "^covs, component 1: cov is not symmetric",
+        r"\(cov \+ cov\.T\) / 2",
+    ),
+    (
+        "negative variance in the third",
+        lambda: mix_with(covs=np.array([[1.0, 1], [1, 1], [1, -1]])),
+        ValueError,
+        "^covs, component 2: cov has a negative",
+        ">= 0",
+    ),
+    (
+        "NaN in the second covariance",
+        lambda: mix_with(covs=negative_second(np.nan)),
+        ValueError,
+        "^covs, component 1: cov holds 4 NaN",
+        "clean or drop",
+    ),
+    (
+        "torch means, NumPy weights",
+        lambda: mix_with(means=torch.tensor(MEANS)),
+        TypeError,
+        "weights is numpy, means is torch",
+        "convert them to one",
+    ),
+    (
+        "torch covs, NumPy means",
+        lambda: mix_with(covs=torch.tensor(FULL)),
+        TypeError,
+        "means is numpy, covs is torch",
+        "convert them to one",
+    ),
+    (
+        "float labels",
+        lambda: mp.GaussianMixture.from_labels(X, Y * 1.0),
+        TypeError,
+        "^labels .*float64",
+        r"astype\(int\)",
+    ),
+    (
+        "labels as times",
+        lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")),
+        TypeError,
+        "^labels ",
+        "np.unique",
+    ),
+    (
+        "no labels",
+        lambda: mp.GaussianMixture.from_labels(X, [None, *"abb"]),
+        TypeError,
+        "^labels ",
+        "np.unique",
+    ),
+    (
+        "too few labels",
+        lambda: mp.GaussianMixture.from_labels(X, Y[:3]),
+        ValueError,
+        r"^labels .*\(3,\).*\(4,\)",
+        "per sample",
+    ),
+    (
+        "labels are one-hot",
+        lambda: mp.GaussianMixture.from_labels(X, np.eye(4, dtype=int)),
+        ValueError,
+        "^labels ",
+        "one label",
+    ),
+    ("samples are a vector", lambda: mp.GaussianMixture.from_labels(X[0], Y), ValueError, "^samples ", "n samples"),
+    ("samples of truth values", lambda: mp.GaussianMixture.from_labels(X > 0, Y), TypeError, "^samples ", "astype"),
+    ("NaN in samples", lambda: mp.GaussianMixture.from_labels(X + np.nan, Y), ValueError, "NaN", "clean or drop"),
+    ("no samples", lambda: mp.GaussianMixture.from_labels(X[:0], Y[:0]), ValueError, "no samples", r"update\(batch\)"),
+    ("unknown shrinkage", lambda: mp.GaussianMixture.from_labels(X, Y, "much"), ValueError, "^shrinkage ", "'oas'"),
+    (
+        "no accumulators",
+        lambda: mp.GaussianMixture.from_accumulators({}),
+        ValueError,
+        "^accumulators ",
+        r"update\(batch\)",
+    ),
+    (
+        "empty accumulators",
+        lambda: mp.GaussianMixture.from_accumulators({0: mp.MomentAccumulator(2)}),
+        ValueError,
+        "^accumulators ",
+        r"update\(batch\)",
+    ),
+    ("components is zero", lambda: mp.GaussianMixture.from_samples(X, 0), ValueError, "^components ", "at least 1"),
+    (
+        "more components than samples",
+        lambda: mp.GaussianMixture.from_samples(X, 5),
+        ValueError,
+        "^components is 5",
+        "only 4",
+    ),
+    (
+        "spherical covariances",
+        lambda: mp.GaussianMixture.from_samples(np.eye(2).repeat(9, 0), 1, covariance_type="spherical"),
+        ValueError,
+        "^covariance_type .*'spherical'",
+        "full",
+    ),
+    ("no samples wanted", lambda: mix_with().sample(0), ValueError, "^n ", "at least 1"),
+    (
+        "weights of other components",
+        lambda: mp.GaussianMixture.of(WEIGHTS, [mp.Gaussian(np.zeros(2))]),
+        ValueError,
+        r"^weights .*\(3,\)",
+        "one weight per component",
+    ),
+    (
+        "weights of existing ones do not sum to one",
+        lambda: mp.GaussianMixture.of(np.full(2, 0.6), [mp.Gaussian(np.zeros(2))] * 2),
+        ValueError,
+        "^weights sum to 1.2",
+        "divide",
+    ),
+    (
+        "components of two dimensions",
+        lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(np.zeros(3))]),
+        ValueError,
+        "^components ",
+        r"\[2, 3\]",
+    ),
+    (
+        "components of two libraries",
+        lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(torch.zeros(2))]),
+        TypeError,
+        "component_1 is torch",
+        "convert them to one",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
+def test_mistakes_are_explained(act, exception, names, remedy):
+    with pytest.raises(exception, match=names) as caught:
+        act()
+    assert caught.match(remedy)
+
+
+TEXT = np.array(["setosa", "virginica", "versicolor"])
+
+
+@pytest.mark.parametrize(
+    "as_given",
+    [np.asarray, list, lambda a: a.astype(object), lambda a: a.astype("S")],
+    ids=["str", "list", "object", "S"],
+)
+def test_labels_may_be_text(as_given, rng):
+    """Components come in the order of np.unique."""
+    x, classes = rng.standard_normal((60, 3)), rng.integers(0, 3, 60)
+    mix = mp.GaussianMixture.from_labels(x, as_given(TEXT[classes]))
+    order = np.unique(TEXT[classes], return_inverse=True)[1]
+    same = mp.GaussianMixture.from_labels(x, order)
+    assert mix.fingerprint == same.fingerprint
+    first = x[TEXT[classes] == "setosa"]
+    assert_close(mix.means[0], first.mean(axis=0), 1e-12)
+    assert_close(mix.weights[0], len(first) / 60, 1e-15)

@@ -1,0 +1,235 @@
+"""All measures at once: they are those of the functions for each, to the last bit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.measures import Comparison, compare, fvu_of_outputs
+
+D, H, OUT, N = 6, 9, 3, 400
+
+
+def case(backend=NUMPY64, kind="mlp", n=N, degree=2):
+    """A network, a polynomial of it, samples and labels."""
+    rng = np.random.default_rng(3)
+
+    def weight(*shape):
+        return make(rng.normal(size=shape), backend)
+
+    if kind == "mlp":
+        net = mp.MLP(weight(H, D), weight(H), weight(OUT, H), weight(OUT), "relu")
+    else:
+        net = mp.GLU(weight(H, D), weight(H), weight(H, D), weight(H), weight(OUT, H), weight(OUT), "silu")
+    poly = mp.fit(net, mp.Gaussian.standard(D, like=weight(1)), degree=degree)
+    return net, poly, weight(n, D), rng.integers(0, OUT, n)
+
+
+def assert_same(a, b):
+    """Two records of numbers are equal to the last bit, in the same library and dtype."""
+    assert type(a) is type(b)
+    if dataclasses.is_dataclass(a):
+        for f in dataclasses.fields(a):
+            assert_same(getattr(a, f.name), getattr(b, f.name))
+    elif a is not None:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b), strict=True)
+
+
+@pytest.mark.parametrize("n", [N, 20_000])  # in one block and in several
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
+def test_the_same_as_one_by_one(backend, kind, n):
+    net, poly, x, labels = case(backend, kind, n)
+    found = compare(net, poly, x, labels)
+    assert_same(found.fvu, mp.fvu(net, poly, samples=x))
+    assert_same(found.kl, mp.kl(net, poly, samples=x))
+    assert_same(found.agreement, mp.agreement(net, poly, x))
+    assert_same(found.accuracy, mp.accuracy(poly, x, labels))
+    assert_same(found.network_accuracy, mp.accuracy(net, x, labels))
+    # The case can tell them apart.
+    assert 0 < float(found.accuracy) != float(found.network_accuracy) < 1
+    assert 0 < float(found.agreement) < 1
+    assert float(found.kl) > 0
+
+
+def test_against_plain_numpy():
+    net, poly, x, labels = case()
+    f, p = net(x), poly(x)
+    found = compare(net, poly, x, labels)
+    q = np.exp(f) / np.exp(f).sum(1, keepdims=True)
+    r = np.exp(p) / np.exp(p).sum(1, keepdims=True)
+    each = (q * np.log(q / r)).sum(1)
+    assert float(found.fvu.total) == pytest.approx(((f - p) ** 2).sum() / ((f - f.mean(0)) ** 2).sum(), rel=1e-12)
+    assert float(found.kl) == pytest.approx(each.mean(), rel=1e-12)
+    assert found.kl.standard_error == pytest.approx(each.std(ddof=1) / np.sqrt(N), rel=1e-12)
+    assert float(found.agreement) == np.mean(f.argmax(1) == p.argmax(1))
+    assert float(found.accuracy) == np.mean(p.argmax(1) == labels)
+    assert float(found.network_accuracy) == np.mean(f.argmax(1) == labels)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+def test_outputs_that_are_known(backend, kind):
+    net, poly, x, labels = case(backend, kind)
+    assert_same(compare(net, poly, x, labels, outputs=net(x)), compare(net, poly, x, labels))
+    itself = compare(net, poly, x, labels, outputs=poly(x))  # these are taken, and not computed again
+    assert float(itself.fvu.total) == float(itself.kl.mean) == 0
+    assert float(itself.agreement) == 1
+    assert_same(itself.accuracy, itself.network_accuracy)
+    assert_same(itself.fvu, fvu_of_outputs(poly(x), poly(x)))
+
+
+def test_labels_are_optional_and_of_any_library():
+    net, poly, x, labels = case()
+    without = compare(net, poly, x)
+    assert isinstance(without, Comparison)
+    assert without.accuracy is without.network_accuracy is None
+    whole = compare(net, poly, x, labels)
+    assert_same(without, dataclasses.replace(whole, accuracy=None, network_accuracy=None))
+    for same in (labels.tolist(), torch.tensor(labels), labels.astype(np.uint8)):
+        assert_same(compare(net, poly, x, same), whole)
+
+
+def test_inputs_are_left_alone():
+    net, poly, x, labels = case()  # NumPy arrays of `make` are read-only
+    labels.flags.writeable = False
+    outputs = net(x)
+    outputs.flags.writeable = False
+    compare(net, poly, x, labels, outputs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"samples": np.zeros((5, D + 1))}, ValueError, "samples has shape .*5, 7"),
+        ({"samples": np.zeros(D)}, ValueError, "samples has shape"),
+        ({"samples": np.zeros((1, D))}, ValueError, "samples holds 1 rows; a variance needs at least 2"),
+        ({"samples": np.full((5, D), np.nan)}, ValueError, "samples .*NaN"),
+        ({"labels": np.zeros(N)}, TypeError, "labels must be integers, got dtype float64"),
+        ({"labels": np.zeros(N - 1, int)}, ValueError, "labels have shape .399,., expected .400,"),
+        ({"outputs": np.zeros((N, OUT + 1))}, ValueError, "outputs has shape"),
+        ({"outputs": np.zeros((N - 1, OUT))}, ValueError, "outputs has shape"),
+        ({"net": lambda x: x}, ValueError, r"^poly\(samples\) has shape \(400, 3\), expected \(400, 6\)"),
+        ({"poly": lambda x: x}, ValueError, r"^poly\(samples\) has shape \(400, 6\), expected \(400, 3\)"),
+        ({"net": "net"}, TypeError, "^net must be .*callable"),
+        ({"poly": "poly"}, TypeError, "^poly must be .*callable"),
+        ({"poly": lambda x: x[:, 0]}, ValueError, r"^poly\(samples\) has shape \(400,\).*outputs in columns"),
+        ({"poly": lambda x: x.tolist()[0]}, ValueError, r"^poly\(samples\) has shape"),
+    ],
+)
+def test_errors(changes, error, message):
+    net, poly, x, labels = case()
+    with pytest.raises(error, match=message):
+        compare(**({"net": net, "poly": poly, "samples": x, "labels": labels} | changes))
+
+
+def test_polynomial_of_another_network():
+    net, _, x, _ = case()
+    other = mp.DensePolynomial(np.zeros(D), np.zeros(OUT + 1), np.zeros((OUT + 1, D)), None)
+    with pytest.raises(ValueError, match=r"6 -> 4"):
+        compare(net, other, x)
+
+
+def test_network_that_says_nothing():
+    net, poly, x, _ = case()
+    silent = dataclasses.replace(net, W2=np.zeros((OUT, H)))
+    with pytest.raises(ValueError, match="no variance"):
+        compare(silent, poly, x)
+
+
+@pytest.mark.parametrize("kind", ["torch bfloat16", "torch float16", "numpy float16", "jax bfloat16"])
+def test_more_classes_than_a_16_bit_float_counts(kind):
+    """bfloat16 has no 257, float16 no 2049; places and labels are integers."""
+    library, dtype = kind.split()
+    n = 2100
+    one_hot = make(np.eye(n), Backend(library, dtype))
+    samples, labels = one_hot[:, :4], np.arange(n)
+    last = np.full(n, n - 1)
+    assert float(mp.accuracy(lambda x: one_hot, samples, labels)) == 1
+    assert float(mp.accuracy(lambda x: one_hot, samples, last)) == pytest.approx(1 / n)
+    assert float(mp.agreement(lambda x: one_hot, lambda x: one_hot, samples)) == 1
+    shifted = make(np.roll(np.eye(n), 1, axis=1), Backend(library, dtype))
+    assert float(mp.agreement(lambda x: one_hot, lambda x: shifted, samples)) == 0
+
+
+def test_comparison_of_more_classes_than_a_16_bit_float_counts():
+    n = 400
+    net = mp.MLP(torch.eye(n, dtype=torch.bfloat16), activation="identity")
+    poly = mp.fit(net, mp.Gaussian.standard(n), degree=1)
+    x = torch.eye(n, dtype=torch.bfloat16)
+    found = compare(net, poly, x, np.arange(n), outputs=x)
+    assert float(found.agreement) == float(found.accuracy) == float(found.network_accuracy) == 1
+
+
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+def test_any_callable_can_be_judged_on_data(backend):
+    net, poly, x, labels = case(backend, n=20_000)
+    for f, p in ((lambda x: net(x), poly), (net, lambda x: poly(x)), (lambda x: net(x), lambda x: poly(x))):
+        assert_same(compare(f, p, x, labels), compare(net, poly, x, labels))
+        assert_same(mp.fvu(f, p, samples=x), mp.fvu(net, poly, samples=x))
+        assert_same(mp.kl(f, p, samples=x), mp.kl(net, poly, samples=x))
+
+
+def test_a_deep_module_is_judged_as_it_is():
+    torch.manual_seed(0)
+    deep = torch.nn.Sequential(
+        torch.nn.Linear(D, H), torch.nn.ReLU(), torch.nn.Linear(H, H), torch.nn.ReLU(), torch.nn.Linear(H, OUT)
+    ).double()
+    _, poly, x, _ = case(TORCH64)
+    f, p = to_numpy(deep(x)), to_numpy(poly(x))
+    expected = ((f - p) ** 2).sum() / ((f - f.mean(0)) ** 2).sum()
+    assert float(mp.fvu(deep, poly, samples=x)) == pytest.approx(expected, rel=1e-12)
+    assert float(compare(deep, poly, x).fvu) == pytest.approx(expected, rel=1e-12)
+
+
+def test_callables_of_different_shapes_are_refused():
+    net, poly, x, _ = case()
+    for wrong in (lambda x: x, lambda x: net(x)[:, :1], lambda x: net(x)[:-1]):
+        for measure in (mp.fvu, mp.kl):
+            with pytest.raises(ValueError, match=r"^(net|poly)\(samples\) has shape .*expected"):
+                measure(wrong, poly, samples=x)
+    with pytest.raises(TypeError, match=r"poly must be .*callable"):
+        mp.kl(net, None, samples=x)
+
+
+def test_integers_are_data():
+    net, poly, x, labels = case()
+    whole = np.round(3 * x).astype(int)
+    assert_same(compare(net, poly, whole, labels), compare(net, poly, whole.astype(float), labels))
+    assert_same(mp.fvu(net, poly, samples=whole), mp.fvu(net, poly, samples=whole.astype(float)))
+    assert_same(mp.kl(net, poly, samples=whole), mp.kl(net, poly, samples=whole.astype(float)))
+
+
+def test_measures_stand_for_their_number():
+    net, poly, x, labels = case()
+    found = compare(net, poly, x, labels)
+    for measure, number in ((found.fvu, found.fvu.total), (found.kl, found.kl.mean), (found.accuracy, None)):
+        number = float(measure.mean if number is None else number)
+        assert float(measure) == number
+        assert f"{measure:.3f}" == f"{number:.3f}" and f"{measure}" == str(measure)
+        assert measure < number + 1 and measure <= number and measure >= number and measure > number - 1
+        assert not measure < number and not measure > number
+        assert number + 1 > measure and number - 1 < measure
+        assert measure <= measure and not measure < measure
+    assert sorted([found.kl, found.accuracy], key=float)[0] == min(found.kl, found.accuracy)
+
+
+def test_measures_of_torch_stand_for_their_number():
+    net, poly, x, _ = case(TORCH32)
+    found = mp.fvu(net, poly, samples=x)
+    assert float(found) == float(found.total)
+    assert found < 2 and f"{found:.2e}" == f"{float(found.total):.2e}"
+
+
+def test_repr():
+    net, poly, x, labels = case()
+    found = compare(net, poly, x, labels)
+    assert repr(found) == (
+        f"Comparison(fvu={found.fvu}, kl={found.kl}, agreement={found.agreement}, "
+        f"accuracy={found.accuracy}, network_accuracy={found.network_accuracy})"
+    )
+    assert "accuracy" not in repr(compare(net, poly, x))

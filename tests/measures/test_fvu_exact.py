@@ -1,0 +1,355 @@
+"""The error of a polynomial in closed form: against tensor quadrature and samples; KL, accuracy, agreement on data."""
+
+import math
+
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+import torch
+from support.networks import gaussian, glu, mlp
+
+import mlpoly as mp
+from mlpoly.inputs import GaussianMixture
+from mlpoly.measures import accuracy, agreement, fvu, kl, second_moment
+from mlpoly.polynomials import to_dense
+
+OUT = 3
+
+
+def mixture_of(rng, d, scale=0.5):
+    return GaussianMixture.of(np.array([0.2, 0.5, 0.3]), [gaussian(rng, d, scale) for _ in range(3)])
+
+
+def polynomials(net, inputs, other):
+    """Optimal ones, those of another distribution, of another network, and plainly wrong ones."""
+    first = inputs.components[0] if isinstance(inputs, GaussianMixture) else inputs
+    elsewhere = mp.Gaussian(first.mean + 0.3, 0.7 * first.cov)
+    best = [mp.fit(net, first, degree=n) for n in range(5)]
+    return {
+        **{f"optimal {n}": p for n, p in enumerate(best)},
+        "elsewhere": mp.fit(net, elsewhere, degree=3),
+        "scaled": best[2] * 1.3,
+        "of another network": mp.fit(other, first, degree=3),
+        "sum": best[3] - 0.5 * mp.fit(other, elsewhere, degree=2),
+        "dense": to_dense(best[2], first.mean + 0.1),
+        "dense elsewhere": to_dense(mp.fit(net, elsewhere, degree=2), first.mean),
+        "dense linear": to_dense(best[1], first.mean),
+    }
+
+
+# -- tensor quadrature -------------------------------------------------------------------------------------------------
+
+
+def grid(inputs, count):
+    """Points and weights of tensor Gauss-Hermite quadrature under a Gaussian or a mixture."""
+    if isinstance(inputs, GaussianMixture):
+        parts = [grid(g, count) for g in inputs.components]
+        return np.concatenate([x for x, _ in parts]), np.concatenate(
+            [w * share for (_, w), share in zip(parts, inputs.weights, strict=True)]
+        )
+    t, w = np.polynomial.hermite_e.hermegauss(count)
+    d = inputs.dim
+    points = np.stack(np.meshgrid(*[t] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    weights = np.prod(np.stack(np.meshgrid(*[w / math.sqrt(2 * math.pi)] * d, indexing="ij"), -1), -1).reshape(-1)
+    return inputs.mean + points @ np.linalg.cholesky(inputs.cov).T, weights
+
+
+def by_quadrature(f, p, weight):
+    """Total, per output and flattened, from values (n, o)."""
+    mean = weight @ f
+    variance, miss = weight @ (f - mean) ** 2, weight @ (f - p) ** 2
+    all_f, all_miss = np.mean(weight @ f**2) - np.mean(mean) ** 2, np.mean(miss) - np.mean(weight @ (f - p)) ** 2
+    return miss.sum() / variance.sum(), miss / variance, all_miss / all_f
+
+
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("make_inputs", [lambda rng, d: gaussian(rng, d, 0.5), mixture_of], ids=["gaussian", "mixture"])
+@pytest.mark.parametrize(("kind", "activation"), [(mlp, "gelu"), (mlp, "silu"), (glu, "silu"), (glu, "erf")])
+def test_against_tensor_quadrature(kind, activation, make_inputs, d, rng):
+    net, other = kind(rng, activation, d, 7, OUT), (glu if kind is mlp else mlp)(rng, "silu", d, 5, OUT)
+    inputs = make_inputs(rng, d)
+    x, weight = grid(inputs, 90 if d == 2 else 48)
+    f = net(x)
+    for name, poly in polynomials(net, inputs, other).items():
+        got = fvu(net, poly, inputs)
+        total, per_output, flattened = by_quadrature(f, poly(x), weight)
+        assert got.total == pytest.approx(total, rel=1e-8, abs=1e-8), name
+        np.testing.assert_allclose(got.per_output, per_output, rtol=1e-8, atol=1e-8, err_msg=name)
+        assert got.flattened == pytest.approx(flattened, rel=1e-8, abs=1e-8), name
+        assert got.explained == pytest.approx(1 - total, abs=1e-7 * (1 + total)), name
+        assert 0 <= got.bound < 1e-10
+        assert got.standard_error is None
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def check_against_samples(net, poly, inputs, count, seed):
+    exact = fvu(net, poly, inputs)
+    seen = fvu(net, poly, samples=inputs.sample(count, seed=seed))
+    assert seen.standard_error > 0
+    assert abs(seen.total - exact.total) < 4 * seen.standard_error, (seen, exact)
+    assert seen.flattened == pytest.approx(exact.flattened, rel=0.05)
+
+
+@pytest.mark.parametrize("make_inputs", [gaussian, mixture_of], ids=["gaussian", "mixture"])
+@pytest.mark.parametrize(("kind", "activation"), [(mlp, "relu"), (mlp, "jumprelu"), (glu, "relu"), (glu, "silu")])
+def test_against_a_million_samples(kind, activation, make_inputs, rng):
+    net = kind(rng, activation, 4, 8, OUT)
+    inputs = make_inputs(rng, 4)
+    chosen = polynomials(net, inputs, mlp(rng, "relu", 4, 5, OUT))
+    for name in ("optimal 2", "sum"):
+        check_against_samples(net, chosen[name], inputs, 1_000_000, seed=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make_inputs", [gaussian, mixture_of], ids=["gaussian", "mixture"])
+@pytest.mark.parametrize("kind", [mlp, glu])
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "silu"])
+def test_against_ten_million_samples(kind, activation, make_inputs, rng):
+    net = kind(rng, activation, 4, 8, OUT)
+    inputs = make_inputs(rng, 4)
+    chosen = polynomials(net, inputs, mlp(rng, "relu", 4, 5, OUT))
+    names = ("optimal 3", "elsewhere", "of another network", "dense elsewhere")
+    total, squares = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for seed in range(10):  # ten independent millions
+        x = inputs.sample(1_000_000, seed=seed)
+        for name in names:
+            seen = fvu(net, chosen[name], samples=x)
+            total[name] += seen.total / 10
+            squares[name] += seen.standard_error**2 / 100
+    for name in names:
+        exact = fvu(net, chosen[name], inputs).total
+        assert abs(total[name] - exact) < 4 * math.sqrt(squares[name]), name
+
+
+def test_the_standard_error_is_calibrated(rng):
+    """Over many small samples, the spread of the estimate is what it says."""
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    poly = mp.fit(net, inputs, degree=1)
+    exact = fvu(net, poly, inputs).total
+    seen = [fvu(net, poly, samples=inputs.sample(2000, seed=s)) for s in range(200)]
+    scores = np.array([(float(s.total) - exact) / float(s.standard_error) for s in seen])
+    assert abs(scores.mean()) < 0.5
+    assert 0.8 < scores.std() < 1.25
+
+
+# -- exact relations ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "activation"), [(mlp, "relu"), (glu, "silu")])
+def test_the_optimum_is_optimal(kind, activation, rng):
+    net, inputs = kind(rng, activation), gaussian(rng)
+    totals = [float(fvu(net, mp.fit(net, inputs, degree=n), inputs).total) for n in range(7)]
+    assert totals[0] == pytest.approx(1, rel=1e-12)
+    assert totals == sorted(totals, reverse=True)
+    best = mp.fit(net, inputs, degree=2)
+    for worse in (best * 1.001, best.truncate(1), best - mp.fit(net, mp.Gaussian.standard(4), degree=1) * 1e-3):
+        assert fvu(net, worse, inputs).total > totals[2] + 1e-9
+
+
+def test_a_polynomial_network_is_reproduced(rng):
+    inputs = gaussian(rng)
+    cube = mlp(rng, "cube")
+    assert fvu(cube, mp.fit(cube, mp.Gaussian.standard(4), degree=3), inputs).total < 1e-13
+    bilinear = glu(rng, "identity")
+    assert fvu(bilinear, mp.fit(bilinear, mp.Gaussian.standard(4), degree=2), inputs).total < 1e-13
+
+
+def test_any_form_of_one_polynomial_has_the_same_error(rng):
+    net, inputs, judged = mlp(rng, "relu"), gaussian(rng), gaussian(rng)
+    ridge = mp.fit(net, inputs, degree=2)
+    twice = 0.5 * ridge + 0.5 * ridge  # eighteen units side by side
+    dense = to_dense(ridge, judged.mean)
+    results = [fvu(net, p, judged) for p in (ridge, twice, dense)]
+    for other in results[1:]:
+        np.testing.assert_allclose(other.per_output, results[0].per_output, rtol=1e-10)
+        assert other.flattened == pytest.approx(results[0].flattened, rel=1e-10)
+
+
+def test_hidden_units_as_outputs(rng):
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    bare = mp.MLP(net.W1, net.b1, None, None, "relu")
+    ridge = mp.fit(bare, mp.Gaussian.standard(4), degree=2)
+    for poly in (ridge, to_dense(ridge, inputs.mean), 0.5 * ridge + 0.5 * ridge):
+        got = fvu(bare, poly, inputs)
+        seen = fvu(bare, poly, samples=inputs.sample(200_000))
+        assert abs(got.total - seen.total) < 4 * seen.standard_error
+
+
+def fvu_of_a_unit(name, bias):
+    """FVU of the best line to act(t + bias), and the mean in standard deviations, 40 digits."""
+    functions = {"sigmoid": lambda y: 1 / (1 + mpmath.exp(-y)), "softplus": lambda y: mpmath.log1p(mpmath.exp(y))}
+    with mpmath.workdps(40):
+
+        def mean(f):
+            return mpmath.quad(lambda t: f(t, functions[name](t + bias)) * mpmath.npdf(t), range(-18, 19, 2))
+
+        centre = mean(lambda t, y: y)
+        variance = mean(lambda t, y: (y - centre) ** 2)
+        return float(1 - mean(lambda t, y: t * y) ** 2 / variance), float(centre / mpmath.sqrt(variance))
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softplus"])
+@pytest.mark.parametrize("bias", [0.0, 5.0, 12.0])
+def test_units_that_hardly_vary_around_their_mean(name, bias):
+    """A variance is no difference of squares: all that is lost is the rounding of the values beside their spread."""
+    want, distance = fvu_of_a_unit(name, bias)
+    for library in (np, jnp):
+        net = mp.MLP(library.eye(1), library.asarray([bias]), None, None, name)
+        got = float(fvu(net, mp.fit(net, mp.Gaussian.standard(1), degree=1)).total)
+        rounding = float(library.finfo(net.W1.dtype).eps) * (1 + distance)
+        assert got == pytest.approx(want, abs=1e-12 + 16 * rounding)
+
+
+def test_units_as_outputs_far_from_zero():
+    """Far right elu is the identity: nothing is left unexplained, at any mean."""
+    for bias in (1e2, 1e4, 1e6):
+        net = mp.MLP(np.eye(1), np.array([bias]), None, None, "elu")
+        assert fvu(net, mp.fit(net, mp.Gaussian.standard(1), degree=2)).total < 1e-9
+
+
+def test_flattened_is_var_over_var_of_one_list(rng):
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    poly = mp.fit(net, mp.Gaussian.standard(4), degree=1)
+    x = inputs.sample(1000)
+    f, p = net(x), poly(x)
+    assert fvu(net, poly, samples=x).flattened == pytest.approx(np.var(f - p) / np.var(f), rel=1e-12)
+    # An error that all outputs share counts in one convention and not in the other.
+    shifted = mp.RidgePolynomial(poly.units, poly.series, poly.readout, poly.bias + 5)
+    assert fvu(net, shifted, inputs).flattened == pytest.approx(fvu(net, poly, inputs).flattened, rel=1e-9)
+    assert fvu(net, shifted, inputs).total > fvu(net, poly, inputs).total + 1
+
+
+def test_splitting_a_component_changes_nothing(rng):
+    net, g = glu(rng, "silu"), gaussian(rng)
+    poly = mp.fit(net, mp.Gaussian.standard(4), degree=2)
+    halves = GaussianMixture.of(np.array([0.25, 0.75]), [g, g])
+    np.testing.assert_allclose(fvu(net, poly, halves).per_output, fvu(net, poly, g).per_output, rtol=1e-11)
+
+
+def test_differentiable_in_torch(rng):
+    net = mlp(rng, "relu", 2, 3, 1)
+    inputs = mp.Gaussian(torch.tensor([0.3, -0.2], dtype=torch.float64))
+
+    def loss(weight):
+        moved = mp.MLP(weight, *[torch.tensor(a) for a in (net.b1, net.W2, net.b2)], "relu")
+        return fvu(moved, mp.fit(moved, inputs, degree=2), inputs).total
+
+    weight = torch.tensor(net.W1, requires_grad=True)
+    loss(weight).backward()
+    step = torch.zeros_like(weight)
+    step[1, 0] = 1e-5
+    with torch.no_grad():
+        slope = (loss(weight + step) - loss(weight - step)) / 2e-5
+    assert float(weight.grad[1, 0]) == pytest.approx(float(slope), rel=1e-6)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input(rng):
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    poly = mp.fit(net, inputs, degree=2)
+    with pytest.raises(ValueError, match="maps 4 -> 3, but poly maps 4 -> 2"):
+        fvu(net, mp.fit(mlp(rng, "relu", o=2), inputs, degree=2), inputs)
+    with pytest.raises(ValueError, match="dimension 3, but the network takes 4"):
+        fvu(net, poly, mp.Gaussian.standard(3))
+    with pytest.raises(TypeError, match="inputs must be a Gaussian"):
+        fvu(net, poly, np.zeros((5, 4)))
+    with pytest.raises(ValueError, match="give inputs"):
+        fvu(net, poly - mp.fit(net, mp.Gaussian.standard(4), degree=2))  # of different inputs, so of none
+    assert fvu(net, poly).total == fvu(net, poly, inputs).total  # by default, what it was fitted under
+    with pytest.raises(TypeError, match="net must be"):
+        fvu(poly, poly, inputs)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_constant_outputs_are_named(activation, rng):
+    net, inputs = mlp(rng, activation), gaussian(rng)
+    silent = net.W2.copy()
+    silent[1] = 0
+    dead = mp.MLP(net.W1, net.b1, silent, net.b2, activation)
+    with pytest.raises(ValueError, match="output 1 of the network has no variance"):
+        fvu(dead, mp.fit(dead, inputs, degree=1), inputs)
+    still = mp.Gaussian(np.ones(4), np.zeros(4))
+    with pytest.raises(ValueError, match="outputs 0, 1, 2 of the network has no variance"):
+        fvu(net, mp.fit(net, inputs, degree=1), still)
+    # Units that cancel exactly leave rounding errors, which are no variance.
+    twice = mp.MLP(net.W1[[0, 0]], net.b1[[0, 0]], np.array([[1.0, -1.0]]), None, activation)
+    with pytest.raises(ValueError, match="no variance"):
+        fvu(twice, mp.fit(twice, inputs, degree=1), inputs)
+
+
+# -- classifiers on data -----------------------------------------------------------------------------------------------
+
+
+def test_kl_against_plain_numpy(rng):
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    poly, x = mp.fit(net, inputs, degree=2), inputs.sample(500)
+    p, q = (np.exp(f - f.max(1, keepdims=True)) for f in (net(x), poly(x)))
+    p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
+    each = np.sum(p * np.log(p / q), axis=1)
+    got = kl(net, poly, samples=x)
+    assert got.mean == pytest.approx(each.mean(), rel=1e-12)
+    assert got.standard_error == pytest.approx(each.std(ddof=1) / math.sqrt(500), rel=1e-12)
+    assert float(got) == pytest.approx(each.mean(), rel=1e-12)
+    same = mlp(rng, "identity")
+    assert abs(float(kl(same, mp.fit(same, inputs, degree=1), samples=x))) < 1e-12
+
+
+def test_kl_survives_any_logits():
+    net = mp.MLP(np.eye(2) * 1e4, None, None, None, "identity")
+    other = mp.fit(mp.MLP(np.eye(2)[::-1] * 1e4, None, None, None, "identity"), mp.Gaussian.standard(2), degree=1)
+    assert float(kl(net, other, samples=np.array([[1.0, 0.0]]))) == pytest.approx(1e4, rel=1e-9)
+
+
+def test_accuracy_and_agreement(rng, monkeypatch):
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    poly, x = mp.fit(net, inputs, degree=1), inputs.sample(300)
+    labels = rng.integers(0, 3, 300)
+    right = net(x).argmax(1) == labels
+    got = accuracy(net, x, labels)
+    assert got.mean == pytest.approx(right.mean(), abs=1e-14)
+    assert got.standard_error == pytest.approx(right.std(ddof=1) / math.sqrt(300), rel=1e-12)
+    assert float(accuracy(net, x, net(x).argmax(1))) == 1
+    assert float(agreement(net, poly, x)) == pytest.approx(np.mean(net(x).argmax(1) == poly(x).argmax(1)), abs=1e-14)
+    assert float(agreement(net, net, x)) == 1
+    monkeypatch.setitem(accuracy.__globals__, "_ROWS", 7)
+    assert accuracy(net, x, labels).mean == pytest.approx(right.mean(), abs=1e-14)
+    moved = mp.MLP(*[torch.tensor(a) for a in (net.W1, net.b1, net.W2, net.b2)], "relu")
+    assert float(accuracy(moved, torch.tensor(x), torch.tensor(labels))) == pytest.approx(right.mean(), abs=1e-12)
+
+
+def test_bad_data(rng):
+    net, inputs = mlp(rng, "relu"), gaussian(rng)
+    poly, x = mp.fit(net, inputs, degree=1), inputs.sample(10)
+    with pytest.raises(ValueError, match="one label per sample"):
+        accuracy(net, x, np.zeros(9, dtype=int))
+    with pytest.raises(TypeError, match="labels must be integers"):
+        accuracy(net, x, np.zeros(10))
+    with pytest.raises(ValueError, match="expected"):
+        kl(net, poly, samples=x[:, :2])
+    with pytest.raises(ValueError, match="samples holds 0 rows; a mean needs at least 1"):
+        agreement(net, poly, x[:0])
+    with pytest.raises(ValueError, match="was the polynomial fitted to another network"):
+        kl(net, mp.fit(mlp(rng, "relu", o=2), inputs, degree=1), samples=x)
+
+
+def test_second_moment_of_a_wide_layer_needs_no_square_of_it(monkeypatch, rng):
+    """Chunks of 64 units: no array of the pair stage is larger than a chunk, whatever the width."""
+    from mlpoly.units import inner_products
+
+    monkeypatch.setattr(inner_products, "_SMALL", 64)
+    seen = []
+    original = inner_products.Angles
+
+    def watch(*arguments):
+        seen.append(arguments[0].shape)
+        return original(*arguments)
+
+    monkeypatch.setattr(inner_products, "Angles", watch)
+    second_moment(mlp(rng, "relu", 4, 200, 2), gaussian(rng))
+    assert len(seen) == 10
+    assert max(a * b for a, b in seen) == 64 * 64

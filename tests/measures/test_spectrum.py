@@ -1,0 +1,318 @@
+"""The degree spectrum and second moments of networks: exact identities, invariances, backends, errors."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from support.backends import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from support.networks import gaussian, glu, mlp
+
+import mlpoly as mp
+from mlpoly.inputs import GaussianMixture
+from mlpoly.measures import degree_spectrum, fvu, second_moment
+
+D, H, OUT = 4, 9, 3
+
+
+NETS = [(mlp, "relu"), (mlp, "hardtanh"), (mlp, "gelu"), (mlp, "silu"), (glu, "silu"), (glu, "relu"), (glu, "gelu")]
+
+
+# -- identities --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "activation"), NETS)
+def test_sums_to_the_total(kind, activation, rng):
+    net, inputs = kind(rng, activation), gaussian(rng)
+    s = degree_spectrum(net, inputs, max_degree=6)
+    assert s.variance.shape == (6, OUT)
+    np.testing.assert_allclose(s.variance.sum(0) + s.remainder, s.total, rtol=1e-13)
+    np.testing.assert_allclose(s.total, np.diag(second_moment(net, inputs).cov), rtol=1e-11)
+    assert np.all(s.variance >= 0) and np.all(s.remainder >= 0) and np.all(s.between == 0)
+    assert s.overall.shape == (6,)
+    np.testing.assert_allclose(s.overall.sum() + s.remainder.sum() / s.total.sum(), 1, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("kind", "activation"), NETS)
+def test_unexplained_is_the_fvu_of_the_best_polynomials(kind, activation, rng):
+    net, inputs = kind(rng, activation), gaussian(rng)
+    s = degree_spectrum(net, inputs, max_degree=4)
+    for n in range(1, 5):
+        closed = fvu(net, mp.fit(net, inputs, degree=n), inputs)
+        assert closed.total == pytest.approx(s.unexplained[n - 1], rel=1e-9, abs=1e-13)
+
+
+def test_longer_spectrum_has_the_same_start(rng):
+    for kind, activation in ((mlp, "relu"), (glu, "silu")):
+        net, inputs = kind(rng, activation), gaussian(rng)
+        short, long = (degree_spectrum(net, inputs, max_degree=n) for n in (2, 40))
+        np.testing.assert_allclose(short.variance, long.variance[:2], rtol=1e-12)
+        np.testing.assert_allclose(short.remainder, long.variance[2:].sum(0) + long.remainder, rtol=1e-10)
+
+
+def test_cubic_has_nothing_above_degree_3(rng):
+    s = degree_spectrum(mlp(rng, "cube"), gaussian(rng), max_degree=6)
+    assert np.all(s.variance[:3] > 0)
+    assert np.all(s.variance[3:] <= 1e-24 * s.total)
+    assert np.all(s.remainder <= 1e-12 * s.total)
+
+
+def test_bilinear_has_nothing_above_degree_2(rng):
+    s = degree_spectrum(glu(rng, "identity"), gaussian(rng), max_degree=5)
+    assert np.all(s.variance[:2] > 0)
+    assert np.all(s.variance[2:] <= 1e-24 * s.total)
+    assert np.all(s.remainder <= 1e-12 * s.total)
+
+
+def test_identity_lives_at_degree_1(rng):
+    net, inputs = mlp(rng, "identity"), gaussian(rng)
+    s = degree_spectrum(net, inputs, max_degree=3)
+    linear = net.W2 @ net.W1
+    np.testing.assert_allclose(s.variance[0], np.diag(linear @ inputs.cov @ linear.T), rtol=1e-12)
+    np.testing.assert_allclose(s.total, s.variance[0], rtol=1e-12)
+
+
+def test_one_relu():
+    """Half-normal: variance 1/2 - 1/(2 pi), of which 1/4 is linear and 1/(4 pi) quadratic."""
+    s = degree_spectrum(mp.MLP(np.eye(1), None, None, None, "relu"), mp.Gaussian.standard(1), max_degree=3)
+    np.testing.assert_allclose(s.total, [0.5 - 0.5 / math.pi], rtol=1e-13)
+    np.testing.assert_allclose(s.variance[:, 0], [0.25, 0.25 / math.pi, 0], atol=1e-15)
+
+
+# -- invariances -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "activation"), NETS)
+def test_orthogonal_change_of_inputs(kind, activation, rng):
+    """f(x) under N(m, S) and f(Q'x) under N(Qm, QSQ') are the same random variable."""
+    net, inputs = kind(rng, activation), gaussian(rng)
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    turned = mp.Gaussian(Q @ inputs.mean, Q @ inputs.cov @ Q.T)
+    if isinstance(net, mp.MLP):
+        moved = mp.MLP(net.W1 @ Q.T, net.b1, net.W2, net.b2, activation)
+    else:
+        moved = mp.GLU(net.W_gate @ Q.T, net.b_gate, net.W_up @ Q.T, net.b_up, net.W_down, net.b_down, activation)
+    a, b = degree_spectrum(net, inputs), degree_spectrum(moved, turned)
+    scale = a.total.max()
+    for name in ("variance", "total", "remainder"):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), atol=1e-11 * scale, rtol=0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "step", "silu", "elu"])
+def test_identical_units_merge(activation, rng):
+    """Two copies of a unit with readouts u and v are one unit with readout u + v; opposite readouts cancel."""
+    net, inputs = mlp(rng, activation), gaussian(rng)
+    W1, b1 = np.concatenate([net.W1, net.W1[:2]]), np.concatenate([net.b1, net.b1[:2]])
+    extra = rng.standard_normal((OUT, 2))
+    doubled = mp.MLP(W1, b1, np.concatenate([net.W2, extra], axis=1), net.b2, activation)
+    merged = net.W2.copy()
+    merged[:, :2] += extra
+    want = second_moment(mp.MLP(net.W1, net.b1, merged, net.b2, activation), inputs)
+    np.testing.assert_allclose(second_moment(doubled, inputs).raw, want.raw, rtol=1e-10, atol=1e-11)
+    gone = mp.MLP(W1[-2:][[0, 0]], b1[-2:][[0, 0]], np.array([[1.0, -1.0]]), None, activation)
+    assert abs(float(second_moment(gone, inputs).cov[0, 0])) < 1e-12
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_identical_gated_units_merge(activation, rng):
+    net, inputs = glu(rng, activation), gaussian(rng)
+    double = [np.concatenate([a, a]) for a in (net.W_gate, net.b_gate, net.W_up, net.b_up)]
+    halves = np.concatenate([net.W_down / 2, net.W_down / 2], axis=1)
+    got = second_moment(mp.GLU(*double, halves, net.b_down, activation), inputs)
+    np.testing.assert_allclose(got.raw, second_moment(net, inputs).raw, rtol=1e-10)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_units_without_variance_are_constants(activation, rng):
+    """Singular inputs and zero rows: such units only shift the mean."""
+    cov = np.diag([1.0, 0.5, 0.0, 0.0])
+    inputs = mp.Gaussian(rng.standard_normal(D), cov)
+    for net in (mlp(rng, activation), glu(rng, activation)):
+        weight = net.W1 if isinstance(net, mp.MLP) else net.W_gate
+        weight[:2, :2] = 0  # two units that see constant inputs only
+        got = second_moment(net, inputs)
+        x = inputs.sample(200_000, seed=3)
+        f = net(x)
+        error = np.sqrt(np.var((f - got.mean) ** 2, axis=0) / len(x))
+        assert np.all(np.abs(np.mean((f - got.mean) ** 2, axis=0) - np.diag(got.cov)) < 5 * error)
+    alone = mp.MLP(weight[:1], None, None, None, activation)
+    assert degree_spectrum(alone, inputs).total.tolist() == [0.0]
+
+
+def test_hidden_units_as_outputs(rng):
+    for net in (mlp(rng, "relu"), glu(rng, "silu")):
+        inputs = gaussian(rng)
+        if isinstance(net, mp.MLP):
+            bare = mp.MLP(net.W1, net.b1, None, None, "relu")
+        else:
+            bare = mp.GLU(net.W_gate, net.b_gate, net.W_up, net.b_up, None, None, "silu")
+        s, m = degree_spectrum(bare, inputs, max_degree=5), second_moment(bare, inputs)
+        np.testing.assert_allclose(s.total, np.diag(m.cov), rtol=1e-11)
+        readout = net.W2 if isinstance(net, mp.MLP) else net.W_down
+        np.testing.assert_allclose(readout @ m.cov @ readout.T, second_moment(net, inputs).cov, rtol=1e-11, atol=1e-12)
+
+
+# -- second moments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "activation"), [*NETS, (mlp, "step"), (mlp, "jumprelu"), (glu, "elu")])
+def test_second_moment_against_samples(kind, activation, rng):
+    net, inputs = kind(rng, activation), gaussian(rng)
+    got = second_moment(net, inputs)
+    f = net(inputs.sample(200_000, seed=1))
+    products = f[:, :, None] * f[:, None, :]
+    error = products.std(0) / math.sqrt(len(f))
+    assert np.max(np.abs(products.mean(0) - got.raw) / error) < 5
+    assert np.max(np.abs(f.mean(0) - got.mean) / (f.std(0) / math.sqrt(len(f)))) < 5
+    np.testing.assert_allclose(got.raw, got.cov + np.outer(got.mean, got.mean), rtol=1e-14)
+    np.testing.assert_allclose(got.cov, got.cov.T, rtol=1e-14)
+    assert np.all(got.bound >= 0) and np.max(got.bound) <= 1e-9 * np.max(got.raw)
+
+
+def test_mixture_is_within_plus_between(rng):
+    net = mlp(rng)
+    parts, weights = [gaussian(rng), gaussian(rng)], np.array([0.3, 0.7])
+    mixture = GaussianMixture.of(weights, parts)
+    each = [second_moment(net, g) for g in parts]
+    got = second_moment(net, mixture)
+    np.testing.assert_allclose(got.raw, sum(w * m.raw for w, m in zip(weights, each, strict=True)), rtol=1e-12)
+    s = degree_spectrum(net, mixture, max_degree=3)
+    np.testing.assert_allclose(s.total, np.diag(got.cov), rtol=1e-12)
+    np.testing.assert_allclose(s.variance.sum(0) + s.remainder + s.between, s.total, rtol=1e-12)
+    assert np.all(s.between > 0)
+    one = GaussianMixture.of(np.array([1.0]), parts[:1])
+    np.testing.assert_allclose(degree_spectrum(net, one).variance, degree_spectrum(net, parts[0]).variance, rtol=1e-12)
+
+
+# -- backends, pictures, errors ----------------------------------------------------------------------------------------
+
+
+def check_backend(kind, backend, rng):
+    net = kind(rng, "relu", d=2, h=3, o=2)
+    names = ("W1", "b1", "W2", "b2") if kind is mlp else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    with backend.active():
+        weights = [make(getattr(net, name), backend) for name in names]
+        moved = type(net)(*weights, activation="relu")
+        got = degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=2)
+        assert_same_kind(got.variance, weights[0])
+    rounded = type(net)(*[to_numpy(w) for w in weights], activation="relu")
+    want = degree_spectrum(rounded, mp.Gaussian.standard(2), max_degree=2)
+    tolerance = 1e-4 if backend.name == "jax-float32" else max(backend.tolerance, 1e-11)
+    assert_close(got.variance, want.variance, tolerance)
+    assert_close(got.remainder, want.remainder, tolerance * 10)
+
+
+@pytest.mark.parametrize("kind", [mlp, glu])
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
+def test_backends(kind, backend, rng):
+    """One code path for all libraries; a float32 network is measured in float64 and rounded at the end."""
+    check_backend(kind, backend, rng)
+
+
+def test_jax(rng):
+    check_backend(mlp, JAX64, rng)
+
+
+@pytest.mark.parametrize("activation", ["step", "jumprelu", "threshold(0.5, -1)"])
+def test_jumps_in_jax_float32(activation):
+    """The nodes of the kernel of jumps crowd so near to zero that their squares vanish in float32."""
+    W, V = np.array([[1.0, 0.5], [1.0, 0.5], [-0.3, 2.0]], dtype=np.float32), np.ones((1, 3), dtype=np.float32)
+    want = second_moment(mp.MLP(W, None, V, None, activation), mp.Gaussian.standard(2)).cov
+    moved = mp.MLP(jax.numpy.asarray(W), None, jax.numpy.asarray(V), None, activation)
+    assert_close(second_moment(moved, mp.Gaussian.standard(2)).cov, want, 1e-5)
+    assert_close(degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=1).total, want[0], 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "backend"), [(mlp, JAX32), (glu, JAX32), (glu, JAX64)])
+def test_jax_compiles_many_small_steps(kind, backend, rng):
+    check_backend(kind, backend, rng)
+
+
+def test_traced_weights_are_refused(rng):
+    net = mlp(rng, d=2, h=2, o=1)
+    with pytest.raises(TypeError, match=r"outside jax\.jit"):
+        jax.jit(lambda W: degree_spectrum(mp.MLP(W, None, None, None, "relu"), mp.Gaussian.standard(2)).total)(
+            jax.numpy.asarray(net.W1)
+        )
+
+
+@pytest.fixture
+def pyplot(monkeypatch):
+    """Pyplot without a display and without figures."""
+    from matplotlib import pyplot
+
+    pyplot.switch_backend("agg")
+    yield pyplot
+    pyplot.close("all")
+
+
+def test_plot(rng, pyplot):
+    s = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4)
+    figure = s.plot()
+    labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
+    assert labels == ["1", "2", "3", "4", "> 4"]
+    heights = [p.get_height() for p in figure.axes[0].patches]
+    np.testing.assert_allclose(heights[:4], s.overall)
+    assert math.isclose(sum(heights), 1)
+    assert "output 1" in s.plot(output=1, log=True).axes[0].get_title()
+    with pytest.raises(ValueError, match="3 outputs"):
+        s.plot(output=3)
+
+
+def test_plot_is_what_pyplot_shows(rng, pyplot):
+    s = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4)
+    figure = s.plot()
+    assert pyplot.get_fignums() == [figure.number]
+    assert pyplot.gcf() is figure
+
+
+@pytest.mark.parametrize(("backend", "still_open"), [("inline", False), ("agg", True)])
+def test_plot_is_shown_once_in_a_notebook(rng, pyplot, monkeypatch, backend, still_open):
+    """What a cell has drawn as its value, pyplot no longer has when the notebook asks it at the end of the cell."""
+    figure = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4).plot()
+    monkeypatch.setattr("matplotlib.get_backend", lambda: backend)
+    with pytest.raises(NotImplementedError):  # IPython then draws it like any other figure
+        figure._ipython_display_()
+    assert pyplot.fignum_exists(figure.number) is still_open
+
+
+def test_plot_into_axes(rng, pyplot):
+    s = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4)
+    figure, (left, right) = pyplot.subplots(1, 2)
+    assert s.plot(ax=right) is figure
+    assert (len(left.patches), len(right.patches)) == (0, 5)
+    assert pyplot.get_fignums() == [figure.number]  # no other one was made
+
+
+def test_plot_without_a_display(rng, pyplot, monkeypatch, tmp_path):
+    def no_backend(**options):
+        raise ImportError("Cannot load backend 'TkAgg' which requires the 'tk' interactive framework")
+
+    monkeypatch.setattr(pyplot, "figure", no_backend)
+    figure = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4).plot()
+    figure.savefig(tmp_path / "spectrum.png")
+    assert (tmp_path / "spectrum.png").stat().st_size > 0
+
+
+def test_repr(rng):
+    spectrum = degree_spectrum(mlp(rng), gaussian(rng), max_degree=2)
+    first, second = spectrum.overall
+    assert repr(spectrum) == f"DegreeSpectrum(outputs=3, max_degree=2, overall=[{first:.3g}, {second:.3g}])"
+    assert "outputs=3" in repr(second_moment(mlp(rng), gaussian(rng)))
+
+
+def test_bad_input(rng):
+    net = mlp(rng)
+    with pytest.raises(ValueError, match="dimension 3, but the network takes 4"):
+        degree_spectrum(net, mp.Gaussian.standard(3))
+    with pytest.raises(TypeError, match="inputs must be a Gaussian"):
+        second_moment(net, np.zeros(4))
+    with pytest.raises(TypeError, match="net must be"):
+        second_moment(np.sin, mp.Gaussian.standard(4))
+    with pytest.raises(ValueError, match="at least 1"):
+        degree_spectrum(net, mp.Gaussian.standard(4), max_degree=0)
+    still = degree_spectrum(net, mp.Gaussian(np.zeros(4), np.zeros(4)))
+    assert still.total.tolist() == [0.0] * 3
+    with pytest.raises(ValueError, match="no variance"):
+        _ = still.overall

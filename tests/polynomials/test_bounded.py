@@ -1,0 +1,542 @@
+"""Polynomials that continue as straight lines beyond a bound: values, derivatives, arithmetic, moments, fits."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.fitting.samples import SampleFit
+from mlpoly.polynomials import BoundedPolynomial
+from mlpoly.polynomials.base import map_polynomial
+from mlpoly.records import arrays_of, replace
+
+BOUND = 2.0
+kinds = pytest.mark.parametrize("kind", ["MLP", "GLU"])
+doubles = pytest.mark.parametrize("library", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
+
+
+def network(kind: str, activation: str = "silu", d: int = 3, h: int = 5, seed: int = 1, readout: bool = True) -> Any:
+    w = np.random.default_rng(seed).standard_normal
+    first = [w((h, d)), w(h)] if kind == "MLP" else [w((h, d)), w(h), w((h, d)), w(h)]
+    last = [w((2, h)), w(2)] if readout else [None, None]
+    return getattr(mp, kind)(*first, *last, activation=activation)
+
+
+def inputs_of(d: int = 3, seed: int = 0, spread: float = 1.0) -> mp.Gaussian:
+    """N(0.3, ...) with correlated inputs."""
+    rng = np.random.default_rng(seed)
+    root = np.eye(d) + 0.4 * rng.standard_normal((d, d))
+    return mp.Gaussian(0.3 * rng.standard_normal(d), spread * root @ root.T)
+
+
+def polynomial(kind: str, degree: int = 3, activation: str = "silu", readout: bool = True, bound: float = BOUND) -> Any:
+    return mp.fit(network(kind, activation, readout=readout), inputs_of(), degree).bounded(bound)
+
+
+def points(n: int = 40, d: int = 3) -> np.ndarray:
+    return 3 * np.random.default_rng(2).standard_normal((n, d))
+
+
+def standardised(poly: Any, x: np.ndarray) -> np.ndarray:
+    return (x @ poly.units.directions.T - poly.units.shifts) / poly.units.scales
+
+
+def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
+    """The definition, neuron by neuron: polynomials in powers of t."""
+    units, inner = poly.units, poly.inner
+    hidden = np.zeros((x.shape[0], units.size))
+    he = [lambda t: t**0, lambda t: t, lambda t: (t**2 - 1) / 2**0.5, lambda t: (t**3 - 3 * t) / 6**0.5]
+    for i in range(hidden.shape[1]):
+        t, b = (x @ units.directions[i] - units.shifts[i]) / units.scales[i], poly.bounds[i]
+        held, low, high = np.clip(t, -b, b), np.minimum(t + b, 0), np.maximum(t - b, 0)
+
+        def series(
+            c: np.ndarray, slopes: np.ndarray | None, i: int = i, held: Any = held, low: Any = low, high: Any = high
+        ) -> Any:
+            line = 0 if slopes is None else slopes[0, i] * low + slopes[1, i] * high
+            return sum(a * he[k](held) for k, a in enumerate(c[:, i])) + line
+
+        hidden[:, i] = series(inner.series.plain, poly.slopes)
+        if inner.series.gated is not None:
+            gate = units.gate
+            e = x @ gate.directions[i] - gate.shifts[i] - gate.slopes[i] * held
+            hidden[:, i] += e * series(inner.series.gated, poly.gate_slopes)
+    if inner.readout is not None:
+        hidden = hidden @ inner.readout.T
+    return hidden if inner.bias is None else hidden + inner.bias
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3])
+@pytest.mark.parametrize("readout", [True, False])
+@kinds
+def test_values_are_those_of_the_definition(kind: str, readout: bool, degree: int, backend: Backend) -> None:
+    poly, x = polynomial(kind, degree, readout=readout), points()
+    there = map_polynomial(poly, lambda a: make(a, backend))
+    assert isinstance(there, BoundedPolynomial)
+    values = there(make(x, backend))
+    assert_same_kind(values, there.prototype)
+    assert_close(values, by_hand(poly, x), 1e-4 if backend.dtype == "float32" else 1e-12)
+    assert_close(there(make(x[0], backend)), by_hand(poly, x[:1])[0], 1e-4 if backend.dtype == "float32" else 1e-12)
+
+
+@kinds
+def test_it_is_made_in_every_library(kind: str, backend: Backend) -> None:
+    """Slopes are computed from the arrays of the library, in float64 where it has it."""
+    net = network(kind)
+    there = net.to(make(np.zeros(1), backend))
+    poly = mp.fit(there, inputs_of().to(there.prototype), 3).bounded(BOUND)
+    want = mp.fit(net, inputs_of(), 3).bounded(BOUND)
+    for name, array in arrays_of(replace(poly, inputs=None)).items():
+        assert_same_kind(array, there.prototype)
+        assert_close(array, arrays_of(replace(want, inputs=None))[name], 10 * backend.tolerance)
+
+
+@kinds
+def test_slopes_are_chords_of_the_activation(kind: str) -> None:
+    """Between one and two bounds; for a gated unit times what v.x is at the bound without e."""
+    net, poly = network(kind), polynomial(kind)
+    units = poly.units
+    for row, sign in ((0, -1.0), (1, 1.0)):
+        near, far = (net.activation(units.means + sign * k * BOUND * units.scales) for k in (1, 2))
+        chord = sign * (far - near) / BOUND
+        if kind == "GLU":
+            assert_close(poly.gate_slopes[row], chord)
+            chord = chord * (units.gate.means + sign * BOUND * units.gate.slopes)
+        assert_close(poly.slopes[row], chord)
+
+
+@kinds
+def test_within_the_bound_it_is_the_polynomial(kind: str) -> None:
+    poly, x = polynomial(kind), points()
+    plain = mp.fit(network(kind), inputs_of(), 3)
+    inside = np.abs(standardised(poly, x)).max(1) < BOUND
+    assert 0 < inside.sum() < len(x)
+    assert_close(poly(x[inside]), plain(x[inside]), 1e-13)
+    assert np.abs(poly(x[~inside]) - plain(x[~inside])).max() > 0.1
+    assert poly.coefficients().tensor(3).shape == (2, 3, 3, 3)
+    for k in range(4):
+        assert_close(poly.coefficients().tensor(k), plain.coefficients().tensor(k), 0)
+
+
+@kinds
+def test_the_polynomial_comes_back(kind: str) -> None:
+    plain = mp.fit(network(kind), inputs_of(), 3)
+    poly = plain.bounded(BOUND)
+    back = poly.polynomial
+    assert (poly.degree, poly.dim_in, poly.dim_out) == (3, 3, 2)
+    assert back.inputs is poly.inputs is plain.inputs and back.source == poly.source == plain.source
+    assert_close(back(points()), plain(points()), 0)
+    assert_close(back.bounded(1.0)(points()), plain.bounded(1.0)(points()), 0)
+    assert repr(poly) == f"BoundedPolynomial({plain!r}, bound=2)"
+
+
+@kinds
+def test_slopes_of_relu_are_exact_far_away(kind: str) -> None:
+    """ReLU is straight beyond any bound that leaves its kink inside: far away only the value at the bound is off."""
+    net = network(kind, "relu")
+    plain = mp.fit(net, mp.Gaussian(np.zeros(3), 9 * np.eye(3)), 4)
+    x = 1e6 * np.array([[1.0, 0.5, -0.3], [-0.7, 0.2, 1.0]])
+    error = np.abs(plain.bounded(BOUND)(x) - net(x)) / np.abs(net(x))
+    # The value at the bound is off by a constant; a gated unit multiplies it by the other factor, which is as large
+    # as x, so that it is off by a factor of 1e-6 too, relative to x^2.
+    assert error.max() < 1e-5
+    assert np.abs(plain(x) / net(x)).min() > 1e6  # the polynomial itself explodes
+
+
+def test_lines_along_a_bilinear_unit_are_exact() -> None:
+    """A bilinear unit is its own quadratic, and lines along it are exact, wherever they begin."""
+    net = mp.GLU(np.eye(2), None, np.array([[1.0, 0.5], [0.0, 2.0]]), np.ones(2), np.eye(2), None, "linear")
+    plain = mp.fit(net, mp.Gaussian(np.array([0.5, -1.0]), np.array([[1.0, 0.3], [0.3, 2.0]])), 2)
+    x = 5 * np.random.default_rng(0).standard_normal((30, 2))
+    for bound in (0.5, 1.0, 4.0):
+        assert_close(plain.bounded(bound)(x), net(x), 1e-13)
+
+
+def test_a_constant_unit_has_no_lines_to_follow() -> None:
+    net = mp.MLP(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0.7, 0.0]), np.eye(2), None, "silu")
+    poly, x = mp.fit(net, mp.Gaussian.standard(2), 3).bounded(BOUND), points(20, 2)
+    assert_close(poly(x)[:, 0], net(x)[:, 0], 1e-13)
+    assert_close(poly.gradient(x)[:, 0], np.zeros((20, 2)), 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Derivatives
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3])
+@pytest.mark.parametrize("readout", [True, False])
+@kinds
+@doubles
+def test_derivatives_are_those_of_finite_differences(library: Backend, kind: str, readout: bool, degree: int) -> None:
+    """On points inside and beyond the bounds, away from the bounds themselves, where the derivative jumps."""
+    with library.active():
+        plain, step = polynomial(kind, degree, readout=readout), 1e-4
+        t = standardised(plain, points())
+        reach = 10 * step * np.max(np.linalg.norm(plain.units.directions, axis=1) / plain.units.scales)
+        keep = (np.abs(np.abs(t) - BOUND) > reach).all(1)
+        x = points()[keep]
+        sides = np.abs(t[keep]) > BOUND
+        assert len(x) > 10 and sides.any() and not sides.all()
+        there = map_polynomial(plain, lambda a: make(a, library))
+        gradient, hessian = (to_numpy(f(make(x, library))) for f in (there.gradient, there.hessian))
+        moves = step * np.eye(3)
+        first = np.stack([(plain(x + m) - plain(x - m)) / (2 * step) for m in moves], -1)
+        second = np.stack([(plain.gradient(x + m) - plain.gradient(x - m)) / (2 * step) for m in moves], -1)
+        # Third derivatives leave step^2 of their size, rounding eps / step.
+        assert_close(gradient, first, 1e-6)
+        assert_close(hessian, second, 1e-6)
+        assert_close(hessian, np.swapaxes(hessian, -1, -2), 1e-13)
+        assert_close(there.gradient(make(x[0], library)), gradient[0], 1e-12)
+
+
+@kinds
+def test_derivatives_are_those_of_autograd(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
+    x = make(points(12), TORCH64)
+    jacobian = torch.autograd.functional.jacobian
+    assert_close(poly.gradient(x), torch.stack([jacobian(poly, y) for y in x]), 1e-12)
+    bends = [jacobian(lambda v: jacobian(poly, v, create_graph=True), y) for y in x]
+    assert_close(poly.hessian(x), torch.stack(bends), 1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arithmetic and truncation
+# ---------------------------------------------------------------------------------------------------------------------
+
+NAMES = ["MLP", "GLU", "MLP units", "GLU units"]
+
+
+def named(name: str, bound: float, degree: int = 3, seed: int = 1) -> Any:
+    kind, *rest = name.split()
+    net = network(kind, "silu" if kind == "GLU" else "tanh", h=2 if rest else 5, seed=seed, readout=not rest)
+    return mp.fit(net, inputs_of(seed=seed), degree).bounded(bound)
+
+
+@pytest.mark.parametrize(("one", "two"), list(itertools.product(NAMES, NAMES)))
+def test_sums_are_those_of_the_values(one: str, two: str) -> None:
+    """Of different bounds, degrees, distributions and kinds of units."""
+    x = points()
+    for low, high in ((1, 3), (2, 2), (3, 0)):
+        p, q = named(one, 1.0, low), named(two, 2.5, high, seed=4)
+        size = np.abs(p(x)).max() + np.abs(q(x)).max()
+        for made, want in ((p + q, p(x) + q(x)), (p - q, p(x) - q(x)), (2 * p + q / 4, 2 * p(x) + q(x) / 4)):
+            assert isinstance(made, BoundedPolynomial)
+            assert np.abs(made(x) - want).max() < 1e-13 * size
+        assert_close((p + q).gradient(x), p.gradient(x) + q.gradient(x), 1e-12)
+        assert_close((p + q).hessian(x), p.hessian(x) + q.hessian(x), 1e-12)
+        assert_close((p + q).truncate(1)(x), p.truncate(1)(x) + q.truncate(1)(x), 1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@doubles
+def test_arithmetic_with_numbers_is_that_of_the_values(library: Backend, name: str) -> None:
+    with library.active():
+        p, x = map_polynomial(named(name, BOUND), lambda a: make(a, library)), make(points(), library)
+        value, matrix = p(x), make([[1.0, -2.0], [0.5, 3.0], [0.0, 1.0]], library)
+        for made, want in (
+            (p + 1, value + 1),
+            (1.5 - p, 1.5 - value),
+            (p / 4, value / 4),
+            (-3.0 * p, -3 * value),
+            (2 * (p + 1) - 3, 2 * (value + 1) - 3),
+            (p.__rmatmul__(matrix), value @ matrix.T),
+            (p.output(1), value[:, 1:]),
+        ):
+            assert isinstance(made, BoundedPolynomial)
+            assert_close(made(x), want, 1e-13)
+
+
+def test_a_plain_polynomial_is_of_another_form() -> None:
+    plain = mp.fit(network("MLP"), inputs_of(), 3)
+    for wrong in (lambda: plain + plain.bounded(2.0), lambda: plain.bounded(2.0) - plain):
+        with pytest.raises(TypeError, match="no common form"):
+            wrong()
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 5])
+@kinds
+def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> None:
+    """The truncated fit with bounds is the bounded fit of the lower degree."""
+    net, x = network(kind), points()
+    made, want = polynomial(kind, 3).truncate(degree), mp.fit(net, inputs_of(), min(degree, 3)).bounded(BOUND)
+    assert made.degree == min(degree, 3)
+    assert arrays_of(made).keys() == arrays_of(want).keys()
+    assert_close(made(x), want(x), 1e-13)
+    assert_close(made(x), by_hand(made, x), 1e-12)
+    if degree == 0:
+        assert_close(made(x), np.broadcast_to(made(x[:1]), (len(x), 2)), 0)
+    if degree < 2:
+        assert made.gate_slopes is None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Closed-form error
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights in one or two dimensions: a trapezoidal rule fine enough for kinks, component by component."""
+    parts = zip(getattr(inputs, "weights", [1.0]), getattr(inputs, "components", [inputs]), strict=True)
+    x, w = [], []
+    for weight, g in parts:
+        d = g.mean.shape[0]
+        t = np.linspace(-8, 8, 50_001 if d == 1 else 401)
+        density = np.exp(-(t**2) / 2)
+        root = np.linalg.cholesky(g.cov)
+        mesh = np.stack([a.ravel() for a in np.meshgrid(*[t] * d, indexing="ij")], -1)
+        mass = np.ones(1)
+        for _ in range(d):
+            mass = np.outer(mass, density / density.sum()).ravel()
+        x.append(g.mean + mesh @ root.T)
+        w.append(weight * mass)
+    return np.concatenate(x), np.concatenate(w)
+
+
+def true_fvu(net: Any, poly: Any, inputs: Any) -> float:
+    x, w = grid(inputs)
+    f, p = net(x), poly(x)
+    return float(np.sum(w @ (f - p) ** 2) / np.sum(w @ (f - w @ f) ** 2))
+
+
+def mixture_of(d: int) -> mp.GaussianMixture:
+    parts = [inputs_of(d, 5), inputs_of(d, 6, 0.5)]
+    return mp.GaussianMixture.of(np.array([0.3, 0.7]), parts)
+
+
+INPUTS = {"same": lambda d: inputs_of(d), "other": lambda d: inputs_of(d, 7, 2.0), "mixture": mixture_of}
+
+
+@pytest.mark.parametrize("where", INPUTS)
+@pytest.mark.parametrize("activation", ["relu", "silu", "tanh"])
+@pytest.mark.parametrize("d", [1, 2])
+@kinds
+def test_fvu_is_that_of_quadrature(kind: str, d: int, activation: str, where: str) -> None:
+    net, inputs = network(kind, activation, d), INPUTS[where](d)
+    plain = mp.fit(net, inputs_of(d), 3)
+    for bound in (1.5, 3.0):
+        poly = plain.bounded(bound)
+        found = mp.fvu(net, poly, inputs)
+        want = true_fvu(net, poly, inputs)
+        # A trapezoidal rule with kinks on a grid of 0.04 knows a relative 1e-5 of it in two dimensions.
+        assert abs(float(found.total) - want) <= float(found.bound) + (1e-9 if d == 1 else 1e-5) * want
+        assert 0 <= float(found.bound) < 1e-3
+
+
+@pytest.mark.parametrize("where", INPUTS)
+@pytest.mark.parametrize("activation", ["relu", "silu", "tanh"])
+@kinds
+def test_fvu_is_that_of_samples(kind: str, activation: str, where: str) -> None:
+    d = 5
+    net, inputs = network(kind, activation, d, h=12), INPUTS[where](d)
+    poly = mp.fit(net, inputs_of(d), 3).bounded(2.0)
+    found, drawn = mp.fvu(net, poly, inputs), mp.fvu(net, poly, samples=inputs.sample(200_000, seed=3))
+    gap = abs(float(found.total) - float(drawn.total))
+    assert gap <= float(found.bound) + 5 * float(drawn.standard_error)
+    assert float(found.bound) < 1e-3
+    plain = float(mp.fvu(net, poly.polynomial, inputs).total)
+    assert abs(plain - float(found.total)) > 5 * gap  # the samples do distinguish the two
+
+
+@kinds
+@pytest.mark.parametrize(
+    "library", [NUMPY64, TORCH64, pytest.param(JAX64, marks=pytest.mark.slow)], ids=lambda b: b.name
+)
+def test_a_huge_bound_changes_nothing(library: Backend, kind: str) -> None:
+    with library.active():
+        net = network(kind).to(make(np.zeros(1), library))
+        inputs, other = (inputs_of(seed=s).to(net.prototype) for s in (0, 7))
+        plain = mp.fit(net, inputs, 3)
+        far = plain.bounded(1e3)
+        for given in (inputs, other):
+            want, found = mp.fvu(net, plain, given), mp.fvu(net, far, given)
+            assert_close(found.per_output, want.per_output, 1e-9)
+            assert float(found.bound) < 1e-6
+        assert_close(far(make(points(), library)), plain(make(points(), library)), 1e-13)
+
+
+def test_a_large_mean_costs_the_error_no_digits() -> None:
+    """What is missing is a difference of second moments, which a mean must not swamp."""
+    net = mp.MLP(np.eye(2), np.array([1e5, 1e5 - 1]), np.array([[1.0, -1.0]]), None, "silu")
+    poly = mp.fit(net, mp.Gaussian.standard(2), 2).bounded(3.0)
+    found = mp.fvu(net, poly)
+    assert float(found.total) < 1e-9 and float(found.bound) < 1e-6
+
+
+@kinds
+def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
+    d = 2
+    net = network(kind, d=d, h=2, readout=False)
+    poly = mp.fit(net, inputs_of(d), 3).bounded(1.5)
+    other = 0.5 * poly + 0.25 * mp.fit(net, inputs_of(d, 4), 2).bounded(2.5)
+    for p in (poly, other):
+        found, want = mp.fvu(net, p, inputs_of(d)), true_fvu(net, p, inputs_of(d))
+        assert abs(float(found.total) - want) <= float(found.bound) + 1e-5 * want
+        assert float(found.bound) < 1e-3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files and modules
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@kinds
+def test_files_hold_the_lines(kind: str, tmp_path: Any) -> None:
+    poly, x = polynomial(kind), points()
+    poly.save(tmp_path / "p.safetensors")
+    read: Any = mp.load(tmp_path / "p.safetensors")
+    assert isinstance(read, BoundedPolynomial)
+    assert_close(read(x), poly(x), 0)
+    assert_close(read.polynomial.bounded(1.0)(x), poly.polynomial.bounded(1.0)(x), 0)
+    assert_close(mp.fvu(network(kind), read).total, mp.fvu(network(kind), poly).total, 0)
+
+
+def test_a_file_with_half_of_the_lines_is_refused(tmp_path: Any) -> None:
+    from mlpoly.files import read_tensors, write_tensors
+
+    polynomial("GLU").save(tmp_path / "p.safetensors")
+    header, arrays = read_tensors(tmp_path / "p.safetensors")
+    del arrays["slopes"]
+    assert header is not None
+    write_tensors(tmp_path / "q.safetensors", arrays, header)
+    with pytest.raises(mp.errors.FileFormatError, match="missing or misshapen"):
+        mp.load(tmp_path / "q.safetensors")
+
+
+@kinds
+def test_the_module_has_the_lines_among_its_buffers(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    poly, x = polynomial(kind), points()
+    module = poly.to_torch()
+    assert_close(module(torch.tensor(x)), poly(x), 1e-13)
+    assert {"slopes", "bounds"} <= module.state_dict().keys()
+    fresh = polynomial(kind, activation="relu", bound=1.0).to_torch()
+    fresh.load_state_dict(module.state_dict())
+    assert_close(fresh(torch.tensor(x)), poly(x), 1e-13)
+    assert_close(module.polynomial(torch.tensor(x)), poly(x), 1e-13)
+
+
+@kinds
+def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
+    module = polynomial(kind).to_torch()
+    x = torch.tensor(points(), requires_grad=True)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    assert_close(compiled(x).detach(), module(x).detach(), 1e-13)
+    far = torch.tensor(1e3 * np.eye(3), requires_grad=True)
+    (gradient,) = torch.autograd.grad(module(far).sum(), far)
+    step = 1e-3
+    shifted = [module(far.detach() + step * s * torch.eye(3)[0]).sum(1) for s in (1.0, -1.0)]
+    # Linear, or quadratic for a gated unit, that far out: a difference quotient is exact but for rounding.
+    assert_close(gradient[:, 0], (shifted[0] - shifted[1]) / (2 * step), 1e-6)
+
+
+@kinds
+def test_it_passes_through_jit_and_vmap(kind: str) -> None:
+    jax = pytest.importorskip("jax")
+    with JAX64.active():
+        poly, x = map_polynomial(polynomial(kind), lambda a: make(a, JAX64)), make(points(), JAX64)
+        assert_close(jax.jit(lambda p, y: p(y))(replace(poly, inputs=None), x), poly(x), 1e-13)
+        assert_close(jax.vmap(poly)(x), poly(x), 1e-13)
+        assert_close(jax.vmap(jax.jacfwd(poly))(x), poly.gradient(x), 1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fits to samples, and descent
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> None:
+    """With one input the other factor is explained by the preactivation, but no longer where that is held."""
+    rng = np.random.default_rng(3)
+    net = mp.GLU(np.array([[1.3]]), np.zeros(1), np.array([[0.8]]), np.array([0.2]), np.eye(1), None, "silu")
+    x = rng.standard_t(2, (4000, 1))
+    closed = mp.fit(net, mp.Gaussian.from_samples(x), 3).bounded(2.0)
+    fitted = SampleFit(net, closed).update(x).polynomial()
+    assert isinstance(fitted, BoundedPolynomial)
+    miss = [float(np.mean((p(x) - net(x)) ** 2)) for p in (closed, fitted)]
+    assert miss[1] < miss[0]
+
+
+@pytest.mark.parametrize("readout", [True, False])
+@pytest.mark.parametrize("degree", [0, 1, 3])
+@kinds
+def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, readout: bool) -> None:
+    pytest.importorskip("schedulefree")
+    net, start = network(kind, readout=readout), polynomial(kind, degree, readout=readout)
+    data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
+    options: Any = {"steps": 40, "batch_size": 256, "validation_size": 1600, "show_progress": False}
+    found = mp.finetune(net, start, data, **options)
+    assert isinstance(found, BoundedPolynomial)
+    assert found.report.fvu_after <= found.report.fvu_before
+    assert found.report.best_step > 0  # something was changed
+    assert (found.degree, found.dim_in, found.dim_out) == (start.degree, start.dim_in, start.dim_out)
+    assert arrays_of(replace(found, inputs=None)).keys() >= arrays_of(replace(start, inputs=None)).keys()
+    assert degree == 0 or found.truncate(0).report is None
+    assert_close(found(points()), by_hand(found, points()), 1e-11)
+
+
+@kinds
+def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) -> None:
+    """Rewriting in coordinates of the sample changes no value: no step, no difference."""
+    torch = pytest.importorskip("torch")
+    from mlpoly.fitting.tuning.trainable import trainable
+
+    poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
+    made = trainable(replace(poly, inputs=None), torch.tensor(points(500)), 256)
+    x = torch.tensor(points())
+    assert_close(made.evaluate(made.parameters, made.coordinates(x)), poly(x), 1e-12)
+    assert_close(made.polynomial(made.parameters)(x), poly(x), 1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is refused
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:
+    """Their lines would have the wrong slope; the message says what to bound instead."""
+    pytest.importorskip("schedulefree")
+    net, units = network("MLP"), network("MLP", readout=False)
+    poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
+    gated = mp.fit(network("GLU"), inputs_of(), 3)
+    options: Any = {"steps": 20, "batch_size": 256, "validation_size": 500, "show_progress": False}
+    tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
+    for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
+        with pytest.raises(
+            ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"
+        ):
+            wrong.bounded(3.0)
+    # What only changes the readout leaves the neurons as they are.
+    x = points()
+    for fine, want in (
+        (2 * poly, 2 * poly.bounded(3.0)(x)),
+        (poly + 1, poly.bounded(3.0)(x) + 1),
+        (poly.output(0), poly.bounded(3.0)(x)[:, :1]),
+        (hidden.output(1), hidden.bounded(3.0)(x)[:, 1:2]),
+    ):
+        assert_close(fine.bounded(3.0)(x), want, 1e-13)
+
+
+@pytest.mark.parametrize("bound", [0, -1.0, float("inf"), float("nan"), True, "3", None, np.ones(2)])
+def test_a_bound_is_a_positive_number(bound: Any) -> None:
+    poly = mp.fit(network("MLP"), inputs_of(), 2)
+    with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
+        poly.bounded(bound)
+
+
+def test_a_bound_may_be_a_number_of_numpy() -> None:
+    poly = mp.fit(network("MLP"), inputs_of(), 2)
+    assert_close(poly.bounded(np.float32(2.0))(points()), poly.bounded(2)(points()), 0)  # type: ignore[arg-type]

@@ -1,0 +1,280 @@
+"""Polynomial chaos: products of Hermite polynomials in whitened coordinates, and the dense normal equations in them."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+import torch
+from support.backends import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
+
+import mlpoly as mp
+from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.whitening import whiten
+from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
+
+D, R, OUT = 3, 2, 2
+DEGREES = range(5)
+
+
+def chaos(degree=3, seed=0, build=np.asarray):
+    """Two coordinates of three inputs, all multi-indices up to the degree."""
+    rng = np.random.default_rng(seed)
+    exponents = multi_indices(R, degree)
+    center, whitener = rng.standard_normal(D), rng.standard_normal((R, D))
+    values = rng.standard_normal((OUT, len(exponents)))
+    return mp.ChaosPolynomial(build(center), build(whitener), exponents, build(values))
+
+
+def points(n=7, d=D, seed=3):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def make_net(kind, activation, d, h=6, o=2, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def w(*shape):
+        return rng.standard_normal(shape)
+
+    if kind == "MLP":
+        return mp.MLP(w(h, d) / math.sqrt(d), w(h), w(o, h), w(o), activation)
+    return mp.GLU(w(h, d) / math.sqrt(d), w(h), w(h, d) / math.sqrt(d), w(h), w(o, h), w(o), activation)
+
+
+def make_mixture(d, c=3, rank=None, seed=1):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((c, d, d if rank is None else rank))
+    covs = a @ a.transpose(0, 2, 1) / d + (0.2 * np.eye(d) if rank is None else 0)
+    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), 0.8 * rng.standard_normal((c, d)), covs)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The polynomial
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variables", range(4))
+@pytest.mark.parametrize("degree", range(5))
+def test_multi_indices_are_all_and_in_order(variables, degree):
+    found = multi_indices(variables, degree)
+    assert found.shape == (math.comb(variables + degree, degree), variables)
+    assert len({tuple(row) for row in found.tolist()}) == len(found)
+    assert (np.diff(found.sum(axis=1)) >= 0).all() and (found >= 0).all()
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+def test_values_are_sums_of_products_of_hermite_polynomials(degree):
+    p, x = chaos(degree), points()
+    z = (x - p.center) @ p.whitener.T
+    want = np.zeros((7, OUT))
+    for a, v in zip(p.exponents, p.values.T, strict=True):
+        term = [
+            np.polynomial.hermite_e.hermeval(z[:, i], np.eye(k + 1)[k]) / math.sqrt(math.factorial(k))
+            for i, k in enumerate(a)
+        ]
+        want += np.prod(term, axis=0)[:, None] * v
+    assert (p.degree, p.dim_in, p.dim_out) == (degree, D, OUT)
+    assert_close(p(x), want, 1e-13)
+    assert_close(p(x[0]), want[0], 1e-13)
+    assert_close(p(x.reshape(7, 1, D)), want[:, None], 1e-13)
+    assert repr(p).startswith(f"ChaosPolynomial(degree={degree}, 3 -> 2, {len(p.exponents)} terms")
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+def test_values_are_those_of_the_coefficients(degree):
+    p, x = chaos(degree), points()
+    want = np.zeros((7, OUT))
+    for k in range(degree + 1):
+        t = p.coefficients().tensor(k)
+        assert t.shape == (OUT, *[D] * k)
+        for axes in itertools.permutations(range(1, k + 1)):
+            assert_close(t, t.transpose(0, *axes), 1e-12)
+        products = np.ones((7, 1))
+        for _ in range(k):
+            products = (products[:, :, None] * x[:, None, :]).reshape(7, -1)
+        want += products @ t.reshape(OUT, -1).T
+    assert_close(p(x), want, 1e-12)
+    assert not p.coefficients().tensor(degree + 1).any()
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+def test_derivatives_are_those_of_autograd(degree):
+    p, x = chaos(degree, build=torch.tensor), torch.tensor(points())
+    slopes = torch.stack([torch.autograd.functional.jacobian(p, v) for v in x])
+    assert_close(p.gradient(x), slopes, 1e-12)
+    assert_close(p.gradient(x[0]), slopes[0], 1e-12)
+    assert_close(p.gradient(x[:, None]), slopes[:, None], 1e-12)
+    bends = torch.stack([torch.autograd.functional.hessian(lambda v, i=i: p(v)[i], x[0]) for i in range(OUT)])
+    assert_close(p.hessian(x[0]), bends, 1e-12)
+    several = torch.stack([p.hessian(v) for v in x])
+    assert_close(p.hessian(x), several, 1e-14)
+    assert_close(p.hessian(x[:, None]), several[:, None], 1e-14)
+    assert p.hessian(x[:0]).shape == (0, OUT, D, D)
+
+
+def test_exponents_in_any_order_and_number():
+    p = chaos(3)
+    order = [7, 0, 4, 2]
+    part = mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in order], p.values[:, order])
+    rest = [i for i in range(len(p.exponents)) if i not in order]
+    other = mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in rest], p.values[:, rest])
+    assert_close(part(points()) + other(points()), p(points()), 1e-13)
+    assert_close(part.gradient(points()) + other.gradient(points()), p.gradient(points()), 1e-13)
+
+
+def test_truncation_drops_products():
+    p = chaos(3)
+    for degree in range(3):
+        cut = p.truncate(degree)
+        keep = np.flatnonzero(np.sum(p.exponents, axis=1) <= degree)
+        assert cut.degree == degree and len(cut.exponents) == len(keep)
+        assert_close(
+            cut(points()),
+            mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in keep], p.values[:, keep])(points()),
+            0,
+        )
+    assert p.truncate(3) is p and p.truncate(8) is p
+    fitted = fit_dense(make_net("MLP", "relu", 3), make_mixture(3), 3)
+    assert fitted.truncate(2).source.method == "" and fitted.truncate(2).report is None
+
+
+def test_truncation_of_one_gaussian_is_the_optimum():
+    """Under one Gaussian the products are orthonormal: cutting them is projecting. Under a mixture it is not."""
+    net, one, mix = make_net("MLP", "relu", 3), make_mixture(3, c=1), make_mixture(3)
+    assert_close(fit_dense(net, one, 4).truncate(2)(points()), mp.fit(net, one.components[0], 2)(points()), 1e-12)
+    gap = fit_dense(net, mix, 4).truncate(2)(points()) - fit_dense(net, mix, 2)(points())
+    assert np.abs(gap).max() > 1e-3
+
+
+# label, what the user does, exception, what names the argument, what hints at the remedy
+TABLE = [
+    ("points too wide", lambda: chaos()(np.zeros((2, 4))), ValueError, r"^x .*\(2, 4\)", r"\(\.\.\., 3\)"),
+    ("points of another library", lambda: chaos()(torch.zeros(3)), TypeError, "x is torch", "convert"),
+    ("gradient too wide", lambda: chaos().gradient(np.zeros(4)), ValueError, r"^x .*\(4,\)", r"\(\.\.\., 3\)"),
+    ("negative truncation", lambda: chaos().truncate(-1), ValueError, "^degree ", "at least 0"),
+    (
+        "coefficients too large",
+        lambda: chaos().coefficients(max_bytes=8).tensor(3),
+        mp.TooLargeError,
+        "degree 3",
+        "max_bytes",
+    ),
+    ("an array times", lambda: np.eye(2) * chaos(), TypeError, "ChaosPolynomial", "unsupported operand"),
+]
+
+
+@pytest.mark.parametrize(
+    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
+def test_mistakes_are_explained(act, exception, names, remedy):
+    with pytest.raises(exception, match=names) as caught:
+        act()
+    assert caught.match(remedy)
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+def test_features_are_those_of_the_coefficients(degree):
+    mix = make_mixture(5)
+    p = fit_dense(make_net("GLU", "silu", 5), mix, degree)
+    c = p.coefficients()
+    values, vectors = np.linalg.eigh(c.quadratic[1])
+    order = np.argsort(-np.abs(values))[:3]
+    found = mp.eigenfeatures(p, output=1, k=3)
+    assert_close(found.values, values[order], 1e-12)
+    assert_close(np.abs(np.sum(found.vectors * vectors[:, order].T, axis=1)), np.ones(3), 1e-9)
+    whitened = np.linalg.eigvalsh(mix.root @ c.quadratic[1] @ mix.root)
+    top = whitened[np.argsort(-np.abs(whitened))[:3]]
+    assert_close(mp.eigenfeatures(p, output=1, k=3, metric="whitened").values, top, 1e-12)
+    assert_close(mp.singular_directions(p).values, np.linalg.svd(c.linear, compute_uv=False), 1e-12)
+
+
+@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32, JAX64, JAX32], ids=lambda b: b.name)
+def test_every_library_gives_the_same_numbers(backend):
+    with backend.active():
+        p, twin = chaos(build=lambda a: make(a, backend)), chaos()
+        x = make(points(), backend)
+        for got, want in [
+            (p(x), twin(points())),
+            (p.gradient(x), twin.gradient(points())),
+            (p.hessian(x[0]), twin.hessian(points()[0])),
+            (p.coefficients().tensor(3), twin.coefficients().tensor(3)),
+            (p.truncate(1)(x), twin.truncate(1)(points())),
+        ]:
+            assert_same_kind(got, x)
+            assert_close(got, want, 10 * backend.tolerance)  # three powers of z
+
+
+def test_points_of_higher_precision_are_taken():
+    p, x = chaos(build=lambda a: make(a, TORCH32)), make(points(), TORCH64)
+    assert p(x).dtype == p.gradient(x).dtype == p.hessian(x[0]).dtype == torch.float64
+    assert_close(p.gradient(x), chaos().gradient(points()), 1e-5)
+
+
+def test_jax_looks_through_a_polynomial():
+    """As an argument of jit, not only closed over: the exponents are structure."""
+    with JAX64.active():
+        p, x = chaos(build=lambda a: make(a, JAX64)), make(points(), JAX64)
+        assert_close(jax.jit(lambda q, v: q(v))(p, x), chaos()(points()), 1e-13)
+        assert_close(jax.jit(jax.vmap(p))(x), chaos()(points()), 1e-13)
+        assert_close(jax.jit(lambda q, v: q.gradient(v))(p, x), chaos().gradient(points()), 1e-13)
+        assert jax.tree_util.tree_map(lambda a: 2 * a, p).exponents == p.exponents
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The normal equations
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [None, 1, 0])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
+    """B'B, with B the re-expansion in a component's own products, against a tensor Gauss-Hermite grid."""
+    mix, degree = make_mixture(d, rank=rank), 4
+    whitening = whiten(mix)
+    basis = ladder(whitening.kept, degree)
+    p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
+    for g in mix.components:
+        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ covariance_factor(g)
+        own = ladder(factor.shape[1], degree)
+        B = change_of_basis(place, factor, basis, own)
+        z, w = np.polynomial.hermite_e.hermegauss(degree + 1)  # exact up to degree 9
+        nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
+        weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)
+        features = p(g.mean + nodes @ g.root.T)
+        # 1e-6: the root of a singular covariance is known to the root of the rounding error only
+        assert_close(B.T @ B, features.T @ (weights[:, None] * features), 1e-11 if rank is None else 1e-6)
+
+
+def test_a_cubic_that_vanishes_on_all_components_is_left_out():
+    """Three planes in three dimensions: the product of their equations could be added in any multiple."""
+    net, mix = make_net("MLP", "relu", 3), make_mixture(3, c=3, rank=2)
+    poly = fit_dense(net, mix, 3)
+    assert np.abs(poly.values).max() < 10
+    assert poly.report.gradient <= 1e-13  # some hundred roundings: sums over 30 rows, through two decompositions
+
+
+def test_the_report():
+    net, mix = make_net("MLP", "relu", 3), make_mixture(3)
+    report = mp.fit(net, mix, 3).report
+    assert report.method == "orthogonal transformations"
+    assert report.converged and report.iterations == 0 and report.history == ()
+    assert report.gradient <= 1e-14 and report.gain_left == 0
+    assert (report.kept, report.dropped) == (3, 0)
+    misfits = [fit_dense(net, mix, degree).report.misfit for degree in range(5)]
+    assert all(m > 0 for m in misfits)
+
+
+def test_fits_are_deterministic():
+    net, mix = make_net("GLU", "silu", 4), make_mixture(4)
+    np.testing.assert_array_equal(mp.fit(net, mix, 3).values, mp.fit(net, mix, 3).values)
+
+
+@pytest.mark.slow
+def test_thousands_of_monomials_on_singular_components():
+    """2300 monomials, components of rank 9 in 22 inputs: the direct solve would divide by rounding errors."""
+    net, mix = make_net("MLP", "relu", 22, h=20), make_mixture(22, c=3, rank=9)
+    poly = mp.fit(net, mix, 3)
+    assert poly.report.gradient <= 1e-12 and np.abs(poly.values).max() < 10
+    x = mix.sample(3000)
+    assert mp.fvu(net, poly, samples=x).total < mp.fvu(net, mp.fit(net, mix, 2), samples=x).total

@@ -1,0 +1,131 @@
+"""Values of a gated ridge polynomial against its definition, P(t) + e Q(t), term by term in extended precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.backends import NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_numpy
+
+import mlpoly as mp
+from mlpoly.arrays import namespace
+from mlpoly.units import Gate, Series, Units
+
+H, D, POINTS = 5, 3, 20
+
+
+def hermite(t, degree):
+    """Orthonormal Hermite polynomials by their three-term recurrence."""
+    rows = [t * 0 + 1, t]
+    for k in range(1, degree):
+        rows.append((t * rows[k] - np.sqrt(np.longdouble(k)) * rows[k - 1]) / np.sqrt(np.longdouble(k + 1)))
+    return rows[: degree + 1]
+
+
+def by_definition(p, x):
+    """In extended precision, and how large each neuron's terms are, with t known to the rounding of w.x."""
+    units, gate, series = p.units, p.units.gate, (p.series.plain, p.series.gated)
+    x, W, V = (np.asarray(a, np.longdouble) for a in (x, units.directions, gate.directions))
+    moving, scales = units.scales > 0, np.where(units.scales > 0, units.scales, 1)
+    t = np.where(moving, (x @ W.T - units.shifts) / scales, 0)
+    e = x @ V.T - gate.shifts - gate.slopes * t
+    rows = hermite(t, max(len(s) for s in series))
+    first, factor = (sum(c * he for c, he in zip(s, rows, strict=False)) for s in series)
+    known = 1 + np.where(moving, (np.abs(x) @ np.abs(W).T + np.abs(units.shifts)) / np.maximum(units.scales, 1e-9), 0)
+    reach = [np.abs(he) + k * known * np.abs(t) ** max(k - 1, 0) for k, he in enumerate(rows)]
+    sizes = [sum(np.abs(c) * r for c, r in zip(s, reach, strict=False)) for s in series]
+    size = sizes[0] + (np.abs(x @ V.T) + np.abs(gate.shifts) + np.abs(gate.slopes) * (np.abs(t) + known)) * sizes[1]
+    return first + e * factor, size
+
+
+def polynomial(rows, gate_rows, mean=0.0, backend=None):
+    rng = np.random.default_rng(rows + 10 * gate_rows)
+
+    def numbers(*shape):
+        made = rng.standard_normal(shape)
+        return made if backend is None else make(made, backend)
+
+    scales = np.array([1.0, 0.5, 2.0, 0.0, 1e-3])  # one neuron is constant
+    gate, gated = Gate(numbers(H, D), numbers(H) + mean, numbers(H)), numbers(gate_rows, H)
+    units = Units(numbers(H, D), numbers(H), scales if backend is None else make(scales, backend), gate=gate)
+    return mp.RidgePolynomial(units, Series(numbers(rows, H), gated))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e6])
+@pytest.mark.parametrize(("rows", "gate_rows"), [(1, 1), (2, 1), (3, 2), (4, 3), (6, 5), (2, 4), (4, 1), (9, 8)])
+def test_values(rows, gate_rows, mean):
+    """Also where the gate's series is as long as the other, or longer: then the neuron is of higher degree."""
+    p = polynomial(rows, gate_rows, mean)
+    x = np.random.default_rng(1).standard_normal((POINTS, D))
+    expected, size = by_definition(p, x)
+    assert np.max(np.abs(p(x) - expected) / size) <= 2e-15 * (rows + gate_rows)
+
+
+def test_values_in_every_library(backend):
+    p = polynomial(4, 3, backend=backend)
+    x = np.random.default_rng(1).standard_normal((POINTS, D))
+    moderate = np.array([0, 1, 2, 3])  # single precision knows nothing of a neuron whose scale is 1e-3
+    expected, _ = by_definition(polynomial(4, 3), x)
+    assert_close(p(make(x, backend))[:, moderate], expected[:, moderate], 10 * backend.tolerance)
+
+
+def test_powers_say_the_same():
+    p = polynomial(4, 3)
+    x = np.random.default_rng(1).standard_normal((POINTS, D))
+    a, b = p.powers()
+    y, v = p.forms_at(x)
+    value = sum(c * y**k for k, c in enumerate(a)) + v * sum(c * y**k for k, c in enumerate(b))
+    keep = [0, 1, 2, 3]  # in powers of w.x the neuron of scale 1e-3 cancels nine digits
+    assert_close(value[:, keep], p(x)[:, keep], 1e-12)
+
+
+def forms(backend=None):
+    """A gated polynomial, one without a gate or a bias, and one with readout and bias."""
+    gated, rng = polynomial(4, 3, backend=backend), np.random.default_rng(5)
+    plain = replace(gated, units=replace(gated.units, gate=None), series=Series(gated.series.plain))
+    readout, bias = (make(rng.standard_normal(s), backend or NUMPY64) for s in ((2, H), 2))
+    return gated, plain, replace(gated, readout=readout, bias=bias), replace(plain, readout=readout)
+
+
+def test_arithmetic_with_numbers_is_that_of_the_values(backend):
+    x = make(np.random.default_rng(1).standard_normal((POINTS, D)), backend)
+    for p in forms(backend):
+        value, number = p(x), make(2.5, backend)
+        for got, want in (
+            (p / 4, value / 4),
+            (p / number, value / number),
+            (p + 1, value + 1),
+            (1 + p, value + 1),
+            (p + number, value + number),
+            (p - 1, value - 1),
+            (1.5 - p, 1.5 - value),
+            ((p + 1) / 2 - 3, (value + 1) / 2 - 3),
+        ):
+            assert isinstance(got, mp.RidgePolynomial)
+            assert_same_kind(got(x), value)
+            assert_close(got(x), want, backend.tolerance)
+
+
+def test_arithmetic_with_numbers_leaves_the_polynomial_alone():
+    for p in forms():
+        before = None if p.bias is None else p.bias.copy()
+        p + 1, p / 2, 1 - p
+        assert p.bias is before is None or np.array_equal(p.bias, before)
+
+
+def test_hessians_of_a_batch_are_those_of_its_points(backend):
+    x = make(np.random.default_rng(1).standard_normal((6, D)), backend)
+    for p in forms(backend):
+        each = [to_numpy(p.hessian(x[i, :])) for i in range(6)]
+        assert_close(p.hessian(x), np.stack(each), backend.tolerance)
+        stacked = p.hessian(namespace(x=x).reshape(x, (2, 3, D)))
+        assert_close(stacked, np.stack(each).reshape(2, 3, *each[0].shape), backend.tolerance)
+
+
+def test_hessian_is_that_of_autograd():
+    x = torch.tensor(np.random.default_rng(1).standard_normal((4, D)))
+    for p in forms(TORCH64):
+        bends = [
+            [torch.autograd.functional.hessian(lambda v, i=i, p=p: p(v)[i], y) for i in range(p.dim_out)] for y in x
+        ]
+        assert_close(p.hessian(x), torch.stack([torch.stack(b) for b in bends]), 1e-12)

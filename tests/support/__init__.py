@@ -1,0 +1,1 @@
+"""What the tests share: array libraries, networks, tiny language models, a browser."""

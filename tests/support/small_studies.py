@@ -1,0 +1,67 @@
+"""Images, options and files of studies that take a second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mlpoly.files import read_tensors, write_tensors
+from mlpoly.studies.paper.data import Images
+from mlpoly.studies.paper.training import TrainConfig
+
+CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.1, warmup=8, seed=3)
+
+
+LONG = replace(CONFIG, steps=1500)
+
+
+def blobs(classes=3, side=4, train=200, test=80, spread=0.15) -> Images:
+    """Images of side x side pixels in [0, 1]: a Gaussian cloud for each class."""
+    rng = np.random.default_rng(5)
+    means = rng.uniform(0.2, 0.8, (classes, side * side))
+
+    def draw(n):
+        labels = np.arange(n) % classes
+        return np.clip(means[labels] + spread * rng.standard_normal((n, side * side)), 0, 1), labels
+
+    return Images(*draw(train), *draw(test), (side, side), "blobs", tuple(map(str, range(classes))))
+
+
+IMAGES = blobs()
+
+
+def changed(images, name):
+    """The same but for one number."""
+    values = np.array(getattr(images, name))
+    values.reshape(-1)[0] = values.reshape(-1)[1]
+    assert not np.array_equal(values, getattr(images, name))
+    return images._replace(**{name: values})
+
+
+ABSENT = object()
+
+
+def altered(path, change, **arrays):
+    """The file with other entries in its header (dots lead into it), and other tensors."""
+    header, found = read_tensors(path)
+    for name, value in change.items():
+        *outer, last = name.split(".")
+        place = header
+        for part in outer:
+            place = place[part]
+        if value is ABSENT:
+            del place[last]
+        else:
+            place[last] = value
+    found = {name: a for name, a in (found | arrays).items() if a is not ABSENT}
+    write_tensors(path, found, header)
+
+
+def save(images, path: Path) -> Path:
+    """Images as an .npz file that the studies read."""
+    names = ("train", "train_labels", "test", "test_labels")
+    arrays = {name: getattr(images, name) for name in names}
+    np.savez(path, **{k: a.reshape(-1, *images.shape) if a.ndim == 2 else a for k, a in arrays.items()})
+    return path
