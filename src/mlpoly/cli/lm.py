@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from mlpoly.lm.study import LmConfig
+from mlpoly.lm.study.config import LmConfig
 
 __all__ = ["Lm"]
 
@@ -40,8 +40,8 @@ class Lm:
     config: Annotated[LmConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=LmConfig)
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.lm.study.study_lm`."""
-        from mlpoly.lm.study import study_lm
+        """Call `mlpoly.lm.study.run.study_lm`."""
+        from mlpoly.lm.study.run import study_lm
 
         if self.quiet or not sys.stderr.isatty():
             with suppress(ImportError):  # load_model says what is missing

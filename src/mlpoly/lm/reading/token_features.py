@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ _ROWS = 16384  # rows of an embedding that are scored at once
 _SHOWN = 4  # tokens at each end of a feature that are printed
 
 
-class TokenScore(NamedTuple):
+@dataclass(frozen=True)
+class TokenScore:
     """A token and its score."""
 
     id: int
