@@ -13,7 +13,7 @@ from support.backends import Backend, assert_close, make
 import mlpoly as mp
 from mlpoly import records
 from mlpoly.arrays import to_numpy
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.measures.fvu import fvu_by_component
 from mlpoly.polynomials.base import map_polynomial
 

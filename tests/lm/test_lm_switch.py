@@ -23,7 +23,7 @@ from mlpoly.lm import NormOutliers, attribute, collect, convert, evaluate, graft
 from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
 from mlpoly.lm.convert.switch import Switch  # noqa: E402
 from mlpoly.lm.moments.groups import as_components  # noqa: E402
-from mlpoly.measures.moments import gaussian_error  # noqa: E402
+from mlpoly.measures.second_moments import gaussian_error  # noqa: E402
 from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
 
 

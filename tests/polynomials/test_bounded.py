@@ -10,7 +10,7 @@ import pytest
 from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace

@@ -65,7 +65,7 @@ def convert(
         the mixture of the components that the moments were told apart into, for each neuron by itself. "components":
         each of these components, with a polynomial of its own; which one is used depends on the token, so that the
         block is a polynomial of its input only among tokens of a kind. "samples": the inputs in `batches`, for each
-        neuron by itself; one pass over them, see `mlpoly.fitting.samples.SampleFit`.
+        neuron by itself; one pass over them, see `mlpoly.fitting.sample_fit.SampleFit`.
     bound : float, optional
         Go on linearly where a preactivation is more than so many standard deviations from its mean: outside of the
         data a polynomial grows without end, and what it gives is another block's input. With a bound the function is a
