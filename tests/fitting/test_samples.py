@@ -492,13 +492,6 @@ def test_it_becomes_a_module():
     assert_close(poly.to_torch()(torch.tensor(x_)), poly(torch.tensor(x_)), 1e-12)
 
 
-def test_closed_forms_for_components_refuse_samples():
-    from mlpoly.measures.fvu import fvu_by_component
-
-    with pytest.raises(TypeError, match="inputs must be a Gaussian or a GaussianMixture, got Samples"):
-        fvu_by_component(network(), [], mp.Samples(x_))
-
-
 def test_an_unknown_kind_of_inputs_is_told_what_to_do():
     class Uniform(mp.inputs.Inputs):
         mean = np.zeros(D)

@@ -199,14 +199,6 @@ def attribute(
         after = seen.after[name]
         directions = arriving if after is None else after.pull(arriving)
         parts[i, :, : poly.degree + 1] = _parts(poly, seen.inputs[name], directions)
-        others, x = getattr(polys, "apart", {}).get(name, {}), seen.inputs[name]
-        if others:  # polynomials for some of the inputs (t, d) only
-            positions, tokens = torch.arange(len(ids), device=x.device), torch.tensor(ids, device=x.device)
-            numbers = polys.components.numbers(name, x, positions, tokens).tolist()
-            for number, other in others.items():
-                here = [t for t, n in enumerate(numbers) if n == number]
-                if here:
-                    parts[i, here, : poly.degree + 1] = _parts(other, x[here], directions[here])
         blocks[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
     logits = seen.logits.double()
     found = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
