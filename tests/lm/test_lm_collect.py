@@ -893,7 +893,7 @@ def test_damaged_shard_is_named(tmp_path: Path) -> None:
 
 
 def test_accumulator_goes_on_from_moments(backend: Any, rng: np.random.Generator) -> None:
-    from conftest import make
+    from support.backends import make
 
     rows = rng.normal(size=(50, 3)) + 4
     first = mp.MomentAccumulator(3).update(make(rows[:20], backend))
