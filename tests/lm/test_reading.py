@@ -21,8 +21,8 @@ from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import collect  # noqa: E402
-from mlpoly.lm.reading.attribution import attribute, degree_parts, plain_polynomials  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
+from mlpoly.lm.reading.attribution import attribute, degree_parts, plain_polynomials  # noqa: E402
 from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
 from mlpoly.lm.reading.token_features import block_features  # noqa: E402
 from mlpoly.lm.text.tokens import token_text  # noqa: E402
