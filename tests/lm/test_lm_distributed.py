@@ -80,7 +80,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from setting import CASES, CONVERSIONS, batches, model
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.lm.distributed import together
 from mlpoly.lm import collect, convert, exchange, finish, gather_tensors, initialise, share, world
 import torch

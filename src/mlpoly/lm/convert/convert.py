@@ -60,7 +60,7 @@ def convert(
     method : {"gaussian", "neuronwise", "samples"}
         Under what the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact. "neuronwise":
         the mixture of the components that the moments were told apart into, for each neuron by itself. "samples": the
-        inputs in `batches`, for each neuron by itself; one pass over them, see `mlpoly.fitting.samples.SampleFit`.
+        inputs in `batches`, for each neuron by itself; one pass over them, see `mlpoly.fitting.sample_fit.SampleFit`.
     bound : float, optional
         Go on linearly where a preactivation is more than so many standard deviations from its mean: outside of the
         data a polynomial grows without end, and what it gives is another block's input. With a bound the function is a

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from torch import Tensor
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.polynomials import Polynomial
