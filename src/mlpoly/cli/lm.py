@@ -26,17 +26,17 @@ class Lm:
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("out/lm")
     """Folder of the study."""
     held_out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Text to judge by; by default the last tenth of --text."""
-    prompt: str | None = None
-    """What is taken apart token by token; by default the beginning of the held-out text."""
-    device: str = "cpu"
-    """A device of PyTorch, such as cuda."""
+    """Text for the errors and losses; by default the last tenth of --text."""
+    prompt: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """Text that is taken apart token by token; by default the beginning of the held-out text."""
+    device: Annotated[str, tyro.conf.arg(metavar="DEVICE")] = "cpu"
+    """Device of PyTorch, such as cuda."""
     restart: bool = False
-    """Collect moments again, even if the folder has them."""
+    """Compute everything again, even if the folder has it."""
     json: bool = False
     """Print the result as JSON."""
     quiet: bool = False
-    """No progress bars. They are drawn on a terminal only."""
+    """Draw no progress bars. They are drawn on a terminal only."""
     config: Annotated[LmConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=LmConfig)
 
     def run(self) -> dict[str, Any]:
