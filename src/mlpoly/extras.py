@@ -23,6 +23,8 @@ EXTRAS = {
     "tyro": "cli",
     "rich": "cli",
     "sklearn": "cli",
+    "cattrs": "cli",
+    "pooch": "cli",
 }
 
 
