@@ -23,6 +23,7 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
     from mlpoly.studies.paper.features import align, choose_examples, explain, feature_step
     from mlpoly.studies.paper.figures import write_figures, write_tables
+    from mlpoly.studies.paper.formulas import formulas
     from mlpoly.studies.paper.report.assemble import write_report
     from mlpoly.studies.paper.results import Attack, Features, FeatureStep, Results
     from mlpoly.studies.paper.study import Study
@@ -144,7 +145,8 @@ def study_features(study: Study, *, show_progress: bool = True) -> Results:
             explain(net, quadratic, mean, bench.test[i], int(bench.test_labels[i]), output, inputs=bench.metric)
             for i, output in zip(chosen, outputs, strict=True)
         ]
-        parts["features"] = Features(run.seed, align(steps), tuple(explanations))
+        written = formulas(quadratic, bench.metric)
+        parts["features"] = Features(run.seed, align(steps), tuple(explanations), written)
     return study.results
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from importlib.resources import files
 from os import PathLike
 from pathlib import Path
+
+from markupsafe import Markup
 
 from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.report.block_sections import fits_section, losses_section, median_of, spectra_section, whole_loss
 from mlpoly.lm.study.report.token_sections import features_section, prompt_section
-from mlpoly.page import Page
-from mlpoly.page.html import Html, element
+from mlpoly.page import Page, asset
 from mlpoly.page.numbers import counted, number, percent
 from mlpoly.page.rerun import rerun_section
 from mlpoly.page.widgets import facts, tiles
@@ -47,7 +47,8 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
     footer = f"Made by {made}. This page loads nothing from a network."
     page = Page(f"{name} with polynomials for blocks", f"A study by {made}", footer)
     degree = (about.get("config") or {}).get("degree") or max((x.degree for x in results.losses), default=0)
-    page.introduce(element("style", _asset("lm.css")), *_introduction(results, degree))
+    page.style, page.script = (asset("mlpoly.lm.study.report", file) for file in ("lm.css", "lm.js"))
+    page.introduce(*_introduction(results, degree))
     if results.errors:
         fits_section(page, results.errors)
     if results.losses:
@@ -59,11 +60,10 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
     if results.attribution is not None:
         prompt_section(page, results.attribution)
     rerun_section(page, about, target.parent, _FILES)
-    page.sections[-1].add(element("script", _asset("lm.js")))
     return page.write(target)
 
 
-def _introduction(results: LmResults, degree: int) -> tuple[str | Html, ...]:
+def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
     """A paragraph, numbers to remember, and what they are of."""
     model, data, config = (results.about.get(name) or {} for name in ("model", "data", "config"))
     blocks = len({errors.block for errors in results.errors}) or len(results.spectra)
@@ -102,7 +102,3 @@ def _introduction(results: LmResults, degree: int) -> tuple[str | Html, ...]:
         "Polynomials": "; ".join(words for words in method if words),
     }
     return said, tiles(items), facts({name: words for name, words in kinds.items() if words})
-
-
-def _asset(name: str) -> Html:
-    return Html((files("mlpoly.lm.study.report") / "assets" / name).read_text(encoding="utf-8"))

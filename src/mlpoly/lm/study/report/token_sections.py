@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from markupsafe import Markup
+
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.token_features import BlockFeature
 from mlpoly.page import Page
 from mlpoly.page.embedded import island
-from mlpoly.page.html import Html, element, paragraph
+from mlpoly.page.html import element, paragraph
 from mlpoly.page.widgets import choices, figure
 
 __all__ = ["features_section", "prompt_section"]
@@ -57,7 +59,7 @@ def prompt_section(page: Page, found: Attribution) -> None:
     columns = enumerate(("Block", *names, "polynomial", "block itself"))
     head = (element("th", column, scope="col", class_="number" if i else None) for i, column in columns)
     parts = element("table", element("thead", element("tr", *head)), element("tbody"))  # the page's script fills it in
-    tokens: list[Html] = []
+    tokens: list[Markup] = []
     for token in found.tokens:
         tokens.append(element("span", _visible(token), role="button"))
         tokens += [element("br")] if "\n" in token else []
@@ -80,7 +82,7 @@ def prompt_section(page: Page, found: Attribution) -> None:
         element("div", *tokens, class_="stream"),
         paragraph(*ramp, element("span", class_="largest"), class_="scale"),
         paragraph(class_="taken", aria_live="polite"),
-        element("div", parts, class_="parts", tabindex=0, role="region", aria_label="Parts by block and degree"),
+        element("div", parts, class_="table parts", tabindex=0, role="region", aria_label="Parts by block and degree"),
         island("prompt-data", data),
         id="prompt-viewer",
         data_attribution="prompt-data",
@@ -111,7 +113,7 @@ def _rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def _menu(name: str, label: str, options: Iterable[str]) -> Html:
+def _menu(name: str, label: str, options: Iterable[str]) -> Markup:
     """A menu of options whose values are their places."""
     items = [element("option", option, value=i) for i, option in enumerate(options)]
     return element("label", label, element("select", *items, id=name), class_="pick", for_=name)
