@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 from typing import Any
 
 import numpy as np
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from mlpoly.codec import to_plain
 from mlpoly.page.html import element
 
 __all__ = ["DIVERGING", "GREY", "eigenpicture", "island", "pack_images", "picture", "to_json"]
@@ -31,19 +31,7 @@ def to_json(value: Any) -> Markup:
 
     NumPy numbers and arrays become plain ones; numbers that are not finite become null.
     """
-    return htmlsafe_json_dumps(_plain(value), allow_nan=False, separators=(",", ":"))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+    return htmlsafe_json_dumps(to_plain(value), allow_nan=False, separators=(",", ":"))
 
 
 def island(name: str, value: Any) -> Markup:
