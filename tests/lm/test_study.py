@@ -25,7 +25,8 @@ from support.tiny_models import VOCABULARY, llama  # noqa: E402 - after importor
 from mlpoly.cli import main  # noqa: E402
 from mlpoly.codec import to_plain  # noqa: E402
 from mlpoly.lm.convert.conversion import load_conversion  # noqa: E402
-from mlpoly.lm.study import run as study_run  # noqa: E402
+from mlpoly.lm.convert.convert import convert  # noqa: E402
+from mlpoly.lm.study import stages  # noqa: E402
 from mlpoly.lm.study.config import LmConfig, command_line  # noqa: E402
 from mlpoly.lm.study.lm_results import LmResults  # noqa: E402
 from mlpoly.lm.study.run import study_lm  # noqa: E402
@@ -106,39 +107,38 @@ def test_the_numbers_agree_with_one_another(run):
 KILLED = """
 import os, signal, sys
 from mlpoly.cli import main
-from mlpoly.lm.study import run
-real, calls = getattr(run, sys.argv[1]), []
+from mlpoly.lm.study import stages
+real, calls = getattr(stages, sys.argv[1]), []
 def dies(*args, **kwargs):
     calls.append(0)
     if len(calls) > int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **kwargs)
-setattr(run, sys.argv[1], dies)
+setattr(stages, sys.argv[1], dies)
 main(sys.argv[3:])
 """
 
 
-@pytest.mark.parametrize(("stage", "calls"), [("losses_of", 1), ("block_features", 2)])
-def test_a_killed_study_resumes_with_the_same_bits(run, folder, tmp_path, monkeypatch, stage, calls):
-    """Killed in the middle of the second degree, or of the second block's features."""
+@pytest.mark.parametrize(("function", "calls", "again"), [("evaluate", 2, [True]), ("block_features", 2, [False])])
+def test_a_killed_study_resumes_with_the_same_bits(run, folder, tmp_path, monkeypatch, function, calls, again):
+    """Killed in the middle of the second degree, or before the features of the second block."""
     whole = LmResults.load(run[0])
     arguments = ["lm", str(folder), "--text", str(folder / "tokens.npy"), "--out", str(tmp_path), *SMALL, *FEW]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", KILLED, stage, str(calls), *arguments], env=environment)
+    done = subprocess.run([sys.executable, "-c", KILLED, function, str(calls), *arguments], env=environment)
     assert done.returncode == -9
     half = LmResults.load(tmp_path)
-    assert half.attribution is None and half.errors and half.spectra
-    assert len(half.errors) == 2 if stage == "losses_of" else len(half.features) == 4
+    assert half.attribution is None and half.spectra == whole.spectra
+    assert (len(half.errors), len(half.features)) == ((2, 0) if function == "evaluate" else (4, 4))
 
-    made = []
-    real = study_run.losses_of
-    monkeypatch.setattr(study_run, "losses_of", lambda *args, **kwargs: made.append(args[2]) or real(*args, **kwargs))
-    monkeypatch.setattr(study_run, "block_spectra", None)  # they are there
-    assert main([*arguments, "--quiet"]) == 0
-    assert made == ([2] if stage == "losses_of" else [])
+    measured = []  # whether the polynomials that are made now are measured, too
+    monkeypatch.setattr(stages, "convert", lambda *a, **k: measured.append(bool(k["held_out"])) or convert(*a, **k))
+    monkeypatch.setattr(stages, "block_spectra", None)
+    assert main(arguments) == 0
+    assert measured == again
     assert findings(LmResults.load(tmp_path)) == findings(whole)
 
-    monkeypatch.setattr(study_run, "convert", None)  # everything is there
+    monkeypatch.setattr(stages, "convert", None)  # now everything is there
     assert findings(study_lm(folder, folder / "tokens.npy", tmp_path, show_progress=False, **OPTIONS)) == findings(
         whole
     )
@@ -278,6 +278,11 @@ def test_the_command_of_the_report_has_what_differs():
     line = command_line("a model", config, {"text": "TEXT.txt", "out": "out", "held-out": None}, None, "cuda")
     assert line.startswith("mlpoly lm 'a model' --text TEXT.txt --out out --device cuda --degree 2 --degrees 1 2")
     assert "--no-each" in line and "--blocks 'layers.*.mlp'" in line and "--tokens" not in line
+
+
+def test_help_and_wrong_options_do_not_import_torch():
+    code = "import sys, mlpoly.cli.lm; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_unknown_options_are_refused(tmp_path):

@@ -1,0 +1,171 @@
+"""Stages of a study, one function each: it adds what the store does not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mlpoly.lm.convert.conversion import Conversion
+from mlpoly.lm.convert.convert import convert
+from mlpoly.lm.evaluate.baselines import BASELINES
+from mlpoly.lm.evaluate.losses import evaluate
+from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.moments.block_moments import Moments
+from mlpoly.lm.reading.attribution import attribute
+from mlpoly.lm.reading.block_spectra import block_spectra
+from mlpoly.lm.reading.token_features import block_features
+from mlpoly.lm.study.config import LmConfig
+from mlpoly.lm.study.lm_results import BlockErrors, LmStore, Loss
+from mlpoly.lm.study.study_data import frequent_tokens
+from mlpoly.lm.text.tokens import token_text
+from mlpoly.progress import progress
+
+__all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
+
+
+@dataclass(frozen=True)
+class LmStudy:
+    """What all stages of a study work with.
+
+    Attributes
+    ----------
+    config : LmConfig
+    store : LmStore
+        Results so far.
+    model : nn.Module
+    texts : tokenizer, sequence of str or None
+        Source of the texts of tokens.
+    train, held_out : sequence of Tensor (b, t)
+        Token ids to fit to, and to judge by.
+    moments : Moments
+    show_progress : bool
+    """
+
+    config: LmConfig
+    store: LmStore
+    model: nn.Module
+    texts: Any
+    train: Sequence[Tensor]
+    held_out: Sequence[Tensor]
+    moments: Moments
+    show_progress: bool
+
+    @property
+    def degrees(self) -> list[int]:
+        """Degrees of the polynomials, in ascending order."""
+        return sorted({*self.config.degrees, self.config.degree})
+
+    def polynomials(self, degree: int, measured: bool = False) -> Conversion:
+        """Polynomials of one degree, with their errors if they are to be measured."""
+        # Under a Gaussian the spectra say what fits leave unexplained; to compute it again costs as much, each time.
+        spectra = self.store.results.spectra if measured and self.config.method == "gaussian" else ()
+        made = convert(
+            self.model,
+            self.moments,
+            degree,
+            method=self.config.method,
+            bound=self.config.bound,
+            batches=self.train if self.config.method == "samples" else None,
+            held_out=self.held_out if measured else None,
+            closed_form=measured and not spectra,
+            show_progress=self.show_progress,
+        )
+        known = {spectrum.block: spectrum.unexplained(degree) for spectrum in spectra}
+        quality = {n: replace(q, closed_form=known.get(n, q.closed_form)) for n, q in made.quality.items()}
+        return replace(made, quality=quality)
+
+
+def study_spectra(study: LmStudy) -> None:
+    """Degree spectra of all blocks, up to the highest degree that is fitted at least."""
+    if study.config.spectrum and not study.store.results.spectra:
+        with study.store.stage("spectra") as parts:
+            highest = max(study.config.spectrum, *study.degrees)
+            found = block_spectra(study.model, study.moments, highest, show_progress=study.show_progress)
+            parts["spectra"] = tuple(found)
+
+
+def study_degrees(study: LmStudy, folder: Path) -> Conversion | None:
+    """Errors and losses of the polynomials of every degree; those of the chosen degree are saved to the folder.
+
+    Returns
+    -------
+    Conversion or None
+        The polynomials of the chosen degree, if they were made now.
+    """
+    config, store, chosen = study.config, study.store, None
+    options: dict[str, Any] = {"calibration": study.train, "show_progress": study.show_progress}
+    for degree in study.degrees:
+        if any(errors.degree == degree for errors in store.results.errors):
+            continue
+        with store.stage(f"degree {degree}") as parts:
+            made, own = study.polynomials(degree, measured=True), degree == config.degree
+            if own:
+                chosen = made
+                made.save(folder)
+            # With the chosen degree also the original model, the baselines, and each block alone.
+            baselines, each = BASELINES if own else (), own and config.each
+            rows = evaluate(study.model, made, study.held_out, baselines=baselines, each=each, **options).rows
+            losses = list(rows if own else rows[1:])
+            if config.bound is not None:  # the same polynomials where they are polynomials everywhere
+                found = evaluate(study.model, made.unbounded(), study.held_out, baselines=(), **options)
+                losses.append(replace(found.loss(), by="unbounded"))
+            parts["errors"] = (*store.results.errors, *_errors(made, degree))
+            parts["losses"] = tuple(sorted((*store.results.losses, *_losses(losses, degree)), key=_place))
+    return chosen
+
+
+def _place(loss: Loss) -> tuple[int, int]:
+    """The original model, baselines, polynomials by degree, single blocks."""
+    order = ("", "removed", "mean", "linear", "unbounded", "polynomial")
+    return (order.index(loss.by) if loss.replaced in ("none", "all") else len(order)), loss.degree
+
+
+def study_features(study: LmStudy, chosen: Conversion) -> None:
+    """Features of every block in terms of tokens, towards the most frequent tokens of the text."""
+    config, store = study.config, study.store
+    done = {feature.block for feature in store.results.features}
+    unread = [name for name in chosen.polynomials if name not in done]
+    if not (unread and config.features and config.outputs and config.degree >= 2):
+        return
+    outputs, wiring = frequent_tokens(study.train, token_text(study.texts), config.outputs), trace(study.model, [0])
+    options: dict[str, Any] = {"k": config.features, "tokenizer": study.texts, "wiring": wiring}
+    with progress("features", len(unread), study.show_progress) as bar:
+        for i, name in enumerate(unread):
+            with store.stage("features") as parts:
+                poly = chosen.polynomials[name]
+                options["inputs"] = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
+                found = [block_features(poly, study.model, name, token=token, **options) for token in outputs]
+                parts["features"] = (*store.results.features, *(feature for some in found for feature in some))
+            bar(i + 1, name)
+
+
+def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:
+    """Contributions of the blocks to the logits of a prompt, token by token."""
+    with study.store.stage("attribution") as parts:
+        parts["attribution"] = attribute(study.model, chosen, prompt, tokenizer=study.texts, centred=True)
+
+
+def _errors(made, degree):
+    nan = float("nan")
+    return [
+        BlockErrors(
+            n,
+            degree,
+            *(
+                nan if e is None else float(e)
+                for e in (q.closed_form, q.held_out, q.held_out_unbounded, q.typical, q.beyond)
+            ),
+        )
+        for n, q in made.quality.items()
+    ]
+
+
+def _losses(rows, degree):
+    return [
+        Loss(r.replaced, r.by, degree if r.by in ("polynomial", "unbounded") else 0, r.cross_entropy, r.kl)
+        for r in rows
+    ]
