@@ -13,10 +13,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("plotly")
 
+from mlpoly.lm.convert.block_errors import BlockErrors
+from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.token_features import BlockFeature, TokenScore
-from mlpoly.lm.study.lm_results import BlockErrors, LmResults, Loss
+from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.report import write_lm_report
 
 NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
@@ -32,7 +34,7 @@ def scores(rng: np.random.Generator, prefix: str) -> tuple[TokenScore, ...]:
 def fake_results() -> LmResults:
     rng = np.random.default_rng(0)
     parts = rng.normal(size=(3, len(TOKENS), 4))
-    errors = [BlockErrors(n, k, 0.5**k, 0.6**k if k < 3 else math.nan) for n in BLOCKS for k in (1, 2, 3)]
+    errors = [BlockErrors(n, k, 0.5**k, 0.6**k if k < 3 else None) for n in BLOCKS for k in (1, 2, 3)]
     losses = [
         Loss("none", "", 0, 2.5, 0.0),
         Loss("all", "removed", 0, 8.0, 5.0),

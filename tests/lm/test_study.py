@@ -24,7 +24,7 @@ from support.tiny_models import VOCABULARY, llama  # noqa: E402 - after importor
 
 from mlpoly.cli import main  # noqa: E402
 from mlpoly.codec import to_plain  # noqa: E402
-from mlpoly.lm.convert.conversion import load_conversion  # noqa: E402
+from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
 from mlpoly.lm.convert.convert import convert  # noqa: E402
 from mlpoly.lm.study import stages  # noqa: E402
 from mlpoly.lm.study.config import LmConfig, command_line  # noqa: E402
@@ -91,13 +91,13 @@ def test_the_numbers_agree_with_one_another(run):
     for e in errors:
         assert 0 < e.beyond < 0.4
         assert 0 < e.typical < 1.5
-        assert e.unbounded != e.held_out
+        assert e.held_out_unbounded != e.held_out
     assert whole["none", ""].kl == 0
     assert 0 < whole["all", "polynomial"].kl < whole["all", "removed"].kl
     assert ("model.layers.1.mlp", "polynomial") in whole
-    saved = load_conversion(out)
+    saved = Conversion.load(out)
     assert saved.degree == 2 and list(saved.polynomials) == [e.block for e in errors[:2]]
-    assert saved.quality["model.layers.0.mlp"].closed_form == pytest.approx(errors[2].closed_form)
+    assert saved.errors["model.layers.0.mlp"].closed_form == pytest.approx(errors[2].closed_form)
     with (out / "tables/attribution.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert float(rows[0]["polynomial"]) == pytest.approx(results.attribution.parts[0, 0].sum())
@@ -212,7 +212,7 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     data = {name: value for name, value in found.about["data"].items() if name != "fingerprint"}
     assert data == {"text": "text.txt", "held_out": 48, "tokens": 528}
     assert found.attribution.tokens == ("w1", "w2", "w3") and found.attribution.blocks == ("model.layers.1.mlp",)
-    assert load_conversion(out).bound == 4.0
+    assert Conversion.load(out).bound == 4.0
     assert [loss.degree for loss in found.losses if loss.by == "polynomial"] == [1, 3, 3]  # all of each, and one alone
     assert {fit.degree for fit in found.errors} == {1, 3} and not found.spectra
     again = study_lm(model, source, tmp_path / "two", held_out="w1 w2 w3 w4\n", show_progress=False, **options)
@@ -224,7 +224,7 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     [
         (
             ["--blocks", "layers.9.mlp"],
-            "matches no feedforward block of LlamaForCausalLM. Its hookpoints (2) are",
+            "matches no feedforward block of LlamaForCausalLM. Its blocks (2) are",
         ),
         (["--text", "missing.npy"], "no file missing.npy"),
         (["--device", "nowhere"], "device 'nowhere' is not usable here"),
@@ -240,7 +240,7 @@ def test_errors_are_one_line(folder, tmp_path, capsys, change, words):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [(["--degree", "0"], "degree must be at least 1"), (["--components", "some"], "components")],
+    [(["--degree", "0"], "degree must be at least 1"), (["--groups", "some"], "groups")],
 )
 def test_wrong_options_are_refused_before_anything_is_loaded(capsys, change, words):
     with pytest.raises(SystemExit) as caught:

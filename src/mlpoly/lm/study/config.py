@@ -31,7 +31,7 @@ class LmConfig:
     """Sequences in a batch."""
     blocks: str | None = None
     """Pattern of the names of blocks, as in a shell: "layers.[0-3].mlp"; by default all blocks."""
-    components: Literal["none", "first", "norm"] = "first"
+    groups: Literal["none", "first", "norm"] = "first"
     """Tokens with moments of their own: the first of each sequence, or those of unusual norm; see `collect`."""
     method: Literal["gaussian", "neuronwise", "samples"] = "gaussian"
     """Distribution under which the squared error is least, see `convert`."""
@@ -55,7 +55,7 @@ class LmConfig:
             as_integer(name, getattr(self, name), smallest)
         for degree in self.degrees:
             as_integer("degrees", degree, 1)
-        for name in ("components", "method"):
+        for name in ("groups", "method"):
             choices = get_args(get_type_hints(LmConfig)[name])
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")

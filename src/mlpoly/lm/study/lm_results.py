@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,67 +13,13 @@ from typing import Any
 from mlpoly.codec import load_results, save_results, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, write_csv
+from mlpoly.lm.convert.block_errors import BlockErrors
+from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.token_features import BlockFeature
 
-__all__ = ["BlockErrors", "LmResults", "LmStore", "Loss", "write_tables"]
-
-
-@dataclass(frozen=True)
-class BlockErrors:
-    """One polynomial against its block.
-
-    Attributes
-    ----------
-    block : str
-    degree : int
-    closed_form : float
-        FVU under the inputs that it was fitted under, from weights and moments alone; NaN if unknown.
-    held_out : float
-        FVU on inputs from text that the moments have not seen, as the polynomial is used: with the bound, if there is
-        one. NaN if unknown, as are the following.
-    unbounded : float
-        The same without the bound.
-    typical : float
-        Median over tokens of |f - p|^2 / |f|^2, with the bound.
-    beyond : float
-        Share of preactivations beyond the bound, where the neurons are straight lines.
-    """
-
-    block: str
-    degree: int
-    closed_form: float
-    held_out: float
-    unbounded: float = math.nan
-    typical: float = math.nan
-    beyond: float = math.nan
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The model on held-out text with some of its blocks replaced.
-
-    Attributes
-    ----------
-    replaced : str
-        "none", "all", or the name of the only block.
-    by : str
-        "" for the model as it is, "polynomial", "unbounded" for the same polynomials without their bound, or a
-        baseline: "removed", "mean", "linear".
-    degree : int
-        Of the polynomials; 0 where there are none.
-    cross_entropy : float
-        Mean per token, in nats.
-    kl : float
-        Mean KL(model ‖ model with the replacement) per token, in nats.
-    """
-
-    replaced: str
-    by: str
-    degree: int
-    cross_entropy: float
-    kl: float
+__all__ = ["LmResults", "LmStore", "write_tables"]
 
 
 @dataclass(frozen=True)

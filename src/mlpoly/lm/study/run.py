@@ -20,9 +20,8 @@ from mlpoly.lm.study.lm_results import LmResults, LmStore, write_tables
 from mlpoly.lm.study.report import write_lm_report
 from mlpoly.lm.study.stages import LmStudy, study_attribution, study_degrees, study_features, study_spectra
 from mlpoly.lm.study.study_data import fingerprint, study_batches
-from mlpoly.lm.text.sources import Source, as_path
-from mlpoly.lm.text.token_batches import vocabulary
-from mlpoly.lm.text.tokens import prompt_ids
+from mlpoly.lm.text.token_batches import Source, as_path
+from mlpoly.lm.text.tokens import prompt_ids, vocabulary
 
 __all__ = ["study_lm"]
 
@@ -85,7 +84,7 @@ def study_lm(
         net,
         train,
         config.blocks,
-        components=config.components,
+        groups=config.groups,
         tokens=min(config.tokens, sum(batch.numel() for batch in train)),
         save_to=folder / "moments",
         resume=resume,

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.convert.convert import convert
 from mlpoly.lm.evaluate.baselines import BASELINES
-from mlpoly.lm.evaluate.losses import evaluate
+from mlpoly.lm.evaluate.losses import Loss, evaluate
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.token_features import block_features
 from mlpoly.lm.study.config import LmConfig
-from mlpoly.lm.study.lm_results import BlockErrors, LmStore, Loss
+from mlpoly.lm.study.lm_results import LmStore
 from mlpoly.lm.study.study_data import frequent_tokens
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.progress import progress
@@ -75,8 +75,8 @@ class LmStudy:
             show_progress=self.show_progress,
         )
         known = {spectrum.block: spectrum.unexplained(degree) for spectrum in spectra}
-        quality = {n: replace(q, closed_form=known.get(n, q.closed_form)) for n, q in made.quality.items()}
-        return replace(made, quality=quality)
+        errors = {n: replace(e, closed_form=known.get(n, e.closed_form)) for n, e in made.errors.items()}
+        return replace(made, errors=errors)
 
 
 def study_spectra(study: LmStudy) -> None:
@@ -113,8 +113,8 @@ def study_degrees(study: LmStudy, folder: Path) -> Conversion | None:
             if config.bound is not None:  # the same polynomials where they are polynomials everywhere
                 found = evaluate(study.model, made.unbounded(), study.held_out, baselines=(), **options)
                 losses.append(replace(found.loss(), by="unbounded"))
-            parts["errors"] = (*store.results.errors, *_errors(made, degree))
-            parts["losses"] = tuple(sorted((*store.results.losses, *_losses(losses, degree)), key=_place))
+            parts["errors"] = (*store.results.errors, *made.errors.values())
+            parts["losses"] = tuple(sorted((*store.results.losses, *losses), key=_place))
     return chosen
 
 
@@ -147,25 +147,3 @@ def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int])
     """Contributions of the blocks to the logits of a prompt, token by token."""
     with study.store.stage("attribution") as parts:
         parts["attribution"] = attribute(study.model, chosen, prompt, tokenizer=study.texts, centred=True)
-
-
-def _errors(made, degree):
-    nan = float("nan")
-    return [
-        BlockErrors(
-            n,
-            degree,
-            *(
-                nan if e is None else float(e)
-                for e in (q.closed_form, q.held_out, q.held_out_unbounded, q.typical, q.beyond)
-            ),
-        )
-        for n, q in made.quality.items()
-    ]
-
-
-def _losses(rows, degree):
-    return [
-        Loss(r.replaced, r.by, degree if r.by in ("polynomial", "unbounded") else 0, r.cross_entropy, r.kl)
-        for r in rows
-    ]

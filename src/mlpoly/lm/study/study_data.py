@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from mlpoly.lm.study.config import LmConfig
-from mlpoly.lm.text.sources import Source, as_path, read_ids, title
-from mlpoly.lm.text.token_batches import split_text, token_batches
+from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
 
 __all__ = ["fingerprint", "frequent_tokens", "study_batches"]
 

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from mlpoly.lm.convert.block_errors import BlockErrors
+from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
-from mlpoly.lm.study.lm_results import BlockErrors, Loss
 from mlpoly.page import Page, Plot, View
 from mlpoly.page.html import element
 from mlpoly.page.numbers import percent
@@ -19,7 +20,7 @@ __all__ = ["fits_section", "losses_section", "median_of", "spectra_section", "wh
 
 _COLOURS = 6  # degrees that page.css has a colour for
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
-_COLUMNS = _KINDS | {"without the bound": "unbounded", "typical token": "typical"}
+_COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
 _BY = {
     "": "nothing: the original model",
     "removed": "zero",
@@ -44,19 +45,19 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
     layout = {"xaxis": _block_axis(blocks), "yaxis": {"title": {"text": "fraction of variance unexplained"}}}
     label = "Fraction of variance unexplained of every block, by degree"
     plot = Plot("plot-fvu", label, with_scales(views), ("Shown", "Axis"), layout)
-    columns = {name: key for name, key in _COLUMNS.items() if math.isfinite(median_of(fits, degrees[-1], key))}
+    columns = {name: key for name, key in _COLUMNS.items() if _known(fits, degrees[-1], key)}
     rows = []
     for degree in degrees:
-        worst = max((f.held_out for f in fits if f.degree == degree and math.isfinite(f.held_out)), default=math.nan)
+        worst = max(_known(fits, degree, "held_out"), default=math.nan)
         rows.append((f"degree {degree}", *(median_of(fits, degree, key) for key in columns.values()), worst))
     notes = ""
-    if any(math.isfinite(fit.beyond) for fit in fits):
+    if _known(fits, degrees[-1], "beyond"):
         notes += (
             f"Beyond the bound every neuron continues as a straight line, and the block is not a polynomial there. "
             f"This concerns {percent(median_of(fits, degrees[-1], 'beyond'))} of the preactivations on held-out text. "
             f"The column without the bound has the same polynomials everywhere. "
         )
-    if any(math.isfinite(fit.typical) for fit in fits):
+    if _known(fits, degrees[-1], "typical"):
         notes += (
             "A few tokens with massive activations can make up nearly all of a block’s variance. The typical token is "
             "the median over tokens of the squared error, as a fraction of the output’s squared length."
@@ -96,7 +97,9 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
     if single:
         blocks, traces = list(dict.fromkeys(loss.replaced for loss in single)), []
         for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
-            changes = {loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by}
+            changes: dict[str, float | None] = {
+                loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by
+            }
             name = f"degree {degree}" if by == "polynomial" else _BY[by]
             traces += _line(name, changes, blocks, f"var(--{colour})")
         layout = {"xaxis": _block_axis(blocks), "yaxis": {"title": {"text": "change of the cross-entropy, nats"}}}
@@ -140,8 +143,12 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
 
 def median_of(fits: Sequence[BlockErrors], degree: int, key: str) -> float:
     """Median of a field over the blocks where it is known; NaN if there are none."""
-    known = [getattr(fit, key) for fit in fits if fit.degree == degree and math.isfinite(getattr(fit, key))]
+    known = _known(fits, degree, key)
     return statistics.median(known) if known else math.nan
+
+
+def _known(fits: Sequence[BlockErrors], degree: int, key: str) -> list[float]:
+    return [getattr(fit, key) for fit in fits if fit.degree == degree and getattr(fit, key) is not None]
 
 
 def whole_loss(losses: Sequence[Loss], by: str, degree: int) -> Loss | None:
@@ -162,10 +169,10 @@ def _block_axis(blocks: Sequence[str]) -> dict[str, Any]:
 
 
 def _line(
-    name: str, values: dict[str, float], blocks: Sequence[str], colour: str, sampled: bool = False
+    name: str, values: dict[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
 ) -> list[Trace]:
-    """A line over the blocks with a finite value, dotted where the values were sampled; none if there is no value."""
-    known = [i for i, block in enumerate(blocks) if math.isfinite(values.get(block, math.nan))]
+    """A line over the blocks with a value, dotted where the values were sampled; none if there is no value."""
+    known = [i for i, block in enumerate(blocks) if values.get(block) is not None]
     trace = {
         "type": "scatter",
         "x": known,
