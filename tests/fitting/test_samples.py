@@ -13,7 +13,7 @@ from support.backends import JAX64, NUMPY32, TORCH64, assert_close, assert_same_
 
 import mlpoly as mp
 from mlpoly.fitting import regression as regression_module
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials.hermite_products import multi_indices, products
 from mlpoly.records import map_arrays
 from mlpoly.special import hermite

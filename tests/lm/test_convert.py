@@ -14,7 +14,7 @@ import pytest
 from support.backends import assert_close, make
 
 import mlpoly as mp
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.records import replace
 

@@ -15,7 +15,8 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.moments.collect import collect
     from mlpoly.lm.moments.groups import NormOutliers
     from mlpoly.lm.reading.attribution import attribute
-    from mlpoly.lm.reading.token_features import block_features, layer_spectra
+    from mlpoly.lm.reading.block_spectra import block_spectra
+    from mlpoly.lm.reading.token_features import block_features
     from mlpoly.lm.text.token_batches import split_text, token_batches
 
 __all__ = [
@@ -25,11 +26,11 @@ __all__ = [
     "NormOutliers",
     "attribute",
     "block_features",
+    "block_spectra",
     "collect",
     "convert",
     "evaluate",
     "graft",
-    "layer_spectra",
     "load_model",
     "skip_initialiser",
     "split_text",

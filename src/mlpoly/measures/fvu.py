@@ -7,10 +7,10 @@ from typing import cast
 
 from mlpoly.arrays import Array, cast_result, namespace
 from mlpoly.inputs import Gaussian, Inputs, Samples
-from mlpoly.measures.checks import check_functions
-from mlpoly.measures.moments import components, gaussian_error
+from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
+from mlpoly.measures.second_moments import components, gaussian_error
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace

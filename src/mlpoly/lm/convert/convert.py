@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
 from mlpoly.lm.convert.block_errors import BlockErrors, HeldOutErrors, closed_form_error
@@ -63,7 +63,7 @@ def convert(
         Inputs under which the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact.
         "neuronwise": the mixture of the groups of tokens that the moments were collected by, for each neuron by itself.
         "samples": the inputs in `batches`, for each neuron by itself; one pass over them, see
-        `mlpoly.fitting.samples.SampleFit`.
+        `mlpoly.fitting.sample_fit.SampleFit`.
     bound : float, optional
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
         the data a polynomial grows without end, and its output is another block's input. With a bound the function is a
