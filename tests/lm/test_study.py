@@ -27,9 +27,9 @@ from mlpoly.codec import to_plain  # noqa: E402
 from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
 from mlpoly.lm.convert.convert import convert  # noqa: E402
 from mlpoly.lm.study import stages  # noqa: E402
-from mlpoly.lm.study.config import LmConfig, command_line  # noqa: E402
 from mlpoly.lm.study.lm_results import LmResults  # noqa: E402
 from mlpoly.lm.study.run import study_lm  # noqa: E402
+from mlpoly.lm_config import LmConfig, command_line  # noqa: E402
 
 SMALL = ["--length", "16", "--tokens", "300", "--held-out-tokens", "60", "--degree", "2", "--degrees", "1", "2"]
 SMALL += ["--bound", "1.5"]  # so that some of the few tokens lie beyond it

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from mlpoly.lm.study.config import LmConfig
+from mlpoly.lm_config import LmConfig
 
 __all__ = ["Lm"]
 

@@ -15,13 +15,13 @@ from mlpoly.integrations.devices import check_device, describe_machine
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.loading import load_model
 from mlpoly.lm.moments.collect import collect
-from mlpoly.lm.study.config import LmConfig, command_line, with_options
 from mlpoly.lm.study.lm_results import LmResults, LmStore, write_tables
 from mlpoly.lm.study.report import write_lm_report
 from mlpoly.lm.study.stages import LmStudy, study_attribution, study_degrees, study_features, study_spectra
 from mlpoly.lm.study.study_data import fingerprint, study_batches
 from mlpoly.lm.text.token_batches import Source, as_path
 from mlpoly.lm.text.tokens import prompt_ids, vocabulary
+from mlpoly.lm_config import LmConfig, command_line, with_options
 
 __all__ = ["study_lm"]
 

@@ -18,10 +18,10 @@ from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.token_features import block_features
-from mlpoly.lm.study.config import LmConfig
 from mlpoly.lm.study.lm_results import LmStore
 from mlpoly.lm.study.study_data import frequent_tokens
 from mlpoly.lm.text.tokens import token_text
+from mlpoly.lm_config import LmConfig
 from mlpoly.progress import progress
 
 __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]

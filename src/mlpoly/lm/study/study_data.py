@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlpoly.lm.study.config import LmConfig
 from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
+from mlpoly.lm_config import LmConfig
 
 __all__ = ["fingerprint", "frequent_tokens", "study_batches"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlpoly.lm.convert.block_errors import BlockErrors
@@ -97,9 +97,7 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
     if single:
         blocks, traces = list(dict.fromkeys(loss.replaced for loss in single)), []
         for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
-            changes: dict[str, float | None] = {
-                loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by
-            }
+            changes = {loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by}
             name = f"degree {degree}" if by == "polynomial" else _BY[by]
             traces += _line(name, changes, blocks, f"var(--{colour})")
         layout = {"xaxis": _block_axis(blocks), "yaxis": {"title": {"text": "change of the cross-entropy, nats"}}}
@@ -169,7 +167,7 @@ def _block_axis(blocks: Sequence[str]) -> dict[str, Any]:
 
 
 def _line(
-    name: str, values: dict[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
+    name: str, values: Mapping[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
 ) -> list[Trace]:
     """A line over the blocks with a value, dotted where the values were sampled; none if there is no value."""
     known = [i for i, block in enumerate(blocks) if values.get(block) is not None]

@@ -1,4 +1,4 @@
-"""Options of a study, and the command line that has them."""
+"""Options of a study of a language model; not in `mlpoly.lm`, so that the command line reads them without PyTorch."""
 
 from __future__ import annotations
 
