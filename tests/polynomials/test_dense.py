@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from support.backends import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
-from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.polynomials import to_dense
 from mlpoly.polynomials.hermite_products import multi_indices
 
