@@ -288,7 +288,6 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
 
 @table("degree", [2], jax=[("MLP", 2)])
 def test_finetuning_never_makes_it_worse(kind, layer, degree):
-    pytest.importorskip("schedulefree")
     (net, gaussian, _, _), _ = case(kind, layer)
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
     found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)

@@ -12,16 +12,14 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import pytest
+import torch
+import transformers
+from torch import nn
 
 import mlpoly as mp
 from mlpoly.integrations import feedforward_blocks, find_blocks, from_torch
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from torch import nn  # noqa: E402 - after importorskip
-
-from mlpoly.integrations.adapters import _adapters, is_mixture  # noqa: E402
-from mlpoly.integrations.torch import activation_from_torch, register_adapter  # noqa: E402
+from mlpoly.integrations.adapters import _adapters, is_mixture
+from mlpoly.integrations.torch import activation_from_torch, register_adapter
 
 D, H, LAYERS = 16, 24, 2
 

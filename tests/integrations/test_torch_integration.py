@@ -8,17 +8,15 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
 
 import mlpoly as mp
 from mlpoly.arrays import from_numpy, to_numpy
 from mlpoly.integrations import from_torch
-
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402 - after importorskip
-from torch.nn.utils import prune  # noqa: E402
-
-from mlpoly.integrations.adapters import _adapters  # noqa: E402
-from mlpoly.integrations.torch import PolynomialModule, activation_from_torch, register_adapter  # noqa: E402
+from mlpoly.integrations.adapters import _adapters
+from mlpoly.integrations.torch import PolynomialModule, activation_from_torch, register_adapter
 
 ACTIVATIONS = [
     nn.Identity(),

@@ -422,7 +422,6 @@ class PolynomialContract:
 
     @pytest.mark.slow
     def test_fine_tuning_never_worsens(self):
-        pytest.importorskip("schedulefree")
         p, net = made(type(self)), self.network()
         x = np.random.default_rng(0).uniform(-2, 2, (3000, D))
         better = finetune(poly=p, net=net, data=x, steps=20, show_progress=False)

@@ -1,4 +1,4 @@
-"""The README and the pages under docs tell the truth: tables are current, and every Python block runs as it stands.
+"""README, docs and docstrings are right: tables are current, every Python block and every example runs as it stands.
 
 The blocks of a page run one after the other, in one process and an empty folder. Marks in the Markdown, in the line
 before a block, say what is special about it:
@@ -9,16 +9,23 @@ before a block, say what is special about it:
 A comment behind a print in a block that begins with a number, or with a bracket, is what it prints.
 """
 
+import doctest
+import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import tokenizers
+import torch
+import transformers
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- (run with|not run): (.*?) -->\n)?```python\n(.*?)```", flags=re.DOTALL)
 SLOW = {"studies.md"}  # half a minute
@@ -77,9 +84,6 @@ def make_text(path: Path) -> None:
 
 def make_llama(path: Path) -> None:
     """A random model of two layers with a tokenizer for such texts."""
-    tokenizers, transformers = pytest.importorskip("tokenizers"), pytest.importorskip("transformers")
-    import torch
-
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -142,6 +146,37 @@ def test_wrong_numbers_are_found() -> None:
     for comment, output in [("0.0269", "0.0271"), ("(3, 20)", "(3, 21)"), ("[0.0262 0.0191]", "[0.02624 -0.0191]")]:
         with pytest.raises(AssertionError):
             assert_prints(comment, output)
+
+
+def commands() -> list[list[str]]:
+    """Words of every command in the shell blocks, without comments."""
+    shell = [b for page in PAGES for b in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)]
+    return [words for line in "".join(shell).splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def test_shell_blocks_name_targets_and_options_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {words[0] for words in commands()} == {"make", "mlpoly"}
+    for program, *words in commands():
+        if program == "make":
+            assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in words)
+            continue
+        names = [word for word in words if re.fullmatch("[a-z]+", word)][: 2 if words[0] == "data" else 1]
+        command = [sys.executable, "-m", "mlpoly.cli", *names, "--help"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert all(word in shown for word in words if word.startswith("--")), words
+
+
+def examples() -> list[str]:
+    """Modules with examples in their docstrings."""
+    files = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+    return [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in files]
+
+
+@pytest.mark.parametrize("module", examples())
+def test_examples_of_docstrings(module: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(module))
+    assert tried and not failed  # what failed is printed
 
 
 def test_activation_table_is_current() -> None:
