@@ -54,7 +54,7 @@ def run(folder, tmp_path_factory) -> tuple[Path, dict]:
     """The command in a process of its own, once for all tests that look at what it left."""
     out = tmp_path_factory.mktemp("out") / "study"
     text = str(folder / "tokens.npy")
-    command = [sys.executable, "-W", "error", "-m", "mlpoly.cli", "lm", str(folder), "--text", text, "--out", str(out)]
+    command = [sys.executable, "-W", "error", "-m", "mlpoly", "lm", str(folder), "--text", text, "--out", str(out)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *SMALL, *FEW, "--json"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -270,7 +270,7 @@ def test_a_model_without_blocks(tmp_path, capsys):
     np.save(tmp_path / "tokens.npy", np.ones((4, 8), np.int64))
     arguments = ["lm", str(tmp_path / "model"), "--text", str(tmp_path / "tokens.npy"), "--out", str(tmp_path / "out")]
     assert main([*arguments, "--quiet"]) == 1
-    assert "find_blocks knows no feedforward block in MambaForCausalLM" in capsys.readouterr().err
+    assert "find_blocks found no feedforward block that it knows in MambaForCausalLM" in capsys.readouterr().err
 
 
 def test_the_command_of_the_report_has_what_differs():
@@ -281,7 +281,7 @@ def test_the_command_of_the_report_has_what_differs():
 
 
 def test_help_and_wrong_options_do_not_import_torch():
-    code = "import sys, mlpoly.cli.lm; sys.exit('torch' in sys.modules)"
+    code = "import sys, mlpoly.cli.lm_command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -12,11 +12,11 @@ import tyro
 
 from mlpoly.lm_config import LmConfig
 
-__all__ = ["Lm"]
+__all__ = ["LmCommand"]
 
 
 @dataclass(frozen=True)
-class Lm:
+class LmCommand:
     """Replace the blocks of a language model by polynomials: measure, read, and write report.html."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
