@@ -281,10 +281,10 @@ def test_structure_is_enough():
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Remote(limit=3.0), "Remote has parts named as in Llama.*differs from the record's by .*%.*register_adapter"),
-        (Remote(linear=LowRank), "differs from the record's"),
-        (Counting(1.001), r"differs from the record's by 0\.10%"),
-        (Counting(1.001).bfloat16(), r"differs from the record's by 0\.10%"),
+        (Remote(limit=3.0), "Remote has parts named as in Llama.*differs from the network's by .*%.*register_adapter"),
+        (Remote(linear=LowRank), "differs from the network's"),
+        (Counting(1.001), r"differs from the network's by 0\.10%"),
+        (Counting(1.001).bfloat16(), r"differs from the network's by 0\.10%"),
         (Remote(linear=Wrapped), "gate_proj of Remote is a Wrapped, not a Linear.*merge_and_unload"),
         (Normed(), "does not know Normed"),
         (Scaled(), "does not know Scaled"),
@@ -528,7 +528,7 @@ def test_mixture_of_experts():
     with pytest.raises(TypeError, match=r"no feedforward block.*mixture of experts"):
         find_blocks(model.layers[1])
     for module in (model.layers[1].mlp, model.layers[1].mlp.experts):
-        with pytest.raises(TypeError, match="mixture of experts, which are several blocks behind a router"):
+        with pytest.raises(TypeError, match="mixture of experts, that is, several blocks behind a router"):
             from_torch(module)
     assert not is_mixture(model.layers[1])
 

@@ -210,7 +210,7 @@ def test_a_model_without_blocks(tmp_path, capsys):
     np.save(tmp_path / "tokens.npy", np.ones((4, 8), np.int64))
     arguments = ["lm", str(tmp_path / "model"), "--text", str(tmp_path / "tokens.npy"), "--out", str(tmp_path / "out")]
     assert main([*arguments, "--quiet"]) == 1
-    assert "find_blocks knows no feedforward block in MambaForCausalLM" in capsys.readouterr().err
+    assert "find_blocks found no feedforward block that it knows in MambaForCausalLM" in capsys.readouterr().err
 
 
 def test_the_command_of_the_report_has_what_differs():
