@@ -70,8 +70,8 @@ class DegreeSpectrum:
         return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{shares}])"
 
     def plot(self, **options: Any) -> Any:
-        """Bar chart of the shares; options are those of `mlpoly.plots.spectrum.plot_spectrum`."""
-        from mlpoly.plots.spectrum import plot_spectrum  # a leaf: imported on request only
+        """Bar chart of the shares; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
+        from mlpoly.plots.degree_bars import plot_spectrum  # a leaf: imported on request only
 
         return plot_spectrum(self, **options)
 
