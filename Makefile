@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-kernels lint bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test test-slow test-kernels lint docs bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ help: ## list the targets
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits; open out/demo/report.html
 	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --seeds 2 --out out/demo
 
-test: lint ## lint, then every test that is not slow
+test: lint docs ## lint, the documentation, then every test that is not slow
 	$(PYTEST) -q -m "not slow"
 
 test-slow: $(STAMP) ## the slow tests
@@ -31,6 +31,9 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(STAMP) ## the documentation as a site; open out/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP) ## benchmarks on the CPU
 	$(BIN)/python -m benchmarks

@@ -38,12 +38,8 @@ def cases(train: list[Any]) -> Iterator[Case]:
     fitted = {"method": "samples", "batches": train}
     yield Case("fitted to the tokens", (3, 5), fitted)
     yield Case("fitted to the tokens, lines beyond 3 sigma", (1, 2, 3, 4, 5), {**fitted, "bound": BOUND})
-    yield Case("the same, layer after layer", (3, 5), {**fitted, "bound": BOUND, "sequential": True})
     yield Case("first token apart, one mixture", (3, 5), {"method": "neuronwise"})
     yield Case("first token apart, one mixture, lines beyond 3 sigma", (3, 5), {"method": "neuronwise", "bound": BOUND})
-    yield Case("first token apart, two polynomials", (3, 5), {"method": "components"})
-    lines = {"method": "components", "bound": BOUND}
-    yield Case("first token apart, two polynomials, lines beyond 3 sigma", (3, 5), lines)
     for bound in BOUNDS:
         if bound != BOUND:
             yield Case(f"closed form, lines beyond {bound:g} sigma", (3, 5), {"method": "gaussian", "bound": bound})
@@ -80,13 +76,13 @@ def measured(model: Any, moments: Any, case: Case, degree: int, held_out: list[A
 
     made = convert(model, moments, degree, held_out=held_out, closed_form=case.exact, **case.options)
     cost = evaluate(model, made, held_out, baselines=())
-    quality = list(made.quality.values())
+    errors = list(made.errors.values())
     return {
         "change": cost.increase,
         "kl": cost.loss().kl,
-        **{name: [getattr(q, name) for q in quality] for name in ("closed_form", "held_out", "typical")},
-        "beyond": [q.beyond for q in quality],
-        "seconds": sum(q.seconds for q in quality),
+        **{name: [getattr(q, name) for q in errors] for name in ("closed_form", "held_out", "typical")},
+        "beyond": [q.beyond for q in errors],
+        "seconds": sum(q.seconds for q in errors),
     }
 
 
@@ -94,7 +90,7 @@ def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[
     """Everything that is saved of one model."""
     from mlpoly.lm import collect, convert, evaluate
 
-    moments = collect(model, train, components="first")
+    moments = collect(model, train, groups="first")
     table: dict[str, dict[str, Any]] = {}
     for case in chosen:
         for degree in case.degrees:

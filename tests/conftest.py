@@ -11,11 +11,8 @@ from collections.abc import Iterator
 import hypothesis
 import numpy as np
 import pytest
-
-pytest.register_assert_rewrite("support")
-
-from support.backends import BACKENDS, Backend, record_margin  # noqa: E402 - after the line that rewrites its assertions
-from support.browser import Browser, find_browser, open_browser  # noqa: E402
+from support.backends import BACKENDS, Backend, record_margin
+from support.browser import Browser, find_browser, open_browser
 
 hypothesis.settings.register_profile("mlpoly", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("mlpoly")

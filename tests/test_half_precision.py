@@ -13,8 +13,7 @@ from support.backends import Backend, assert_close, make
 import mlpoly as mp
 from mlpoly import records
 from mlpoly.arrays import to_numpy
-from mlpoly.fitting.samples import SampleFit
-from mlpoly.measures.fvu import fvu_by_component
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials.base import map_polynomial
 
 D, H, OUT, N = 4, 6, 3, 40
@@ -238,8 +237,6 @@ def measures_of(poly, net, inputs, x):
     if not isinstance(poly, mp.ChaosPolynomial):
         found = mp.fvu(net, poly, inputs)
         made |= {"fvu": found.total, "per output": found.per_output, "flattened": found.flattened}
-        if isinstance(inputs, mp.GaussianMixture):
-            made["by component"] = fvu_by_component(net, [poly, poly], inputs).total
     if poly.degree >= 2:
         made["whitened"] = mp.eigenfeatures(poly, output=1, k=2, metric="whitened", inputs=inputs).values
     return made
@@ -291,7 +288,6 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
 
 @table("degree", [2], jax=[("MLP", 2)])
 def test_finetuning_never_makes_it_worse(kind, layer, degree):
-    pytest.importorskip("schedulefree")
     (net, gaussian, _, _), _ = case(kind, layer)
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
     found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)

@@ -9,8 +9,6 @@ import pytest
 import mlpoly as mp
 from mlpoly import progress
 
-pytest.importorskip("rich")
-
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:

@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import torch
 from support.backends import assert_close, assert_same_kind, make, to_numpy
 
 from mlpoly import special
@@ -104,7 +105,6 @@ def test_clenshaw_leaves_its_arguments_alone(rng):
 
 
 def test_gradients_flow_through_clenshaw(rng):
-    torch = pytest.importorskip("torch")
     coefficients, t = (torch.tensor(rng.standard_normal(s), requires_grad=True) for s in ((5, 3), (4, 3)))
     assert torch.autograd.gradcheck(special.clenshaw, (coefficients, t))
     # Mapped over several series at once: none of them may be written into.

@@ -24,19 +24,8 @@ RUNS = (
     ("Zen", "avx2", 2),
 )
 TESTS = (
-    *("activations", "affine", "backends", "block_cg", "bounded", "chaos", "dense", "features", "fit_edges"),
-    *(
-        "fit_optimality",
-        "fit_properties",
-        "fvu_exact",
-        "fvu_samples",
-        "gram",
-        "half_precision",
-        "hermite_reference",
-        "inputs",
-    ),
-    *("mixture_fit", "mixture_inputs", "mixture_mnist", "neuronwise", "pairs", "paper", "random_mixtures", "ridge"),
-    *("special", "spectrum", "torch_integration"),
+    *("activations", "features", "fitting", "inputs", "linalg", "measures", "networks", "paper", "polynomials"),
+    *("integrations/test_torch_integration.py", "test_backends.py", "test_half_precision.py", "test_special.py"),
 )
 NAMED = 10  # margins below this are listed
 ROOT = Path(__file__).parent.parent
@@ -57,20 +46,11 @@ def run(kernel: str, aten: str, threads: int, margins: Path, arguments: list[str
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
         "MLPOLY_MARGINS": str(margins),
     }
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "not slow",
-        "-n",
-        str(max(1, (os.cpu_count() or 1) // threads)),
-        "--no-header",
-    ]
-    files = arguments or [str(next(ROOT.glob(f"tests/**/test_{name}.py"))) for name in TESTS]
-    options = ["-p", "no:cacheprovider", "-o", "enable_assertion_pass_hook=true"]
-    return subprocess.run([*command, *options, *files], env={**os.environ, **settings}, cwd=ROOT).returncode == 0
+    workers = max(1, (os.cpu_count() or 1) // threads)
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-m", "not slow", "-n", str(workers)]
+    command += ["-p", "no:cacheprovider", "-o", "enable_assertion_pass_hook=true"]
+    files = arguments or [str(ROOT / "tests" / name) for name in TESTS]
+    return subprocess.run([*command, *files], env={**os.environ, **settings}, cwd=ROOT).returncode == 0
 
 
 def worst(margins: Path) -> dict[str, tuple[float, float]]:

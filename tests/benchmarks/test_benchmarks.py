@@ -6,10 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("matplotlib")
-
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import check, common, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, summary, tables

@@ -48,7 +48,7 @@ def test_hermite_basis_of_a_cubic_gives_its_variance():
 
 
 def test_regressions_agree_with_each_other_and_come_near_the_optimum():
-    pytest.importorskip("chaospy")
+    pytest.importorskip("chaospy")  # of the extra "bench" alone
     ways = [peers.regression, peers.chaospy_regression, peers.PEERS["scikit-learn, normal equations"]]
     few, *others = [way(SMALL, 200, 0)() for way in ways]
     for other in others:
@@ -61,7 +61,6 @@ def test_regressions_agree_with_each_other_and_come_near_the_optimum():
 def test_quadrature_of_chaospy_and_descent_come_near_the_optimum():
     pytest.importorskip("chaospy")
     assert SMALL.errors(peers.chaospy_quadrature(SMALL, 12**3, 0)())[0] < 1e-5
-    pytest.importorskip("schedulefree")
     assert SMALL.errors(peers.descent(SMALL, 40 * peers.BATCH, 0)())[0] < 1e-2
 
 

@@ -6,20 +6,18 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from support.backends import BACKENDS, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("schedulefree")
-from mlpoly.fitting.finetune import FinetuneReport, finetune  # noqa: E402 - after importorskip
-from mlpoly.fitting.tuning import descent  # noqa: E402
-from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units  # noqa: E402
-from mlpoly.fitting.tuning.draws import draws  # noqa: E402
-from mlpoly.fitting.tuning.trainable import trainable  # noqa: E402
-from mlpoly.polynomials import to_dense  # noqa: E402
-from mlpoly.polynomials.base import map_polynomial  # noqa: E402
-from mlpoly.records import arrays_of, replace  # noqa: E402
+from mlpoly.fitting.finetune import FinetuneReport, finetune
+from mlpoly.fitting.tuning import descent
+from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units
+from mlpoly.fitting.tuning.draws import draws
+from mlpoly.fitting.tuning.trainable import trainable
+from mlpoly.polynomials import to_dense
+from mlpoly.polynomials.base import map_polynomial
+from mlpoly.records import arrays_of, replace
 
 D, H, OUT = 4, 8, 2
 SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}

@@ -23,7 +23,7 @@ from support.backends import (
 )
 
 import mlpoly as mp
-from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.mixture_quadratic import solve as solver
 
 KINDS = ("MLP", "GLU")

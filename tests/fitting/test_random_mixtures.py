@@ -14,7 +14,7 @@ import pytest
 from support.backends import BACKENDS, JAX32, NUMPY32, NUMPY64, TORCH32, make, to_numpy
 
 import mlpoly as mp
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 
 # None that oscillates: far out, the rounding of the mean decides on its phase.
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "sigmoid", "erf", "square", "softplus")

@@ -1,7 +1,9 @@
 """Fraction of variance unexplained on data: against plain NumPy, known values, and its errors."""
 
+import jax
 import numpy as np
 import pytest
+import torch
 
 import mlpoly as mp
 import mlpoly.measures.outputs
@@ -76,7 +78,6 @@ def test_glu():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_torch(dtype):
-    torch = pytest.importorskip("torch")
     weights = [torch.tensor(a, dtype=getattr(torch, dtype)) for a in (W1, B1, W2, B2)]
     net = mp.MLP(*weights)
     x = torch.tensor(X, dtype=getattr(torch, dtype))
@@ -88,7 +89,6 @@ def test_torch(dtype):
 
 
 def test_torch_gradient():
-    torch = pytest.importorskip("torch")
     W = torch.tensor(W1, requires_grad=True)
     net = mp.MLP(W, None, torch.tensor(W2), None, activation="gelu")
     fvu(net, fitted(net), samples=torch.tensor(X)).total.backward()
@@ -97,7 +97,6 @@ def test_torch_gradient():
 
 
 def test_jax_jit():
-    jax = pytest.importorskip("jax")
     arrays = [jax.numpy.asarray(a) for a in (W1, B1, W2, B2)]
     net = mp.MLP(*arrays)
     poly = fitted(net)
@@ -159,7 +158,6 @@ def test_other_errors():
         fvu(net, "poly", samples=X)
     with pytest.raises(TypeError, match=r"net must be a network .*got function; on data, samples=x, any callable"):
         fvu(lambda x: x, poly)
-    torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="from_torch"):
         fvu(torch.nn.Linear(4, 3), poly)
     with pytest.raises(TypeError, match="different array libraries"):

@@ -121,7 +121,6 @@ def test_a_glu_of_the_identity_is_no_affine_map() -> None:
 
 
 def test_it_can_be_finetuned_saved_and_moved(tmp_path: Any) -> None:
-    pytest.importorskip("schedulefree")
     net, x = affine(), points()
     start = mp.fit(mp.Affine(0.5 * net.W, net.b), gaussian(), 1)
     options: Any = {"steps": 100, "batch_size": 256, "validation_size": 500, "show_progress": False}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+import torch
 from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
@@ -202,7 +204,6 @@ def test_derivatives_are_those_of_finite_differences(library: Backend, kind: str
 
 @kinds
 def test_derivatives_are_those_of_autograd(kind: str) -> None:
-    torch = pytest.importorskip("torch")
     poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
     x = make(points(12), TORCH64)
     jacobian = torch.autograd.functional.jacobian
@@ -416,7 +417,6 @@ def test_a_file_with_half_of_the_lines_is_refused(tmp_path: Any) -> None:
 
 @kinds
 def test_the_module_has_the_lines_among_its_buffers(kind: str) -> None:
-    torch = pytest.importorskip("torch")
     poly, x = polynomial(kind), points()
     module = poly.to_torch()
     assert_close(module(torch.tensor(x)), poly(x), 1e-13)
@@ -429,7 +429,6 @@ def test_the_module_has_the_lines_among_its_buffers(kind: str) -> None:
 
 @kinds
 def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> None:
-    torch = pytest.importorskip("torch")
     torch._dynamo.reset()
     module = polynomial(kind).to_torch()
     x = torch.tensor(points(), requires_grad=True)
@@ -445,7 +444,6 @@ def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> N
 
 @kinds
 def test_it_passes_through_jit_and_vmap(kind: str) -> None:
-    jax = pytest.importorskip("jax")
     with JAX64.active():
         poly, x = map_polynomial(polynomial(kind), lambda a: make(a, JAX64)), make(points(), JAX64)
         assert_close(jax.jit(lambda p, y: p(y))(replace(poly, inputs=None), x), poly(x), 1e-13)
@@ -474,7 +472,6 @@ def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> N
 @pytest.mark.parametrize("degree", [0, 1, 3])
 @kinds
 def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, readout: bool) -> None:
-    pytest.importorskip("schedulefree")
     net, start = network(kind, readout=readout), polynomial(kind, degree, readout=readout)
     data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
     options: Any = {"steps": 40, "batch_size": 256, "validation_size": 1600, "show_progress": False}
@@ -491,7 +488,6 @@ def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, rea
 @kinds
 def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) -> None:
     """Rewriting in coordinates of the sample changes no value: no step, no difference."""
-    torch = pytest.importorskip("torch")
     from mlpoly.fitting.tuning.trainable import trainable
 
     poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
@@ -508,7 +504,6 @@ def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) 
 
 def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:
     """Their lines would have the wrong slope; the message says what to bound instead."""
-    pytest.importorskip("schedulefree")
     net, units = network("MLP"), network("MLP", readout=False)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(network("GLU"), inputs_of(), 3)

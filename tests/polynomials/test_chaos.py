@@ -10,7 +10,7 @@ import torch
 from support.backends import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
 
 import mlpoly as mp
-from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.whitening import whiten
 from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
-from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.whitening import whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.networks import Layer
@@ -21,14 +21,14 @@ def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> Dens
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.covariance)
-        slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same anywhere, (o, r)
+        slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same everywhere, (o, r)
         firsts.append(widen(best(g.mean)))
         crosses.append(cov @ slopes.T)
         spreads.append(_total(crosses[-1] * slopes.T))
         places.append(place)
     mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
     cross = crosses[0] * 0
-    between, within = 0.0, 0.0  # variance of the components' optima, of degree 0 and what degree 1 adds
+    between, within = 0.0, 0.0  # variance of the components' optima: degree 0, and the part that degree 1 adds
     for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
         cross = cross + weights[c] * (k + z[:, None] * (f - mean))
         between += scalar(weights[c]) * _total((f - mean) ** 2)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from mlpoly.arrays import Array, cast_result, namespace
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
-from mlpoly.measures.checks import check_functions
-from mlpoly.measures.moments import components, gaussian_error
+from mlpoly.inputs import Gaussian, Inputs, Samples
+from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
+from mlpoly.measures.second_moments import components, gaussian_error
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 
-__all__ = ["fvu", "fvu_by_component"]
+__all__ = ["fvu"]
 
 
 def fvu(
@@ -33,15 +33,15 @@ def fvu(
     Parameters
     ----------
     net : Layer
-        On data also any callable from (n, d) to (n, o), such as a deep network.
+        Network; on data also any callable from (n, d) to (n, o), such as a deep network.
     poly : Polynomial
-        On data any callable. In closed form a polynomial of any form and origin: it need not be optimal, nor fitted
-        under these inputs.
+        Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
+        nor fitted under these inputs.
     inputs : Gaussian, GaussianMixture or Samples, optional
-        Closed form under a distribution, without a sample (MATH 5), or on weighted samples. By default what the
-        polynomial was fitted under.
+        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
+        default those that the polynomial was fitted under.
     samples : array (n, d), optional
-        The same on data, with the population variance and a standard error, instead of `inputs`.
+        Data instead of `inputs`: population variance, with a standard error.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def fvu(
     Raises
     ------
     ValueError
-        Also if an output of the network is constant: it has no variance to explain.
+        If arguments are missing or do not match, or an output of the network is constant, with no variance to explain.
 
     Examples
     --------
@@ -82,26 +82,8 @@ def fvu(
     return _closed_form(layer, [(w, cast(Polynomial, poly), g) for w, g in components(layer, inputs)])
 
 
-def fvu_by_component(net: Layer, polys: Sequence[Polynomial], inputs: GaussianMixture) -> FVU:
-    """The same where each component of a mixture has a polynomial of its own, and it is known which is which.
-
-    Parameters
-    ----------
-    net : Layer
-    polys : sequence of Polynomial
-        One for each component, in their order.
-    inputs : GaussianMixture
-    """
-    for poly in polys:
-        check_functions(net, poly)
-    parts = components(net, inputs)
-    if len(polys) != len(parts):
-        raise ValueError(f"polys holds {len(polys)} polynomials, expected {len(parts)}: one per component.")
-    return _closed_form(net, [(w, poly, g) for poly, (w, g) in zip(polys, parts, strict=True)])
-
-
 def _closed_form(net: Layer, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
-    """FVU from the moments under each Gaussian; in the variance, what lies between their means comes on top."""
+    """FVU from the moments under each Gaussian; the variance between their means is added."""
     parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from mlpoly.arrays import to_numpy
-from mlpoly.measures.spectrum import DegreeSpectrum
+from mlpoly.measures.degree_spectrum import DegreeSpectrum
 from mlpoly.plots import style
 from mlpoly.plots.chart import Axis, Bars, Panel
 from mlpoly.plots.draw import draw_panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_spectrum"]
 

@@ -1,12 +1,12 @@
-"""What comes out: polynomials in factored, dense and chaos form, their coefficients and files."""
+"""Polynomials in factored, dense, chaos and bounded form, their coefficients and files."""
 
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.chaos import ChaosPolynomial
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
-from mlpoly.polynomials.files import load
 from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.saving import load
 from mlpoly.polynomials.source import Source
 
 __all__ = [

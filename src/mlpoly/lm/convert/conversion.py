@@ -1,4 +1,4 @@
-"""The polynomials of a model's blocks with what is known of them, in memory and on disk."""
+"""The polynomials of a model's blocks with their errors, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -14,71 +14,33 @@ from torch import Tensor, nn
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
-from mlpoly.lm.convert.switch import Switch
-from mlpoly.lm.moments.groups import Components, Function, components_of
+from mlpoly.lm.convert.block_errors import BlockErrors, unbounded
 from mlpoly.lm.tables import plain_table
-from mlpoly.polynomials import BoundedPolynomial, Polynomial, load
+from mlpoly.polynomials import Polynomial, load
 
-__all__ = ["Conversion", "Quality", "load_conversion", "plain"]
+__all__ = ["Conversion"]
 
-_FORMAT, _VERSION = "mlpoly-conversion", 2
-_CONFIG, _POLYNOMIAL, _APART = "cfg.json", "polynomial.safetensors", "polynomial-{}.safetensors"
-
-
-@dataclass(frozen=True)
-class Quality:
-    """How well the polynomial of one block does; None is what was not measured, or is no finite number.
-
-    Attributes
-    ----------
-    closed_form : float or None
-        Fraction of the block's variance that the polynomial leaves unexplained, under the Gaussian or mixture that
-        it was fitted under; without the bound.
-    held_out : float or None
-        The same on the block's inputs in the intact model, on held-out text, as the conversion is used: with its
-        bound, if it has one.
-    held_out_unbounded : float or None
-        Likewise, without the bound.
-    typical : float or None
-        Median over held-out tokens of |f - p|^2 / |f|^2, with the bound. In some blocks a few tokens with massive
-        activations are nearly all of the variance; this tells how the others fare.
-    beyond : float or None
-        The share of preactivations of held-out tokens that lie beyond the bound, where the block is not polynomial.
-    seconds : float
-        Of the fit, without the pass over the data.
-    """
-
-    closed_form: float | None = None
-    held_out: float | None = None
-    held_out_unbounded: float | None = None
-    typical: float | None = None
-    beyond: float | None = None
-    seconds: float = 0.0
+_FORMAT, _VERSION = "mlpoly-conversion", 3
+_CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Conversion:
-    """Polynomials for the blocks of a model. `mlpoly.lm.graft` and `mlpoly.lm.evaluate` take it as it is.
+    """Polynomials for the blocks of a model, for `mlpoly.lm.graft` and `mlpoly.lm.evaluate`.
 
     Attributes
     ----------
     polynomials : mapping of str to Polynomial
-        By the names of the blocks, in the model's order. Where there is one for each component, that of most tokens.
-    quality : mapping of str to Quality
-        How well each of them does.
+        Polynomials by the names of their blocks, in the model's order.
+    errors : mapping of str to BlockErrors
+        Errors of each of them.
     provenance : dict
         Method, degree and options, model, data and versions, as JSON can hold them.
-    apart : mapping of str to mapping of int to Polynomial
-        With ``method="components"``, the polynomials of the other components, by block and number.
-    components : Components or None
-        How these are told apart.
     """
 
     polynomials: Mapping[str, Polynomial]
-    quality: Mapping[str, Quality]
+    errors: Mapping[str, BlockErrors]
     provenance: dict[str, Any] = field(default_factory=dict)
-    apart: Mapping[str, Mapping[int, Polynomial]] = field(default_factory=dict)
-    components: Components | None = None
 
     @property
     def degree(self) -> int:
@@ -91,40 +53,18 @@ class Conversion:
         return self.provenance.get("bound")
 
     def unbounded(self) -> Conversion:
-        """The same polynomials without their bounds."""
-        apart = {name: {n: plain(p) for n, p in others.items()} for name, others in self.apart.items()}
-        polynomials = {name: plain(poly) for name, poly in self.polynomials.items()}
-        provenance = {**self.provenance, "bound": None}
-        return replace(self, polynomials=polynomials, apart=apart, provenance=provenance)
-
-    @property
-    def closed_form(self) -> dict[str, float | None]:
-        """Fractions of variance unexplained, in closed form, by block."""
-        return {name: fit.closed_form for name, fit in self.quality.items()}
-
-    @property
-    def held_out(self) -> dict[str, float | None]:
-        """Fractions of variance unexplained on held-out text, by block."""
-        return {name: fit.held_out for name, fit in self.quality.items()}
+        """Return the same polynomials without their bounds."""
+        polynomials = {name: unbounded(poly) for name, poly in self.polynomials.items()}
+        return replace(self, polynomials=polynomials, provenance={**self.provenance, "bound": None})
 
     @cached_property
     def grafts(self) -> dict[str, nn.Module]:
         """The polynomials as modules; made once."""
-        made: dict[str, nn.Module] = {name: poly.to_torch() for name, poly in self.polynomials.items()}
-        for name in [name for name in made if self.apart.get(name)]:
-            if self.components is None:
-                raise ValueError(
-                    f"the conversion has several polynomials for {name!r}, but no components to choose by."
-                )
-            others = {n: poly.to_torch() for n, poly in self.apart[name].items()}
-            made[name] = Switch(name, made[name], others, self.components)
-        return made
+        return {name: poly.to_torch() for name, poly in self.polynomials.items()}
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per block."""
-        return [
-            {"block": name, "degree": p.degree, **asdict(self.quality[name])} for name, p in self.polynomials.items()
-        ]
+        """Return one row per block, with its errors."""
+        return [asdict(self.errors[name]) for name in self.polynomials]
 
     def __str__(self) -> str:
         return plain_table(self.table())
@@ -140,7 +80,7 @@ class Conversion:
         Parameters
         ----------
         folder : path
-            Made if it is missing. What else is in it stays.
+            Folder, made if it is missing. Other files in it stay.
 
         Returns
         -------
@@ -151,96 +91,76 @@ class Conversion:
         for number, (name, poly) in enumerate(self.polynomials.items()):
             place = make_folder(target / (name or "_"))
             poly.save(place / _POLYNOMIAL)
-            for kind, other in self.apart.get(name, {}).items():
-                other.save(place / _APART.format(kind))
-            fit = asdict(self.quality[name])
             config = {
                 "format": _FORMAT,
                 "version": _VERSION,
-                "hookpoint": name,
+                "block": name,
                 "number": number,
-                "degree": poly.degree,
                 "bound": self.bound,
                 "method": self.provenance.get("method"),
                 "d_in": poly.dim_in,
                 "d_out": poly.dim_out,
-                "apart": sorted(self.apart.get(name, {})),
-                "seconds": fit.pop("seconds"),
-                "fvu": fit,
+                "errors": asdict(self.errors[name]),
                 "provenance": self.provenance,
             }
             write_json(place / _CONFIG, config)
         return target
 
+    @classmethod
+    def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
+        """Read what `save` wrote.
 
-def plain(poly: Any) -> Polynomial:
-    """A polynomial without its bounds, if it has any."""
-    made: Polynomial = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly
-    return made
+        Parameters
+        ----------
+        folder : path
+        like : Tensor, optional
+            Device and dtype of the polynomials; by default the CPU, and the dtype that they were saved in.
 
-
-def load_conversion(
-    folder: str | PathLike[str], like: Tensor | None = None, components: Function | None = None
-) -> Conversion:
-    """Read what `Conversion.save` wrote.
-
-    Parameters
-    ----------
-    folder : path
-    like : Tensor, optional
-        Device and dtype of the polynomials; by default the CPU, and the dtype that they were saved in.
-    components : callable, optional
-        The function that tells tokens apart, if it was one of your own; no file holds it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no conversion in the folder.
-    FileFormatError
-        If a file is damaged.
-    """
-    source = Path(folder)
-    found = [(place, read_json(place)) for place in sorted(source.glob(f"*/{_CONFIG}"))]
-    ours = [(place.parent, cfg) for place, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
-    if not ours:
-        raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
-    polynomials, quality = {}, {}
-    apart: dict[str, dict[int, Polynomial]] = {}
-    try:
+        Raises
+        ------
+        FileNotFoundError
+            If there is no conversion in the folder.
+        FileFormatError
+            If a file is damaged, or of an older version of the format.
+        """
+        source = Path(folder)
+        found = [(path.parent, read_json(path)) for path in sorted(source.glob(f"*/{_CONFIG}"))]
+        ours = [(place, cfg) for place, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
+        if not ours:
+            raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
+        try:
+            for place, cfg in ours:
+                _check_config(place / _CONFIG, cfg)
+            ours.sort(key=lambda item: item[1]["number"])
+            errors = {cfg["block"]: BlockErrors(**cfg["errors"]) for _, cfg in ours}
+            polynomials = {c["block"]: load(place / _POLYNOMIAL, library="torch", like=like) for place, c in ours}
+        except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
+            raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
         for place, cfg in ours:
-            _check_config(place, cfg)
-        for place, cfg in sorted(ours, key=lambda item: item[1]["number"]):
-            quality[cfg["hookpoint"]] = Quality(**cfg["fvu"], seconds=cfg["seconds"])
-            polynomials[cfg["hookpoint"]] = load(place / _POLYNOMIAL, library="torch", like=like)
-            others = {kind: load(place / _APART.format(kind), library="torch", like=like) for kind in cfg["apart"]}
-            sizes = {(poly.dim_in, poly.dim_out) for poly in (polynomials[cfg["hookpoint"]], *others.values())}
-            if sizes != {(cfg["d_in"], cfg["d_out"])}:
-                raise FileFormatError(f"a polynomial in {place} is not of the block's size; convert again.")
-            apart |= {cfg["hookpoint"]: others} if others else {}
-        first = ours[0][1]
-        if any(cfg["provenance"] != first["provenance"] for _, cfg in ours):
+            poly = polynomials[cfg["block"]]
+            if (poly.dim_in, poly.dim_out) != (cfg.get("d_in"), cfg.get("d_out")):
+                raise FileFormatError(f"the polynomial in {place} is not of the block's size; convert again.")
+        provenance = ours[0][1]["provenance"]
+        if any(cfg["provenance"] != provenance for _, cfg in ours):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
-        split = components_of(first["provenance"]["moments"], components) if apart else None
-        return Conversion(polynomials, quality, first["provenance"], apart, split)
-    except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
-        raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
+        return cls(polynomials, errors, provenance)
 
 
-def _check_config(place: Path, cfg: dict[str, Any]) -> None:
+def _check_config(path: Path, cfg: dict[str, Any]) -> None:
     """Raise unless a cfg.json is of this version, and its entries are what they should be."""
     if cfg.get("version") != _VERSION:
         raise FileFormatError(
-            f"{place / _CONFIG} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; "
-            f"convert again."
+            f"{path} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; convert "
+            f"again."
         )
-    numbers = [cfg["seconds"], *cfg["fvu"].values(), cfg["bound"]]
+    name, bound, errors = cfg["block"], cfg["bound"], dict(cfg["errors"])
     good = {
-        "hookpoint": isinstance(cfg["hookpoint"], str),
+        "block": isinstance(name, str) and errors.pop("block") == name,
         "number": type(cfg["number"]) is int,
-        "apart": all(type(kind) is int for kind in cfg["apart"]),  # they are parts of names of files
-        "fvu, seconds or bound": all(v is None or type(v) in (int, float) for v in numbers),
-        "bound": cfg["bound"] is None or 0 < cfg["bound"] <= sys.float_info.max,
+        "degree": type(errors["degree"]) is int,
+        "errors": all(v is None or type(v) in (int, float) for v in errors.values()),
+        "bound": bound is None or (type(bound) in (int, float) and 0 < bound <= sys.float_info.max),
         "provenance": isinstance(cfg["provenance"], dict),
     }
     if odd := [name for name, fine in good.items() if not fine]:
-        raise FileFormatError(f"{place / _CONFIG} is damaged ({odd[0]}); convert again.")
+        raise FileFormatError(f"{path} is damaged ({odd[0]}); convert again.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from mlpoly.codec import write_table
 from mlpoly.files import make_folder
 from mlpoly.plots.chart import Chart, Gallery, Waterfall
 from mlpoly.plots.draw import draw
@@ -18,7 +19,6 @@ from mlpoly.studies.paper.figures.class_features import (
 )
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import Results
-from mlpoly.studies.paper.tables import write_table
 
 __all__ = ["write_figures", "write_tables"]
 

@@ -1,0 +1,93 @@
+"""Reports of a fit: what the solver did, and how well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["UNDER_A_MIXTURE", "RegressionReport", "SolveReport"]
+
+UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
+
+
+@dataclass(frozen=True)
+class SolveReport:
+    """Report of a fit under a mixture.
+
+    The expected squared error is the sum of the error of the components' own optima g_c, which no polynomial of this
+    degree can reduce, and the misfit ``sum_c pi_c E_c |g_c - g|^2`` of the answer g (MATH 5). The solver minimises the
+    misfit.
+
+    Attributes
+    ----------
+    method : str
+    iterations : int
+        Number of iterations at full size, each with one product with the Gram operator; 0 for a direct solve.
+    converged : bool
+        False if stopped by the iteration limit or by an interrupt: the polynomial is the best found so far.
+    gradient : float
+        Certificate of optimality: norm of the gradient of the expected loss at the answer, recomputed from scratch,
+        relative to that at zero.
+    misfit : float
+        Misfit of the answer, summed over outputs.
+    gain_left : float
+        Estimate of the fraction of the misfit that more iterations could still remove; NaN if rounding
+        hides it.
+    kept, dropped : int
+        Number of input directions with and without variance under the mixture.
+    history : tuple of float
+        Misfit after each iteration.
+    """
+
+    method: str
+    iterations: int
+    converged: bool
+    gradient: float
+    misfit: float
+    gain_left: float
+    kept: int
+    dropped: int
+    history: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        state = "converged" if self.converged else "stopped early"
+        return (
+            f"{self.method}: {state} after {self.iterations} iterations, gradient {self.gradient:.1e}, "
+            f"gain left {self.gain_left:.1e} of the misfit, {self.kept} directions kept, {self.dropped} dropped"
+        )
+
+
+@dataclass(frozen=True)
+class RegressionReport:
+    """Report of least squares on samples.
+
+    Attributes
+    ----------
+    samples : int
+        Number of samples, without those of weight zero.
+    terms : int
+        Number of monomials.
+    rank : int
+        Number of combinations of monomials that the samples determine; below `terms`, the answer has least norm.
+    gradient : float
+        Certificate of optimality: norm of the gradient of the mean squared error at the answer, relative to that at
+        zero.
+    error : float
+        Mean squared error on the samples, summed over outputs.
+    kept, dropped : int
+        Number of input directions with and without variance on the samples.
+    """
+
+    samples: int
+    terms: int
+    rank: int
+    gradient: float
+    error: float
+    kept: int
+    dropped: int
+
+    def __str__(self) -> str:
+        found = "all determined" if self.rank == self.terms else f"of which {self.rank} determined"
+        return (
+            f"least squares on {self.samples} samples: {self.terms} monomials, {found}, gradient {self.gradient:.1e}, "
+            f"{self.kept} directions kept, {self.dropped} dropped"
+        )

@@ -1,0 +1,194 @@
+"""Mean and covariance of a stream of batches."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    astype,
+    check_finite,
+    check_shape,
+    eye,
+    is_low_precision,
+    namespace,
+    readable,
+    widen,
+)
+
+if TYPE_CHECKING:
+    from mlpoly.inputs.gaussian import Gaussian
+
+__all__ = ["MomentAccumulator", "check_overflow"]
+
+
+class MomentAccumulator:
+    """Collect mean and covariance batch by batch; any batching, and any merging, gives the one-shot result.
+
+    Each batch is centred on its own mean before it is squared, and batches are joined by the pairwise update of Chan,
+    Golub and LeVeque, so that a large mean costs no digits. Sums are kept in float64 where the library has it.
+
+    Parameters
+    ----------
+    dim : int
+        Number of inputs d.
+
+    Attributes
+    ----------
+    count : int
+        Samples seen.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> acc = mp.MomentAccumulator(2)
+    >>> acc.update(np.array([[0.0, 1.0]])).update(np.array([[2.0, 3.0]])).gaussian().mean.tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.dim = as_integer("dim", dim, 1)
+        self.count = 0
+        self._mean: Array = None
+        self._scatter: Array = None  # sum of squared deviations from the mean, (d, d)
+        self._dtype: object = None  # dtype of the samples
+        self._narrow: object = None  # dtype of the Gaussian, if one was requested
+
+    @classmethod
+    def from_moments(cls, count: int, mean: Array, scatter: Array, dtype: object = None) -> MomentAccumulator:
+        """Continue from moments that were summed elsewhere, or saved.
+
+        Parameters
+        ----------
+        count : int
+            Number of samples behind the moments.
+        mean : array (d,)
+        scatter : array (d, d)
+            Sum of squared deviations from the mean: `count` times the population covariance.
+        dtype : optional
+            Dtype of the Gaussian that `gaussian` returns, if narrower than float64; 16 bits, too few for a covariance,
+            give float32.
+        """
+        count = as_integer("count", count, 1)
+        mean, scatter = as_float_array("mean", mean), as_float_array("scatter", scatter)
+        namespace(mean=mean, scatter=scatter)
+        check_shape("mean", mean, (None,), "a vector with one entry per input")
+        check_shape("scatter", scatter, (mean.shape[0], mean.shape[0]), "a square matrix over the entries of mean")
+        check_finite("mean", mean)
+        check_finite("scatter", scatter)
+        made = cls(mean.shape[0])
+        made._join(count, widen(mean), widen(scatter))
+        made._dtype = mean.dtype if dtype is None else dtype
+        if dtype is not None:
+            made._narrow = namespace(mean=mean).float32 if is_low_precision(dtype) else dtype
+        return made
+
+    @property
+    def mean(self) -> Array:
+        """Mean (d,) of the samples, None before the first."""
+        return self._mean
+
+    @property
+    def scatter(self) -> Array:
+        """Sum of squared deviations from the mean (d, d), None before the first sample."""
+        return self._scatter
+
+    def __repr__(self) -> str:
+        return f"MomentAccumulator(dim={self.dim}, count={self.count})"
+
+    def update(self, batch: Array) -> MomentAccumulator:
+        """Add samples (n, d), or (..., d) with leading axes flattened; returns self."""
+        batch = as_float_array("batch", batch, integers=True)
+        xp = namespace(batch=batch)
+        if len(batch.shape) < 2 or batch.shape[-1] != self.dim:
+            check_shape("batch", batch, (None, self.dim), "samples in rows, as many columns as the accumulator's dim")
+        rows = xp.reshape(batch, (-1, self.dim))
+        if rows.shape[0] == 0:
+            return self
+        check_finite("batch", rows)
+        if self._mean is not None:
+            namespace(batch=batch, accumulated=self._mean)
+        if self._dtype is None:
+            self._dtype = batch.dtype
+        wide = widen(rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = xp.mean(wide, axis=0)
+            centred = wide - mean
+            scatter = centred.T @ centred
+        check_overflow(scatter)
+        self._join(rows.shape[0], mean, scatter)
+        return self
+
+    def merge(self, other: MomentAccumulator) -> MomentAccumulator:
+        """Add everything another accumulator has seen; returns self, leaves `other` alone."""
+        if not isinstance(other, MomentAccumulator):
+            raise TypeError(f"other must be a MomentAccumulator, got {type(other).__name__}.")
+        if other.dim != self.dim:
+            raise ValueError(f"other has dim {other.dim}, expected {self.dim}: both must see the same inputs.")
+        if other.count:
+            if self.count:
+                namespace(other=other._mean, accumulated=self._mean)
+            if self._dtype is None:
+                self._dtype, self._narrow = other._dtype, other._narrow
+            self._join(other.count, other._mean, other._scatter)
+        return self
+
+    def _join(self, count: int, mean: Array, scatter: Array) -> None:
+        if self.count == 0:
+            self.count, self._mean, self._scatter = count, mean, scatter
+            return
+        total = self.count + count
+        gap = mean - self._mean
+        self._scatter = self._scatter + scatter + (gap[:, None] * gap[None, :]) * (self.count * (count / total))
+        self._mean = self._mean + gap * (count / total)
+        self.count = total
+
+    def gaussian(self, shrinkage: float | str = 0.0) -> Gaussian:
+        """The Gaussian with these moments (population covariance), in float64 where the library has it.
+
+        This holds whatever the dtype of the samples: rounded to it, a covariance whose variances differ a lot would
+        lose the small ones. Samples drawn from the Gaussian have the dtype of the first batch.
+
+        Parameters
+        ----------
+        shrinkage : float in [0, 1] or "oas"
+            See `Gaussian.from_samples`.
+        """
+        from mlpoly.inputs.gaussian import Gaussian
+
+        if self.count == 0:
+            raise ValueError("no samples yet: call update(batch) before gaussian().")
+        mean, cov = self._mean, self._scatter / self.count
+        xp, d = namespace(cov=cov), self.dim
+        if shrinkage == "oas":
+            # Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23): needs tr(S) and tr(S^2) only.
+            trace2, square = xp.sum(xp.linalg.diagonal(cov)) ** 2, xp.sum(cov * cov)
+            up = (1 - 2 / d) * square + trace2
+            down = (self.count + 1 - 2 / d) * (square - trace2 / d)
+            share: Array = xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)
+        elif isinstance(shrinkage, Real) and 0 <= shrinkage <= 1:
+            share = float(shrinkage)
+        else:
+            raise ValueError(f"shrinkage must be a number in [0, 1] or 'oas', got {shrinkage!r}.")
+        if shrinkage == "oas" or share > 0:
+            cov = (1 - share) * cov + share * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
+        if self._narrow is not None:
+            with np.errstate(over="ignore"):
+                mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)
+        check_overflow(cov)
+        return Gaussian.unchecked(mean, cov, self._dtype)
+
+
+def check_overflow(squares: Array) -> None:
+    """Raise if squares of finite samples are not finite."""
+    xp = namespace(squares=squares)
+    if readable(squares) and not bool(xp.all(xp.isfinite(squares))):
+        raise ValueError(
+            f"the samples are too large: their squares overflow {squares.dtype}. Divide the samples by a common "
+            f"factor, and multiply the network's first weights by it."
+        )

@@ -1,0 +1,163 @@
+"""The interface of all input distributions."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    cast_like,
+    check_finite,
+    check_shape,
+    namespace,
+    on,
+    promote,
+    safe_inverse,
+    to_numpy,
+    widen,
+)
+from mlpoly.records import map_arrays
+
+if TYPE_CHECKING:
+    from mlpoly.inputs.gaussian import Gaussian
+
+__all__ = ["Gaussians", "Inputs", "checked_inputs", "digest"]
+
+T = TypeVar("T", bound="Inputs")
+
+
+class Inputs(ABC):
+    """A distribution of d inputs x.
+
+    Attributes
+    ----------
+    mean : array (d,)
+    """
+
+    mean: Array  # a field of some classes, a property of others
+
+    @property
+    @abstractmethod
+    def covariance(self) -> Array:
+        """Covariance as a matrix, (d, d)."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 of the numbers, to recognise the inputs that a saved polynomial was fitted under."""
+
+    @property
+    def dim(self) -> int:
+        """Number of inputs d."""
+        return int(self.prototype.shape[-1])
+
+    @property
+    def prototype(self) -> Array:
+        """One of the stored arrays, which shows library, dtype and device."""
+        return self.mean
+
+    @cached_property
+    def root(self) -> Array:
+        """Symmetric square root of the covariance: (d, d), or (d,) where that is diagonal."""
+        xp = namespace(covariance=self.covariance)
+        values, vectors = xp.linalg.eigh(widen(self.covariance))  # in float32 it fails on covariances of low rank
+        return cast_like((vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T, self.covariance)
+
+    @abstractmethod
+    def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
+        """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
+
+    def projection_moments(self, directions: Array, order: int) -> Array:
+        """Moments E[((w.x - E w.x) / s)^k] of one-dimensional projections, s the standard deviation of w.x.
+
+        Parameters
+        ----------
+        directions : array (h, d)
+            One w in each row.
+        order : int
+            Highest k.
+
+        Returns
+        -------
+        array (order + 1, h)
+            For k = 0, ..., order; zero from k = 1 on where w.x does not vary.
+        """
+        directions = as_float_array("directions", directions)
+        namespace(directions=directions, inputs=self.prototype)
+        check_shape("directions", directions, (None, self.dim), "directions in rows, over the inputs")
+        check_finite("directions", directions)
+        return cast_like(self._moments(widen(directions), as_integer("order", order, 0)), self.mean)
+
+    @abstractmethod
+    def _moments(self, directions: Array, order: int) -> Array:
+        """`projection_moments` of checked directions (h, d), in the widest precision."""
+
+    def like(self, array: Array) -> Inputs:
+        """Return inputs that belong to no array library in that of `array`, and any others unchanged."""
+        return self
+
+    def to(self: T, like: Array) -> T:
+        """The same inputs in the array library, dtype and device of `like`; 16 bits give float32."""
+        (like,) = promote(like)
+        return map_arrays(self, lambda a: on(a, like))
+
+
+class Gaussians(Inputs):
+    """Inputs made of Gaussians: a single one, or a mixture.
+
+    Attributes
+    ----------
+    weights : array (c,)
+        Weights of the components, not negative, with sum one.
+    """
+
+    weights: Array
+
+    @property
+    @abstractmethod
+    def components(self) -> tuple[Gaussian, ...]:
+        """The c Gaussians."""
+
+    def _moments(self, directions: Array, order: int) -> Array:
+        xp, weights = namespace(directions=directions), widen(self.weights)
+        gaps = xp.stack([directions @ (widen(g.mean) - widen(self.mean)) for g in self.components])  # (c, h)
+        spreads = [xp.vecdot(widen(g.times_covariance(directions)), directions) for g in self.components]
+        variances = xp.clip(xp.stack(spreads), 0, None)
+        inverse = safe_inverse(xp.sqrt(weights @ (gaps**2 + variances)))
+        gaps, variances = gaps * inverse, variances * inverse**2
+        powers = [gaps * 0 + 1, gaps]
+        for k in range(2, order + 1):
+            powers.append(gaps * powers[k - 1] + (k - 1) * variances * powers[k - 2])  # of N(gap, variance), by parts
+        return xp.stack([weights @ power for power in powers[: order + 1]])
+
+
+def checked_inputs(inputs: Any, dim: int, weights: Array) -> Any:
+    """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights."""
+    if not isinstance(inputs, Inputs):
+        raise TypeError(
+            f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}; for data use "
+            f"mlpoly.Samples(x) or mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
+        )
+    if inputs.dim != dim:
+        raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {dim} inputs.")
+    inputs = inputs.like(weights)
+    namespace(net=weights, inputs=inputs.prototype)
+    return inputs
+
+
+def digest(*arrays: Array | None) -> str:
+    """SHA-256 of arrays, with their dtypes and shapes."""
+    made = hashlib.sha256()
+    for part in arrays:
+        a = np.zeros(0) if part is None else np.ascontiguousarray(to_numpy(part))
+        made.update(f"{a.dtype.str}{a.shape}".encode())
+        made.update(a.tobytes())
+    return made.hexdigest()

@@ -1,0 +1,113 @@
+"""The degree spectrum of a network: how much of its variance belongs to each polynomial degree (MATH 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar
+from mlpoly.inputs import Inputs, Samples
+from mlpoly.measures.on_samples import degrees_on_samples
+from mlpoly.measures.second_moments import components, hidden_of, variance_by_degree
+from mlpoly.networks import Layer
+from mlpoly.records import record
+
+__all__ = ["DegreeSpectrum", "degree_spectrum"]
+
+
+@record
+class DegreeSpectrum:
+    """Variance of a network by polynomial degree; ``sum(variance) + remainder + between = total``.
+
+    Attributes
+    ----------
+    variance : array (n, o)
+        Variance of each output at degree exactly 1, ..., n: the part that the best polynomial of degree k explains
+        and the best one of degree k - 1 does not.
+    total : array (o,)
+        Variance of each output.
+    remainder : array (o,)
+        Variance above degree n.
+    between : array (o,)
+        Variance of the component means of a mixture; zero under one Gaussian.
+    bound : array (o,)
+        Bound on the error of `remainder` and `total` from truncated series; zero for exact kernels.
+    """
+
+    variance: Array
+    total: Array
+    remainder: Array
+    between: Array
+    bound: Array
+
+    @property
+    def max_degree(self) -> int:
+        """Highest degree n that is listed separately."""
+        return int(self.variance.shape[0])
+
+    @property
+    def overall(self) -> Array:
+        """Fraction of the variance of all outputs together at each degree 1, ..., n, (n,)."""
+        return namespace(variance=self.variance).sum(self.variance, axis=1) / self._all()
+
+    @property
+    def unexplained(self) -> Array:
+        """Fraction of variance above degree k = 1, ..., n, (n,): the FVU of the best polynomials, not for mixtures."""
+        xp = namespace(variance=self.variance)
+        rest = xp.concat([xp.sum(self.variance, axis=1)[1:], xp.sum(self.remainder)[None]])
+        return xp.flip(xp.cumulative_sum(xp.flip(rest))) / self._all()
+
+    def _all(self) -> Array:
+        """Variance of all outputs together."""
+        total = namespace(total=self.total).sum(self.total)
+        if readable(total) and not bool(total > 0):
+            raise ValueError("the outputs have no variance, so fractions are undefined; use inputs on which they vary.")
+        return total
+
+    def __repr__(self) -> str:
+        if not readable(self.total) or not bool((self.total > 0).any()):
+            return f"DegreeSpectrum(outputs={self.total.shape[0]})"
+        fractions = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
+        return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{fractions}])"
+
+    def plot(self, **options: Any) -> Any:
+        """Bar chart of the fractions; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
+        from mlpoly.plots.degree_bars import plot_spectrum  # a leaf of the import graph: imported on demand
+
+        return plot_spectrum(self, **options)
+
+
+def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSpectrum:
+    """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above.
+
+    Parameters
+    ----------
+    net : Layer
+    inputs : Gaussian, GaussianMixture or Samples
+        On samples, degree k gets the variance that least squares of degree k explains beyond that of degree k - 1, for
+        up to 10^4 monomials. Under a distribution nothing is sampled.
+    max_degree : int
+        At least 1.
+
+    Returns
+    -------
+    DegreeSpectrum
+        In the network's array library, dtype and device (float32 where that has 16 bits).
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(1), None, None, None, "relu")
+    >>> [round(float(s), 4) for s in degree_spectrum(net, mp.Gaussian.standard(1), max_degree=2).overall]
+    [0.7335, 0.2335]
+    """
+    n = as_integer("max_degree", max_degree, 1)
+    if isinstance(inputs, Samples):
+        return DegreeSpectrum(*degrees_on_samples(net, inputs, n))
+    parts = [(w, variance_by_degree(hidden_of(net, part, n), n)) for w, part in components(net, inputs)]
+    mean = sum(w * v.mean for w, v in parts)
+    between = sum(w * (v.mean - mean) ** 2 for w, v in parts)
+    head = sum(w * v.head for w, v in parts)
+    tail = sum(w * v.tail for w, v in parts)
+    total = namespace(head=head).sum(head, axis=0) + tail + between
+    bound = sum(w * v.bound for w, v in parts)
+    return DegreeSpectrum(*[cast_result(a, net.prototype) for a in (head, total, tail, between, bound)])

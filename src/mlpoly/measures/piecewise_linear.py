@@ -1,0 +1,137 @@
+"""The exact pair kernel of piecewise-linear activations: ReLU and its relatives, jumps allowed (MATH 5).
+
+Such a function is a line plus (t - x)_+ and 1(t > x) terms, one of each per break. By Plackett's identity the
+covariance of two of these terms beyond degree 1 is an integral of the bivariate normal density over its correlation r:
+
+    (t_i - x)_+ with (t_j - y)_+     int_0^rho (rho - r) phi_2(x, y; r) dr
+    1(t_i > x)  with (t_j - y)_+     int_0^rho (rho - r) (x - r y) / (1 - r^2) phi_2 dr
+    1(t_i > x)  with 1(t_j > y)      int_0^rho phi_2 dr - rho phi(x) phi(y)
+
+With r = cos(p) and q = tan(p/2)^2 everything is rational but one exponential, and phi_2 dr = E dp with
+E = exp(-(x - y)^2 / (2 sin(p)^2) - x y / (1 + cos(p))) / (2 pi). Towards r = 1 this has a layer of width |x - y|; the
+nodes are crowded there, and start where E rises above 1e-16. A negative rho mirrors y.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, namespace
+from mlpoly.special import in_deviations, normal_pdf, tail_integrals
+from mlpoly.units import Units
+
+__all__ = ["Break", "beyond_linear", "breaks_of", "cancellation", "is_affine"]
+
+_FAR = 60.0  # breaks more standard deviations away than this have no effect
+_EMPTY = 17.0  # E is below 1e-15 of its peak for tan(p/2) < |x - y| / 17
+
+
+class Break(NamedTuple):
+    """A break of every unit: its position in t, and the jumps of slope (in t) and value; (h,) each."""
+
+    at: Array
+    slope: Array
+    value: Array | None  # None for a continuous function
+
+    def some(self, part: slice, axis: int) -> Break:
+        """A slice of the units, laid out along one axis of a matrix."""
+        shape = (-1, 1) if axis == 0 else (1, -1)
+        xp = namespace(at=self.at)
+        return Break(*[None if a is None else xp.reshape(a[part], shape) for a in self])
+
+
+def is_affine(activation: Activation) -> bool:
+    """Whether all pieces of the activation are known to be straight lines."""
+    return activation.pieces is not None and all(c == 0 for piece in activation.pieces for c in piece[2:])
+
+
+def breaks_of(activation: Activation, units: Units) -> list[Break]:
+    """Breaks of a piecewise-linear activation in the t of each unit; a unit without variance has none."""
+    xp = namespace(means=units.means)
+    moving = units.scales > 0
+    lines = [(*piece, 0.0)[:2] for piece in activation.pieces or ()]
+    jumps = [
+        (at, b[1] - a[1], b[0] - a[0] + (b[1] - a[1]) * at)
+        for at, a, b in zip(activation.kinks, lines, lines[1:], strict=False)
+    ]
+    continuous = all(value == 0 for _, _, value in jumps)
+    return [
+        Break(
+            xp.clip(in_deviations(at - units.means, xp.where(moving, units.scales, 1.0)), -_FAR, _FAR),
+            slope * units.scales,
+            None if continuous else xp.where(moving, value, 0.0),
+        )
+        for at, slope, value in jumps
+    ]
+
+
+def cancellation(breaks: list[Break], moments: Array) -> Array:
+    """How much larger the terms of a unit are than the unit itself, (h,); rounding errors of a pair grow by both."""
+    xp = namespace(moments=moments)
+    total = moments * 0
+    for b in breaks:
+        x = xp.abs(b.at)
+        density = normal_pdf(x)
+        zero, _, two = tail_integrals(x)
+        total = total + xp.abs(b.slope) * xp.sqrt(2 * density * two)
+        if b.value is not None:
+            total = total + xp.abs(b.value) * xp.sqrt(density * zero)
+    some = moments > 0
+    return xp.where(some, total / xp.sqrt(xp.where(some, moments, 1.0)), 0.0)
+
+
+def beyond_linear(breaks: list[Break], rows: slice, columns: slice, rho: Array) -> Array:
+    """Covariance of two chunks of units beyond degree 1, (a, b)."""
+    nodes = _rule(48, 4) if all(b.value is None for b in breaks) else _rule(128, 6)
+    if len(breaks) > 1 and breaks[0].value is None:
+        nodes = _rule(64, 4)  # differences of neighbouring breaks need more digits
+    total = rho * 0
+    for one in breaks:
+        for two in breaks:
+            total = total + _pair(one.some(rows, 0), two.some(columns, 1), rho, nodes)
+    return total
+
+
+def _rule(count: int, power: int) -> list[tuple[float, float]]:
+    """Gauss-Legendre nodes and weights on (0, 1), crowded towards 0 by v -> v^power."""
+    x, w = np.polynomial.legendre.leggauss(count)
+    v = (x + 1) / 2
+    return list(zip((v**power).tolist(), (w / 2 * power * v ** (power - 1)).tolist(), strict=True))
+
+
+def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) -> Array:
+    """Covariance beyond degree 1 due to one break of the row units and one of the column units."""
+    xp = namespace(rho=rho)
+    sign = xp.where(rho < 0, -1.0, 1.0)
+    size = xp.abs(rho)
+    first = (1 - size) / (1 + size)  # q at r = |rho|
+    x, y = one.at, sign * two.at
+    gap = x - y
+    wide, cross = gap * gap / 8, x * y / 2
+    start = xp.clip(xp.maximum(xp.sqrt(first), xp.abs(gap) / _EMPTY), None, 1.0)
+    length = 1 - start
+    smallest = float(xp.finfo(rho.dtype).smallest_normal)
+    ramps = steps = mixed = rho * 0
+    for v, w in nodes:
+        tau = start + length * v
+        q = xp.clip(tau * tau, smallest, None)  # the first nodes underflow in float32, and k / q must stay finite
+        k = 1 + q
+        density = xp.exp(-k * (wide * (k / q) + cross)) * (w / k)  # times dp / d(tau) = 2 / k
+        ramp = density * (q - first) / k  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))
+        ramps = ramps + ramp
+        if one.value is not None and two.value is not None:
+            steps, tilt = steps + density, q * (x + y)
+            # 4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit; with x and y swapped for the other.
+            jumps = one.value * two.slope * (tilt + gap) + sign * one.slope * two.value * (tilt - gap)
+            mixed = mixed + ramp * (k / q) * jumps
+    unit = length * (1 / math.pi)
+    total = (one.slope * two.slope) * ramps
+    if one.value is not None and two.value is not None:
+        total = total + mixed / 4
+        linear = rho * normal_pdf(one.at) * normal_pdf(two.at)
+        return total * unit * 2 / (1 + first) + one.value * two.value * (sign * steps * unit - linear)
+    return total * unit * 2 / (1 + first)

@@ -1,0 +1,226 @@
+"""Moments of a network's outputs under its inputs, alone and compared with a polynomial, without sampling (MATH 5).
+
+The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
+difference is orthogonal to every polynomial of the degree. So E|f - g|^2 = E|f - g_n|^2 + E|g_n - g|^2, and the second
+term is the second moment of a polynomial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlpoly.arrays import Array, cast_result, eye, namespace, readable, widen
+from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
+from mlpoly.measures.on_samples import moments_on_samples
+from mlpoly.measures.pairs import Kernel, Tail, kernel_of
+from mlpoly.networks import Layer, check_network
+from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.progress import progress
+from mlpoly.records import map_arrays, record
+from mlpoly.units import Angles, OutputSum, Units, angle_count, angles, energies, terms
+
+__all__ = [
+    "Error",
+    "Hidden",
+    "SecondMoment",
+    "Variance",
+    "components",
+    "gaussian_error",
+    "hidden_of",
+    "second_moment",
+    "variance_by_degree",
+]
+
+
+@record
+class SecondMoment:
+    """First and second moments of outputs f(x).
+
+    Attributes
+    ----------
+    mean : array (o,)
+        E[f].
+    raw : array (o, o)
+        E[f f'].
+    cov : array (o, o)
+        Cov[f].
+    bound : array (o, o)
+        Bound on the error of `cov` and `raw` from truncated series, rounding aside; zero for exact kernels.
+    """
+
+    mean: Array
+    raw: Array
+    cov: Array
+    bound: Array
+
+    def __repr__(self) -> str:
+        return f"SecondMoment(outputs={self.mean.shape[0]})"
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """Hidden units and readout of a network under one Gaussian, in float64 where the library has it."""
+
+    kernel: Kernel  # covariances of the hidden units
+    net: Layer
+    inputs: Gaussian
+
+    def best(self, degree: int) -> RidgePolynomial:
+        """The network's own best polynomial of a degree."""
+        return RidgePolynomial(
+            self.kernel.units, self.kernel.series.truncate(degree), readout=self.net.readout, bias=self.net.bias
+        )
+
+    def chunks(self) -> Iterator[tuple[slice, slice, Angles]]:
+        """Inner products of all hidden units, chunk by chunk."""
+        units = self.kernel.units
+        with progress("pairs of hidden units", angle_count(units)) as update:
+            for done, chunk in enumerate(angles(units, self.inputs)):
+                update(done, "")
+                yield chunk
+
+
+@record
+class Variance:
+    """Mean of the outputs (o,), their variance by degree (n, o) and above n (o,), and its truncation error (o,)."""
+
+    mean: Array
+    head: Array
+    tail: Array
+    bound: Array
+
+
+def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
+    """Weights and Gaussians of the inputs, in the array library of the network; one Gaussian has weight 1.
+
+    Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
+    """
+    check_network(net)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    if not readable(net.prototype, inputs.mean):
+        raise TypeError(
+            "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
+        )
+    if not isinstance(inputs, Gaussians):
+        raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
+    weights = widen(inputs.weights)
+    weights = weights / namespace(weights=weights).sum(weights)
+    return [(weights[c], g) for c, g in enumerate(inputs.components)]
+
+
+def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
+    """Mean, E[f f'] and covariance of a network's outputs.
+
+    Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
+    the degree, with a bound on the truncation error; strongly correlated or identical units are integrated exactly.
+
+    Parameters
+    ----------
+    net : Layer
+    inputs : Gaussian, GaussianMixture or Samples
+
+    Returns
+    -------
+    SecondMoment
+        In the network's array library, dtype and device (float32 where that has 16 bits).
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "relu")
+    >>> round(float(second_moment(net, mp.Gaussian.standard(2)).cov[0, 0]), 6)  # 1 - 1/pi
+    0.68169
+    """
+    if isinstance(inputs, Samples):
+        return SecondMoment(*moments_on_samples(net, inputs))
+    parts = []  # weight, mean (o,), covariance (o, o) and its bound (o, o) under each Gaussian
+    for weight, part in components(net, inputs):
+        hidden = hidden_of(net, part, 0)
+        readout = hidden.net.readout
+        if readout is None:
+            readout = eye(net.dim_hidden, hidden.kernel.variances)
+        total, cut = OutputSum(readout, full=True), OutputSum(namespace(w=readout).abs(readout), full=True)
+        for rows, columns, inner in hidden.chunks():
+            _add_tail(total, cut, rows, columns, hidden.kernel.tail(rows, columns, inner, 0))
+        parts.append((weight, hidden.best(0).mean(), total.value, cut.value if cut.used else total.value * 0))
+    mean = sum(w * m for w, m, _, _ in parts)
+    gaps = [(w, m - mean) for w, m, _, _ in parts]
+    cov = sum(w * c for w, _, c, _ in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
+    bound = sum(w * b for w, _, _, b in parts)
+    raw = cov + mean[:, None] * mean[None, :]
+    return SecondMoment(*[cast_result(a, net.prototype) for a in (mean, raw, cov, bound)])
+
+
+def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
+    """Hidden units of a network under one Gaussian, with series up to `degree` at least."""
+    net, inputs = map_arrays((net, inputs), widen)
+    units = Units.under(net, inputs, spreads=True)
+    return Hidden(kernel_of(net.activation, units, degree), net, inputs)
+
+
+def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
+    """Variance of every output at degree 1, ..., `degree` and above; never an (o, o) array."""
+    kernel, readout = hidden.kernel, hidden.net.readout
+    xp = namespace(variances=kernel.variances)
+    if readout is None:  # the units are the outputs: no pair is needed
+        energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
+        rest = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
+        return Variance(hidden.best(0).mean(), energy, rest, rest * 0)
+    head = [OutputSum(readout, full=False) for _ in range(degree)]
+    tail, bound = OutputSum(readout, full=False), OutputSum(xp.abs(readout), full=False)
+    for rows, columns, inner in hidden.chunks():
+        left, right = kernel.series.rows(rows), kernel.series.columns(columns)
+        for total, term in zip(head, terms(left, right, inner, degree), strict=True):
+            total.add(rows, columns, term)
+        _add_tail(tail, bound, rows, columns, kernel.tail(rows, columns, inner, degree))
+    zero = tail.value * 0
+    stacked = xp.stack([h.value for h in head]) if head else zero[None, :][:0, :]
+    return Variance(hidden.best(0).mean(), stacked, xp.clip(tail.value, 0, None), bound.value if bound.used else zero)
+
+
+def _add_tail(total: OutputSum, bound: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
+    """Add the covariance of two chunks of units, and the bound on its truncation error."""
+    total.add(rows, columns, tail.matrix)
+    if tail.extra is not None:
+        total.add_listed(tail.i, tail.j, tail.extra)
+    if tail.bound is not None:
+        bound.add(rows, columns, tail.bound)
+
+
+# -- compared with a polynomial ----------------------------------------------------------------------------------------
+
+
+@record
+class Error:
+    """Moments under one Gaussian, (o,) each; those of a mixture are their weighted means."""
+
+    mean: Array  # E[f]
+    variance: Array  # Var[f]
+    miss_mean: Array  # E[f - g]
+    miss: Array  # E[(f - g)^2]
+    bound: Array  # on the truncation error of `variance` and `miss`
+    rounding: Array  # a variance below this is zero
+
+
+def gaussian_error(net: Layer, poly: Polynomial, inputs: Gaussian) -> Error:
+    """Moments of a network and of its difference from any polynomial under one Gaussian."""
+    poly, missing = poly.projected(inputs)
+    n = poly.degree
+    hidden = hidden_of(net, inputs, n)
+    spread = variance_by_degree(hidden, n)
+    gap_mean, gap_variance = poly.gap(hidden.best(n), hidden.inputs)
+    xp = namespace(tail=spread.tail)
+    variance = spread.tail + xp.sum(spread.head, axis=0)
+    miss = spread.tail + gap_variance + gap_mean**2
+    # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
+    eps = 100 * float(xp.finfo(variance.dtype).eps)
+    spreads, values = xp.sqrt(hidden.kernel.variances), xp.abs(hidden.kernel.series.plain[0, :])
+    if hidden.net.readout is not None:
+        spreads, values = xp.abs(hidden.net.readout) @ spreads, xp.abs(hidden.net.readout) @ values
+    rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
+    if missing is not None:
+        # Beyond the degree, the network and a piecewise polynomial may partly cancel or add up.
+        bound = bound + missing + 2 * xp.sqrt(missing * spread.tail)
+    return Error(spread.mean, variance, gap_mean, miss, bound, rounding)

@@ -1,0 +1,42 @@
+"""The exact pair kernel of sine and cosine: their products are sinusoids of sums and differences.
+
+A Hermite series does not help at high frequency: at standard deviation s it peaks at degree s^2.
+"""
+
+from __future__ import annotations
+
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, namespace
+from mlpoly.units import Units
+
+__all__ = ["is_wave", "wave_covariances", "wave_variances"]
+
+
+def is_wave(activation: Activation) -> bool:
+    """Whether the activation is the library's sine or cosine."""
+    return activation.name in ("sin", "cos") and activation.own is None
+
+
+def wave_variances(activation: Activation, units: Units) -> Array:
+    """Variance of act(y_i) of plain units, (h,), without loss of digits where it is small."""
+    xp = namespace(means=units.means)
+    square = units.scales**2
+    double = xp.exp(-square) * xp.cos(2 * units.means)
+    return -0.5 * xp.expm1(-square) * (1 + double if activation.name == "sin" else 1 - double)
+
+
+def wave_covariances(activation: Activation, units: Units, rows: slice, columns: slice, rho: Array) -> Array:
+    """Covariance of act(y_i) and act(y_j) of two chunks of plain units, (a, b)."""
+    xp = namespace(rho=rho)
+    mi, mj = units.means[rows][:, None], units.means[columns][None, :]
+    si, sj = units.scales[rows][:, None], units.scales[columns][None, :]
+    product = rho * si * sj
+    # Half the variances of y_i - y_j and y_i + y_j, without cancellation at rho = +-1, and of both if independent.
+    apart = (si - sj) ** 2 / 2 + si * sj * (1 - rho)
+    together = (si - sj) ** 2 / 2 + si * sj * (1 + rho)
+    alone = (si**2 + sj**2) / 2
+    # exp(-apart) - exp(-alone) and exp(-together) - exp(-alone): their exponents differ by Cov(y_i, y_j).
+    less = -xp.expm1(-xp.abs(product)) * xp.sign(product)
+    slow = xp.exp(-xp.minimum(apart, alone)) * less * xp.cos(mi - mj)
+    fast = -xp.exp(-xp.minimum(together, alone)) * less * xp.cos(mi + mj)
+    return (slow - fast if activation.name == "sin" else slow + fast) / 2

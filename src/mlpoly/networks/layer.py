@@ -1,0 +1,147 @@
+"""The interface of all networks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, as_float_array, namespace, on, promote
+from mlpoly.records import map_arrays, record
+
+__all__ = ["Forms", "Layer", "Network", "affine", "check_network"]
+
+N = TypeVar("N", bound="Network")
+
+
+class Network(ABC):
+    """A map from d inputs to o outputs."""
+
+    @property
+    @abstractmethod
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+
+    @property
+    @abstractmethod
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+
+    @property
+    @abstractmethod
+    def prototype(self) -> Array:
+        """One of the weights: an array with the network's library, dtype and device."""
+
+    @abstractmethod
+    def __call__(self, x: Array) -> Array:
+        """Outputs (..., o) of inputs x (..., d)."""
+
+    def to(self: N, like: Array) -> N:
+        """The same network in the array library, dtype and device of `like`."""
+        return map_arrays(self, lambda a: on(a, like))
+
+
+@record
+class Forms:
+    """Linear forms of x that enter hidden units: y_i = w_i.x + b_i and, for gated units, z_i = v_i.x + c_i.
+
+    Attributes
+    ----------
+    directions : array (h, d)
+        The w_i.
+    bias : array (h,) or None
+        The b_i.
+    gate_directions : array (h, d) or None
+        The v_i; None for units without a second factor.
+    gate_bias : array (h,) or None
+        The c_i.
+    """
+
+    directions: Array
+    bias: Array | None = None
+    gate_directions: Array | None = None
+    gate_bias: Array | None = None
+
+    @property
+    def stacked(self) -> Array:
+        """All directions, (h, d), or (2 h, d) for gated units."""
+        if self.gate_directions is None:
+            return self.directions
+        return namespace(w=self.directions, v=self.gate_directions).concat([self.directions, self.gate_directions])
+
+
+class Layer(Network):
+    """f(x) = readout h(x) + bias with one layer of hidden units h_i = act(y_i), or act(y_i) z_i if they are gated."""
+
+    activation: Activation
+
+    @property
+    @abstractmethod
+    def forms(self) -> Forms:
+        """Linear forms that enter the hidden units."""
+
+    @property
+    @abstractmethod
+    def readout(self) -> Array | None:
+        """Weights (o, h) from hidden units to outputs; None where the hidden units are the outputs."""
+
+    @property
+    @abstractmethod
+    def bias(self) -> Array | None:
+        """Bias (o,) of the outputs."""
+
+    @property
+    def prototype(self) -> Array:
+        """The first weight matrix."""
+        return self.forms.directions
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return int(self.forms.directions.shape[1])
+
+    @property
+    def dim_hidden(self) -> int:
+        """Number of hidden units h."""
+        return int(self.forms.directions.shape[0])
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return self.dim_hidden if self.readout is None else int(self.readout.shape[0])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
+
+    def hidden(self, x: Array) -> Array:
+        """Values (..., h) of the hidden units at inputs x (..., d)."""
+        x = as_float_array("x", x, integers=True)
+        namespace(x=x, weights=self.prototype)
+        if len(x.shape) < 1 or x.shape[-1] != self.dim_in:
+            shape = f"{tuple(x.shape)}, expected (..., {self.dim_in})"
+            raise ValueError(f"x has shape {shape}: the last axis holds the inputs.")
+        forms = self.forms
+        units = self.activation(affine(x, forms.directions, forms.bias))
+        if forms.gate_directions is None:
+            return units
+        return units * affine(x, forms.gate_directions, forms.gate_bias)
+
+    def __call__(self, x: Array) -> Array:
+        """Outputs (..., o) of inputs x (..., d)."""
+        return affine(self.hidden(x), self.readout, self.bias)
+
+
+def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
+    """X weight' + bias, where weight and bias may be None."""
+    if weight is not None:
+        x, weight = promote(x, weight)
+        x = x @ weight.T
+    return x if bias is None else x + bias
+
+
+def check_network(net: Any) -> Layer:
+    """Return the network, or raise if it is not one of this library."""
+    if isinstance(net, Layer):
+        return net
+    hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
+    raise TypeError(f"net must be an mlpoly.MLP, mlpoly.GLU or mlpoly.Affine, got {type(net).__name__}{hint}.")

@@ -1,0 +1,340 @@
+"""Reading blocks: parts by degree that add up, the direct path to a logit, features as tokens."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import numpy as np
+import pytest
+
+import mlpoly as mp
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from support import tiny_models  # noqa: E402 - after importorskip
+from support.backends import assert_close  # noqa: E402
+from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
+from torch import nn  # noqa: E402
+
+from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm import collect  # noqa: E402
+from mlpoly.lm.model.tracing import trace  # noqa: E402
+from mlpoly.lm.reading.attribution import attribute, degree_parts, plain_polynomials  # noqa: E402
+from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
+from mlpoly.lm.reading.token_features import block_features  # noqa: E402
+from mlpoly.lm.text.tokens import token_text  # noqa: E402
+from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
+
+PROMPT = [3, 9, 27, 17, 1, 4]
+BLOCK = "model.layers.1.mlp"
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """In double precision, with norms that do more than nothing."""
+    for name, parameter in model.named_parameters():
+        if "norm" in name or ".ln_" in name:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.double()
+
+
+def llama() -> nn.Module:
+    return shaken(tiny_models.llama(initializer_range=0.3))
+
+
+def gpt2() -> nn.Module:
+    return shaken(tiny_models.gpt2(initializer_range=0.3))
+
+
+def gemma2() -> nn.Module:
+    return shaken(tiny_models.gemma2(initializer_range=0.3))
+
+
+def polynomials(model: nn.Module, degree: int = 3) -> dict[str, Any]:
+    moments = collect(model, token_ids(4, b=4, t=12))
+    return {block.name: mp.fit(block.net(), moments.gaussian(block.name), degree) for block in find_blocks(model)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parts by degree
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def networks(rng: np.random.Generator) -> list[Any]:
+    W, V, R = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.normal(size=(4, 9))
+    b, c, d = rng.normal(size=9), rng.normal(size=9), rng.normal(size=4)
+    return [mp.MLP(W, b, R, d, "gelu"), mp.GLU(W, b, V, c, R, d, "silu")]
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("bound", [None, 1.5])
+def test_parts_add_up(rng, degree, bound):
+    inputs = mp.Gaussian(rng.normal(size=5), np.diag(rng.uniform(0.5, 2, 5)))
+    x, u = 2 * rng.normal(size=(7, 5)), rng.normal(size=4)
+    for net in networks(rng):
+        poly: Any = mp.fit(net, inputs, degree)
+        if bound is not None:
+            poly = poly.bounded(bound)
+        parts = degree_parts(poly, x, u)
+        assert parts.shape == (7, degree + 1)
+        assert_close(parts.sum(-1), poly(x) @ u, 1e-10)
+
+
+def test_a_part_is_what_its_degree_adds_to_the_best_polynomial(rng):
+    inputs = mp.Gaussian(rng.normal(size=5))
+    x, u = rng.normal(size=(6, 5)), rng.normal(size=(6, 4))  # a direction of its own for every input
+    for net in networks(rng):
+        parts = degree_parts(mp.fit(net, inputs, 3), x, u)
+        fits = [(mp.fit(net, inputs, k)(x) * u).sum(-1) for k in range(4)]
+        assert_close(parts, np.stack([fits[0], *np.diff(fits, axis=0)], -1), 1e-10)
+
+
+def test_parts_of_wrong_arguments(rng):
+    poly = mp.fit(networks(rng)[0], mp.Gaussian.standard(5), 2)
+    with pytest.raises(ValueError, match=r"direction has 3 weights, expected 4"):
+        degree_parts(poly, np.zeros((2, 5)), np.zeros(3))
+    with pytest.raises(TypeError, match="poly must be a polynomial"):
+        degree_parts("poly", np.zeros((2, 5)), np.zeros(4))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The direct path
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def seen(model: nn.Module, modules: dict[str, nn.Module]) -> dict[str, Any]:
+    """Input and output (t, d) of modules on the prompt, with hooks of our own."""
+    found: dict[str, Any] = {}
+
+    def keep(name: str) -> Any:
+        def hook(module: Any, args: Any, result: Any) -> None:
+            x, y = args[0] if args else None, result[0] if isinstance(result, tuple) else result
+            found[name] = (None if x is None else x.detach().clone()[0], y.detach().clone()[0])
+
+        return hook
+
+    handles = [module.register_forward_hook(keep(name)) for name, module in modules.items()]
+    with torch.no_grad():
+        found["logits"] = model(torch.tensor([PROMPT])).logits[0]
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def test_contributions_in_llama_are_those_computed_by_hand():
+    model, target = llama(), 5
+    found = attribute(model, polynomials(model), PROMPT, target)
+    layers = model.model.layers
+    modules = {"norm": model.model.norm, "0": layers[0].mlp, "1": layers[1].mlp, "embed": model.model.embed_tokens}
+    ours = seen(model, modules | {"a0": layers[0].self_attn, "a1": layers[1].self_attn})
+    h, _ = ours["norm"]
+    # transformers computes the divisor in float32
+    rate = (h.float().pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt().double()
+    direction = model.lm_head.weight[target] * model.model.norm.weight * rate
+    for i in range(2):
+        assert_close(found.actual[i], (ours[str(i)][1] * direction).sum(-1).detach(), 1e-6)
+    # With attention and embedding the contributions are the whole logit.
+    others = sum((ours[name][1] * direction).sum(-1) for name in ("embed", "a0", "a1"))
+    assert_close(found.actual.sum(0) + others.detach().numpy(), ours["logits"][:, target], 1e-6)
+    assert_close(found.logits, ours["logits"][:, target], 1e-12)
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, gemma2])
+def test_degrees_add_up_to_the_polynomials_outputs(make):
+    model = make()
+    polys = polynomials(model)
+    found = attribute(model, polys, PROMPT, 7)
+    wires = trace(model, PROMPT)
+    rows = model.get_output_embeddings().weight[7].detach().expand(len(PROMPT), D)
+    for i, (name, poly) in enumerate(polys.items()):
+        direction = wires.final.pull(rows)
+        direction = direction if wires.after[name] is None else wires.after[name].pull(direction)
+        assert_close(found.parts[i].sum(-1), (poly(wires.inputs[name]) * direction).sum(-1), 1e-10)
+    assert found.parts.shape == (2, len(PROMPT), 4)
+    assert found.blocks == tuple(polys)
+
+
+def test_a_centred_norm_and_a_bias():
+    model = gpt2()
+    found = attribute(model, polynomials(model, 1), PROMPT, 7)
+    ours = seen(model, {"ln": model.transformer.ln_f, "0": model.transformer.h[0].mlp})
+    h, _ = ours["ln"]
+    y, ln = ours["0"][1], model.transformer.ln_f
+    rate = (h.var(-1, correction=0) + ln.eps).rsqrt()
+    by_hand = rate * ((y - y.mean(-1, keepdim=True)) * ln.weight * model.lm_head.weight[7]).sum(-1)
+    assert_close(found.actual[0], by_hand.detach(), 1e-9)
+    assert trace(model, PROMPT).final.centred
+
+
+def test_a_norm_behind_the_block():
+    model = gemma2()
+    found = attribute(model, polynomials(model, 1), PROMPT, 7)
+    behind = model.model.layers[0].post_feedforward_layernorm
+    ours = seen(model, {"after": behind, "norm": model.model.norm})
+    h, _ = ours["norm"]
+    rate = (h.float().pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt().double()
+    direction = model.lm_head.weight[7] * (1 + model.model.norm.weight) * rate  # Gemma stores the weight less one
+    assert_close(found.actual[0], (ours["after"][1] * direction).sum(-1).detach(), 1e-6)
+    assert trace(model, PROMPT).after["model.layers.0.mlp"].module is behind
+
+
+def test_targets_and_centred_logits():
+    model = llama()
+    polys = polynomials(model, 1)
+    following = attribute(model, polys, PROMPT, tokenizer=[f"t{i}" for i in range(VOCABULARY)])
+    logits = seen(model, {})["logits"].numpy()
+    assert following.targets == (*PROMPT[1:], int(logits[-1].argmax()))
+    assert following.tokens[:2] == ("t3", "t9") and following.target_tokens[0] == "t9"
+    centred = attribute(model, polys, PROMPT, 7, centred=True)
+    every = [attribute(model, polys, PROMPT, i) for i in range(VOCABULARY)]
+    assert_close(centred.parts, every[7].parts - np.mean([e.parts for e in every], 0), 1e-9)
+    assert_close(centred.logits, logits[:, 7] - logits.mean(1), 1e-12)
+    row = centred.rows()[len(PROMPT) + 2]
+    assert row["block"] == BLOCK and row["position"] == 2 and row["actual"] == centred.actual[1, 2]
+    assert row["polynomial"] == pytest.approx(row["degree_0"] + row["degree_1"])
+
+
+def test_bounded_polynomials_and_their_modules_are_taken():
+    model = llama()
+    plain = polynomials(model)
+    bounded = {name: poly.bounded(1.0) for name, poly in plain.items()}
+    modules = {name: poly.to_torch() for name, poly in bounded.items()}
+    found, same, free = (attribute(model, polys, PROMPT, 7) for polys in (bounded, modules, plain))
+    assert_close(same.parts, found.parts, 1e-12)
+    assert found.parts.shape == free.parts.shape and np.abs(found.parts - free.parts).max() > 1e-4
+    assert plain_polynomials(bounded)[BLOCK] is bounded[BLOCK]
+    assert isinstance(plain_polynomials(modules)[BLOCK], BoundedPolynomial)
+
+
+def test_wrong_arguments_say_what_to_do():
+    model = llama()
+    polys = polynomials(model, 1)
+    with pytest.raises(ValueError, match="prompt is text, which needs a tokenizer"):
+        attribute(model, polys, "a text")
+    with pytest.raises(ValueError, match="target is 99, but the model knows the tokens 0 to 31"):
+        attribute(model, polys, PROMPT, 99)
+    with pytest.raises(ValueError, match="no block 'other'; its blocks are model"):
+        attribute(model, {"other": polys[BLOCK]}, PROMPT)
+    with pytest.raises(ValueError, match="prompt has no tokens"):
+        attribute(model, polys, [])
+    with pytest.raises(TypeError, match="holds no polynomial"):
+        attribute(model, {BLOCK: nn.Identity()}, PROMPT)
+    config = transformers.BertConfig(
+        vocab_size=VOCABULARY, hidden_size=D, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
+    )
+    bert = transformers.BertForMaskedLM(config).double().eval()
+    with pytest.raises(ValueError, match="no direct path"):
+        attribute(bert, polynomials(bert, 1), PROMPT)
+
+
+def test_texts_of_tokens():
+    class Pieces:
+        pieces = ("▁the", "Ġa", "<0xE2>", None)
+
+        def convert_ids_to_tokens(self, i):
+            return self.pieces[i]
+
+        def decode(self, ids):
+            return {1: " a", 2: "\ufffd"}[ids[0]]
+
+    assert [token_text(Pieces())(i) for i in range(4)] == [" the", " a", "<0xE2>", "#3"]
+    assert token_text(None)(3) == "#3" and token_text(["x"])(0) == "x" and token_text(["x"])(1) == "#1"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Features and spectra
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, gemma2])
+@pytest.mark.parametrize("metric", ["whitened", "input"])
+def test_what_a_feature_writes_to_its_own_logit_is_its_value(make, metric):
+    model = make()
+    name, poly = list(polynomials(model).items())[1]
+    found = block_features(poly, model, name, token=5, k=3, tokens=VOCABULARY, metric=metric)
+    assert [f.rank for f in found] == [0, 1, 2]
+    assert abs(found[0].value) >= abs(found[1].value) >= abs(found[2].value) > 0
+    for feature in found:
+        scores = {t.id: t.score for t in feature.raises}
+        assert scores[5] == pytest.approx(feature.value, rel=1e-6, abs=1e-9)
+        assert [t.id for t in feature.lowers] == [t.id for t in reversed(feature.raises)]
+
+
+def test_values_are_those_of_eigenfeatures_and_reads_go_through_the_norm():
+    model = llama()
+    poly = polynomials(model)[BLOCK]
+    found = block_features(poly, model, BLOCK, difference=(5, 6), k=2, tokens=3)
+    weight, scale = model.lm_head.weight.detach(), model.model.norm.weight.detach()
+    u = (weight[5] - weight[6]) * scale
+    expected = mp.eigenfeatures(poly.truncate(2), direction=u, k=2, metric="whitened")
+    assert_close([f.value for f in found], expected.values, 1e-6)
+    with torch.no_grad():
+        rows = model.model.layers[1].post_attention_layernorm(model.model.embed_tokens.weight)
+    scores = (rows - poly.inputs.mean) @ expected.directions[0]
+    assert [t.id for t in found[0].reads] == scores.argsort(descending=True)[:3].tolist()
+    assert [t.id for t in found[0].reads_not] == scores.argsort()[:3].tolist()
+    assert found[0].reads[0].score == pytest.approx(float(scores.max()), rel=1e-5)
+    assert found[0].output == "'#5' − '#6'"
+
+
+def test_a_direction_in_the_residual_stream():
+    model = llama()
+    poly = polynomials(model)[BLOCK]
+    u = torch.linspace(-1, 1, D, dtype=torch.float64)
+    found = block_features(poly, model, BLOCK, direction=u, k=1, tokens=2, wiring=trace(model, [0]))
+    expected = mp.eigenfeatures(poly.truncate(2), direction=u, k=1, metric="whitened")
+    assert found[0].value == pytest.approx(float(expected.values[0]), rel=1e-9)
+    stored = mp.RidgePolynomial(**{**vars(poly), "inputs": None})
+    again = block_features(stored, model, BLOCK, direction=u, k=1, tokens=2, inputs=poly.inputs)
+    assert again[0].reads == found[0].reads
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "give one of token"),
+        ({"token": 1, "difference": (1, 2)}, "give one of token"),
+        ({"token": 99}, "knows the tokens 0 to 31"),
+        ({"direction": np.zeros(3)}, r"direction has shape \(3,\), the residual stream needs \(16,\)"),
+    ],
+)
+def test_wrong_outputs_say_what_to_do(options, words):
+    model = llama()
+    with pytest.raises(ValueError, match=words):
+        block_features(polynomials(model)[BLOCK], model, BLOCK, **options)
+    with pytest.raises(ValueError, match="no block 'other'"):
+        block_features(polynomials(model)[BLOCK], model, "other", token=1)
+
+
+def test_spectra_say_what_fits_leave_unexplained():
+    model = llama()
+    moments = collect(model, token_ids(4, b=4, t=12))
+    rows = block_spectra(model, moments, 3)
+    assert [row.block for row in rows] == moments.names
+    for row, block in zip(rows, find_blocks(model), strict=True):
+        assert sum(row.fractions) + row.rest == pytest.approx(1, abs=1e-12)
+        poly = mp.fit(block.net(), moments.gaussian(block.name), 2)
+        assert 1 - sum(row.fractions[:2]) == pytest.approx(float(mp.fvu(block.net(), poly).total), abs=1e-7)
+
+
+def test_results_print_as_tables():
+    """A line for each, of a width that a terminal has, with nothing of the records' insides."""
+    model, words = llama(), [f"w{i}" for i in range(VOCABULARY)]
+    polys = polynomials(model)
+    features = block_features(polys[BLOCK], model, BLOCK, token=3, k=2, tokens=9, tokenizer=words)
+    head, _, *lines = str(features).splitlines()
+    assert head.split() == ["rank", "value", "reads", "reads_not", "raises", "lowers"]
+    assert [line.split()[0] for line in lines] == ["0", "1"]
+    assert lines[0].split()[2] == repr(features[0].reads[0].text)
+    found = attribute(model, polys, PROMPT, tokenizer=words)
+    head, _, *lines = str(found).splitlines()
+    assert head.split() == ["token", "target", *(f"degree_{k}" for k in range(4)), "polynomials", "blocks", "logit"]
+    assert [line.split()[0] for line in lines] == [f"'w{i}'" for i in PROMPT]
+    assert float(lines[2].split()[-2]) == pytest.approx(found.actual[:, 2].sum(), rel=1e-3)
+    spectra = block_spectra(model, collect(model, token_ids(4)), 2)
+    assert str(spectra).splitlines()[0].split() == ["block", "degree_1", "degree_2", "rest"]
+    for text in (str(features), str(found), str(spectra), repr(found), repr(features[0])):
+        assert "TokenScore" not in text and "array" not in text
+        assert max(map(len, text.splitlines())) < 250

@@ -1,0 +1,201 @@
+"""README, docs and docstrings are right: tables are current, every Python block and every example runs as it stands.
+
+The blocks of a page run one after the other, in one process and an empty folder. Marks in the Markdown, in the line
+before a block, say what is special about it:
+
+    <!-- run with: llama, wiki.txt -->    files that the page asks its reader for, and that are made here
+    <!-- not run: the reason -->          for blocks that need a network or a device; there are none so far
+
+A comment behind a print in a block that begins with a number, or with a bracket, is what it prints.
+"""
+
+import doctest
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+import transformers
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- (run with|not run): (.*?) -->\n)?```python\n(.*?)```", flags=re.DOTALL)
+SLOW = {"studies.md"}  # half a minute
+NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
+
+# Runs the blocks, given as JSON, and prints what each of them printed.
+RUNNER = """
+import contextlib, io, json, sys
+names, printed = {"__name__": "__main__"}, []
+for code in json.loads(sys.argv[1]):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, code.splitlines()[0], "exec"), names)
+    printed.append(out.getvalue())
+print(json.dumps(printed))
+"""
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Kind of mark, what it says, and code."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def printed_by(codes: list[str], folder: Path) -> list[str]:
+    environment = os.environ | {"MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-W", "error", "-c", RUNNER, json.dumps(codes)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def expected(code: str) -> list[str]:
+    """The comments behind prints that say what is printed."""
+    found = re.findall(rf"^print\(.*\)  # ((?:{NUMBER}|[\[(]|\w+\().*)$", code, flags=re.MULTILINE)
+    return [comment.split(": ")[0] for comment in found]
+
+
+def assert_prints(comment: str, output: str) -> None:
+    """Every number of the comment is one of the output, rounded to the digits of the comment."""
+    wanted, got = (re.findall(NUMBER, text) for text in (comment, output))
+    assert any(
+        all(
+            abs(float(a) - float(b)) <= 0.501 * 10.0 ** -len(a.partition(".")[2])
+            for a, b in zip(wanted, got[start:], strict=False)
+        )
+        for start in range(len(got) - len(wanted) + 1)
+    ), f"{comment!r} is not what was printed: {output}"
+
+
+def make_text(path: Path) -> None:
+    """Sentences of a few words, in an order that depends on the file's name alone."""
+    words = ["the", "king", "and", "queen", "of", "France", "rode", "to", "Paris", "where", "they", "saw", "a", "coach"]
+    picked = [words[(i * i + len(path.name) * i) % len(words)] for i in range(6000)]
+    path.write_text("\n".join(" ".join(picked[i : i + 12]) + "." for i in range(0, len(picked), 12)), encoding="utf-8")
+
+
+def make_llama(path: Path) -> None:
+    """A random model of two layers with a tokenizer for such texts."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    text = path.parent / "for the tokenizer"
+    make_text(text)
+    tokenizer.train([str(text)], trainer)
+    text.unlink()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="!").save_pretrained(path)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "hidden_size": 16, "intermediate_size": 24}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.3}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(path)
+
+
+MAKERS = {"llama": make_llama, "wiki.txt": make_text, "other.txt": make_text}
+
+
+def with_blocks() -> list:
+    """Pages that have Python blocks."""
+    return [
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in SLOW else [])
+        for page in PAGES
+        if blocks(page)
+    ]
+
+
+@pytest.mark.parametrize("page", with_blocks())
+def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
+    codes = []
+    for kind, said, code in blocks(page):
+        if kind == "not run":
+            assert len(said) > 10  # a reason
+            continue
+        for name in said.split(", ") if kind else []:
+            MAKERS[name](tmp_path / name)
+        codes.append(code)
+    for code, output in zip(codes, printed_by(codes, tmp_path), strict=True):
+        comments = expected(code)
+        for comment in comments:
+            assert_prints(comment, output)
+
+
+def test_blocks_that_are_not_run_are_few() -> None:
+    assert sum(kind == "not run" for page in PAGES for kind, _, _ in blocks(page)) == 0
+
+
+def test_no_block_is_overlooked() -> None:
+    """The pattern finds every fence that says python, whatever stands before it."""
+    for page in PAGES:
+        assert len(blocks(page)) == page.read_text(encoding="utf-8").count("```py"), page
+    assert sum(len(expected(code)) for code in (code for _, _, code in blocks(PAGES[0]))) >= 6
+
+
+def test_wrong_numbers_are_found() -> None:
+    assert_prints("0.0269", "0.026911720600175548\n(3, 20)\n")
+    assert_prints("(3, 20)", "0.026911720600175548\n(3, 20)\n")
+    assert_prints("[0.0262 -0.0191]", "[ 0.02624458 -0.01908401]")
+    for comment, output in [("0.0269", "0.0271"), ("(3, 20)", "(3, 21)"), ("[0.0262 0.0191]", "[0.02624 -0.0191]")]:
+        with pytest.raises(AssertionError):
+            assert_prints(comment, output)
+
+
+def commands() -> list[list[str]]:
+    """Words of every command in the shell blocks, without comments."""
+    shell = [b for page in PAGES for b in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)]
+    return [words for line in "".join(shell).splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def test_shell_blocks_name_targets_and_options_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {words[0] for words in commands()} == {"make", "mlpoly"}
+    for program, *words in commands():
+        if program == "make":
+            assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in words)
+            continue
+        names = [word for word in words if re.fullmatch("[a-z]+", word)][: 2 if words[0] == "data" else 1]
+        command = [sys.executable, "-m", "mlpoly.cli", *names, "--help"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert all(word in shown for word in words if word.startswith("--")), words
+
+
+def examples() -> list[str]:
+    """Modules with examples in their docstrings."""
+    files = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+    return [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in files]
+
+
+@pytest.mark.parametrize("module", examples())
+def test_examples_of_docstrings(module: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(module))
+    assert tried and not failed  # what failed is printed
+
+
+def test_activation_table_is_current() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "activation_table.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, "run: python tools/activation_table.py"
+
+
+def test_examples_are_about_ten_lines() -> None:
+    codes = [code for _, _, code in blocks(PAGES[0])]
+    assert len(codes) >= 3
+    for code in codes:
+        assert len([line for line in code.splitlines() if line.strip()]) <= 12
+
+
+@pytest.mark.parametrize("script", ["stories.py", "mnist_mixture.py"])
+def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "MLPOLY_DATA"} | {"XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "examples" / script)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1 and "Traceback" not in run.stderr, run.stderr
+    assert run.stdout == ""
