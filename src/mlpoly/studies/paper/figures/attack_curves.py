@@ -10,7 +10,7 @@ import numpy as np
 from mlpoly.page.numbers import percent
 from mlpoly.page.widgets import class_name
 from mlpoly.plots.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
-from mlpoly.studies.paper.figures.class_features import spread
+from mlpoly.studies.paper.figures.eigenvector_pictures import spread
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
 from mlpoly.studies.paper.figures.training_curves import MODELS
 from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering

@@ -11,7 +11,7 @@ from mlpoly.plots.chart import Chart, Gallery, Waterfall
 from mlpoly.plots.draw import draw
 from mlpoly.plots.style import save_figure
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
-from mlpoly.studies.paper.figures.class_features import (
+from mlpoly.studies.paper.figures.eigenvector_pictures import (
     eigenvalue_chart,
     eigenvector_gallery,
     explanation_waterfall,

@@ -13,7 +13,7 @@ from mlpoly.page.grids import waterfall_html
 from mlpoly.page.html import Html, element, join, paragraph
 from mlpoly.page.numbers import listing, number, signed
 from mlpoly.page.widgets import class_name
-from mlpoly.studies.paper.figures.class_features import explanation_waterfall
+from mlpoly.studies.paper.figures.eigenvector_pictures import explanation_waterfall
 from mlpoly.studies.paper.results import Explanation
 
 __all__ = ["explanation", "explanation_words"]

@@ -14,7 +14,7 @@ from mlpoly.plots.chart import Area, Curve, Points
 from mlpoly.plots.draw import draw
 from mlpoly.studies.paper.figures import write_figures
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
-from mlpoly.studies.paper.figures.class_features import (
+from mlpoly.studies.paper.figures.eigenvector_pictures import (
     eigenvalue_chart,
     eigenvector_gallery,
     explanation_waterfall,
