@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mlpoly.page.html import element, link
-from mlpoly.page.numbers import counted, listing, number, percent, span
 from mlpoly.page.page import Page, asset
 from mlpoly.page.plot import View, with_scales
 from mlpoly.page.rerun import rerun_section
-from mlpoly.page.widgets import class_name, facts, figure, options, table, tiles, verdict
+from mlpoly.page.widgets import class_name, figure, table, verdict
 from mlpoly.studies.paper.report.attacks import ablation_plot, attack_pictures, steering_plot
 from mlpoly.studies.paper.report.breakdown import panels
 from mlpoly.studies.paper.report.curves import step_axis, training_plot
 from mlpoly.studies.paper.report.explain import explanation, written_out
-from mlpoly.studies.paper.report.fits import fit_table, fit_traces, last, network_traces, spectrum_plot
+from mlpoly.studies.paper.report.fits import fit_table, fit_traces, network_traces, spectrum_plot
+from mlpoly.studies.paper.report.opening import opening
 from mlpoly.studies.paper.report.viewer import banner, feature_viewer
 from mlpoly.studies.paper.results import Features, Results
 
 __all__ = ["write_report"]
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
-_PAPER = "Converting MLPs into Polynomials in Closed Form"
 _FILES = ("results.json", "figures/*.pdf", "tables/*.csv")
 _PHASES = (500, 1000, 4000)  # steps
 _SHOWN = 3  # the class that the paper shows
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
-_TOLD = {  # options that are told at the top, if they are there, and how
-    "hidden": "{} hidden units",
-    "activation": "{}",
-    "batch_size": "batches of {}",
-    "learning_rate": "learning rate {}",
-    "weight_decay": "weight decay {}",
-    "warmup": "{} steps of warm-up",
-    "shrinkage": "class covariances shrunk by {}",
-}
 
 
 def write_report(results: Results, path: Path) -> Path:
@@ -60,12 +48,17 @@ def write_report(results: Results, path: Path) -> Path:
     made = f"mlpoly {results.about.get('version', '')}".strip()
     page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
     page.style, page.script = (asset("mlpoly.studies.paper.report", name) for name in ("paper.css", "viewer.js"))
-    page.introduce(_summary(results))
+    data = results.about.get("data") or {}
+    given = data.get("classes", 10)  # names by label, or their number
+    classes = [str(c) for c in (range(given) if isinstance(given, int) else given)]
+    rows, columns = data.get("image_shape", (0, 0))
+    said, *numbers = opening(results, classes)
+    page.introduce(said)
     if results.features and results.features.steps:
-        page.introduce(banner(results.features.steps, _classes(results), _shape(results)))
-    page.introduce(tiles(_tiles(results)), facts(_facts(results)))
+        page.introduce(banner(results.features.steps, classes, (rows, columns)))
+    page.introduce(*numbers)
     if results.features:
-        _features(page, results.features, _classes(results), _shape(results))
+        _features(page, results.features, classes, (rows, columns))
     if results.dynamics:
         _distances(page, results)
     if results.training:
@@ -78,115 +71,16 @@ def write_report(results: Results, path: Path) -> Path:
             figure(plot.html(), "Means over the seeds. A click on a name in the legend hides it."),
         )
     if results.attack:
-        _attack(page, results)
+        _attack(page, results, classes, (rows, columns))
     if results.claims:
         _claims(page, results)
     rerun_section(page, results.about, path.parent, _FILES)
     return page.write(path)
 
 
-# -- what the results say of themselves --------------------------------------------------------------------------------
-
-
-def _data(results: Results) -> dict[str, Any]:
-    return dict(results.about.get("data") or {})
-
-
-def _classes(results: Results) -> list[str]:
-    """Names of the classes by label; "classes" may be their number."""
-    given = _data(results).get("classes", 10)
-    return [str(c) for c in (range(given) if isinstance(given, int) else given)]
-
-
-def _shape(results: Results) -> tuple[int, int]:
-    rows, columns = _data(results)["image_shape"]
-    return int(rows), int(columns)
-
-
 def _steps(results: Results) -> list[int]:
     records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
     return sorted({record.step for record in records}) or [0]
-
-
-def _seeds(results: Results) -> list[int]:
-    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
-    return sorted({record.seed for record in records})
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-# -- the top of the page -----------------------------------------------------------------------------------------------
-
-
-def _summary(results: Results) -> str:
-    """The findings in a few sentences."""
-    steps, data = _steps(results), _data(results).get("name", "images")
-    seeds = counted(len(_seeds(results)), "seed")
-    said = [
-        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). For each of {seeds} a network was "
-        f"trained on {data}, and at {counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are "
-        "closest to it in mean square, computed from its weights."
-    ]
-    accuracy = [p.test_accuracy for p in results.training if p.step == steps[-1]]
-    if accuracy:
-        said.append(f"After {number(steps[-1], 6)} steps it recognises {span(accuracy, percent)} of the test images.")
-    fits = [
-        [p.fvu_mixture for p in last(results.dynamics, *key)] for key in ((1, "mixture"), (2, "mixture"), (2, "paper"))
-    ]
-    linear, quadratic, paper = (span(values, lambda v: percent(v, 2)) if values else "" for values in fits)
-    if linear and quadratic:
-        said.append(
-            "Where inputs follow one Gaussian for each class, the best linear map leaves "
-            f"{linear} of the variance of its logits unexplained and the best quadratic {quadratic}"
-            + (f", while the paper’s own route to that quadratic leaves {paper}." if paper else ".")
-        )
-    verdicts = [claim.holds for claim in results.claims]
-    if verdicts:
-        good, bad, unclear = (verdicts.count(kind) for kind in (True, False, None))
-        words = ((good, "holds" if good == 1 else "hold"), (bad, "does not" if bad == 1 else "do not"))
-        counts = [f"{n} {verb}" for n, verb in (*words, (unclear, "cannot be judged")) if n]
-        said.append(f"Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}.")
-    return " ".join(said)
-
-
-def _tiles(results: Results) -> list[tuple[str, str, str]]:
-    end, items = _steps(results)[-1], []
-    accuracy = [p.test_accuracy for p in results.training if p.step == end]
-    if accuracy:
-        items.append((percent(_mean(accuracy)), "of test images right", f"the networks at step {number(end, 6)}"))
-    for degree, name in ((1, "linear map"), (2, "quadratic")):
-        fits = last(results.dynamics, degree, "mixture")
-        if fits:
-            share = _mean([p.fvu_mixture for p in fits])
-            items.append((percent(share, 2), f"unexplained by the best {name}", "FVU under the mixture, exact"))
-    if fits:
-        items.append(
-            (percent(_mean([p.agreement for p in fits])), "same answer as the network", "the quadratic, on test images")
-        )
-    if results.claims:
-        good = sum(claim.holds is True for claim in results.claims)
-        items.append((f"{good} of {len(results.claims)}", "claims of the paper hold", "see the table below"))
-    return items
-
-
-def _facts(results: Results) -> dict[str, object]:
-    """What was done."""
-    data, steps = _data(results), _steps(results)
-    config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
-    told = [words.format(config[name]) for name, words in _TOLD.items() if name in config]
-    size = " × ".join(map(str, data.get("image_shape", ())))
-    images = f"{number(data.get('train', 0), 6)} training and {number(data.get('test', 0), 6)} test images"
-    kinds = {
-        "Data": f"{data.get('name', 'images')}: {images} of {size} pixels in {len(_classes(results))} classes"
-        if data
-        else "",
-        "Network and training": ", ".join(told),
-        "Checkpoints": f"{len(steps)}, from step {steps[0]} to step {number(steps[-1], 6)}",
-        "Seeds": listing(_seeds(results)),
-    }
-    return {name: words for name, words in kinds.items() if words}
 
 
 # -- curves over training ----------------------------------------------------------------------------------------------
@@ -293,11 +187,11 @@ def _features(page: Page, features: Features, classes: list[str], shape: tuple[i
         )
 
 
-def _attack(page: Page, results: Results) -> None:
+def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:
     section = page.section("attack", "Attacks found in the polynomial, tried on the network", "Figures 4, 5: attacks")
     ablations = [a for attack in results.attack for a in attack.ablations]
     if ablations:
-        plot = ablation_plot("plot-ablation", ablations, len(_classes(results)))
+        plot = ablation_plot("plot-ablation", ablations, len(classes))
         section.add(
             "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, it "
             "must suffer when they are removed from every test image, strongest first. Random directions and principal "
@@ -306,7 +200,7 @@ def _attack(page: Page, results: Results) -> None:
             figure(plot.html(), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
         )
     shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
-    items = [(step, attack_pictures(p, _classes(results), _shape(results))) for step, p in reversed(shown.items())]
+    items = [(step, attack_pictures(p, classes, shape)) for step, p in reversed(shown.items())]
     section.add(
         figure(
             panels("ablated", "Network at", items),
