@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from markupsafe import Markup
+
 from mlpoly.page.embedded import island
-from mlpoly.page.html import Html, element
+from mlpoly.page.html import element
 from mlpoly.page.widgets import choices
 from mlpoly.plots.chart import Area, Axis, Chart, Curve, Mark, Panel, Points
 
@@ -17,7 +19,7 @@ __all__ = ["Plot", "Trace", "View", "plot", "plot_data", "with_scales"]
 _HEIGHT = 430  # pixels
 
 
-def plot(name: str, chart: Chart) -> Html:
+def plot(name: str, chart: Chart) -> Markup:
     """Buttons that choose a panel, a space to draw it in, and the data.
 
     Parameters
@@ -33,7 +35,7 @@ def plot(name: str, chart: Chart) -> Html:
         for i, (legend, options) in enumerate(zip(chart.groups, _options(chart), strict=True))
         if len(options) > 1
     ]
-    controls = element("div", *groups, class_="controls") if groups else Html()
+    controls = element("div", *groups, class_="controls") if groups else Markup()
     space = element("div", class_="space", style=f"height:{_HEIGHT}px", role="img", aria_label=chart.label)
     data = island(f"{name}-data", plot_data(chart))
     return element("div", controls, space, data, class_="plot", id=name, data_plot=f"{name}-data")
@@ -221,14 +223,14 @@ class Plot:
         ]
         return {"traces": list(pool.values()), "views": views, "layout": self.layout}
 
-    def html(self) -> Html:
+    def html(self) -> Markup:
         """Buttons, a place to draw, and the data."""
         groups = [
             choices(f"{self.name}-{i}", legend, options)
             for i, (legend, options) in enumerate(zip(self.groups, self.options(), strict=True))
             if len(options) > 1
         ]
-        controls = element("div", *groups, class_="controls") if groups else Html()
+        controls = element("div", *groups, class_="controls") if groups else Markup()
         space = element("div", class_="space", style=f"height:{self.height}px", role="img", aria_label=self.label)
         data = island(f"{self.name}-data", self.data())
         return element("div", controls, space, data, class_="plot", id=self.name, data_plot=f"{self.name}-data")

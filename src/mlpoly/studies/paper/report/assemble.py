@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mlpoly.page.grids import gallery_html
-from mlpoly.page.html import element
-from mlpoly.page.numbers import counted, listing, number, percent, span
-from mlpoly.page.page import Page
+from mlpoly.page.html import element, link
+from mlpoly.page.page import Page, asset
 from mlpoly.page.plot import plot
 from mlpoly.page.rerun import rerun_section
-from mlpoly.page.widgets import facts, figure, options, panels, tiles
+from mlpoly.page.widgets import class_name, figure, panels, table, verdict
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
-from mlpoly.studies.paper.report.explain import explanation
-from mlpoly.studies.paper.report.fit_table import fit_table, last
-from mlpoly.studies.paper.report.provenance import claims_table
+from mlpoly.studies.paper.report.explain import explanation, written_out
+from mlpoly.studies.paper.report.fit_table import fit_table
+from mlpoly.studies.paper.report.opening import opening
 from mlpoly.studies.paper.report.viewer import banner, feature_viewer
 from mlpoly.studies.paper.results import Features, Results
 
 __all__ = ["write_report"]
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
-_PAPER = "Converting MLPs into Polynomials in Closed Form"
 _FILES = ("results.json", "figures/*.pdf", "tables/*.csv")
 _SHOWN = 3  # the class that the paper shows
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
-_TOLD = {  # options that are told at the top, if they are there, and how
-    "hidden": "{} hidden units",
-    "activation": "{}",
-    "batch_size": "batches of {}",
-    "learning_rate": "learning rate {}",
-    "weight_decay": "weight decay {}",
-    "warmup": "{} steps of warm-up",
-    "shrinkage": "class covariances shrunk by {}",
-}
 
 
 def write_report(results: Results, path: Path) -> Path:
@@ -48,8 +34,8 @@ def write_report(results: Results, path: Path) -> Path:
     results : Results
         A section for which it holds nothing is left out.
     path : Path
-        Usually ``report.html`` in the folder of the results. Of the figures, tables and results.json beside it, those
-        are linked that are there by then; so write the report last.
+        Usually ``report.html`` in the folder of the results. The figures, tables and results.json beside it are linked
+        if they are there by then, so write the report last.
 
     Returns
     -------
@@ -57,151 +43,37 @@ def write_report(results: Results, path: Path) -> Path:
         The file.
     """
     path = Path(path)
-    about = results.about
-    made = f"mlpoly {about.get('version', '')}".strip()
-    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page asks no network for anything.")
-    page.introduce(_summary(results))
+    made = f"mlpoly {results.about.get('version', '')}".strip()
+    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
+    page.style, page.script = (asset("mlpoly.studies.paper.report", name) for name in ("paper.css", "viewer.js"))
+    data = results.about.get("data") or {}
+    classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
+    said, *numbers = opening(results, classes)
+    page.introduce(said)
     if results.features and results.features.steps:
-        page.introduce(banner(results.features.steps, _classes(results), _shape(results)))
-    page.introduce(tiles(_tiles(results)), facts(_facts(results)))
-    _claims(page, results)
+        page.introduce(banner(results.features.steps, classes, (rows, columns)))
+    page.introduce(*numbers)
+    if results.features:
+        _features(page, results.features, classes, (rows, columns))
     if results.dynamics:
         _distances(page, results)
     if results.training:
         _accuracy(page, results)
     if results.spectra:
         page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
-            "The variance of the logits, shared out over polynomial degrees: it says in advance what a polynomial of "
+            "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
             figure(
                 plot("plot-spectrum", spectrum_chart(results.spectra)),
                 f"{_BANDS} A click on a name in the legend hides it.",
             ),
         )
-    if results.features and (results.features.steps or results.features.explanations):
-        _features(page, results.features, _classes(results), _shape(results))
     if results.attack:
-        _attack(page, results)
-    rerun_section(page, about, path.parent, _FILES)
-    return page.write(path)
-
-
-# -- what the results say of themselves --------------------------------------------------------------------------------
-
-
-def _data(results: Results) -> dict[str, Any]:
-    return dict(results.about.get("data") or {})
-
-
-def _classes(results: Results) -> list[str]:
-    """Names of the classes by label; "classes" may be their number."""
-    given = _data(results).get("classes", 10)
-    return [str(c) for c in (range(given) if isinstance(given, int) else given)]
-
-
-def _shape(results: Results) -> tuple[int, int]:
-    rows, columns = _data(results)["image_shape"]
-    return int(rows), int(columns)
-
-
-def _steps(results: Results) -> list[int]:
-    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
-    return sorted({record.step for record in records}) or [0]
-
-
-def _seeds(results: Results) -> list[int]:
-    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
-    return sorted({record.seed for record in records})
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-# -- the top of the page -----------------------------------------------------------------------------------------------
-
-
-def _summary(results: Results) -> str:
-    """The findings in a few sentences."""
-    steps, data = _steps(results), _data(results).get("name", "images")
-    seeds = counted(len(_seeds(results)), "seed")
-    said = [
-        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). For each of {seeds} a network was "
-        f"trained on {data}, and at {counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are "
-        "closest to it in mean square, computed from its weights."
-    ]
-    accuracy = [p.test_accuracy for p in results.training if p.step == steps[-1]]
-    if accuracy:
-        said.append(f"After {number(steps[-1], 6)} steps it recognises {span(accuracy, percent)} of the test images.")
-    fits = [
-        [p.fvu_mixture for p in last(results.dynamics, *key)] for key in ((1, "mixture"), (2, "mixture"), (2, "paper"))
-    ]
-    linear, quadratic, paper = (span(values, lambda v: percent(v, 2)) if values else "" for values in fits)
-    if linear and quadratic:
-        said.append(
-            "Where inputs follow one Gaussian for each class, the best linear map leaves "
-            f"{linear} of the variance of its logits unexplained and the best quadratic {quadratic}"
-            + (f", while the paper’s own route to that quadratic leaves {paper}." if paper else ".")
-        )
-    verdicts = [claim.holds for claim in results.claims]
-    if verdicts:
-        good, bad, unclear = (verdicts.count(kind) for kind in (True, False, None))
-        words = ((good, "holds" if good == 1 else "hold"), (bad, "does not" if bad == 1 else "do not"))
-        counts = [f"{n} {verb}" for n, verb in (*words, (unclear, "cannot be judged")) if n]
-        said.append(f"Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}.")
-    return " ".join(said)
-
-
-def _tiles(results: Results) -> list[tuple[str, str, str]]:
-    end, items = _steps(results)[-1], []
-    accuracy = [p.test_accuracy for p in results.training if p.step == end]
-    if accuracy:
-        items.append((percent(_mean(accuracy)), "of test images right", f"the networks at step {number(end, 6)}"))
-    for degree, name in ((1, "linear map"), (2, "quadratic")):
-        fits = last(results.dynamics, degree, "mixture")
-        if fits:
-            share = _mean([p.fvu_mixture for p in fits])
-            items.append((percent(share, 2), f"unexplained by the best {name}", "FVU under the mixture, exact"))
-    if fits:
-        items.append(
-            (percent(_mean([p.agreement for p in fits])), "same answer as the network", "the quadratic, on test images")
-        )
+        _attack(page, results, classes, (rows, columns))
     if results.claims:
-        good = sum(claim.holds is True for claim in results.claims)
-        items.append((f"{good} of {len(results.claims)}", "claims of the paper hold", "see the table below"))
-    return items
-
-
-def _facts(results: Results) -> dict[str, object]:
-    """What was done."""
-    data, steps = _data(results), _steps(results)
-    config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
-    told = [words.format(config[name]) for name, words in _TOLD.items() if name in config]
-    size = " × ".join(map(str, data.get("image_shape", ())))
-    images = f"{number(data.get('train', 0), 6)} training and {number(data.get('test', 0), 6)} test images"
-    kinds = {
-        "Data": f"{data.get('name', 'images')}: {images} of {size} pixels in {len(_classes(results))} classes"
-        if data
-        else "",
-        "Network and training": ", ".join(told),
-        "Checkpoints": f"{len(steps)}, from step {steps[0]} to step {number(steps[-1], 6)}",
-        "Seeds": listing(_seeds(results)),
-    }
-    return {name: words for name, words in kinds.items() if words}
-
-
-def _claims(page: Page, results: Results) -> None:
-    if not results.claims:
-        return
-    shown = {"fvu": results.dynamics, "kl": results.dynamics, "spectrum": results.spectra, "attack": results.attack}
-    anchors = {name for name, records in shown.items() if records}
-    if results.features and results.features.steps:
-        anchors.add("features")
-    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
-        "Each claim leads to the figure that shows it. One that cannot be judged would need other data, or a longer "
-        "training than this one.",
-        claims_table(results.claims, anchors),
-    )
+        _claims(page, results)
+    rerun_section(page, results.about, path.parent, _FILES)
+    return page.write(path)
 
 
 # -- curves over training ----------------------------------------------------------------------------------------------
@@ -238,10 +110,7 @@ def _accuracy(page: Page, results: Results) -> None:
     chart = accuracy_chart(results.training, results.dynamics)
     page.section("accuracy", "How often they are right", "Accuracy").add(
         "The networks’ accuracy, and that of every polynomial put in their place.",
-        figure(
-            plot("plot-accuracy", chart),
-            f"{_BANDS} Polynomials are judged on the test images; {chart.note}.",
-        ),
+        figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
     )
 
 
@@ -273,13 +142,26 @@ def _features(page: Page, features: Features, classes: list[str], shape: tuple[i
             "it exactly, so one can say what moved it.",
             figure(panels("explained", "Image", items), caption),
         )
+    if features.formulas:
+        written = [(class_name(classes, f.label), written_out(f, classes, shape)) for f in features.formulas]
+        caption = (
+            "x with its row and column is a pixel minus its mean over the training images. The effect of a term is "
+            "its standard deviation over them, taken as one Gaussian. The best quadratic in a few pixels is exact "
+            "under that Gaussian; the pixels were chosen one by one, each to explain most of what was left."
+        )
+        page.section("formula", "One polynomial written out", "In full").add(
+            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. With so many "
+            "terms nobody would read it, which is why eigenvectors stand above; but a few pixels and a few terms "
+            "already say much.",
+            figure(panels("written", "Class", written), caption),
+        )
 
 
-def _attack(page: Page, results: Results) -> None:
+def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:
     section = page.section("attack", "Attacks found in the polynomial, tried on the network", "Figures 4, 5: attacks")
     ablations = [a for attack in results.attack for a in attack.ablations]
     if ablations:
-        chart = ablation_chart(ablations, len(_classes(results)))
+        chart = ablation_chart(ablations, len(classes))
         section.add(
             "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, it "
             "must suffer when they are removed from every test image, strongest first. Random directions and principal "
@@ -288,8 +170,7 @@ def _attack(page: Page, results: Results) -> None:
             figure(plot("plot-ablation", chart), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
         )
     shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
-    galleries = {step: attack_gallery(p, _classes(results), _shape(results)) for step, p in reversed(shown.items())}
-    items = [(step, gallery_html(gallery)) for step, gallery in galleries.items()]
+    items = [(step, gallery_html(attack_gallery(p, classes, shape))) for step, p in reversed(shown.items())]
     section.add(
         figure(
             panels("ablated", "Network at", items),
@@ -307,3 +188,16 @@ def _attack(page: Page, results: Results) -> None:
             "their mean.",
             figure(plot("plot-steering", steering_chart(steering)), f"{_BANDS} Grey: the network under the controls."),
         )
+
+
+def _claims(page: Page, results: Results) -> None:
+    anchors = {section.anchor for section in page.sections}
+    rows = [
+        (link(f"#{c.figure}", c.name) if c.figure in anchors else c.name, c.paper, c.measured, verdict(c.holds))
+        for c in results.claims
+    ]
+    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
+        "Each claim links to the figure that shows it. One that cannot be judged would need other data, or a longer "
+        "training than this one.",
+        table(("Claim", "The paper says", "Measured here", "Holds?"), rows, stacked=True),
+    )

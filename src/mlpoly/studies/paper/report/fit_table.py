@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mlpoly.page.html import Html
+from markupsafe import Markup
+
 from mlpoly.page.widgets import table
 from mlpoly.studies.paper.figures.training_curves import DEGREES, INPUTS, fit_name
 from mlpoly.studies.paper.results import Point
@@ -31,7 +32,7 @@ def last(points: Sequence[Point], degree: int, inputs: str) -> list[Point]:
     return [p for p in found if p.step == end]
 
 
-def fit_table(points: Sequence[Point]) -> Html:
+def fit_table(points: Sequence[Point]) -> Markup:
     """All polynomials at the last checkpoint, means over the seeds."""
     rows = []
     for degree in DEGREES:
