@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from mlpoly.lm.study.report.losses import losses_section
 from mlpoly.lm.study.report.prompt import prompt_section
 from mlpoly.lm.study.report.spectra import spectra_section
 from mlpoly.lm.study.report.summary import introduction
-from mlpoly.page import Page
-from mlpoly.page.html import Html, element
+from mlpoly.page import Page, asset
 from mlpoly.page.rerun import rerun_section
 
 __all__ = ["write_lm_report"]
@@ -42,7 +40,8 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
     made = f"mlpoly {results.about.get('version', '')}".strip()
     name = results.about.get("model", {}).get("model", "A language model")
     page = Page(f"{name} with polynomials for blocks", f"A study by {made}", f"Made by {made}. {_QUIET}")
-    page.introduce(element("style", _asset("lm.css")), *introduction(results))
+    page.style, page.script = (asset("mlpoly.lm.study.report", file) for file in ("lm.css", "lm.js"))
+    page.introduce(*introduction(results))
     if results.fits:
         fits_section(page, results.fits)
     if results.losses:
@@ -54,9 +53,4 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
     if results.attribution is not None:
         prompt_section(page, results.attribution)
     rerun_section(page, results.about, target.parent, _FILES)
-    page.sections[-1].add(element("script", _asset("lm.js")))
     return page.write(target)
-
-
-def _asset(name: str) -> Html:
-    return Html((files("mlpoly.lm.study.report") / "assets" / name).read_text(encoding="utf-8"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from markupsafe import Markup
+
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.study.report.viewers import menu, rounded, visible
 from mlpoly.page import Page
 from mlpoly.page.embedded import island
-from mlpoly.page.html import Html, element, paragraph
+from mlpoly.page.html import element, paragraph
 from mlpoly.page.widgets import choices, figure
 
 __all__ = ["prompt_section"]
@@ -34,7 +36,7 @@ def prompt_section(page: Page, found: Attribution) -> None:
     )
 
 
-def _viewer(found: Attribution) -> Html:
+def _viewer(found: Attribution) -> Markup:
     names = [_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(found.degree + 1)]
     blocks = menu("prompt-layer", "Block", ["all blocks", *found.layers])
     kinds = choices("prompt-degree", "Part", [*names, "whole polynomial", "block itself"], len(names))
@@ -61,7 +63,7 @@ def _viewer(found: Attribution) -> Html:
     return element(
         "div",
         element("div", blocks, kinds, class_="controls"),
-        element("div", *map(Html, tokens), class_="stream"),
+        element("div", *map(Markup, tokens), class_="stream"),
         paragraph(*scale, class_="scale"),
         paragraph(class_="taken", aria_live="polite"),
         element("div", parts, class_="parts", tabindex=0, role="region", aria_label="Parts by block and degree"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from markupsafe import Markup
+
 from mlpoly.lm.study.lm_results import LmResults, Loss
 from mlpoly.lm.study.report.fits import median_fvu
-from mlpoly.page.html import Html
 from mlpoly.page.numbers import counted, number, percent
 from mlpoly.page.widgets import facts, tiles
 
@@ -19,7 +20,7 @@ _METHODS = {
 }
 
 
-def introduction(results: LmResults) -> tuple[str | Html, ...]:
+def introduction(results: LmResults) -> tuple[str | Markup, ...]:
     """A paragraph, numbers to remember, and what they are of."""
     layers = len({fit.layer for fit in results.fits}) or len(results.spectra)
     sampled = (results.about.get("config") or {}).get("method") == "samples"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mlpoly.page.html import Html, element
+from markupsafe import Markup
+
+from mlpoly.page.html import element
 
 __all__ = ["menu", "rounded", "visible"]
 
@@ -21,7 +23,7 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.{_DIGITS}g}") for value in values]
 
 
-def menu(name: str, label: str, options: Sequence[str]) -> Html:
+def menu(name: str, label: str, options: Sequence[str]) -> Markup:
     """A menu of options whose values are their places."""
     items = [element("option", option, value=i) for i, option in enumerate(options)]
     return element("label", label, element("select", *items, id=name), class_="pick", for_=name)
