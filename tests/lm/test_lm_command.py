@@ -23,7 +23,7 @@ pytest.importorskip("plotly")
 from support.tiny_models import VOCABULARY, llama  # noqa: E402 - after importorskip
 
 from mlpoly.cli import main  # noqa: E402
-from mlpoly.lm.convert.conversion import load_conversion  # noqa: E402
+from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
 from mlpoly.lm.study import LmConfig, study_lm  # noqa: E402
 from mlpoly.lm.study.output import command_line  # noqa: E402
 
@@ -89,9 +89,9 @@ def test_the_numbers_agree_with_one_another(run):
     assert whole["none", ""]["kl"] == 0
     assert 0 < whole["all", "polynomial"]["kl"] < whole["all", "removed"]["kl"]
     assert ("model.layers.1.mlp", "polynomial") in whole
-    saved = load_conversion(out)
+    saved = Conversion.load(out)
     assert saved.degree == 2 and list(saved.polynomials) == [f["layer"] for f in fits[:2]]
-    assert saved.quality["model.layers.0.mlp"].closed_form == pytest.approx(fits[2]["closed_form"])
+    assert saved.errors["model.layers.0.mlp"].closed_form == pytest.approx(fits[2]["closed_form"])
     with (out / "tables/attribution.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     first = results["attribution"]["parts"][0][0]
@@ -147,12 +147,12 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     text = "\n".join(" ".join(f"w{i}" for i in line) for line in numbers)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     options = {"length": 16, "degree": 3, "degrees": (1,), "spectrum": 0, "outputs": 1, "features": 1, "batch_size": 4}
-    chosen = {"layers": "layers.1.mlp", "method": "samples", "bound": 4.0}
+    chosen = {"blocks": "layers.1.mlp", "method": "samples", "bound": 4.0}
     source, out = tmp_path / "text.txt", tmp_path / "out"
     found = study_lm(model, source, out, prompt="w1 w2 w3", show_progress=False, **options, **chosen)
     assert found.about["data"] == {"text": "text.txt", "held_out": 48, "tokens": 528}
     assert found.attribution.tokens == ("w1", "w2", "w3") and found.attribution.layers == ("model.layers.1.mlp",)
-    assert load_conversion(out).bound == 4.0
+    assert Conversion.load(out).bound == 4.0
     assert [loss.degree for loss in found.losses if loss.by == "polynomial"] == [1, 3, 3]  # all of each, and one alone
     assert {fit.degree for fit in found.fits} == {1, 3} and not found.spectra
     again = study_lm(model, source, tmp_path / "two", held_out="w1 w2 w3 w4\n", show_progress=False, **options)
@@ -163,8 +163,8 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     ("change", "words"),
     [
         (
-            ["--layers", "layers.9.mlp"],
-            "matches no feedforward block of LlamaForCausalLM. Its hookpoints (2) are",
+            ["--blocks", "layers.9.mlp"],
+            "matches no feedforward block of LlamaForCausalLM. Its blocks (2) are",
         ),
         (["--text", "missing.npy"], "no file missing.npy"),
         (["--device", "nowhere"], "device 'nowhere' is not usable here"),
@@ -180,7 +180,7 @@ def test_errors_are_one_line(folder, tmp_path, capsys, change, words):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [(["--degree", "0"], "degree must be at least 1"), (["--components", "some"], "components must")],
+    [(["--degree", "0"], "degree must be at least 1"), (["--groups", "some"], "groups")],
 )
 def test_wrong_options_are_refused_before_anything_is_loaded(capsys, change, words):
     with pytest.raises(SystemExit) as caught:
@@ -210,14 +210,14 @@ def test_a_model_without_blocks(tmp_path, capsys):
     np.save(tmp_path / "tokens.npy", np.ones((4, 8), np.int64))
     arguments = ["lm", str(tmp_path / "model"), "--text", str(tmp_path / "tokens.npy"), "--out", str(tmp_path / "out")]
     assert main([*arguments, "--quiet"]) == 1
-    assert "find_blocks knows no feedforward block in MambaForCausalLM" in capsys.readouterr().err
+    assert "find_blocks found no feedforward block that it knows in MambaForCausalLM" in capsys.readouterr().err
 
 
 def test_the_command_of_the_report_has_what_differs():
-    config = LmConfig(degree=2, degrees=(1, 2), each=False, layers="layers.*.mlp")
+    config = LmConfig(degree=2, degrees=(1, 2), each=False, blocks="layers.*.mlp")
     line = command_line("a model", "some\ntext", None, "out", None, "cuda", config)
     assert line.startswith("mlpoly lm 'a model' --text TEXT.txt --out out --device cuda --degree 2 --degrees 1 2")
-    assert "--no-each" in line and "--layers 'layers.*.mlp'" in line and "--tokens" not in line
+    assert "--no-each" in line and "--blocks 'layers.*.mlp'" in line and "--tokens" not in line
 
 
 def test_unknown_options_are_refused(tmp_path):

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from scipy.ndimage import gaussian_filter, zoom
 
-from mlpoly.studies.paper.features import align
+from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.results import (
     Ablation,
     Attack,

@@ -217,16 +217,16 @@ def test_no_results_at_all(tmp_path):
     assert Parsed(path.read_text(encoding="utf-8")).text
 
 
-def test_one_seed_and_numbered_classes(results, tmp_path):
+def test_one_seed(results, tmp_path):
     def first(records):
         return tuple(r for r in records if r.seed == 0)
 
-    about = {**results.about, "data": {**results.about["data"], "classes": CLASSES}}
-    one = Results(about, first(results.training), first(results.dynamics), first(results.spectra), results.features)
+    one = Results(
+        results.about, first(results.training), first(results.dynamics), first(results.spectra), results.features
+    )
     parsed = Parsed(write_report(one, tmp_path / "r.html").read_text(encoding="utf-8"))
     traces = load(parsed.islands["plot-fvu-data"])["traces"]
     assert not any("fill" in trace for trace in traces)  # no bands of one seed
-    assert load(parsed.islands["viewer-data"])["classes"] == [str(c) for c in range(CLASSES)]
 
 
 def test_plotly_accepts_every_view(parsed):

@@ -46,7 +46,7 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.lm import degree_parts
+    >>> from mlpoly.lm.reading.attribution import degree_parts
     >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "square")
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
     >>> degree_parts(poly, np.array([[1.0, 2.0]]), np.ones(1)).round(12).tolist()  # 2 + (x1^2 - 1) + (x2^2 - 1)

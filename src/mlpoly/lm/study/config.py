@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from mlpoly.arrays import as_integer
-from mlpoly.lm.convert.fitters import Method, check_method
-from mlpoly.lm.moments.groups import as_components
+from mlpoly.lm.convert.convert import Method, check_method
+from mlpoly.lm.moments.groups import as_grouping
 from mlpoly.polynomials.bounded import check_bound
 
 __all__ = ["LmConfig", "with_options"]
@@ -31,10 +31,10 @@ class LmConfig:
         Tokens in a sequence.
     batch_size : int
         Sequences in a batch.
-    layers : str, optional
-        Which blocks, as in a shell: "layers.[0-3].mlp"; by default all.
-    components : str
-        Inputs with moments of their own: "none", "first" or "norm"; see `collect`.
+    blocks : str, optional
+        Names or patterns of blocks, as in a shell: "layers.[0-3].mlp"; by default all.
+    groups : str
+        Groups of tokens with moments of their own: "none", "first" or "norm"; see `collect`.
     method : str
         What the squared error is least under: "gaussian", "neuronwise" or "samples"; see `convert`.
     bound : float, optional
@@ -58,8 +58,8 @@ class LmConfig:
     held_out_tokens: int = 4_000
     length: int = 512
     batch_size: int = 8
-    layers: str | None = None
-    components: str = "first"
+    blocks: str | None = None
+    groups: Literal["none", "first", "norm"] = "first"
     method: Method = "gaussian"
     bound: float | None = 3.0
     each: bool = True
@@ -74,7 +74,7 @@ class LmConfig:
             as_integer(name, getattr(self, name), smallest)
         for degree in self.degrees:
             as_integer("degrees", degree, 1)
-        as_components(self.components)
+        as_grouping(self.groups)
         if self.bound is not None:
             check_bound(self.bound)
         check_method(self.method)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.token_features import BlockFeature, LayerSpectrum
 
@@ -40,32 +41,6 @@ class FitRow:
     unbounded: float = math.nan
     typical: float = math.nan
     beyond: float = math.nan
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The model on held-out text with some of its blocks replaced.
-
-    Attributes
-    ----------
-    replaced : str
-        "none", "all", or the name of the only block.
-    by : str
-        "" for the model as it is, "polynomial", "unbounded" for the same polynomials without their bound, or a
-        baseline: "removed", "mean", "linear".
-    degree : int
-        Of the polynomials; 0 where there are none.
-    cross_entropy : float
-        Mean per token, in nats.
-    kl : float
-        Mean KL(model ‖ model with the replacement) per token, in nats.
-    """
-
-    replaced: str
-    by: str
-    degree: int
-    cross_entropy: float
-    kl: float
 
 
 @dataclass

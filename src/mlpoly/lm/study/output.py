@@ -13,7 +13,7 @@ from mlpoly.files import make_folder, read_json, write_csv, write_json
 from mlpoly.lm.study.config import LmConfig
 from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.report import write_lm_report
-from mlpoly.lm.text.sources import as_path
+from mlpoly.lm.text.token_batches import as_path
 from mlpoly.page.embedded import to_json
 
 __all__ = ["check_folder", "command_line", "write_results"]

@@ -12,7 +12,7 @@ from mlpoly.lm.study.config import LmConfig, with_options
 from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.output import check_folder, command_line, write_results
 from mlpoly.lm.study.stages import Stages
-from mlpoly.lm.text.sources import Source
+from mlpoly.lm.text.token_batches import Source
 
 __all__ = ["study_lm"]
 

@@ -16,7 +16,7 @@ from mlpoly.integrations import find_blocks
 from mlpoly.integrations.devices import describe_machine
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.convert.convert import convert
-from mlpoly.lm.evaluate.losses import Evaluation, evaluate
+from mlpoly.lm.evaluate.losses import evaluate
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.loading import load_model
 from mlpoly.lm.model.tracing import trace
@@ -25,9 +25,9 @@ from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.reading.attribution import attribute, plain_polynomials
 from mlpoly.lm.reading.token_features import block_features, layer_spectra
 from mlpoly.lm.study.config import LmConfig
-from mlpoly.lm.study.lm_results import FitRow, LmResults, Loss
+from mlpoly.lm.study.lm_results import FitRow, LmResults
 from mlpoly.lm.study.study_data import frequent_tokens, study_batches, texts_of
-from mlpoly.lm.text.sources import Source, as_path
+from mlpoly.lm.text.token_batches import Source, as_path
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.progress import progress
 
@@ -58,7 +58,7 @@ class Stages:
         """Load the model and cut the text."""
         with self._stage("load"):
             self.model, self.tokenizer = load_model(model, device=self.device, dtype=self.config.dtype)
-            find_blocks(self.model, self.config.layers)  # a wrong pattern is told before the work begins
+            find_blocks(self.model, self.config.blocks)  # a wrong pattern is told before the work begins
             self.texts: Any = self.tokenizer or texts_of(model)
             self.train, self.held_out = study_batches(self.tokenizer, text, held_out, self.config)
         self.results.about["model"] = describe_model(self.model)
@@ -74,8 +74,8 @@ class Stages:
             found = collect(
                 self.model,
                 self.train,
-                self.config.layers,
-                components=self.config.components,
+                self.config.blocks,
+                groups=self.config.groups,
                 tokens=min(self.config.tokens, sum(batch.numel() for batch in self.train)),
                 save_to=self.folder / "moments",
                 resume=resume,
@@ -98,7 +98,7 @@ class Stages:
         with self._stage("convert"):
             for degree in degrees:
                 self.others[degree] = self._converted(moments, degree)
-                for block, q in self.others[degree].quality.items():
+                for block, q in self.others[degree].errors.items():
                     errors = (q.closed_form, q.held_out, q.held_out_unbounded, q.typical, q.beyond)
                     row = FitRow(block, degree, *(math.nan if error is None else float(error) for error in errors))
                     self.results.fits.append(row)
@@ -122,21 +122,21 @@ class Stages:
         if not known:
             return found
         closed = {s.layer: s.unexplained(degree) for s in self.results.spectra}
-        return replace(found, quality={n: replace(q, closed_form=closed[n]) for n, q in found.quality.items()})
+        return replace(found, errors={n: replace(q, closed_form=closed[n]) for n, q in found.errors.items()})
 
     def evaluate(self) -> None:
         """Cross-entropy of the model with all blocks replaced, and with each."""
         options: dict[str, Any] = {"calibration": self.train, "show_progress": self.show_progress}
         with self._stage("evaluate"):
             found = evaluate(self.model, self.polynomials, self.held_out, each=self.config.each, **options)
-            self.results.losses += _loss_rows(found, self.config.degree)
-            for degree, other in self.others.items():
+            self.results.losses += found.rows
+            for other in self.others.values():
                 found = evaluate(self.model, other, self.held_out, baselines=(), **options)
-                self.results.losses += _loss_rows(found, degree)[1:]  # the model as it is was there already
+                self.results.losses += found.rows[1:]  # the model as it is was there already
             if self.config.bound is not None:  # the same polynomials where they are polynomials everywhere
-                for degree, made in {self.config.degree: self.polynomials, **self.others}.items():
+                for made in (self.polynomials, *self.others.values()):
                     row = evaluate(self.model, made.unbounded(), self.held_out, baselines=(), **options).loss()
-                    self.results.losses.append(Loss("all", "unbounded", degree, row.cross_entropy, row.kl))
+                    self.results.losses.append(replace(row, by="unbounded"))
         # The model as it is, baselines, polynomials by degree, single blocks.
         whole = ("", "removed", "mean", "linear", "unbounded", "polynomial")
         self.results.losses.sort(
@@ -165,10 +165,3 @@ class Stages:
             given: Any = prompt if prompt is not None else self.held_out[0][0, :_PROMPT]
             found = attribute(self.model, self.polynomials, given, tokenizer=self.texts, centred=True)
             self.results.attribution = found
-
-
-def _loss_rows(found: Evaluation, degree: int) -> list[Loss]:
-    return [
-        Loss(row.replaced, row.by, degree if row.by == "polynomial" else 0, row.cross_entropy, row.kl)
-        for row in found.rows
-    ]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from mlpoly.lm.study.config import LmConfig
-from mlpoly.lm.text.sources import Source, as_path, read_ids, title
-from mlpoly.lm.text.token_batches import split_text, token_batches, vocabulary
+from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
+from mlpoly.lm.text.tokens import vocabulary
 
 __all__ = ["frequent_tokens", "study_batches", "texts_of"]
 

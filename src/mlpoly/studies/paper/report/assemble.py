@@ -49,9 +49,7 @@ def write_report(results: Results, path: Path) -> Path:
     page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
     page.style, page.script = (asset("mlpoly.studies.paper.report", name) for name in ("paper.css", "viewer.js"))
     data = results.about.get("data") or {}
-    given = data.get("classes", 10)  # names by label, or their number
-    classes = [str(c) for c in (range(given) if isinstance(given, int) else given)]
-    rows, columns = data.get("image_shape", (0, 0))
+    classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
     said, *numbers = opening(results, classes)
     page.introduce(said)
     if results.features and results.features.steps:

@@ -20,15 +20,15 @@ import mlpoly as mp
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.studies.paper import training
-from mlpoly.studies.paper.checkpoints import Run, checkpoint_steps, load_checkpoint
+from mlpoly.studies.paper.checkpoints import TrainingRun, checkpoint_steps, load_checkpoint
 from mlpoly.studies.paper.training import train, training_points
 
 
-def weights(run: Run, step: int) -> dict[str, np.ndarray]:
+def weights(run: TrainingRun, step: int) -> dict[str, np.ndarray]:
     return read_tensors(run.path(step))[1]
 
 
-def assert_same_weights(a: Run, b: Run, steps=None) -> None:
+def assert_same_weights(a: TrainingRun, b: TrainingRun, steps=None) -> None:
     """Every checkpoint of two runs is equal to the last bit."""
     assert steps is not None or a.steps == b.steps
     for step in a.steps if steps is None else steps:
@@ -38,13 +38,13 @@ def assert_same_weights(a: Run, b: Run, steps=None) -> None:
             np.testing.assert_array_equal(first[name], second[name], strict=True)
 
 
-def differ(a: Run, b: Run, step: int) -> bool:
+def differ(a: TrainingRun, b: TrainingRun, step: int) -> bool:
     first, second = weights(a, step), weights(b, step)
     return any(not np.array_equal(first[n], second[n]) for n in first)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Run:
+def whole(tmp_path_factory) -> TrainingRun:
     """A run that nothing disturbed."""
     return train(IMAGES, tmp_path_factory.mktemp("whole"), CONFIG)
 
@@ -88,8 +88,8 @@ def test_points_against_plain_numpy(whole):
 def test_checkpoints(tmp_path, steps, expected):
     assert checkpoint_steps(steps) == expected
     run = train(IMAGES, tmp_path / "new" / "folder", replace(CONFIG, steps=steps))
-    assert run.steps == expected == Run.open(run.folder).steps
-    assert Run.open(run.folder).config == asdict(replace(CONFIG, steps=steps))
+    assert run.steps == expected == TrainingRun.open(run.folder).steps
+    assert TrainingRun.open(run.folder).config == asdict(replace(CONFIG, steps=steps))
     assert load_checkpoint(run.path(expected[-1]))[0] == expected[-1]
     assert sorted(p.name for p in run.folder.iterdir()) == sorted(
         ["state.safetensors", *(f"step-{s:07d}.safetensors" for s in expected)]  # and nothing half-written
@@ -264,7 +264,7 @@ def test_interrupt(whole, tmp_path, monkeypatch, at):
         patch.setattr(training._Trainer, "_batch", batch)
         with pytest.raises(KeyboardInterrupt):
             train(IMAGES, tmp_path, CONFIG)
-    assert Run.open(tmp_path).steps == [s for s in checkpoint_steps(32) if s <= at]
+    assert TrainingRun.open(tmp_path).steps == [s for s in checkpoint_steps(32) if s <= at]
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
@@ -317,7 +317,7 @@ train(IMAGES, sys.argv[1], LONG)
 
 def test_killed_process(tmp_path):
     folder = tmp_path / "killed"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], env=environment)
     try:
         ends = time.monotonic() + 60
@@ -330,7 +330,7 @@ def test_killed_process(tmp_path):
     finally:
         process.kill()
         process.wait()
-    reached = Run.open(folder).steps
+    reached = TrainingRun.open(folder).steps
     assert 128 in reached
     assert 1500 not in reached  # it was killed on its way
     header, _ = read_tensors(folder / "state.safetensors")
@@ -395,7 +395,7 @@ def test_runs_of_versions_that_did_not_note_the_data_go_on(whole, tmp_path):
         header, arrays = read_tensors(path)
         write_tensors(path, arrays, {k: v for k, v in header.items() if k != "data"})
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
-    assert Run.open(run.folder).data == IMAGES.training_fingerprint
+    assert TrainingRun.open(run.folder).data == IMAGES.training_fingerprint
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_runs_of_versions_that_did_not_note_the_data_go_on(whole, tmp_path):
         ({"step": -5}, "no valid step"),
         ({"step": True}, "no valid step"),
         ({"data": 3}, "no valid data"),
-        ({"format": 3}, "is no checkpoint"),
+        ({"format": 3}, "is not a checkpoint"),
     ],
 )
 def test_checkpoints_with_a_crafted_header(tmp_path, change, message):
@@ -472,7 +472,7 @@ def test_truncated_checkpoint(tmp_path, share):
     for step in (4, 2):  # the last one is looked at before training, the others when they are used
         whole = run.path(step).read_bytes()
         run.path(step).write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(FileFormatError, match=f"step-000000{step}.safetensors is no readable .*truncated"):
+        with pytest.raises(FileFormatError, match=f"step-000000{step}.safetensors is not a readable .*truncated"):
             if step == 4:
                 train(IMAGES, tmp_path, replace(CONFIG, steps=8))
             training_points(run, IMAGES)
@@ -484,7 +484,7 @@ def test_truncated_state(tmp_path, share):
     state = train(IMAGES, tmp_path, replace(CONFIG, steps=4)).folder / "state.safetensors"
     state.write_bytes(state.read_bytes()[: int(share * state.stat().st_size)])
     train(IMAGES, tmp_path, replace(CONFIG, steps=4))  # nothing left to do: it is not needed
-    with pytest.raises(FileFormatError, match=r"state.safetensors is no readable .*truncated"):
+    with pytest.raises(FileFormatError, match=r"state.safetensors is not a readable .*truncated"):
         train(IMAGES, tmp_path, replace(CONFIG, steps=8))
 
 
@@ -493,10 +493,10 @@ def test_files_that_are_something_else(tmp_path):
     state, checkpoint = run.folder / "state.safetensors", run.path(4).read_bytes()
     kept = state.read_bytes()
     state.write_bytes(checkpoint)
-    with pytest.raises(FileFormatError, match=r"is no state of `mlpoly train`; delete it to begin again"):
+    with pytest.raises(FileFormatError, match=r"is not a state of `mlpoly train`; delete it to begin again"):
         train(IMAGES, tmp_path, replace(CONFIG, steps=8))
     run.path(4).write_bytes(kept)
-    with pytest.raises(FileFormatError, match=r"is no checkpoint of `mlpoly train`"):
+    with pytest.raises(FileFormatError, match=r"is not a checkpoint of `mlpoly train`"):
         train(IMAGES, tmp_path, replace(CONFIG, steps=8))
 
 
@@ -519,7 +519,7 @@ def test_folder_that_cannot_be_written(tmp_path):
 
 def test_no_checkpoints(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoints in .*`mlpoly train`"):
-        Run.open(tmp_path)
+        TrainingRun.open(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a classifier reads, class by class, and single images taken apart (figure 1; MATH 6)."""
+"""Eigenfeatures of every class, and single images taken apart (figure 1; MATH 6)."""
 
 from __future__ import annotations
 
@@ -39,19 +39,17 @@ __all__ = [
 ]
 
 
-# -- features over training --------------------------------------------------------------------------------------------
-
-
 def feature_step(
     step: int, linear: Polynomial, quadratic: Polynomial, k: int = 3, inputs: Gaussian | None = None
 ) -> list[FeatureStep]:
-    """What every class reads at one checkpoint: the strongest eigenvectors and the linear coefficients.
+    """Strongest eigenvectors and linear coefficients of every class at one checkpoint.
 
     Parameters
     ----------
     step : int
+        Step of the checkpoint.
     linear, quadratic : Polynomial
-        Of degree 1 and 2, of one network.
+        Polynomials of degree 1 and 2 of one network.
     k : int
         Eigenvectors of each sign; fewer if there are fewer, where eigenvalues of the size of rounding have no sign.
     inputs : Gaussian, optional
@@ -68,25 +66,15 @@ def feature_step(
     check_fits(linear, quadratic)
     part, coefficients = quadratic_part(quadratic), to_numpy(linear.coefficients().linear)
     like = quadratic.prototype
-    # The share of the largest eigenvalue below which the others are rounding.
+    # The fraction of the largest eigenvalue below which the others are rounding.
     floor = quadratic.dim_in * float(namespace(like=like).finfo(like.dtype).eps)
     found = []
     for label in range(quadratic.dim_out):
         values, _, patterns = _eigenpairs(part, label, inputs)
         least = floor * np.abs(values[0])
         up, down = np.flatnonzero(values > least)[:k], np.flatnonzero(values < -least)[:k]
-        found.append(
-            FeatureStep(
-                step=step,
-                label=label,
-                positive=values[up].astype(np.float32),
-                negative=values[down].astype(np.float32),
-                positive_vectors=patterns[up].astype(np.float32),
-                negative_vectors=patterns[down].astype(np.float32),
-                linear=coefficients[label].astype(np.float32),
-                spectrum=np.sort(values)[::-1].astype(np.float32),
-            )
-        )
+        arrays = values[up], values[down], patterns[up], patterns[down], coefficients[label], np.sort(values)[::-1]
+        found.append(FeatureStep(step, label, *(a.astype(np.float32) for a in arrays)))
     return found
 
 
@@ -95,16 +83,7 @@ def align(steps: Sequence[FeatureStep]) -> tuple[FeatureStep, ...]:
 
     At the last step of a class the entry of largest magnitude is positive; from there backwards, every eigenvector
     correlates positively with the one of the same sign and rank one step later. Ranks are not matched otherwise.
-
-    Parameters
-    ----------
-    steps : sequence of FeatureStep
-        In any order, of any number of classes.
-
-    Returns
-    -------
-    tuple of FeatureStep
-        In the same order.
+    Steps may come in any order, of any number of classes, and keep it.
     """
     aligned: dict[int, FeatureStep] = {}
     later: dict[int, FeatureStep] = {}  # by class
@@ -132,9 +111,6 @@ def _turned(vectors: np.ndarray, after: np.ndarray | None) -> np.ndarray:
     return vectors * np.where(leading < 0, -1, 1).astype(vectors.dtype)[:, None]
 
 
-# -- single images -----------------------------------------------------------------------------------------------------
-
-
 def explain(
     net: Layer,
     quadratic: Polynomial,
@@ -154,7 +130,7 @@ def explain(
     ----------
     net : Layer
     quadratic : Polynomial
-        Of degree 2.
+        Polynomial of degree 2.
     mean, image : array (d,)
         The mean of the training images, and the image.
     label, output : int
@@ -193,32 +169,17 @@ def explain(
 
 
 def choose_examples(net: Layer, images: Array, labels: Any, per_class: int = 1) -> list[int]:
-    """Positions of images worth a look: for each class the first that the network gets right, and the first wrong ones.
-
-    Parameters
-    ----------
-    net : Layer
-    images : array (n, d)
-    labels : integers (n,)
-    per_class : int
-        How many of each kind; fewer if there are fewer.
-
-    Returns
-    -------
-    list of int
-        Class by class, the right ones before the wrong ones.
-    """
+    """Positions of images worth a look: of each class the first `per_class` that the network gets right, then wrong."""
     per_class = as_integer("per_class", per_class, 1)
     found, choices = as_labels(labels, images, net.dim_out), decisions(net, images)
     chosen: list[int] = []
     for label in range(net.dim_out):
-        right = np.flatnonzero((found == label) & (choices == label))[:per_class]
-        wrong = np.flatnonzero((found == label) & (choices != label))[:per_class]
-        chosen += [int(i) for i in (*right, *wrong)]
+        for right in (True, False):
+            chosen += np.flatnonzero((found == label) & ((choices == label) == right))[:per_class].tolist()
     return chosen
 
 
-# -- what the studies of features and attacks share --------------------------------------------------------------------
+# -- shared with the attacks -------------------------------------------------------------------------------------------
 
 
 def decisions(net: Layer, images: Array) -> np.ndarray:

@@ -8,7 +8,7 @@ from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, assert_close, m
 
 import mlpoly as mp
 from mlpoly.features import eigen
-from mlpoly.studies.paper.features import align, choose_examples, explain, feature_step
+from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
 from mlpoly.studies.paper.results import FeatureStep
 
 D, H, OUT = 12, 9, 4

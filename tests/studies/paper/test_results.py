@@ -13,12 +13,11 @@ from rich.console import Console
 from support.fake_results import fake_results
 from support.records import assert_equal
 
+from mlpoly.cli.printing import show
+from mlpoly.codec import save_results, write_table
 from mlpoly.errors import FileFormatError
 from mlpoly.studies.paper.figures import write_tables
-from mlpoly.studies.paper.results import Claim, Point, Results, Spectrum
-from mlpoly.studies.paper.storage import load_results, save_results
-from mlpoly.studies.paper.tables import plain, write_table
-from mlpoly.studies.paper.words import show
+from mlpoly.studies.paper.results import Claim, Point, Results, Spectrum, read_results
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def results():
 @pytest.fixture(scope="module")
 def folder(results, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    save_results(results, folder)
+    save_results(folder / "results.json", results)
     return folder
 
 
@@ -46,7 +45,7 @@ def rewrite(folder, tmp_path, change):
 
 
 def test_round_trip(results, folder):
-    assert_equal(load_results(folder), results)
+    assert_equal(read_results(folder), results)
     assert any(math.isnan(p.fvu_own) for p in results.dynamics)  # the invented ones have one of everything
     assert any(c.holds is None for c in results.claims)
     assert sorted(p.name for p in folder.iterdir()) == ["results.json", "results.safetensors"]
@@ -64,21 +63,21 @@ def test_parts_that_are_not_there_yet(tmp_path, results):
         Results({"seconds": {}}, (), (), ()),
         dataclasses.replace(results, features=None, attack=(), claims=()),
     ):
-        save_results(part, tmp_path)
-        assert_equal(load_results(tmp_path), part)
+        save_results(tmp_path / "results.json", part)
+        assert_equal(read_results(tmp_path), part)
 
 
 def test_saving_again_replaces(tmp_path, results):
-    save_results(results, tmp_path)
+    save_results(tmp_path / "results.json", results)
     less = dataclasses.replace(results, features=None, attack=())
-    save_results(less, tmp_path)
-    assert_equal(load_results(tmp_path), less)
+    save_results(tmp_path / "results.json", less)
+    assert_equal(read_results(tmp_path), less)
 
 
 def test_numbers_of_numpy(tmp_path):
     made = Results({"n": np.int64(3), "x": np.float32(0.5), "path": Path("a/b"), "inf": math.inf}, (), (), ())
-    save_results(made, tmp_path)
-    assert load_results(tmp_path).about == {"n": 3, "x": 0.5, "path": "a/b", "inf": None}
+    save_results(tmp_path / "results.json", made)
+    assert read_results(tmp_path).about == {"n": 3, "x": 0.5, "path": "a/b", "inf": None}
 
 
 # -- other versions ----------------------------------------------------------------------------------------------------
@@ -90,7 +89,7 @@ def test_unknown_fields(results, folder, tmp_path):
         content["claims"][0]["new"] = "x"
         content["features"]["steps"][0]["new"] = {"array": "not there"}
 
-    assert_equal(load_results(rewrite(folder, tmp_path, newer)), results)
+    assert_equal(read_results(rewrite(folder, tmp_path, newer)), results)
 
 
 def test_missing_optional_fields(results, folder, tmp_path):
@@ -99,7 +98,7 @@ def test_missing_optional_fields(results, folder, tmp_path):
         for a in content["attack"][0]["ablations"]:
             del a["step"]
 
-    found = load_results(rewrite(folder, tmp_path, older))
+    found = read_results(rewrite(folder, tmp_path, older))
     assert found.claims == ()
     assert {found.attack[0].step, *(a.step for a in found.attack[0].ablations)} == {0}
     assert_equal(found.attack[1:], results.attack[1:])
@@ -150,7 +149,7 @@ def test_missing_optional_fields(results, folder, tmp_path):
 )
 def test_of_another_version(folder, tmp_path, change):
     with pytest.raises(FileFormatError, match=r"results.json is damaged or of another version .*run the study again"):
-        load_results(rewrite(folder, tmp_path, change))
+        read_results(rewrite(folder, tmp_path, change))
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -162,22 +161,22 @@ def test_truncated(folder, tmp_path, name, share):
     rewrite(folder, tmp_path, lambda content: None)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(FileFormatError, match=rf"{name} is no readable .* file .*truncated"):
-        load_results(tmp_path)
+    with pytest.raises(FileFormatError, match=rf"{name} is not a readable .* file .*truncated"):
+        read_results(tmp_path)
 
 
 def test_missing(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no results in .*; make them with .*mlpoly reproduce"):
-        load_results(tmp_path)
+        read_results(tmp_path)
     rewrite(folder, tmp_path, lambda content: None)
     (tmp_path / "results.safetensors").unlink()
     with pytest.raises(FileFormatError, match=r"results.safetensors"):
-        load_results(tmp_path)
+        read_results(tmp_path)
 
 
 def test_folder_that_is_missing(results, tmp_path):
     with pytest.raises(FileNotFoundError, match="create it before saving"):
-        save_results(results, tmp_path / "missing")
+        save_results(tmp_path / "missing" / "results.json", results)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -216,12 +215,6 @@ def test_tuples_of_unequal_length(tmp_path):
     )
     rows = read(tmp_path / "a.csv")
     assert [row["shares_2"] for row in rows] == ["", "0.25"]
-
-
-def test_plain():
-    value = {1: (np.float64("nan"), np.arange(2), np.bool_(True)), "p": Path("a"), "n": None, "s": "text"}
-    assert plain(value) == {"1": [None, [0, 1], True], "p": "a", "n": None, "s": "text"}
-    assert plain(Claim("a", "b", "c", None, "fvu")) == dict(name="a", paper="b", measured="c", holds=None, figure="fvu")
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ import mlpoly as mp
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from mlpoly.lm import collect, load_model, split_text, token_batches, vocabulary  # noqa: E402 - after importorskip
+from mlpoly.lm import collect, load_model, split_text, token_batches  # noqa: E402 - after importorskip
+from mlpoly.lm.text.tokens import vocabulary  # noqa: E402
 
 STORIES = Path(os.environ.get("MLPOLY_DATA", ".")) / "stories260K"
 needs_stories = pytest.mark.skipif(
@@ -166,12 +167,12 @@ def test_stories260k() -> None:
     model, tokenizer = load_model(STORIES)
     assert type(model).__name__ == "LlamaForCausalLM" and tokenizer is None
     batches = token_batches(None, STORIES / "tokens.npy", batch_size=16, tokens=4096)
-    moments = collect(model, batches, "model.layers.*.mlp", components="first")
+    moments = collect(model, batches, "model.layers.*.mlp", groups="first")
     assert len(moments.names) == 5 and moments.tokens == 4096
-    assert {n: p.count for n, p in moments.components(moments.names[0]).items()} == {0: 4080, 1: 16}
+    assert {n: p.count for n, p in moments.groups(moments.names[0]).items()} == {0: 4080, 1: 16}
     assert moments.provenance["model"] == "stories260K"
     # The first token is always <s>: in the first block, all inputs of that component are one point.
-    assert float(moments.components(moments.names[0])[1].covariance.abs().max()) < 1e-12
+    assert float(moments.groups(moments.names[0])[1].covariance.abs().max()) < 1e-12
     words = vocabulary(STORIES)
     assert len(words) == model.config.vocab_size
     first = next(iter(batches))[0]
@@ -187,10 +188,10 @@ def test_smollm2_from_gguf() -> None:
     model, tokenizer = load_model(file)
     assert model.config.hidden_size == 576 and model.dtype == torch.float32
     text = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.\n" * 20
-    moments = collect(model, token_batches(tokenizer, text, length=64, batch_size=4), components="norm", tokens=256)
+    moments = collect(model, token_batches(tokenizer, text, length=64, batch_size=4), groups="norm", tokens=256)
     assert len(moments.names) == 30
     # Attention sinks are short behind the normalisation of the middle layers.
-    middle = moments.components("model.layers.15.mlp")
+    middle = moments.groups("model.layers.15.mlp")
     assert middle[2].norms.largest < 0.5 * middle[0].norms.mean
     assert middle[2].count < 40 < middle[0].count
 
@@ -220,7 +221,7 @@ def test_text_is_cut_into_equal_sequences(tmp_path: Path) -> None:
 
 
 def test_text_is_read_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mlpoly.lm.text.sources._CHUNK", 30)
+    monkeypatch.setattr("mlpoly.lm.text.token_batches._CHUNK", 30)
     text = "".join(f"äöü line {i}\n" for i in range(50))
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     for source in (text, tmp_path / "a.txt"):
@@ -281,7 +282,7 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="it is empty"):
             list(token_batches(Letters(), empty))
     (tmp_path / "latin.txt").write_bytes("äöü".encode("latin-1"))
-    with pytest.raises(mp.FileFormatError, match=r"latin\.txt is no text in UTF-8 .* at byte 0"):
+    with pytest.raises(mp.FileFormatError, match=r"latin\.txt is not text in UTF-8 .* at byte 0"):
         list(token_batches(Letters(), tmp_path / "latin.txt"))
     for missing in (tmp_path / "missing", str(tmp_path / "missing.txt")):
         with pytest.raises(FileNotFoundError, match="no file"):
@@ -301,7 +302,7 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     np.save(tmp_path / "damaged.npy", np.zeros((2, 2), np.int64))
     content = (tmp_path / "damaged.npy").read_bytes().replace(b"(2, 2)", b"(99999999999999, 2)")
     (tmp_path / "damaged.npy").write_bytes(content.replace(b" " * 13 + b"\n", b"\n"))  # the header is as long as before
-    with pytest.raises(mp.FileFormatError, match=r"damaged.npy is no readable"):
+    with pytest.raises(mp.FileFormatError, match=r"damaged.npy is not a readable"):
         list(token_batches(None, tmp_path / "damaged.npy"))
 
 
@@ -321,7 +322,7 @@ def test_split_text_of_few_lines() -> None:
         with pytest.raises(ValueError, match="no line end to cut at"):
             split_text(text)
     for bad in (0, 1, -0.1, True, "0.1"):
-        with pytest.raises(ValueError, match="held_out must be a share between 0 and 1"):
+        with pytest.raises(ValueError, match="held_out must be a fraction between 0 and 1"):
             split_text("one\ntwo\n", bad)
 
 
@@ -337,7 +338,7 @@ BROKEN = ["{", "3", "[1, 2]", "{}", '{"a": "b"}', '{"a": 1000000000000}', "[" * 
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
 def test_what_is_no_vocabulary(content: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(content)
-    with pytest.raises(mp.FileFormatError, match="is no vocabulary"):
+    with pytest.raises(mp.FileFormatError, match="is not a vocabulary"):
         vocabulary(tmp_path)
     with pytest.raises(FileNotFoundError, match="no vocabulary"):
         vocabulary(tmp_path / "missing.json")

@@ -1,4 +1,4 @@
-"""Images and labels for the studies: scikit-learn's digits, MNIST and Fashion-MNIST on disk, or files of the user's."""
+"""Images and labels: scikit-learn's digits, MNIST and Fashion-MNIST on disk, or files of the user."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.errors import FileFormatError
+from mlpoly.extras import explain_missing
 
-__all__ = ["DATASETS", "Images", "cache_dir", "load_images", "load_mnist", "read_idx"]
+__all__ = ["DATASETS", "FILES", "Images", "cache_dir", "load_images", "read_idx", "searched_folders"]
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
 
 # Training images and labels, then test images and labels; every reader below keeps this order.
-_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _NPZ = (("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels"))
 
-_BLOCK = 1 << 16
-_RATIO = 1032  # a byte of a compressed file stands for no more than so many
+_CHUNK = 1 << 16
+_RATIO = 1032  # most bytes that one byte of a gzip file can stand for
 
 _CLOTHES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
@@ -39,7 +40,7 @@ class Images(NamedTuple):
     test_labels: np.ndarray
     shape: tuple[int, int]  # of one image
     name: str = ""
-    classes: tuple[str, ...] = ()  # what the labels stand for, c of them
+    classes: tuple[str, ...] = ()  # names of the labels, c of them
 
     @property
     def training_fingerprint(self) -> str:
@@ -61,7 +62,7 @@ def _fingerprint(*arrays: np.ndarray) -> str:
 
 
 class _Raw(NamedTuple):
-    """An array as it was read, and where from, for messages."""
+    """An array as it was read, and its source, for messages."""
 
     values: np.ndarray
     source: str
@@ -70,37 +71,34 @@ class _Raw(NamedTuple):
 def load_images(
     name: str | os.PathLike[str] = "digits", data_dir: str | os.PathLike[str] | None = None, seed: int = 0
 ) -> Images:
-    """Training and test images with their labels.
+    """Return training and test images with their labels.
 
     Parameters
     ----------
     name : str or path
-        "digits" (1797 images of 8 x 8 pixels that come with scikit-learn, split 80/20 with equal shares of every
+        "digits" (1797 images of 8 x 8 pixels that come with scikit-learn, split 80/20 with equal fractions of every
         digit), "mnist", "fashion-mnist", a folder with the four IDX files (plain or .gz), or an .npz file with
         x_train, y_train, x_test, y_test (or train, train_labels, test, test_labels) and without pickles. Bytes are
-        divided by 255, floats are not rescaled. Flat images of no square length count as one row.
+        divided by 255, floats are not rescaled. Flat images whose length is not a square count as one row.
     data_dir : path, optional
-        Where to look for "mnist" and "fashion-mnist" before MLPOLY_DATA and the user's cache: the folder of the files,
-        or one above it.
+        Folder of the files of "mnist" or "fashion-mnist", or the one above it; searched before MLPOLY_DATA and the
+        user's cache.
     seed : int
-        Of the split of the digits. It is no training seed: leave it, and all networks see the same split.
+        Seed of the split of the digits. It is not a training seed: leave it, and all networks see the same split.
 
     Raises
     ------
     ValueError
         If `name` is neither a known name nor a path.
     FileNotFoundError
-        With the places that were searched.
+        If there are no such files; the message lists the folders that were searched.
     FileFormatError
         If a file is damaged or the images and labels do not fit together.
     """
     if name == "digits":
-        try:
+        with explain_missing("the data set digits", "scikit-learn"):
             from sklearn.datasets import load_digits
             from sklearn.model_selection import train_test_split
-        except ImportError as error:
-            remedy = "pip install 'mlpoly[cli]'"
-            raise ImportError(f"the digits need scikit-learn, which is not installed: {remedy}.") from error
         x, y = load_digits(return_X_y=True)
         parts = train_test_split(x / 16, y, test_size=0.2, random_state=seed, stratify=y)
         train, test, train_labels, test_labels = (_Raw(part, "scikit-learn's digits") for part in parts)
@@ -113,12 +111,7 @@ def load_images(
     if path.is_file():
         return _assemble(_read_npz(path), path.stem)
     known = ", ".join(DATASETS)
-    raise ValueError(f"name is {str(name)!r}, which is no data set ({known}) and no folder of IDX files or .npz file.")
-
-
-def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """MNIST from IDX files: `load_images("mnist", data_dir)`."""
-    return load_images("mnist", data_dir)
+    raise ValueError(f"name is {str(name)!r}, which is not a data set ({known}), folder of IDX files, or .npz file.")
 
 
 def cache_dir() -> Path:
@@ -127,25 +120,25 @@ def cache_dir() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "mlpoly"
 
 
+def searched_folders(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Folders in which a named data set is looked for, in this order."""
+    given = [] if data_dir is None else [Path(data_dir).expanduser(), Path(data_dir).expanduser() / name]
+    shared = [Path(os.environ["MLPOLY_DATA"]) / name] if os.environ.get("MLPOLY_DATA") else []
+    return [*given, *shared, cache_dir() / name]
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
 def _find(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
     """The first folder that holds all files of a named data set."""
-    places = []
-    if data_dir is not None:
-        given = Path(data_dir).expanduser()
-        places += [given, given / name]
-    if os.environ.get("MLPOLY_DATA"):
-        places.append(Path(os.environ["MLPOLY_DATA"]) / name)
-    places.append(cache_dir() / name)
     searched = []
-    for place in places:
-        missing = [file for file in _IDX if _file(place, file) is None]
+    for place in searched_folders(name, data_dir):
+        missing = [file for file in FILES if _file(place, file) is None]
         if not missing:
             return place
         # A folder with some of the files is where the user will look for the mistake.
-        searched.append(f"{place} (without {', '.join(missing)})" if len(missing) < len(_IDX) else str(place))
+        searched.append(f"{place} (without {', '.join(missing)})" if len(missing) < len(FILES) else str(place))
     raise FileNotFoundError(
         f"no {name} in {', '.join(searched)}; get it with `mlpoly data download {name}`, or name a folder that holds "
         f"the four IDX files with --data-dir, or one that holds {name}/ with MLPOLY_DATA."
@@ -158,60 +151,56 @@ def _file(folder: Path, name: str) -> Path | None:
 
 def _read_folder(folder: Path) -> tuple[_Raw, ...]:
     raws = []
-    for name in _IDX:
+    for name in FILES:
         path = _file(folder, name)
         if path is None:
-            raise FileNotFoundError(f"{folder} holds no {name} (plain or .gz); all of {', '.join(_IDX)} are needed.")
+            raise FileNotFoundError(f"{folder} holds no {name} (plain or .gz); all of {', '.join(FILES)} are needed.")
         raws.append(_Raw(read_idx(path), str(path)))
     return tuple(raws)
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read an IDX file of unsigned bytes with one to three axes, plain or compressed.
-
-    Of a compressed file no more is unpacked than its header promises.
-    """
+    """Read an IDX file of unsigned bytes with one to three axes, plain or .gz; never more than its header promises."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}; fetch it.")
     try:
         with path.open("rb") as raw:
             file: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
             head = file.read(4)
-            axes = head[3] if len(head) == 4 else 0
+            axes = head[3] if len(head) == 4 and head[:3] == b"\x00\x00\x08" else 0
             sizes = file.read(4 * axes) if 1 <= axes <= 3 else b""
-            if head[:3] != b"\x00\x00\x08" or not sizes or len(sizes) != 4 * axes:
-                raise FileFormatError(
-                    f"{path} is no IDX file of unsigned bytes with one to three axes; fetch it again."
-                )
+            if not sizes or len(sizes) != 4 * axes:
+                raise FileFormatError(f"{path} is not an IDX file of unsigned bytes with one to three axes")
             shape = tuple(int.from_bytes(sizes[i : i + 4], "big") for i in range(0, len(sizes), 4))
-            size = path.stat().st_size
-            if math.prod(shape) > size * (_RATIO if path.suffix == ".gz" else 1):
-                claim = f"{size} bytes cannot hold shape {shape}"
-                raise FileFormatError(f"{path} is truncated or damaged: {claim}; fetch it again.")
-            _check_memory(path, math.prod(shape))
-            # In small blocks, so that a false promise costs no memory; one byte more shows that there is more.
-            values, wanted = bytearray(), math.prod(shape) + 1
-            while len(values) < wanted and (block := file.read(min(_BLOCK, wanted - len(values)))):
-                values += block
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no file {path}; fetch it.") from error
+            size, count = path.stat().st_size, math.prod(shape)
+            if count > size * (_RATIO if path.suffix == ".gz" else 1):
+                raise FileFormatError(f"{path} is truncated or damaged: {size} bytes cannot hold shape {shape}")
+            _check_memory(path, count)
+            # In small chunks, so that a false promise costs no memory; one byte more shows that there is more.
+            values = bytearray()
+            while len(values) <= count and (chunk := file.read(min(_CHUNK, count + 1 - len(values)))):
+                values += chunk
+            if len(values) != count:
+                found = f"more than {count}" if len(values) > count else len(values)
+                raise FileFormatError(f"{path} is truncated or damaged: {found} values, shape {shape}")
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; fetch it again.") from None
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path} cannot be read ({error}); fetch it again.") from error
-    if len(values) != wanted - 1:
-        found = f"more than {wanted - 1}" if len(values) == wanted else len(values)
-        raise FileFormatError(f"{path} is truncated or damaged: {found} values, shape {shape}; fetch it again.")
     return np.frombuffer(values, np.uint8).reshape(shape)
 
 
 def _read_npz(path: Path) -> tuple[_Raw, ...]:
     if not zipfile.is_zipfile(path):
-        raise FileFormatError(f"{path} is no .npz file or a truncated one; give an .npz file or a folder of IDX files.")
+        raise FileFormatError(f"{path} is not an .npz file, or a truncated one; write it with numpy.savez.")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = next((keys for keys in _NPZ if set(keys) <= set(archive.files)), ())
             _check_memory(path, sum(_promised(path, archive.zip, key) for key in keys))
             raws = tuple(_Raw(archive[key], f"{key} of {path}") for key in keys)
             found = ", ".join(archive.files) or "nothing"
-    except FileFormatError:
-        raise
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; write it anew with numpy.savez.") from None
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path} cannot be read ({error}); write it anew with numpy.savez.") from error
     if not raws or not all(isinstance(raw.values, np.ndarray) for raw in raws):
@@ -222,23 +211,20 @@ def _read_npz(path: Path) -> tuple[_Raw, ...]:
 
 def _promised(path: Path, archive: zipfile.ZipFile, key: str) -> int:
     """How many numbers an array in an .npz file has, from its header, if its length fits."""
-    names = archive.namelist()
-    member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in names else key)
+    member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
     with archive.open(member) as file:
-        head = io.BytesIO(file.read(_BLOCK))  # a header is a hundred bytes; NumPy would read as many as it claims
-    if np.lib.format.read_magic(head)[0] == 1:
-        shape, _, dtype = np.lib.format.read_array_header_1_0(head)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(head)
+        head = io.BytesIO(file.read(_CHUNK))  # a header is a hundred bytes; NumPy would read as many as it claims
+    first = np.lib.format.read_magic(head)[0] == 1
+    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(head)
     there = member.file_size - head.tell()
     if not dtype.hasobject and math.prod(shape) * dtype.itemsize != there:
-        promise = f"shape {shape} of {dtype}, but {there} bytes"
-        raise FileFormatError(f"{path} is damaged: {key} has {promise}; write it anew with numpy.savez.")
+        raise FileFormatError(f"{path} is damaged: {key} has shape {shape} of {dtype}, but {there} bytes")
     return math.prod(shape)
 
 
 def _check_memory(path: Path, numbers: int) -> None:
-    """Refuse to unpack what this machine has no room for; pixels become floats of eight bytes."""
+    """Refuse to unpack more than the memory of this machine holds; pixels become floats of eight bytes."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # only POSIX tells
@@ -246,50 +232,39 @@ def _check_memory(path: Path, numbers: int) -> None:
     if 8 * numbers > memory:
         raise FileFormatError(
             f"{path} promises {numbers} numbers, which need {8 * numbers / 2**30:.0f} GiB in double precision, more "
-            f"than the {memory / 2**30:.0f} GiB of this machine; the file is damaged, or must be cut: fetch it again."
+            f"than the {memory / 2**30:.0f} GiB of this machine: it is damaged, or too large"
         )
 
 
-# -- what they hold ----------------------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------------------
 
 
 def _assemble(raws: tuple[_Raw, ...], name: str, names: tuple[str, ...] = ()) -> Images:
     """Check four arrays against one another and put them together; `names` are those of the labels 0, 1, ..."""
     train, train_labels, test, test_labels = raws
-    known = _check_labels(train_labels, train)
+    for images, named in ((train, train_labels), (test, test_labels)):
+        given, count = named.values, len(images.values) if images.values.ndim else 0
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise FileFormatError(
+                f"{named.source} has shape {given.shape} and type {given.dtype}; labels are integers, one per image."
+            )
+        if not count or len(given) != count:
+            raise FileFormatError(
+                f"{named.source} holds {len(given)} labels for {count} images in {images.source}; "
+                f"each image needs one label."
+            )
+    known = np.unique(train_labels.values)
     if len(known) < 2:
         raise FileFormatError(f"{train_labels.source} holds the class {known[0]} alone; at least two are needed.")
-    strange = np.setdiff1d(_check_labels(test_labels, test), known)
+    strange = np.setdiff1d(test_labels.values, known)
     if len(strange):
         raise FileFormatError(f"{test_labels.source} holds classes that have no training image: {strange.tolist()}.")
     shape, other = _image_shape(train), _image_shape(test)
     if shape != other:
         raise FileFormatError(f"{test.source} holds images of shape {other}, but {train.source} of {shape}; resize.")
-    return Images(
-        _pixels(train),
-        np.searchsorted(known, train_labels.values).astype(np.int64),
-        _pixels(test),
-        np.searchsorted(known, test_labels.values).astype(np.int64),
-        shape,
-        name,
-        tuple(names[k] if 0 <= k < len(names) else str(k) for k in known.tolist()),
-    )
-
-
-def _check_labels(labels: _Raw, images: _Raw) -> np.ndarray:
-    """The distinct labels, sorted."""
-    values = labels.values
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-        raise FileFormatError(
-            f"{labels.source} has shape {values.shape} and type {values.dtype}; labels are integers, one per image."
-        )
-    count = len(images.values) if images.values.ndim else 0
-    if not count or len(values) != count:
-        raise FileFormatError(
-            f"{labels.source} holds {len(values)} labels for {count} images in {images.source}; "
-            "each image needs one label."
-        )
-    return np.unique(values)
+    labels = [np.searchsorted(known, y.values).astype(np.int64) for y in (train_labels, test_labels)]
+    classes = tuple(names[k] if 0 <= k < len(names) else str(k) for k in known.tolist())
+    return Images(_pixels(train), labels[0], _pixels(test), labels[1], shape, name, classes)
 
 
 def _image_shape(images: _Raw) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A quadratic polynomial on images that are moved, from few coefficients.
+"""A quadratic polynomial on moved images, from one evaluation and few coefficients.
 
 It is evaluated on all images once; what one change of all images does to it is then known exactly:
 
@@ -16,9 +16,8 @@ import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, promote, widen
 from mlpoly.polynomials import Polynomial
-from mlpoly.studies.paper.directions import unit
 
-__all__ = ["Line", "Span", "noise_lines", "span", "universal_lines"]
+__all__ = ["Line", "Span", "noise_lines", "span", "unit", "universal_lines"]
 
 
 class Span(NamedTuple):
@@ -28,7 +27,7 @@ class Span(NamedTuple):
     bends: Array  # (k, o, k)
 
     def change(self, moves: Array) -> Array:
-        """By how much (n, o) the polynomial changes when images move by `moves` (n, k) along the directions."""
+        """Change (n, o) of the polynomial when images move by `moves` (n, k) along the directions."""
         xp = namespace(moves=moves)
         return xp.sum((self.slopes + xp.tensordot(moves, self.bends, axes=1)) * moves[:, None, :], axis=-1)
 
@@ -70,3 +69,8 @@ def noise_lines(
         # Three points on a line determine the quadratic there.
         up, down = (widen(poly(images + sign * move)) for sign in (1, -1))
         yield Line(move, (up - down) / 2, (up + down) / 2 - base)
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows scaled to length one."""
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -19,10 +19,11 @@ from mlpoly.fitting.tuning import descent
 from mlpoly.studies.paper import approximants as approximants_module
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper.approximants import approximants
-from mlpoly.studies.paper.bench import Bench, DynamicsConfig
-from mlpoly.studies.paper.checkpoints import Run
+from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.dynamics import dynamics, load_fits
+from mlpoly.studies.paper.options import DynamicsConfig
 from mlpoly.studies.paper.results import Point
+from mlpoly.studies.paper.setting import Setting
 from mlpoly.studies.paper.training import train
 
 IMAGES = blobs(spread=0.3)  # wide enough that all units bend within the data, and samples of the misfit have no tails
@@ -34,13 +35,13 @@ QUICK = DynamicsConfig(paper_steps=0, samples=50, max_degree=2)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Run:
+def run(tmp_path_factory) -> TrainingRun:
     return train(IMAGES, tmp_path_factory.mktemp("run"), replace(CONFIG, steps=16))
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(IMAGES, FITS)
+def setting() -> Setting:
+    return Setting(IMAGES, FITS)
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +56,17 @@ def kept():
 
 
 @pytest.fixture(scope="module")
-def found(run, bench, folder, kept):
+def found(run, setting, folder, kept):
     """Points and spectra."""
 
-    def watched(net, bench, start, seed):
-        for made in approximants(net, bench, start, seed):
+    def watched(net, setting, start, seed):
+        for made in approximants(net, setting, start, seed):
             kept[len(kept) // len(KINDS), made.inputs, made.poly.degree] = made.poly
             yield made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamics_module, "approximants", watched)
-        return dynamics(run, bench, folder)
+        return dynamics(run, setting, folder)
 
 
 def at(points, step):
@@ -104,7 +105,8 @@ def test_a_point_for_everything(found, run):
         assert math.isnan(p.fvu_own) == (p.inputs == "paper")
         assert all(math.isfinite(getattr(p, f.name)) for f in fields(Point) if f.name not in ("inputs", "fvu_own"))
         assert p.fvu_samples_error > 0 < p.kl_test_error
-        assert (p.iterations > 0) == ((p.inputs, p.degree) == ("paper", 2))  # sixteen pixels are solved directly
+        # Sixteen pixels are solved directly.
+        assert p.iterations == (FITS.paper_steps if p.inputs == "paper" else 0)
         assert p.seconds > 0
     assert [(s.step, s.inputs) for s in spectra] == [(t, name) for t in run.steps for name in ("gaussian", "mixture")]
 
@@ -122,13 +124,13 @@ def test_exact_fits_are_the_best(found, run):
             assert points[name, 2].fvu_own <= points[name, 1].fvu_own + 1e-9
 
 
-def test_exact_fit_cannot_be_improved(found, run, bench, kept):
+def test_exact_fit_cannot_be_improved(found, run, setting, kept):
     """Moving the coefficients in any direction is worse: the gradient at the optimum is zero."""
-    net = bench.net(run, 16)
+    net = setting.net(run, 16)
     rng = np.random.default_rng(0)
     for degree in (1, 2):
-        poly = mp.polynomials.dense.to_dense(kept[5, "mixture", degree], bench.mixture.mean)
-        best = float(mp.fvu(net, poly, bench.mixture).total)
+        poly = mp.polynomials.dense.to_dense(kept[5, "mixture", degree], setting.mixture.mean)
+        best = float(mp.fvu(net, poly, setting.mixture).total)
         for _ in range(5):
             move = [torch.tensor(rng.standard_normal(a.shape)) for a in (poly.constant, poly.linear)]
             bend = torch.tensor(rng.standard_normal((3, 16, 16))) if degree == 2 else None
@@ -141,7 +143,7 @@ def test_exact_fit_cannot_be_improved(found, run, bench, kept):
                 )
                 for t in (1e-2, -1e-2)
             )
-            above, below = (float(mp.fvu(net, p, bench.mixture).total) - best for p in (up, down))
+            above, below = (float(mp.fvu(net, p, setting.mixture).total) - best for p in (up, down))
             assert above > 0 < below
             # Quadratic in the move: to first order nothing changes. 1e-4: the solver stops at a relative gain of 1e-10,
             # whose root is 1e-5 of the misfit's size.
@@ -175,18 +177,18 @@ def test_spectra(found, run):
             assert fits["gaussian", 2].fvu_own == pytest.approx(1 - s.shares[0] - s.shares[1], abs=1e-8)
 
 
-def test_measures_on_test_images(found, run, bench, kept):
+def test_measures_on_test_images(found, run, setting, kept):
     """Against the functions for each of them, and plain NumPy."""
     for i, step in list(enumerate(run.steps))[::3]:
-        net = bench.net(run, step)
+        net = setting.net(run, step)
         for (name, degree), p in at(found[0], step).items():
             poly = kept[i, name, degree]
-            f, g = net(bench.test).numpy(), poly(bench.test).numpy()
+            f, g = net(setting.test).numpy(), poly(setting.test).numpy()
             assert p.fvu_test == pytest.approx(((f - g) ** 2).sum() / ((f - f.mean(0)) ** 2).sum(), rel=1e-12)
-            assert p.kl_test == pytest.approx(float(mp.kl(net, poly, samples=bench.test)), rel=1e-12)
+            assert p.kl_test == pytest.approx(float(mp.kl(net, poly, samples=setting.test)), rel=1e-12)
             assert p.accuracy == np.mean(g.argmax(1) == IMAGES.test_labels)
             assert p.agreement == np.mean(g.argmax(1) == f.argmax(1))
-            assert p.fvu_flattened == float(mp.fvu(net, poly, bench.mixture).flattened)
+            assert p.fvu_flattened == float(mp.fvu(net, poly, setting.mixture).flattened)
 
 
 def test_samples_are_fresh_at_every_checkpoint():
@@ -197,8 +199,8 @@ def test_samples_are_fresh_at_every_checkpoint():
 def test_gated_network(tmp_path):
     """The whole of it once more, for a gated unit."""
     run = train(IMAGES, tmp_path / "run", replace(CONFIG, steps=1, gated=True, activation="silu"))
-    bench = Bench(IMAGES, replace(FITS, paper_steps=5, samples=50))
-    points, spectra = dynamics(run, bench, tmp_path / "fits")
+    setting = Setting(IMAGES, replace(FITS, paper_steps=5, samples=50))
+    points, spectra = dynamics(run, setting, tmp_path / "fits")
     for step in run.steps:
         kinds = at(points, step)
         assert set(kinds) == set(KINDS)
@@ -213,29 +215,29 @@ def test_papers_route_can_be_left_out(small, first):
     assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
 
 
-def test_papers_route_comes_nearer_with_more_steps(run, bench):
+def test_papers_route_comes_nearer_with_more_steps(run, setting):
     """More steps of its descent, a lower FVU, and never that of the exact fit."""
-    net = bench.net(run, 16)
+    net = setting.net(run, 16)
     last = []
     for steps in (1, 10, 100):
-        other = Bench(IMAGES, replace(FITS, paper_steps=steps))
+        other = Setting(IMAGES, replace(FITS, paper_steps=steps))
         *_, exact, paper = approximants(net, other, None, 0)
-        assert (exact.inputs, paper.inputs, paper.iterations) == ("mixture", "paper", steps)
-        last.append(float(mp.fvu(net, paper.poly, bench.mixture).total))
-    assert last[0] > last[1] > last[2] > float(mp.fvu(net, exact.poly, bench.mixture).total)
+        assert (exact.inputs, paper.inputs) == ("mixture", "paper")
+        last.append(float(mp.fvu(net, paper.poly, setting.mixture).total))
+    assert last[0] > last[1] > last[2] > float(mp.fvu(net, exact.poly, setting.mixture).total)
 
 
 # -- the polynomials on disk -------------------------------------------------------------------------------------------
 
 
-def test_fits_on_disk(found, run, bench, folder, kept):
+def test_fits_on_disk(found, run, setting, folder, kept):
     for i, step in enumerate(run.steps):
         linear, quadratic = load_fits(folder, step)
         assert (linear.degree, quadratic.degree) == (1, 2)
         for poly in (linear, quadratic):
             made = kept[i, "mixture", poly.degree]
             assert poly.constant.dtype == torch.float64
-            assert_close(poly(bench.test), made(bench.test), 1e-5)  # float32 on disk
+            assert_close(poly(setting.test), made(setting.test), 1e-5)  # float32 on disk
             assert_close(poly.linear, made.linear, 1e-6)
         assert_close(quadratic.quadratic, kept[i, "mixture", 2].quadratic, 1e-6)
 
@@ -245,12 +247,12 @@ def test_fits_that_are_missing(tmp_path):
         load_fits(tmp_path, 4)
 
 
-def test_moves_to_single_precision(run, bench):
-    net, like = bench.net(run, 16), torch.zeros((), dtype=torch.float32)
+def test_moves_to_single_precision(run, setting):
+    net, like = setting.net(run, 16), torch.zeros((), dtype=torch.float32)
     single = net.to(like)
     assert single.W1.dtype == torch.float32
-    assert_close(single(bench.test.float()), net(bench.test), 1e-5)
-    poly = mp.fit(net, bench.mixture, 1)
+    assert_close(single(setting.test.float()), net(setting.test), 1e-5)
+    poly = mp.fit(net, setting.mixture, 1)
     assert poly.to(like).quadratic is None
     assert poly.to(like).source == poly.source
 
@@ -259,13 +261,13 @@ def test_moves_to_single_precision(run, bench):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Run:
+def small(tmp_path_factory) -> TrainingRun:
     return train(SMALL, tmp_path_factory.mktemp("small"), replace(CONFIG, steps=2))
 
 
 @pytest.fixture(scope="module")
-def quick() -> Bench:
-    return Bench(SMALL, QUICK)
+def quick() -> Setting:
+    return Setting(SMALL, QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -281,30 +283,30 @@ def done(first, tmp_path):
     return shutil.copytree(first[0], tmp_path / "done")
 
 
-def test_second_call_reads(found, run, bench, folder, monkeypatch):
+def test_second_call_reads(found, run, setting, folder, monkeypatch):
     def never(*arguments):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(dynamics_module, "approximants", never)
-    points, spectra = dynamics(run, bench, folder)
+    points, spectra = dynamics(run, setting, folder)
     np.testing.assert_equal([asdict(p) for p in points], [asdict(p) for p in found[0]])  # NaN too
     assert spectra == found[1]
     assert isinstance(spectra[0].shares, tuple)
-    fresh = Bench(IMAGES, FITS)  # of the same data
-    assert dynamics(Run.open(run.folder), fresh, folder)[1] == found[1]
+    fresh = Setting(IMAGES, FITS)  # of the same data
+    assert dynamics(TrainingRun.open(run.folder), fresh, folder)[1] == found[1]
 
 
 @pytest.mark.parametrize(
     "changes", [{"shrinkage": 0.1}, {"samples": 51}, {"max_degree": 3}], ids=lambda c: next(iter(c))
 )
 def test_changed_config(small, quick, first, done, calls, changes):
-    points, spectra = dynamics(small, Bench(SMALL, replace(QUICK, **changes)), done)
+    points, spectra = dynamics(small, Setting(SMALL, replace(QUICK, **changes)), done)
     assert calls[0] == len(small.steps)
     assert (without_seconds(points), spectra) != (without_seconds(first[1]), first[2])
 
 
 def test_config_changed_back(small, quick, first, done, calls):
-    dynamics(small, Bench(SMALL, replace(QUICK, shrinkage=0.1)), done)
+    dynamics(small, Setting(SMALL, replace(QUICK, shrinkage=0.1)), done)
     points, spectra = dynamics(small, quick, done)
     assert calls[0] == 2 * len(small.steps)
     assert without_seconds(points) == without_seconds(first[1])
@@ -315,13 +317,13 @@ def test_config_changed_back(small, quick, first, done, calls):
 def test_changed_data(small, first, done, calls, part):
     changed = getattr(SMALL, part).copy()
     changed[:9] = changed[0]
-    points, _ = dynamics(small, Bench(SMALL._replace(**{part: changed}), QUICK), done)
+    points, _ = dynamics(small, Setting(SMALL._replace(**{part: changed}), QUICK), done)
     assert calls[0] == len(small.steps)
     assert without_seconds(points) != without_seconds(first[1])
 
 
 def test_changed_checkpoint(small, quick, first, done, tmp_path, calls):
-    copied = Run.open(shutil.copytree(small.folder, tmp_path / "run"))
+    copied = TrainingRun.open(shutil.copytree(small.folder, tmp_path / "run"))
     copied.path(1).write_bytes(copied.path(2).read_bytes())
     points, _ = dynamics(copied, quick, done)
     assert calls[0] == 1
@@ -390,7 +392,7 @@ def test_fits_of_another_kind(small, quick, done, calls, what):
         mp.DensePolynomial(np.zeros(3), np.zeros(2), np.zeros((2, 3))).save(linear)
     if what != "size":
         with pytest.raises(
-            mp.FileFormatError, match=r"linear.safetensors is no linear fit; run `mlpoly dynamics` again"
+            mp.FileFormatError, match=r"linear.safetensors is not a fit of degree 1; run `mlpoly dynamics` again"
         ):
             load_fits(done, 2)
     dynamics(small, quick, done)
@@ -442,7 +444,7 @@ def test_interrupt_between_fits_and_record(small, quick, done, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(dynamics_module, "write_json", stopped)
         with pytest.raises(KeyboardInterrupt):
-            dynamics(small, Bench(SMALL, replace(QUICK, shrinkage=0.5)), done)
+            dynamics(small, Setting(SMALL, replace(QUICK, shrinkage=0.5)), done)
     assert not torch.equal(load_fits(done, 0)[1].quadratic, before)
     dynamics(small, quick, done)
     assert torch.equal(load_fits(done, 0)[1].quadratic, before)
@@ -464,33 +466,33 @@ def interrupting(original, at):
     return call
 
 
-def test_interrupt_in_the_mixture_solver(run, bench, tmp_path, monkeypatch):
+def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
     monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.solve._DIRECT", 0)  # iteratively, as with more pixels
     original = GramOperator.apply
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
-    net = bench.net(run, 16)
+    net = setting.net(run, 16)
     with pytest.warns(UserWarning, match="the mixture fit was interrupted"):
-        mp.fit(net, bench.mixture, 2, tolerance=1e-10)  # by itself it answers with its best
+        mp.fit(net, setting.mixture, 2, tolerance=1e-10)  # by itself it answers with its best
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     with pytest.raises(KeyboardInterrupt):
-        dynamics(run, bench, tmp_path)
+        dynamics(run, setting, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_interrupt_in_the_papers_route(run, bench, tmp_path, monkeypatch):
+def test_interrupt_in_the_papers_route(run, setting, tmp_path, monkeypatch):
     monkeypatch.setattr(descent.Descent, "_step", interrupting(descent.Descent._step, 4))
     with pytest.raises(KeyboardInterrupt):
-        dynamics(run, bench, tmp_path)
+        dynamics(run, setting, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_warnings_go_on(bench):
+def test_other_warnings_go_on(setting):
     def work(a, b):
         warnings.warn("took long", stacklevel=1)
         return a + b
 
     with pytest.warns(UserWarning, match="took long"):
-        made, seconds = approximants_module._timed(bench, work, 1, b=2)
+        made, seconds = approximants_module._timed(work, 1, b=2)
     assert made == 3
     assert 0 <= seconds < 5
 
@@ -498,7 +500,7 @@ def test_other_warnings_go_on(bench):
         warnings.warn("the fit was interrupted; this is the best", stacklevel=1)
 
     with pytest.raises(KeyboardInterrupt):
-        approximants_module._timed(bench, stopped)
+        approximants_module._timed(stopped)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -506,13 +508,13 @@ def test_other_warnings_go_on(bench):
 
 def test_data_of_another_shape(run, tmp_path):
     with pytest.raises(mp.FileFormatError, match="holds a network 16 -> 3, but the data has 25 pixels and 3 classes"):
-        dynamics(run, Bench(blobs(side=5), QUICK), tmp_path)
+        dynamics(run, Setting(blobs(side=5), QUICK), tmp_path)
 
 
-def test_folder_that_cannot_be_written(run, bench, tmp_path):
+def test_folder_that_cannot_be_written(run, setting, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match=r"cannot be written to .*choose another"):
-        dynamics(run, bench, tmp_path / "file")
+        dynamics(run, setting, tmp_path / "file")
 
 
 @pytest.mark.parametrize(

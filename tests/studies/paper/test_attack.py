@@ -10,8 +10,7 @@ from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, make
 import mlpoly as mp
 from mlpoly.studies.paper import attack
 from mlpoly.studies.paper.attack import ablation_curve, ablation_pictures, steering_curve
-from mlpoly.studies.paper.directions import principal, random_basis, singular
-from mlpoly.studies.paper.moves import span
+from mlpoly.studies.paper.quadratic_moves import span
 
 D, H, OUT, N = 20, 24, 4, 300
 
@@ -61,21 +60,22 @@ def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind, direction
         assert_close(basis @ basis.T, np.eye(OUT), 1e-12)
 
 
-def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy(rng):
+def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy():
     given = data()
     _, linear, quadratic, x, _ = given
     case = attack._case(*given)
-    for basis in (mp.singular_directions(linear).vectors, random_basis(rng, 7, x)):
+    for basis in (mp.singular_directions(linear).vectors, *attack._bases(case, "random", 7, 1, 0, None)):
         moves = -(x @ basis.T)
         assert_close(case.base + span(quadratic, x, basis).change(moves), quadratic(mp.ablate(x, basis)), 1e-12)
 
 
 def test_directions_are_what_they_are_called(rng):
-    _, linear, _, x, _ = data()
-    assert_close(singular(linear, 3), mp.singular_directions(linear).vectors[:3])
+    case = attack._case(*data())
+    (found,) = attack._bases(case, "singular", 3, 1, 0, None)
+    assert_close(found, mp.singular_directions(case.linear).vectors[:3])
     scales = np.arange(1.0, D + 1)
     frame = np.linalg.qr(rng.normal(size=(D, D)))[0]
-    found = principal((frame * scales) @ frame.T, 2, x)  # the largest variances are the last two
+    (found,) = attack._bases(case, "pca", 2, 1, 0, (frame * scales) @ frame.T)  # the largest variances are the last two
     assert_close(np.abs(found @ frame[:, [D - 1, D - 2]]), np.eye(2), 1e-12)
 
 
@@ -108,7 +108,7 @@ def test_the_seed_decides_the_random_directions():
 
 
 def test_components_bound_the_curve():
-    found = ablation_curve(*data(), seed=0, directions="random", components=D, draws=1)
+    found = ablation_curve(*data(), seed=0, directions="random", count=D, draws=1)
     assert len(found) == D + 1
     # All directions gone, all images are zero: every model says one class.
     net, linear, quadratic, x, labels = data()
@@ -120,7 +120,7 @@ def test_components_bound_the_curve():
 
 def test_pictures():
     net, linear, _, x, labels = data()
-    found = ablation_pictures(net, linear, x, labels, label=2, components=3)
+    found = ablation_pictures(net, linear, x, labels, label=2, count=3)
     choices = net(x).argmax(axis=1)
     first = {c: np.flatnonzero((labels == c) & (choices == c))[0] for c in range(OUT)}
     basis = mp.singular_directions(linear).vectors
@@ -275,8 +275,8 @@ ERRORS = [
     ("directions", lambda: curve(directions="x"), ValueError, "directions must be one of .*'pca'.*got 'x'"),
     ("pca alone", lambda: curve(directions="pca"), ValueError, "needs covariance="),
     ("covariance", lambda: curve(directions="pca", covariance=np.eye(3)), ValueError, "covariance has shape"),
-    ("too many", lambda: curve(components=OUT + 1), ValueError, "components is 5, but linear has 4 singular"),
-    ("too many", lambda: curve(directions="random", components=D + 1), ValueError, "components is 21.*20 dimensions"),
+    ("too many", lambda: curve(count=OUT + 1), ValueError, "count is 5, but linear has 4 singular"),
+    ("too many", lambda: curve(directions="random", count=D + 1), ValueError, "count is 21.*20 dimensions"),
     ("no draws", lambda: curve(directions="random", draws=0), ValueError, "draws must be at least 1"),
     ("linear", lambda: curve(NET, QUADRATIC, QUADRATIC, X, LABELS), ValueError, "linear has degree 2"),
     ("quadratic", lambda: curve(NET, LINEAR, LINEAR, X, LABELS), ValueError, "quadratic has degree 1"),

@@ -17,12 +17,11 @@ from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper import training as training_module
 from mlpoly.studies.paper.approximants import approximants
-from mlpoly.studies.paper.bench import DynamicsConfig
-from mlpoly.studies.paper.checkpoints import Run
+from mlpoly.studies.paper.checkpoints import TrainingRun
+from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.reproduce import reproduce, study_report, study_training
-from mlpoly.studies.paper.storage import load_results
+from mlpoly.studies.paper.results import read_results
 from mlpoly.studies.paper.study import Study
-from mlpoly.studies.paper.training import TrainConfig
 
 TRAIN = TrainConfig(hidden=8, steps=2, batch_size=32, learning_rate=0.0123456789, warmup=8)
 FITS = DynamicsConfig(samples=100, paper_steps=2, max_degree=3)
@@ -55,7 +54,7 @@ def whole(data, tmp_path_factory) -> Path:
     """A finished reproduction, with its figures."""
     folder = tmp_path_factory.mktemp("whole") / "study"
     found = reproduce(folder, str(data), train=TRAIN, fits=FITS)
-    assert_equal(found, load_results(folder))
+    assert_equal(found, read_results(folder))
     return folder
 
 
@@ -81,9 +80,9 @@ def calls(monkeypatch):
     """Seeds of the checkpoints that were fitted."""
     seeds = []
 
-    def counting(net, bench, start, seed):
+    def counting(net, setting, start, seed):
         seeds.append(seed)
-        return approximants(net, bench, start, seed)
+        return approximants(net, setting, start, seed)
 
     monkeypatch.setattr(dynamics_module, "approximants", counting)
     return seeds
@@ -94,7 +93,7 @@ def calls(monkeypatch):
 
 def assert_complete(folder: Path, figures) -> None:
     """Report, results, tables that parse, and figures in both formats."""
-    results = load_results(folder)
+    results = read_results(folder)
     for name in figures:
         assert (folder / "figures" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert (folder / "figures" / f"{name}.pdf").read_bytes()[:5] == b"%PDF-"
@@ -115,7 +114,7 @@ def assert_complete(folder: Path, figures) -> None:
 
 def test_everything_is_there(whole):
     assert_complete(whole, FIGURES)
-    results = load_results(whole)
+    results = read_results(whole)
     assert [p.step for p in results.training] == [0, 1, 2]
     assert len(results.dynamics) == 3 * 7
     assert len(results.spectra) == 3 * 2
@@ -127,7 +126,7 @@ def test_everything_is_there(whole):
 
 
 def test_what_is_said_about_it(whole, data):
-    about = load_results(whole).about
+    about = read_results(whole).about
     assert about["version"] == mlpoly.__version__
     assert about["data"] == {
         "name": str(data), "train": 200, "test": 80, "image_shape": [4, 4], "classes": ["0", "1", "2"]
@@ -139,7 +138,7 @@ def test_what_is_said_about_it(whole, data):
 
 def test_command_to_do_it_again(whole, data, monkeypatch):
     """The command in the results, typed into a shell, asks for the same to the last digit."""
-    asked, results = {}, load_results(whole)
+    asked, results = {}, read_results(whole)
 
     def stand_in(out, name, **options):
         asked.update(options, name=name)
@@ -174,7 +173,7 @@ def test_one_seed_then_two(data, tmp_path, quick, calls):
     assert {p.name: p.read_bytes() for p in (tmp_path / "parts" / "seed-0").rglob("*") if p.is_file()} == first
     reproduce(tmp_path / "direct", str(data), train=train, fits=FITS, seeds=2)
     assert content(tmp_path / "parts") == content(tmp_path / "direct")
-    assert {a.ablations[0].seed for a in load_results(tmp_path / "parts").attack} == {0, 1}
+    assert {a.ablations[0].seed for a in read_results(tmp_path / "parts").attack} == {0, 1}
     calls.clear()
     reproduce(tmp_path / "parts", str(data), train=train, fits=FITS, seeds=1)  # both are still there
     assert calls == []
@@ -198,7 +197,7 @@ def test_longer_and_with_other_fits(data, tmp_path, quick, calls):
 def test_step_by_step_is_the_same(whole, data, tmp_path, quick, capfd):
     """The commands one by one leave the same results.json as reproduce."""
     out = str(tmp_path / "study")
-    words = shlex.split(load_results(whole).about["command"])
+    words = shlex.split(read_results(whole).about["command"])
     assert cli.main(["train", "--out", out, *words[2:]]) == 0
     for command in ("dynamics", "features", "attack", "report"):
         assert cli.main([command, "--out", out]) == 0
@@ -207,7 +206,7 @@ def test_step_by_step_is_the_same(whole, data, tmp_path, quick, capfd):
     for name in TABLES:
         first, second = ((folder / "tables" / f"{name}.csv").read_text() for folder in (whole, tmp_path / "study"))
         assert name == "dynamics" or first == second
-    assert_equal(load_results(tmp_path / "study").features, load_results(whole).features)
+    assert_equal(read_results(tmp_path / "study").features, read_results(whole).features)
 
 
 @pytest.mark.parametrize("stage", ["dynamics", "feature_step", "ablation_curve", "judge_claims", "write_report"])
@@ -220,7 +219,7 @@ def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
         with pytest.raises(KeyboardInterrupt):
             reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     if stage != "dynamics":
-        assert len(load_results(tmp_path).dynamics) == 21  # what was finished is kept
+        assert len(read_results(tmp_path).dynamics) == 21  # what was finished is kept
     reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     assert content(tmp_path) == content(whole)
 
@@ -234,7 +233,7 @@ def test_damaged_results_are_not_replaced_and_are_made_again_once_they_are_gone(
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
     monkeypatch.setattr(training_module, "_Trainer", None)
     damaged = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    with pytest.raises(FileFormatError, match=rf"{name} is no readable .*move results.json and results.safetensors"):
+    with pytest.raises(FileFormatError, match=rf"{name} is not a readable .*Move results.json and results.safetensors"):
         reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, samples=77))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == damaged
     for part in ("results.json", "results.safetensors"):
@@ -271,7 +270,7 @@ def test_report_without_fits(data, tmp_path, quick):
     study = Study(tmp_path, str(data), dynamics=FITS).create()
     study_training(study, TRAIN)
     assert study_report(study) == tmp_path / "report.html"
-    found = load_results(tmp_path)
+    found = read_results(tmp_path)
     assert found.claims == found.dynamics == ()
     assert {p.name for p in (tmp_path / "tables").iterdir()} == {"training.csv"}
 
@@ -280,7 +279,7 @@ def test_study_is_read_from_its_folder(whole, data):
     study = Study.open(whole)
     assert (study.data, study.dynamics, study.data_dir) == (str(data), FITS, None)
     assert [run.seed for run in study.runs] == [0]
-    assert isinstance(study.runs[0], Run)
+    assert isinstance(study.runs[0], TrainingRun)
     assert study.images.shape == (4, 4)
 
 
@@ -295,7 +294,7 @@ def test_digits(tmp_path, monkeypatch, capfd):
     assert len(first.training) == 8
     reproduce(tmp_path / "whole", "digits", train=train, fits=fits, seeds=2)
     assert_complete(tmp_path / "whole", [f"{name[:-2]}-64" if name[-2:] == "-2" else name for name in FIGURES])
-    results = load_results(tmp_path / "whole")
+    results = read_results(tmp_path / "whole")
     assert {(p.seed, p.step) for p in results.dynamics} == {(s, t) for s in (0, 1) for t in (0, 1, 2, 4, 8, 16, 32, 64)}
     assert_equal([p for p in results.dynamics if p.seed == 0], list(first.dynamics))  # read, with their seconds
     assert len(results.dynamics) == 2 * 8 * 7

@@ -132,7 +132,7 @@ def test_a_model_that_is_its_own_block() -> None:
 
 def test_wrong_names_and_kinds() -> None:
     model = llama()
-    with pytest.raises(ValueError, match=r"'layers.9.mlp', which .* has not; its blocks are model.layers.0.mlp"):
+    with pytest.raises(ValueError, match=r"'layers.9.mlp', which .* does not have; its blocks are model.layers.0.mlp"):
         graft(model, {"layers.9.mlp": Constant(torch.zeros(D))}).__enter__()
     with pytest.raises(TypeError, match="must be a Conversion, or map names"):
         graft(model, 3).__enter__()
@@ -191,7 +191,7 @@ def test_rows_of_an_evaluation() -> None:
     assert found.loss().kl < found.loss(by="linear").kl < found.loss(by="mean").kl
     assert found.loss(names[0]).kl > 0
     assert found.increase == found.loss().cross_entropy - found.original
-    assert str(found).splitlines()[0].split() == ["replaced", "by", "cross_entropy", "kl", "change"]
+    assert str(found).splitlines()[0].split() == ["replaced", "by", "degree", "cross_entropy", "kl", "change"]
     with pytest.raises(KeyError, match="no row"):
         found.loss("all", "magic")
     with pytest.raises(ValueError, match="baselines must be among"):
@@ -238,7 +238,7 @@ def test_the_linear_baseline_is_least_squares() -> None:
 
 def test_a_model_without_logits_is_refused() -> None:
     model, batches = llama("silu"), token_ids()
-    with pytest.raises(TypeError, match="no logits"):
+    with pytest.raises(TypeError, match="not logits"):
         evaluate(model.model, {}, batches, baselines=())
 
 

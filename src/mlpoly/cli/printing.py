@@ -1,33 +1,29 @@
-"""Results of a command as text: paths as lines, records as tables."""
+"""Results of a command on a terminal: paths as lines, records as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mlpoly.codec import to_plain
 from mlpoly.studies.paper.results import Claim
-from mlpoly.studies.paper.tables import plain
 
 __all__ = ["show"]
 
 _HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "cannot be judged"}
-_WIDTH = 120  # of tables where no terminal says
+_WIDTH = 120  # of tables where there is no terminal
 
 
 def show(result: dict[str, Any], console: Console | None = None) -> None:
-    """Print what a command found."""
+    """Print the result of a command."""
     console = console or Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
     for name, value in result.items():
-        listed = isinstance(value, Sequence) and not isinstance(value, str)
-        rows = [plain(v) for v in value] if listed else []
+        rows = to_plain(value) if isinstance(value, list | tuple) else []
         if rows and isinstance(value[0], Claim):
-            table = Table(title="What the paper says, and what was measured", show_lines=True)
-            for heading in ("claim", "measured here", "holds?"):
-                table.add_column(heading)
+            table = Table("claim", "measured here", "holds?", title="Claims of the paper", show_lines=True)
             for claim in value:
                 table.add_row(escape(claim.name), escape(claim.measured), _HOLDS[claim.holds])
             console.print(table)
@@ -41,15 +37,11 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
         else:
             if isinstance(value, dict):
                 value = ", ".join(f"{k} {_text(v)}" for k, v in value.items())
-            for line in rows if listed else [value]:
+            for line in rows if isinstance(value, list | tuple) else [value]:
                 console.print(f"{name}: {line}", soft_wrap=True, markup=False)
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
     if isinstance(value, list):
-        return ", ".join(_text(v) for v in value)
-    return str(value)
+        return ", ".join(map(_text, value))
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
