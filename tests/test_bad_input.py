@@ -493,8 +493,8 @@ TABLE = [
     ("missing file", lambda p: mp.load(p), FileNotFoundError, "no polynomial file at", r"poly\.save"),
     ("file is a folder", lambda p: mp.load(p.parent), FileNotFoundError, "no polynomial file at", r"poly\.save"),
     ("empty file", lambda p: mp.load(written(p, b"")), mp.FileFormatError, "polynomial.file", "truncated"),
-    ("text file", lambda p: mp.load(written(p, b"hello " * 50)), mp.FileFormatError, "polynomial.file", "no readable"),
-    ("pickle", lambda p: mp.load(written(p, pickle.dumps(EYE))), mp.FileFormatError, "polynomial.file", "no readable"),
+    ("text file", lambda p: mp.load(written(p, b"hello " * 50)), mp.FileFormatError, "polynomial.file", "not a read"),
+    ("pickle", lambda p: mp.load(written(p, pickle.dumps(EYE))), mp.FileFormatError, "polynomial.file", "not a read"),
     ("truncated data", lambda p: mp.load(saved(p, slice(-8))), mp.FileFormatError, "polynomial.file", "truncated"),
     ("truncated header", lambda p: mp.load(saved(p, slice(90))), mp.FileFormatError, "polynomial.file", "truncated"),
     (

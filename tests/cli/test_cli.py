@@ -389,12 +389,12 @@ DAMAGED = [
 def test_damaged_study(capfd, trained, data, content):
     (trained / "study.json").write_text(content)
     for arguments in (["report"], ["train", "--data", data]):
-        assert_fails(capfd, [*arguments, "--out", trained], r"study.json is (no readable JSON|damaged)")
+        assert_fails(capfd, [*arguments, "--out", trained], r"study.json is (not a readable JSON|damaged)")
 
 
 def test_damaged_results(capfd, trained):
     (trained / "results.json").write_text("{")
-    assert_fails(capfd, ["report", "--out", trained], r"results.json is no readable JSON file .*truncated")
+    assert_fails(capfd, ["report", "--out", trained], r"results.json is not a readable JSON file .*truncated")
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_results_that_are_damaged_or_of_somebody_else_are_never_replaced(capfd, 
     (trained / "results.json").write_text(content)
     before = everything(trained)
     for arguments in (["train", "--data", data, *SMALL, "--samples", "77"], ["dynamics"], ["report"]):
-        message = r"results.json is (no readable JSON|damaged or of another version).*Move results.json"
+        message = r"results.json is (not a readable JSON|damaged or of another version).*Move results.json"
         assert_fails(capfd, [*arguments, "--out", trained], message)
         assert everything(trained) == before
 
@@ -423,7 +423,7 @@ def test_crafted_checkpoints_are_one_line(capfd, trained, data):
 def test_damaged_checkpoint(capfd, trained):
     path = trained / "seed-0" / "checkpoints" / "step-0000002.safetensors"
     path.write_bytes(path.read_bytes()[:50])
-    assert_fails(capfd, ["dynamics", "--out", trained], r"step-0000002.safetensors is no readable .*truncated")
+    assert_fails(capfd, ["dynamics", "--out", trained], r"step-0000002.safetensors is not a readable .*truncated")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is such a device")

@@ -440,7 +440,7 @@ CRAFTED = {
         "'units.gate.directions' is not there",
     ),
     "layout is negative": ("ridge", {"header": {"layout": -1}}, "no mlpoly polynomial"),
-    "layout is zero": ("ridge", {"header": {"layout": 0}}, "layout 0, which never was"),
+    "layout is zero": ("ridge", {"header": {"layout": 0}}, "impossible file layout 0"),
     "layout is a truth": ("ridge", {"header": {"layout": True}}, "no mlpoly polynomial"),
     "kind is a list": ("ridge", {"header": {"kind": ["RidgePolynomial"]}}, "no mlpoly polynomial"),
     "NaN": ("ridge", {"inner.series.plain": with_one(INNER.series.plain, np.nan)}, "NaN or infinite .*series.plain'"),
@@ -525,7 +525,7 @@ OLD = Path(__file__).parents[1] / "reference" / "polynomials_0.1" / "lines.safet
 def test_old_lines_of_an_odd_bound_are_refused(bound, tmp_path):
     path = tmp_path / "poly"
     path.write_bytes(OLD.read_bytes())
-    with pytest.raises(mp.FileFormatError, match=f"the bound {repr(bound)[:4]}.*no positive number"):
+    with pytest.raises(mp.FileFormatError, match=f"the bound {repr(bound)[:4]}.*not a positive number"):
         mp.load(rewritten(path, header={"bound": bound}))
 
 

@@ -441,7 +441,7 @@ class PolynomialContract:
             (lambda: np.eye(o) + p, ValueError, r"constant has shape .*one number per output"),
             (lambda: p - np.eye(o), ValueError, r"constant has shape .*one number per output"),
             (lambda: p - "1", TypeError, "unsupported operand"),
-            (lambda: p @ np.eye(o), TypeError, "from the left: matrix @ poly"),
+            (lambda: p @ np.eye(o), TypeError, "from the left; use matrix @ poly"),
             (lambda: p + q, TypeError, "left is numpy, right is torch.*convert"),
             (lambda: p + torch.ones(o), TypeError, "constant is torch, polynomial is numpy.*convert"),
             (lambda: torch.eye(o) @ p, TypeError, "matrix is torch, polynomial is numpy.*convert"),
@@ -656,17 +656,17 @@ def rewritten(path, header=None, **tensors):
 # What is wrong with the inputs in a file -> how it is changed, and what the error says.
 CRAFTED = {
     "no distribution": ({"header": {"distribution": None}}, "inputs None"),
-    "unknown distribution": ({"header": {"distribution": {"kind": "Samples"}}}, "no distribution"),
-    "distribution is a list": ({"header": {"distribution": ["Gaussian"]}}, "no distribution"),
-    "shared is text": ({"header": {"distribution": {"kind": "GaussianMixture", "shared": "no"}}}, "no distribution"),
+    "unknown distribution": ({"header": {"distribution": {"kind": "Samples"}}}, "not a distribution"),
+    "distribution is a list": ({"header": {"distribution": ["Gaussian"]}}, "not a distribution"),
+    "shared is text": ({"header": {"distribution": {"kind": "GaussianMixture", "shared": "no"}}}, "not a distribution"),
     "one more": ({"inputs.more": np.zeros(2)}, "'more' is unknown"),
     "negative weights": ({"inputs.weights": np.array([-0.5, 1.5])}, "negative weights"),
     "other dimensions": ({"inputs.means": np.zeros((2, D + 1))}, "'means' is"),
     "other components": ({"inputs.means": np.zeros((3, D))}, "missing or misshapen"),
     "NaN": ({"inputs.means": np.full((2, D), np.nan)}, "NaN or infinite numbers in 'means', among its inputs"),
     "integers": ({"inputs.means": np.zeros((2, D), dtype=np.int64)}, "type int64 in 'means'"),
-    "not symmetric": ({"inputs.covs": np.triu(np.ones((2, D, D)))}, "covariance in 'covs' that is none"),
-    "negative variance": ({"inputs.covs": -np.stack([np.eye(D)] * 2)}, "covariance in 'covs' that is none"),
+    "not symmetric": ({"inputs.covs": np.triu(np.ones((2, D, D)))}, "matrix in 'covs' that is not a covariance"),
+    "negative variance": ({"inputs.covs": -np.stack([np.eye(D)] * 2)}, "matrix in 'covs' that is not a covariance"),
 }
 
 

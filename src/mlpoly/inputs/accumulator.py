@@ -56,23 +56,23 @@ class MomentAccumulator:
         self.count = 0
         self._mean: Array = None
         self._scatter: Array = None  # sum of squared deviations from the mean, (d, d)
-        self._dtype: object = None  # of the samples
-        self._narrow: object = None  # of the Gaussian, where one was asked for
+        self._dtype: object = None  # dtype of the samples
+        self._narrow: object = None  # dtype of the Gaussian, if one was requested
 
     @classmethod
     def from_moments(cls, count: int, mean: Array, scatter: Array, dtype: object = None) -> MomentAccumulator:
-        """Go on from moments that were summed elsewhere, or saved.
+        """Continue from moments that were summed elsewhere, or saved.
 
         Parameters
         ----------
         count : int
-            Samples that they are of.
+            Number of samples behind the moments.
         mean : array (d,)
         scatter : array (d, d)
             Sum of squared deviations from the mean: `count` times the population covariance.
         dtype : optional
-            Of the Gaussian that `gaussian` gives, if it is to be narrower than float64; 16 bits, too few for a
-            covariance, give float32.
+            Dtype of the Gaussian that `gaussian` returns, if narrower than float64; 16 bits, too few for a covariance,
+            give float32.
         """
         count = as_integer("count", count, 1)
         mean, scatter = as_float_array("mean", mean), as_float_array("scatter", scatter)
@@ -151,8 +151,8 @@ class MomentAccumulator:
     def gaussian(self, shrinkage: float | str = 0.0) -> Gaussian:
         """The Gaussian with these moments (population covariance), in float64 where the library has it.
 
-        Whatever the dtype of the samples: rounded to theirs, a covariance whose variances differ a lot would lose the
-        small ones. What it samples has the dtype of the first batch.
+        This holds whatever the dtype of the samples: rounded to it, a covariance whose variances differ a lot would
+        lose the small ones. Samples drawn from the Gaussian have the dtype of the first batch.
 
         Parameters
         ----------

@@ -33,15 +33,15 @@ def fvu(
     Parameters
     ----------
     net : Layer
-        On data also any callable from (n, d) to (n, o), such as a deep network.
+        Network; on data also any callable from (n, d) to (n, o), such as a deep network.
     poly : Polynomial
-        On data any callable. In closed form a polynomial of any form and origin: it need not be optimal, nor fitted
-        under these inputs.
+        Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
+        nor fitted under these inputs.
     inputs : Gaussian, GaussianMixture or Samples, optional
-        Closed form under a distribution, without a sample (MATH 5), or on weighted samples. By default what the
-        polynomial was fitted under.
+        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
+        default those that the polynomial was fitted under.
     samples : array (n, d), optional
-        The same on data, with the population variance and a standard error, instead of `inputs`.
+        Data instead of `inputs`: population variance, with a standard error.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def fvu(
     Raises
     ------
     ValueError
-        Also if an output of the network is constant: it has no variance to explain.
+        If arguments are missing or do not match, or an output of the network is constant, with no variance to explain.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def fvu(
 
 
 def _closed_form(net: Layer, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
-    """FVU from the moments under each Gaussian; in the variance, what lies between their means comes on top."""
+    """FVU from the moments under each Gaussian; the variance between their means is added."""
     parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)

@@ -1,4 +1,4 @@
-"""What every network offers, whatever its kind."""
+"""The interface of all networks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Layer(Network):
     @property
     @abstractmethod
     def forms(self) -> Forms:
-        """What enters the hidden units."""
+        """Linear forms that enter the hidden units."""
 
     @property
     @abstractmethod
@@ -132,7 +132,7 @@ class Layer(Network):
 
 
 def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
-    """X weight' + bias, either of which may be missing."""
+    """X weight' + bias, where weight and bias may be None."""
     if weight is not None:
         x, weight = promote(x, weight)
         x = x @ weight.T
@@ -140,7 +140,7 @@ def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
 
 
 def check_network(net: Any) -> Layer:
-    """The network, if it is one of this library."""
+    """Return the network, or raise if it is not one of this library."""
     if isinstance(net, Layer):
         return net
     hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""

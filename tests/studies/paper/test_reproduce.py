@@ -233,7 +233,7 @@ def test_damaged_results_are_not_replaced_and_are_made_again_once_they_are_gone(
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
     monkeypatch.setattr(training_module, "_Trainer", None)
     damaged = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    with pytest.raises(FileFormatError, match=rf"{name} is no readable .*Move results.json and results.safetensors"):
+    with pytest.raises(FileFormatError, match=rf"{name} is not a readable .*Move results.json and results.safetensors"):
         reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, samples=77))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == damaged
     for part in ("results.json", "results.safetensors"):

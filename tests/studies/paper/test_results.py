@@ -161,7 +161,7 @@ def test_truncated(folder, tmp_path, name, share):
     rewrite(folder, tmp_path, lambda content: None)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(FileFormatError, match=rf"{name} is no readable .* file .*truncated"):
+    with pytest.raises(FileFormatError, match=rf"{name} is not a readable .* file .*truncated"):
         read_results(tmp_path)
 
 

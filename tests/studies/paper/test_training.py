@@ -472,7 +472,7 @@ def test_truncated_checkpoint(tmp_path, share):
     for step in (4, 2):  # the last one is looked at before training, the others when they are used
         whole = run.path(step).read_bytes()
         run.path(step).write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(FileFormatError, match=f"step-000000{step}.safetensors is no readable .*truncated"):
+        with pytest.raises(FileFormatError, match=f"step-000000{step}.safetensors is not a readable .*truncated"):
             if step == 4:
                 train(IMAGES, tmp_path, replace(CONFIG, steps=8))
             training_points(run, IMAGES)
@@ -484,7 +484,7 @@ def test_truncated_state(tmp_path, share):
     state = train(IMAGES, tmp_path, replace(CONFIG, steps=4)).folder / "state.safetensors"
     state.write_bytes(state.read_bytes()[: int(share * state.stat().st_size)])
     train(IMAGES, tmp_path, replace(CONFIG, steps=4))  # nothing left to do: it is not needed
-    with pytest.raises(FileFormatError, match=r"state.safetensors is no readable .*truncated"):
+    with pytest.raises(FileFormatError, match=r"state.safetensors is not a readable .*truncated"):
         train(IMAGES, tmp_path, replace(CONFIG, steps=8))
 
 

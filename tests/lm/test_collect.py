@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ from torch import nn  # noqa: E402
 from mlpoly.files import read_tensors, write_tensors  # noqa: E402
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import Moments, NormOutliers, collect  # noqa: E402
-from mlpoly.lm.moments import row_sums as accumulate  # noqa: E402
+from mlpoly.lm.moments import row_sums  # noqa: E402
 from mlpoly.lm.moments.fingerprint import function_fingerprint  # noqa: E402
 from mlpoly.lm.moments.row_sums import RowSums  # noqa: E402
 
@@ -60,7 +61,7 @@ def assert_moments(gaussian: mp.Gaussian, rows: np.ndarray, tolerance: float = 1
 def assert_same(one: Moments, other: Moments, tolerance: float = 1e-12) -> None:
     assert one.names == other.names
     for name in one.names:
-        ours, theirs = one.components(name), other.components(name)
+        ours, theirs = one.groups(name), other.groups(name)
         assert {n: p.count for n, p in ours.items()} == {n: p.count for n, p in theirs.items()}
         for number, part in ours.items():
             assert_close(part.mean, theirs[number].mean, tolerance)
@@ -86,17 +87,17 @@ def test_moments_are_those_of_the_hooked_inputs(make: Any) -> None:
     assert found.tokens == 4 * 21
     for name, rows in expected.items():
         assert_moments(found.gaussian(name), rows)
-        part = found.components(name)[0]
+        part = found.groups(name)[0]
         lengths = np.linalg.norm(rows, axis=1)
         assert part.count == len(rows)
         assert part.norms == pytest.approx((lengths.mean(), lengths.min(), lengths.max()), rel=1e-6)
 
 
-def test_hookpoints_choose_blocks() -> None:
+def test_blocks_are_chosen_by_pattern() -> None:
     model, batches = llama(), token_ids(1)
     assert collect(model, batches, "model.layers.*.mlp").names == ["model.layers.0.mlp", "model.layers.1.mlp"]
     assert collect(model, batches, ["layers.1.mlp", "*.1.mlp"]).names == ["model.layers.1.mlp"]
-    with pytest.raises(ValueError, match="hookpoints is empty"):
+    with pytest.raises(ValueError, match="blocks is empty"):
         collect(model, batches, [])
     with pytest.raises(ValueError, match=r"'layers.7.mlp' matches no"):
         collect(model, batches, "layers.7.mlp")
@@ -118,8 +119,8 @@ def test_fit_takes_the_gaussian() -> None:
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("enough", [1, 10, 64, 4096])
 def test_sums_do_not_depend_on_how_rows_come(precision: str, enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accumulate, "_ENOUGH", enough)
-    monkeypatch.setattr(accumulate, "_AT_MOST", 2 * enough)
+    monkeypatch.setattr(row_sums, "_ENOUGH", enough)
+    monkeypatch.setattr(row_sums, "_AT_MOST", 2 * enough)
     rng = np.random.default_rng(0)
     # A mean of 1000 spreads: without the shift, float32 products would keep no digit of the covariance.
     rows = (1000 + rng.normal(size=(400, 5)) @ rng.normal(size=(5, 5))).astype(np.float32)
@@ -127,7 +128,7 @@ def test_sums_do_not_depend_on_how_rows_come(precision: str, enough: int, monkey
     for piece in np.array_split(rows, [3, 4, 100, 130, 300]):
         sums.add(torch.from_numpy(piece))
     result = sums.result()
-    assert result is not None and result.count == 400
+    assert result.count == 400
     wide = rows.astype(np.float64)
     assert_close(result.mean, wide.mean(0), 1e-12 if precision == "double" else 1e-9)
     covariance = np.cov(wide, rowvar=False, bias=True)
@@ -140,7 +141,6 @@ def test_wide_rows_are_narrowed_behind_the_shift() -> None:
     sums = RowSums("single")
     sums.add(rows)
     result = sums.result()
-    assert result is not None
     assert_close(result.covariance, np.cov(rows.numpy(), rowvar=False, bias=True), 1e-5)
 
 
@@ -150,7 +150,7 @@ def test_sums_keep_a_copy_of_what_waits() -> None:
     sums.add(rows)
     rows += 5
     result = sums.result()
-    assert result is not None and result.mean.tolist() == [1.0, 1.0]
+    assert result.mean.tolist() == [1.0, 1.0]
 
 
 def test_products_are_exact_under_autocast_and_settings() -> None:
@@ -161,7 +161,6 @@ def test_products_are_exact_under_autocast_and_settings() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast.add(rows)
         ours, theirs = plain.result(), cast.result()
-    assert ours is not None and theirs is not None
     assert torch.equal(ours.covariance, theirs.covariance)
     assert torch.backends.cuda.matmul.fp32_precision == before
 
@@ -184,14 +183,14 @@ def test_padding_is_left_out() -> None:
     ids = token_ids(1)[0]
     attention = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5])
     batch = {"input_ids": ids, "attention_mask": attention, "labels": ids, "token_type_ids": torch.zeros_like(ids)}
-    found = collect(model, [batch], components="first")
+    found = collect(model, [batch], groups="first")
     kept = attention.flatten().bool().numpy()
     first = np.zeros(21, bool)
     first[[0, 7, 16]] = True  # of the third sequence, the first token behind the padding
     assert found.tokens == 16
     rows = recorded(model, [{"input_ids": ids, "attention_mask": attention}])
     for name, all_rows in rows.items():
-        parts = found.components(name)
+        parts = found.groups(name)
         assert_close(parts[1].mean, all_rows[first].mean(0))
         assert_close(parts[0].mean, all_rows[kept & ~first].mean(0))
         assert (parts[0].count, parts[1].count) == (13, 3)
@@ -231,7 +230,7 @@ def test_budget_is_exact(budget: int) -> None:
     assert found.tokens == budget
     assert read == list(range(-(-budget // 21)))  # not one batch more than needed
     for name, rows in recorded(model, batches).items():
-        assert found.components(name)[0].count == budget
+        assert found.groups(name)[0].count == budget
         assert_moments(found.gaussian(name), rows[:budget])
 
 
@@ -252,13 +251,13 @@ def test_mask_of_the_user() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Components
+# Groups of tokens
 # ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_first_token_apart() -> None:
     model, batches = llama(), token_ids(3)
-    found = collect(model, batches, components="first")
+    found = collect(model, batches, groups="first")
     first = np.tile(np.arange(7) == 0, 9)
     for name, rows in recorded(model, batches).items():
         mixture = found.mixture(name)
@@ -288,23 +287,23 @@ def test_norm_outliers_apart() -> None:
     model = Lookup(table * lengths[:, None])
     calm = torch.tensor([[0, 1, 2, 3, 0]])
     batches = [calm, torch.arange(10).reshape(2, 5)]
-    found = collect(model, batches, components="norm").components("mlp")
+    found = collect(model, batches, groups="norm").groups("mlp")
     assert {n: p.count for n, p in found.items()} == {0: 11, 1: 2, 2: 2}
     assert found[1].norms == pytest.approx((3.6, 2.2, 5.0), rel=1e-6)
     assert found[2].norms == pytest.approx((0.25, 0.1, 0.4), rel=1e-6)
     wider = NormOutliers(3)
-    moments = collect(model, batches, components=wider)
-    assert {n: p.count for n, p in moments.components("mlp").items()} == {0: 13, 1: 1, 2: 1}
-    assert moments.provenance["components"]["kind"] == "norm 3"
-    assert moments.provenance["components"]["medians"]["mlp"] == pytest.approx(1.0)
+    moments = collect(model, batches, groups=wider)
+    assert {n: p.count for n, p in moments.groups("mlp").items()} == {0: 13, 1: 1, 2: 1}
+    assert moments.provenance["groups"]["kind"] == "norm 3"
+    assert moments.provenance["groups"]["medians"]["mlp"] == pytest.approx(1.0)
     # The next model has lengths of its own.
-    assert list(collect(Lookup(100 * table), batches, components=wider).components("mlp")) == [0]
+    assert list(collect(Lookup(100 * table), batches, groups=wider).groups("mlp")) == [0]
     for bad in (1, 0.5, float("nan"), float("inf"), "2"):
         with pytest.raises(ValueError, match="factor must be a number above 1"):
             NormOutliers(bad)
 
 
-def test_components_of_the_user() -> None:
+def test_groups_of_the_user() -> None:
     model, batches = llama(), token_ids(2)
     seen = []
 
@@ -312,18 +311,18 @@ def test_components_of_the_user() -> None:
         seen.append((tuple(x.shape), positions.tolist(), tokens.tolist()))
         return tokens % 3 - 1
 
-    found = collect(model, batches, components=by_token)
+    found = collect(model, batches, groups=by_token)
     assert seen[0] == ((21, D), list(range(7)) * 3, batches[0].flatten().tolist())
     groups = torch.cat(batches).flatten().numpy() % 3 - 1
     for name, rows in recorded(model, batches).items():
-        assert list(found.components(name)) == [-1, 0, 1]
-        for number, part in found.components(name).items():
+        assert list(found.groups(name)) == [-1, 0, 1]
+        for number, part in found.groups(name).items():
             assert_close(part.mean, rows[groups == number].mean(0))
-    assert "by_token" in found.provenance["components"]["kind"]
+    assert "by_token" in found.provenance["groups"]["kind"]
     with pytest.raises(ValueError, match=r"expected one integer for each of the 21 inputs"):
-        collect(model, batches, components=lambda x, p, t: x)
-    with pytest.raises(ValueError, match="components must be 'none', 'first', 'norm'"):
-        collect(model, batches, components="last")
+        collect(model, batches, groups=lambda x, p, t: x)
+    with pytest.raises(ValueError, match="groups must be 'none', 'first', 'norm'"):
+        collect(model, batches, groups="last")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -387,9 +386,7 @@ def test_full_memory_is_explained(error: Exception) -> None:
         raise error
 
     handle = model.transformer.h[1].mlp.register_forward_pre_hook(fail)
-    with pytest.raises(
-        MemoryError, match=r"out of memory.*smaller batches.*shorter sequences.*fewer hookpoints.*single"
-    ):
+    with pytest.raises(MemoryError, match=r"out of memory.*smaller batches.*shorter sequences.*fewer blocks.*single"):
         collect(model, token_ids(1))
     handle.remove()
     assert hooks(model) == 0
@@ -460,7 +457,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 def test_block_that_is_never_reached_or_sees_other_rows() -> None:
     model = Lookup(torch.ones(10, 4))
     model.spare = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 2))
-    with pytest.raises(ValueError, match=r"'spare' was never reached.*\(1 of 2 hookpoints\)"):
+    with pytest.raises(ValueError, match=r"'spare' was never reached.*blocks="):
         collect(model, [torch.zeros(1, 3, dtype=torch.long)])
 
     class Halved(Lookup):
@@ -503,13 +500,13 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
     for handle in handles:
         handle.remove()
     moments = collect(model, [batch])
-    by_token = collect(model, [batch], components=lambda x, positions, tokens: tokens)
+    by_token = collect(model, [batch], groups=lambda x, positions, tokens: tokens)
     assert len(blocks) == 2
     for block, own_ids, own_mask in zip(blocks, (ids, decoder_ids), (mask, decoder_mask), strict=True):
         rows = seen[block.name][own_mask != 0].double()
         torch.testing.assert_close(moments.gaussian(block.name).mean, rows.mean(0))
         torch.testing.assert_close(moments.gaussian(block.name).cov, torch.cov(rows.T, correction=0))
-        assert set(by_token.components(block.name)) == set(own_ids[own_mask != 0].tolist())
+        assert set(by_token.groups(block.name)) == set(own_ids[own_mask != 0].tolist())
     assert collect(model, [batch], "encoder.*").tokens == int(mask.sum())
 
 
@@ -533,7 +530,7 @@ def test_an_encoder_runs_without_tokens_for_its_decoder() -> None:
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    moments = collect(llama(), token_ids(2), components="first", dtype=torch.float32)
+    moments = collect(llama(), token_ids(2), groups="first", dtype=torch.float32)
     file = moments.save(tmp_path / "one.safetensors")
     folder = moments.save(tmp_path / "new" / "folder")
     assert folder == tmp_path / "new" / "folder" / "moments.safetensors"
@@ -542,7 +539,7 @@ def test_save_and_load(tmp_path: Path) -> None:
         assert_same(moments, again, 0)
         assert again.provenance == moments.provenance and again.dtype == torch.float32
         assert again.gaussian(again.names[0]).fingerprint == moments.gaussian(again.names[0]).fingerprint
-    assert repr(again) == "Moments(LlamaForCausalLM, 2 hookpoints, 42 tokens, 2 components)"
+    assert repr(again) == "Moments(LlamaForCausalLM, 2 blocks, 42 tokens, 2 groups)"
 
 
 def test_files_that_hold_no_moments(tmp_path: Path) -> None:
@@ -570,7 +567,7 @@ def altered(path: Path, change: Any) -> Path:
 
 
 def part_of(header: dict[str, Any]) -> dict[str, Any]:
-    return next(iter(header["hookpoints"].values()))["0"]
+    return next(iter(header["blocks"].values()))["0"]
 
 
 def first_of(arrays: dict[str, np.ndarray], kind: str) -> str:
@@ -590,7 +587,7 @@ CRAFTED: dict[str, tuple[Any, str]] = {
     "two norms": (lambda h, a: part_of(h).update(norms=[1.0, 2.0]), "Norms"),
     "norms are text": (lambda h, a: part_of(h).update(norms=["1", "2", "3"]), "norms"),
     "norms are NaN": (lambda h, a: part_of(h).update(norms=[float("nan")] * 3), "norms"),
-    "no hookpoints": (lambda h, a: h.update(hookpoints=[]), ""),
+    "no blocks": (lambda h, a: h.update(blocks=[]), ""),
     "no provenance": (lambda h, a: h.update(provenance=None), ""),
     "tokens are text": (lambda h, a: h["provenance"].update(tokens="many"), "tokens"),
     "no state": (lambda h, a: h.update(state=3), ""),
@@ -626,7 +623,7 @@ def test_provenance_is_json_and_says_where_from() -> None:
     found = json.loads(json.dumps(collect(model, batches).provenance))
     assert found["model"] == found["architecture"] == "LlamaForCausalLM"
     assert found["dtype"] == "float32" and found["tokens"] == 42 and found["commit"] is None
-    assert found["components"]["labels"] == {"0": "all tokens"}
+    assert found["groups"]["labels"] == {"0": "all tokens"}
     assert {"mlpoly", "torch", "numpy", "transformers", "python"} == set(found["versions"])
     assert len(found["data"]) == len(found["weights"]) == 64
     model.config._name_or_path = "somebody/something"
@@ -635,8 +632,8 @@ def test_provenance_is_json_and_says_where_from() -> None:
 
 def test_merge_equals_the_whole() -> None:
     model, batches = llama(), token_ids(5)
-    whole = collect(model, batches, components="first")
-    one, other = (collect(model, b, components="first") for b in (batches[:2], batches[2:]))
+    whole = collect(model, batches, groups="first")
+    one, other = (collect(model, b, groups="first") for b in (batches[:2], batches[2:]))
     before = one.gaussian(one.names[0]).fingerprint
     merged = one.merge(other)
     assert_same(merged, whole)
@@ -649,10 +646,10 @@ def test_merge_equals_the_whole() -> None:
 
 def test_merge_of_merged_outliers() -> None:
     model, batches = llama(), token_ids(3)
-    parts = [collect(model, [b], components="norm") for b in batches]
+    parts = [collect(model, [b], groups="norm") for b in batches]
     merged = parts[0].merge(parts[1]).merge(parts[2])
     assert merged.tokens == 63 and len(merged.provenance["merged"]) == 3
-    assert merged.provenance["components"]["kind"] == "norm 2" and "medians" not in merged.provenance["components"]
+    assert merged.provenance["groups"]["kind"] == "norm 2" and "medians" not in merged.provenance["groups"]
 
 
 class Wrapper(nn.Module):
@@ -675,19 +672,19 @@ def test_wrapped_model_gets_the_attention_mask() -> None:
         assert_close(wrapped.gaussian(f"module.{name}").cov, plain.gaussian(name).cov)
 
 
-def test_merge_keeps_components_that_only_one_has() -> None:
+def test_merge_keeps_groups_that_only_one_has() -> None:
     model, batches = llama(), token_ids(3)
 
     def by_size(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return torch.full_like(tokens, len(x))
 
     small, large = (
-        collect(model, batches[:1], components=by_size),
-        collect(model, [torch.cat(batches)], components=by_size),
+        collect(model, batches[:1], groups=by_size),
+        collect(model, [torch.cat(batches)], groups=by_size),
     )
-    merged = large.merge(small).components(small.names[0])
+    merged = large.merge(small).groups(small.names[0])
     assert list(merged) == [21, 63]
-    assert merged[21] is small.components(small.names[0])[21]
+    assert merged[21] is small.groups(small.names[0])[21]
 
 
 def test_merge_refuses_what_does_not_belong_together() -> None:
@@ -695,8 +692,8 @@ def test_merge_refuses_what_does_not_belong_together() -> None:
     one = collect(model, batches)
     with pytest.raises(ValueError, match=r"different blocks, 'model.layers.1.mlp' among them"):
         one.merge(collect(model, batches, "*.0.mlp"))
-    with pytest.raises(ValueError, match="told apart in different ways, 'none' and 'first'"):
-        one.merge(collect(model, batches, components="first"))
+    with pytest.raises(ValueError, match="chosen by different rules, 'none' and 'first'"):
+        one.merge(collect(model, batches, groups="first"))
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight += 0.1
     with pytest.raises(ValueError, match="different models: LlamaForCausalLM"):
@@ -728,11 +725,11 @@ def interrupted(batches: list[torch.Tensor], after: int) -> Iterator[torch.Tenso
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("components", ["none", "first", "norm"])
-def test_a_killed_pass_goes_on(components: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", ["none", "first", "norm"])
+def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
     model, batches = gpt2(), token_ids(6)
-    whole = collect(model, batches, components=components)
-    options: dict[str, Any] = {"components": components, "save_to": tmp_path, "save_every": 0}
+    whole = collect(model, batches, groups=groups)
+    options: dict[str, Any] = {"groups": groups, "save_to": tmp_path, "save_every": 0}
     for after in (2, 4):
         with pytest.raises(KeyboardInterrupt):
             collect(model, interrupted(batches, after), **options)
@@ -751,6 +748,46 @@ def test_a_killed_pass_goes_on(components: str, tmp_path: Path) -> None:
     assert counted.calls == 3 and more.tokens == 7 * 21
 
 
+KILLED = """
+import sys, time
+from support.tiny_models import gpt2, token_ids
+from mlpoly.lm import collect
+
+def slow():
+    for number, batch in enumerate(token_ids(6)):
+        if number == 4:
+            print("here", flush=True)
+            time.sleep(600)
+        yield batch
+
+collect(gpt2(), slow(), groups=sys.argv[2], save_to=sys.argv[1], save_every=0)
+"""
+
+
+@pytest.mark.parametrize("groups", ["none", "norm"])
+def test_a_pass_killed_without_warning_gives_the_same_bits(groups: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"groups": groups, "save_every": 0}
+    whole = collect(gpt2(), token_ids(6), save_to=tmp_path / "whole", **options)
+    tests, command = Path(__file__).parents[1], [sys.executable, "-c", KILLED, str(tmp_path / "killed"), groups]
+    paths = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    model = gpt2()
+    counted = Counted(model.transformer)
+    resumed = collect(model, token_ids(6), save_to=tmp_path / "killed", **options)
+    assert counted.calls == 2  # of six batches, the last two
+    for name in whole.names:
+        for number, part in whole.groups(name).items():
+            again = resumed.groups(name)[number]
+            assert torch.equal(part.moments.mean, again.moments.mean)
+            assert torch.equal(part.moments.scatter, again.moments.scatter)
+            assert part.norms == again.norms and part.count == again.count
+
+
 def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:
     model, batches = gpt2(), token_ids(4)
     options: dict[str, Any] = {"save_to": tmp_path, "save_every": 0}
@@ -761,11 +798,11 @@ def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:
             collect(model, other, **options)
     with pytest.raises(ValueError, match="with other options: tokens was None, now it is 30"):
         collect(model, batches, tokens=30, **options)
-    with pytest.raises(ValueError, match="with other options: components was 'none', now it is 'first'"):
-        collect(model, batches, components="first", **options)
+    with pytest.raises(ValueError, match="with other options: groups was 'none', now it is 'first'"):
+        collect(model, batches, groups="first", **options)
     with pytest.raises(ValueError, match="with other options: model weights was"):
         collect(llama(), batches, **options)
-    with pytest.raises(ValueError, match="with other options: hookpoints was"):
+    with pytest.raises(ValueError, match="with other options: blocks was"):
         collect(model, batches, "*.0.mlp", **options)
     (tmp_path / "partial-0-of-1.safetensors").rename(tmp_path / "partial-1-of-2.safetensors")
     with pytest.raises(ValueError, match="holds a pass of 2 processes, now there are 1"):
@@ -813,12 +850,12 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 def test_resume_refuses_another_function_of_the_same_name(what: str, tmp_path: Path) -> None:
     model, batches = gpt2(), token_ids(2)
     one, other = PAIRS[what]
-    found = collect(model, batches, components=one, save_to=tmp_path)
-    with pytest.raises(ValueError, match=r"with other options: code of components was .*resume=False"):
-        collect(model, batches, components=other, save_to=tmp_path)
-    assert_same(collect(model, batches, components=one, save_to=tmp_path), found)
-    fresh = collect(model, batches, components=other, save_to=tmp_path, resume=False)
-    assert_same(fresh, collect(model, batches, components=other))
+    found = collect(model, batches, groups=one, save_to=tmp_path)
+    with pytest.raises(ValueError, match=r"with other options: code of groups was .*resume=False"):
+        collect(model, batches, groups=other, save_to=tmp_path)
+    assert_same(collect(model, batches, groups=one, save_to=tmp_path), found)
+    fresh = collect(model, batches, groups=other, save_to=tmp_path, resume=False)
+    assert_same(fresh, collect(model, batches, groups=other))
 
 
 def test_the_same_function_made_again_is_the_same() -> None:

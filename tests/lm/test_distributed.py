@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,8 @@ if not torch.distributed.is_available():
     pytest.skip("this build of PyTorch has no torch.distributed", allow_module_level=True)
 from support.backends import assert_close  # noqa: E402 - after importorskip
 
-from mlpoly.lm import (  # noqa: E402
-    Moments,
-    collect,
-    convert,
-    exchange,
-    finish,
-    gather_tensors,
-    initialise,
-    load_conversion,
-    share,
-    world,
-)
+from mlpoly.lm import Conversion, Moments, collect, convert  # noqa: E402
+from mlpoly.lm.distributed import exchange, gather, initialise, world  # noqa: E402
 
 # What both the script and this file run; the script is told where to write.
 SETTING = """
@@ -51,7 +42,7 @@ class Model(nn.Module):
 def model():
     torch.manual_seed(0)
     made = Model()
-    made.embedding.weight.data[:3] *= 9  # long ones, for components="norm"
+    made.embedding.weight.data[:3] *= 9  # long ones, for groups="norm"
     return made
 
 
@@ -62,17 +53,17 @@ def batches(n):
 
 CASES = {
     "plain": (7, {}),
-    "first": (6, {"components": "first"}),
-    "norm": (7, {"components": "norm"}),
+    "first": (6, {"groups": "first"}),
+    "norm": (7, {"groups": "norm"}),
     "budget": (7, {"tokens": 34}),
     "one batch": (1, {}),
-    "user": (5, {"components": lambda x, positions, tokens: tokens // 25}),
+    "user": (5, {"groups": lambda x, positions, tokens: tokens // 25}),
 }
 CONVERSIONS = {
     "gaussian": {},
     "neuronwise": {"method": "neuronwise", "bound": 3.0},
     "samples": {"method": "samples", "bound": 2.0},
-    "one": {"layers": "first"},
+    "one": {"blocks": "first"},
 }
 """
 
@@ -80,9 +71,9 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from setting import CASES, CONVERSIONS, batches, model
-from mlpoly.fitting.sample_fit import SampleFit
-from mlpoly.lm.distributed import together
-from mlpoly.lm import collect, convert, exchange, finish, gather_tensors, initialise, share, world
+from mlpoly.lm import collect, convert
+from mlpoly.lm.convert import convert as converting
+from mlpoly.lm.distributed import exchange, gather, initialise, world
 import torch
 
 out = Path(sys.argv[1])
@@ -102,7 +93,7 @@ def stopped():
     yield from batches(7)[:5]
     raise KeyboardInterrupt
 
-options = {"save_to": out / "resumed", "save_every": 0, "components": "norm"}
+options = {"save_to": out / "resumed", "save_every": 0, "groups": "norm"}
 try:
     collect(net, stopped(), **options)
 except KeyboardInterrupt:
@@ -122,36 +113,26 @@ try:
     collect(net, batches(4)[here.rank:])
 except ValueError as error:
     facts["different"] = str(error)
-facts["share"] = share(list("abcde"))
 facts["exchange"] = exchange({"rank": here.rank, "text": "ä" * (1 + 5 * here.rank)})
-mine = {name: torch.full((2, 3), i, dtype=torch.bfloat16) for i, name in enumerate("abcde") if name in facts["share"]}
-gathered = gather_tensors(mine)
-facts["gathered"] = None if gathered is None else {name: t.tolist() for name, t in gathered.items()}
+facts["gathered"] = [part.tolist() for part in gather(torch.full((2,), here.rank, dtype=torch.bfloat16))]
 
-fits = []
-real = SampleFit.update
-def counted(self, x):
-    fits.append(1)
-    return real(self, x)
-SampleFit.update = counted
-moments = collect(net, batches(7), components="first")
+judged = []
+real = converting.closed_form_error
+def counted(net, poly):
+    judged.append(1)
+    return real(net, poly)
+converting.closed_form_error = counted
+moments = collect(net, batches(7), groups="first")
 for name, options in CONVERSIONS.items():
     made = convert(net, moments, 3, batches=batches(7), held_out=batches(2), **options)
     made.save(out / f"conversion-{name}-{here.rank}")
-facts["fitted"] = len(fits)
-try:
-    with together():
-        if here.rank:
-            raise KeyError("only here")
-except Exception as error:
-    facts["together"] = f"{type(error).__name__}: {error}"
+facts["judged"] = len(judged)
 try:
     convert(net, moments, 2 + here.rank)
 except ValueError as error:
     facts["disagree"] = str(error)
-facts["inputs"] = [type(p.inputs).__name__ for p in made.polynomials.values()]
 (out / f"facts-{here.rank}.json").write_text(json.dumps(facts))
-finish()
+torch.distributed.destroy_process_group()
 assert world().size == 1
 """
 
@@ -190,9 +171,9 @@ def assert_same(one: Moments, other: Moments, tolerance: float) -> None:
     # Other tests in this process may have imported more libraries.
     assert one.provenance | {"versions": {}} == other.provenance | {"versions": {}}
     for name in one.names:
-        assert list(one.components(name)) == list(other.components(name))
-        for number, part in one.components(name).items():
-            expected = other.components(name)[number]
+        assert list(one.groups(name)) == list(other.groups(name))
+        for number, part in one.groups(name).items():
+            expected = other.groups(name)[number]
             assert part.count == expected.count
             assert_close(part.mean, expected.mean, tolerance)
             assert_close(part.covariance, expected.covariance, tolerance)
@@ -208,10 +189,10 @@ def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
         # Sums are taken in another order, no more.
         assert_same(Moments.load(results / f"{case}-{rank}.safetensors"), alone, 1e-10)
     if case in ("norm", "user"):
-        assert len(alone.components("first")) > 1
+        assert len(alone.groups("first")) > 1
 
 
-def test_each_process_runs_its_share(results: Path) -> None:
+def test_each_process_runs_its_part(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
     assert (first["plain"], second["plain"]) == (4, 3)
     assert (first["one batch"], second["one batch"]) == (1, 0)
@@ -219,9 +200,9 @@ def test_each_process_runs_its_share(results: Path) -> None:
     assert (first["norm"], second["norm"]) == (5, 4)  # and the first batch once more on each, for the median
 
 
-def test_killed_processes_go_on(results: Path) -> None:
+def test_killed_processes_are_resumed(results: Path) -> None:
     made = setting()
-    alone = collect(made["model"](), made["batches"](7), components="norm")
+    alone = collect(made["model"](), made["batches"](7), groups="norm")
     assert_same(Moments.load(results / "resumed"), alone, 1e-10)
     for rank, again in ((0, 1), (1, 1)):  # batches 6 and 5
         found = facts(results, rank)
@@ -231,44 +212,47 @@ def test_killed_processes_go_on(results: Path) -> None:
         assert found["finished"] == 0
 
 
-def test_exchange_and_shares(results: Path) -> None:
+def test_what_processes_send_one_another(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
-    assert first["share"] == ["a", "c", "e"] and second["share"] == ["b", "d"]
     assert first["exchange"] == second["exchange"] == [{"rank": 0, "text": "ä"}, {"rank": 1, "text": "ääääää"}]
-    assert second["gathered"] is None
-    assert first["gathered"] == {name: [[float(i)] * 3] * 2 for i, name in enumerate("abcde")}
+    assert first["gathered"] == second["gathered"] == [[0.0, 0.0], [1.0, 1.0]]
 
 
 @pytest.mark.parametrize("case", ["gaussian", "neuronwise", "samples", "one"])
 def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
     made = setting()
     net, options = made["model"](), made["CONVERSIONS"][case]
-    moments = collect(net, made["batches"](7), components="first")
+    moments = collect(net, made["batches"](7), groups="first")
     alone = convert(net, moments, 3, batches=made["batches"](7), held_out=made["batches"](2), **options)
     x = torch.randn(20, 6, generator=torch.Generator().manual_seed(2))
     for rank in (0, 1):
-        found = load_conversion(results / f"conversion-{case}-{rank}")
+        found = Conversion.load(results / f"conversion-{case}-{rank}")
         assert list(found.polynomials) == list(alone.polynomials)
         for name, poly in alone.polynomials.items():
             assert type(found.polynomials[name]) is type(poly)
             # In float32, and the moments were summed in another order.
             assert_close(found.polynomials[name](x), poly(x), 1e-5)
-            assert found.quality[name].closed_form == pytest.approx(alone.quality[name].closed_form, rel=1e-3)
-            assert found.quality[name].held_out == pytest.approx(alone.quality[name].held_out, rel=1e-3)
+            assert found.errors[name].closed_form == pytest.approx(alone.errors[name].closed_form, rel=1e-3)
+            assert found.errors[name].held_out == pytest.approx(alone.errors[name].held_out, rel=1e-3)
 
 
-def test_blocks_are_shared_out_for_fitting(results: Path) -> None:
+def test_both_processes_have_the_same_conversion(results: Path) -> None:
+    for case in setting()["CONVERSIONS"]:
+        one, other = (Conversion.load(results / f"conversion-{case}-{rank}") for rank in (0, 1))
+        x = torch.randn(20, 6, generator=torch.Generator().manual_seed(2))
+        for name, poly in one.polynomials.items():
+            assert torch.equal(poly(x), other.polynomials[name](x))
+            assert replace(one.errors[name], seconds=0.0) == replace(other.errors[name], seconds=0.0)
+
+
+def test_closed_form_errors_are_divided_among_processes(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
-    assert first["fitted"] == second["fitted"] == 7  # batches, for one block of the two
-    assert first["inputs"] == second["inputs"] == ["Gaussian"]
+    assert (first["judged"], second["judged"]) == (4, 3)  # of two blocks three times, and of one
 
 
-def test_what_fails_on_one_process_fails_on_all(results: Path) -> None:
-    first, second = facts(results, 0), facts(results, 1)
-    assert second["together"] == "KeyError: 'only here'"
-    assert first["together"].startswith("RuntimeError: process 1 failed, and this one stops with it (KeyError")
-    for found in (first, second):
-        assert "different arguments for convert" in found["disagree"]
+def test_different_arguments_are_refused(results: Path) -> None:
+    for rank in (0, 1):
+        assert "different arguments for convert" in facts(results, rank)["disagree"]
 
 
 def test_different_data_is_refused(results: Path) -> None:
@@ -280,12 +264,9 @@ def test_one_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     assert initialise() == world() == (0, 1)
-    assert share(range(3)) == [0, 1, 2]
     assert exchange({"a": [1, None]}) == [{"a": [1, None]}]
     tensor = torch.arange(3)
-    gathered = gather_tensors({"x": tensor})
-    assert gathered is not None and torch.equal(gathered["x"], tensor)
-    finish()
+    assert torch.equal(gather(tensor)[0], tensor)
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(RuntimeError, match=r"WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set.*torchrun"):
         initialise()

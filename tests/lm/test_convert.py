@@ -23,9 +23,8 @@ transformers = pytest.importorskip("transformers")
 from support.strong_models import EXACT, llama, logits, state, token_ids  # noqa: E402 - after importorskip
 
 from mlpoly.integrations import find_blocks  # noqa: E402
-from mlpoly.lm.convert.conversion import load_conversion  # noqa: E402
-from mlpoly.lm.convert.convert import convert  # noqa: E402
-from mlpoly.lm.convert.fitters import Method  # noqa: E402
+from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
+from mlpoly.lm.convert.convert import Method, convert  # noqa: E402
 from mlpoly.lm.model.graft import graft  # noqa: E402
 from mlpoly.lm.moments.collect import collect  # noqa: E402
 
@@ -135,11 +134,11 @@ def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, me
     )
     assert state(model) == as_it_was
     assert list(found.polynomials) == [b.name for b in find_blocks(model)]
-    for quality in found.quality.values():
-        assert quality.closed_form == pytest.approx(0, abs=1e-5)
+    for errors in found.errors.values():
+        assert errors.closed_form == pytest.approx(0, abs=1e-5)
         # The share of the closed form keeps "samples" where it belongs too: that is exact as well.
-        assert quality.held_out == quality.held_out_unbounded == pytest.approx(0, abs=1e-6)
-        assert quality.seconds > 0
+        assert errors.held_out == errors.held_out_unbounded == pytest.approx(0, abs=1e-6)
+        assert errors.seconds > 0
     with graft(model, found):
         torch.testing.assert_close(logits(model, batches[0]), before, atol=1e-4, rtol=1e-4)
 
@@ -151,7 +150,7 @@ def test_samples_do_better_on_samples() -> None:
     closed = convert(model, moments, 2, **options)
     fitted = convert(model, moments, 2, method="samples", batches=batches, **options)
     for name in closed.polynomials:
-        assert fitted.held_out[name] < closed.held_out[name]
+        assert fitted.errors[name].held_out < closed.errors[name].held_out
 
 
 def test_the_held_out_error_is_that_of_fvu() -> None:
@@ -163,16 +162,16 @@ def test_the_held_out_error_is_that_of_fvu() -> None:
     for ids in batches:
         logits(model, ids)
     handle.remove()
-    quality = found.quality[block.name]
+    errors = found.errors[block.name]
     poly, samples = found.polynomials[block.name], torch.cat(rows)
     assert isinstance(poly, BoundedPolynomial)
-    for told, judged in ((quality.held_out, poly), (quality.held_out_unbounded, poly.polynomial)):
+    for told, judged in ((errors.held_out, poly), (errors.held_out_unbounded, poly.polynomial)):
         assert told == pytest.approx(float(mp.fvu(block.net(), judged, samples=samples).total), rel=1e-4)
-    assert quality.held_out != quality.held_out_unbounded
+    assert errors.held_out != errors.held_out_unbounded
     plain = found.unbounded()
     assert plain.bound is None and found.bound == 1.0
     assert_close(plain.polynomials[block.name](samples), poly.polynomial(samples), 0)
-    assert quality.closed_form is None
+    assert errors.closed_form is None
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
@@ -184,9 +183,9 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     for name in names:
         assert sorted(p.name for p in (tmp_path / "out" / name).iterdir()) == ["cfg.json", "polynomial.safetensors"]
     cfg = json.loads((tmp_path / "out" / names[1] / "cfg.json").read_text())
-    assert (cfg["degree"], cfg["bound"], cfg["method"], cfg["d_in"]) == (2, 4.0, "samples", 16)
-    assert cfg["fvu"]["held_out"] == found.held_out[names[1]]
-    loaded = load_conversion(tmp_path / "out")
+    assert (cfg["errors"]["degree"], cfg["bound"], cfg["method"], cfg["d_in"]) == (2, 4.0, "samples", 16)
+    assert cfg["errors"]["held_out"] == found.errors[names[1]].held_out
+    loaded = Conversion.load(tmp_path / "out")
     assert list(loaded.polynomials) == names and loaded.bound == 4.0 and loaded.degree == 2
     assert loaded.table() == found.table() and loaded.provenance == json.loads(json.dumps(found.provenance))
     with graft(model, found):
@@ -198,37 +197,40 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_folders_that_hold_something_else(tmp_path: Path) -> None:
     model, batches = llama("silu"), token_ids(4)
     with pytest.raises(FileNotFoundError, match="no conversion in"):
-        load_conversion(tmp_path)
+        Conversion.load(tmp_path)
     moments = collect(model, batches)
     convert(model, moments, 1, "layers.0.mlp", closed_form=False).save(tmp_path)
     convert(model, moments, 2, "layers.1.mlp", closed_form=False).save(tmp_path)
     with pytest.raises(mp.FileFormatError, match="several conversions"):
-        load_conversion(tmp_path)
+        Conversion.load(tmp_path)
     (tmp_path / "model.layers.0.mlp" / "cfg.json").write_text(
         '{"format": "mlpoly-conversion", "version": 9, "number": 0}'
     )
     with pytest.raises(mp.FileFormatError, match="version 9"):
-        load_conversion(tmp_path)
+        Conversion.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"hookpoint": 3},
+        {"block": 3},
         {"number": None},
         {"number": "0"},
-        {"apart": [1]},
-        {"fvu": None},
-        {"fvu": []},
-        {"fvu": {"closed_form": "small"}},
-        {"fvu": {"more": 1.0}},
-        {"seconds": "long"},
+        {"errors": None},
+        {"errors": []},
+        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "closed_form": "small"}},
+        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "more": 1.0}},
+        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "seconds": "long"}},
+        {"errors": {"block": "model.layers.0.mlp", "degree": "1"}},
+        {"errors": {"block": "model.layers.1.mlp", "degree": 1}},
         {"bound": "4"},
         {"bound": -1},
         {"bound": 10**400},
         {"bound": float("nan")},
         {"provenance": None},
         {"d_in": 3},
+        {"d_in": None},
+        {"version": 2, "hookpoint": "model.layers.0.mlp", "apart": [1]},  # a polynomial for each kind of token
         {"version": [2]},
     ],
     ids=lambda change: str(change)[:40],
@@ -239,7 +241,7 @@ def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path)
     (path,) = tmp_path.glob("*/cfg.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(mp.FileFormatError, match="convert again"):
-        load_conversion(tmp_path)
+        Conversion.load(tmp_path)
 
 
 def test_a_conversion_shows_itself() -> None:
@@ -268,7 +270,7 @@ def test_what_is_wrong_is_said() -> None:
         convert(model, moments, 2, "layers.7.mlp")
     with pytest.raises(ValueError, match=r"no moments of 'model.layers.1.mlp', only of model.layers.0.mlp"):
         convert(model, moments, 2, ["layers.1.mlp"])
-    with pytest.raises(ValueError, match="layers is empty"):
+    with pytest.raises(ValueError, match="blocks is empty"):
         convert(model, moments, 2, [])
     with pytest.raises(ValueError, match="method must be one of"):
         convert(model, moments, 2, method="magic")
