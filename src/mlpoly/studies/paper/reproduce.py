@@ -24,6 +24,7 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
     from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
     from mlpoly.studies.paper.figures import write_figures, write_tables
+    from mlpoly.studies.paper.formulas import formulas
     from mlpoly.studies.paper.report.assemble import write_report
     from mlpoly.studies.paper.results import Ablation, Attack, Features, FeatureStep, Results
     from mlpoly.studies.paper.study import Study
@@ -138,7 +139,8 @@ def study_features(study: Study, *, show_progress: bool = True) -> Results:
             explain(net, quadratic, setting.gaussian.mean, test[i], int(labels[i]), output, inputs=setting.metric)
             for i, output in zip(chosen, outputs, strict=True)
         )
-        parts["features"] = Features(run.seed, align(steps), explanations)
+        written = formulas(quadratic, setting.metric)
+        parts["features"] = Features(run.seed, align(steps), explanations, written)
     return study.results
 
 

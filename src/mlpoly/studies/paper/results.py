@@ -23,10 +23,12 @@ __all__ = [
     "Explanation",
     "FeatureStep",
     "Features",
+    "Formula",
     "Point",
     "Results",
     "Spectrum",
     "Steering",
+    "Term",
     "TrainingPoint",
     "read_results",
 ]
@@ -128,12 +130,34 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Term:
+    """A monomial of a polynomial in pixels, each minus its mean over the training images."""
+
+    pixels: tuple[int, ...]  # none for the constant, one, or two; the same twice for a square
+    coefficient: float
+    effect: float  # standard deviation of the term over the training images, taken as one Gaussian
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The quadratic of one class at the last checkpoint, written out."""
+
+    label: int
+    count: int  # number of all its terms
+    strongest: tuple[Term, ...]  # of one pixel and of two, by effect
+    strongest_fvu: float  # fraction of the logit's variance that these leave unexplained
+    small: tuple[Term, ...]  # every term of the best quadratic in a few pixels
+    small_fvu: float
+
+
+@dataclass(frozen=True)
 class Features:
-    """Figure 1 for every class, and a few images explained."""
+    """Figure 1 for every class, a few images explained, and the quadratics at the last checkpoint written out."""
 
     seed: int
     steps: tuple[FeatureStep, ...]
     explanations: tuple[Explanation, ...]
+    formulas: tuple[Formula, ...] = ()
 
 
 @dataclass(frozen=True)
