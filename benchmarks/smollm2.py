@@ -76,13 +76,13 @@ def measured(model: Any, moments: Any, case: Case, degree: int, held_out: list[A
 
     made = convert(model, moments, degree, held_out=held_out, closed_form=case.exact, **case.options)
     cost = evaluate(model, made, held_out, baselines=())
-    quality = list(made.quality.values())
+    errors = list(made.errors.values())
     return {
         "change": cost.increase,
         "kl": cost.loss().kl,
-        **{name: [getattr(q, name) for q in quality] for name in ("closed_form", "held_out", "typical")},
-        "beyond": [q.beyond for q in quality],
-        "seconds": sum(q.seconds for q in quality),
+        **{name: [getattr(q, name) for q in errors] for name in ("closed_form", "held_out", "typical")},
+        "beyond": [q.beyond for q in errors],
+        "seconds": sum(q.seconds for q in errors),
     }
 
 
@@ -90,7 +90,7 @@ def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[
     """Everything that is saved of one model."""
     from mlpoly.lm import collect, convert, evaluate
 
-    moments = collect(model, train, components="first")
+    moments = collect(model, train, groups="first")
     table: dict[str, dict[str, Any]] = {}
     for case in chosen:
         for degree in case.degrees:

@@ -8,7 +8,7 @@ default it is looked for in MLPOLY_DATA/stories260K.
 
 Mean and covariance of what goes into each of its five SwiGLU blocks are all that is taken from the text. From them and
 the weights come the cubics that are closest to the blocks in mean square; they take the blocks' places, and the model
-goes on telling stories.
+continues to tell stories.
 """
 
 from __future__ import annotations
@@ -21,12 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mlpoly.lm import collect, load_model, vocabulary
-from mlpoly.lm.convert.convert import convert
-from mlpoly.lm.evaluate.losses import evaluate
-from mlpoly.lm.model.graft import graft
-from mlpoly.lm.reading.attribution import attribute
-from mlpoly.lm.reading.token_features import block_features
+from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, load_model
+from mlpoly.lm.text.tokens import vocabulary
 
 
 def story(model: torch.nn.Module, words: list[str], length: int = 60) -> str:

@@ -16,6 +16,7 @@ EXTRAS = {
     "jax": "jax",
     "matplotlib": "plots",
     "plotly": "plots",
+    "jinja2": "plots",
     "transformers": "transformers",
     "accelerate": "transformers",
     "gguf": "transformers",

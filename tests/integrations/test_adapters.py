@@ -59,7 +59,7 @@ class Case:
 
     family: str
     options: dict[str, Any]
-    hookpoints: str  # with {} for the number of the layer; several are separated by spaces
+    pattern: str  # of names, with {} for the number of the block; several are separated by spaces
     net: str
     model: str = ""
     feed: dict[str, Any] = field(default_factory=lambda: TOKENS)
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def names(self) -> list[str]:
-        return [name.format(i) for name in self.hookpoints.split() for i in range(self.count)]
+        return [name.format(i) for name in self.pattern.split() for i in range(self.count)]
 
 
 GPT2 = {"vocab_size": 32, "n_embd": D, "n_inner": H, "n_layer": LAYERS, "n_head": 2, "n_positions": 64}
@@ -138,7 +138,7 @@ CASES = [
 
 
 def case_name(case: Case) -> str:
-    return f"{case.family} {case.hookpoints}"
+    return f"{case.family} {case.pattern}"
 
 
 @pytest.fixture
@@ -477,7 +477,7 @@ def test_pattern_errors(llama):
     for pattern in ("layers.*.ffn", "p", "layers.?", ""):
         with pytest.raises(ValueError, match=r"no feedforward block of LlamaModel.*\(2\) are layers.0.mlp, layers.1"):
             find_blocks(llama, pattern)
-    with pytest.raises(TypeError, match="pattern must be a string"):
+    with pytest.raises(TypeError, match="blocks must be a pattern"):
         find_blocks(llama, 1)
     many = nn.ModuleList([Remote() for _ in range(30)])
     with pytest.raises(ValueError, match=r"\(30\) are 0, 1, 2, 3, 4, 5, \.\.\., 24, 25, 26, 27, 28, 29\."):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mlpoly.extras import library
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from mlpoly.integrations.blocks import Block
@@ -57,7 +59,7 @@ def from_torch(module: nn.Module) -> Layer:
     return _integration("torch", "from_torch").from_torch(module)
 
 
-def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
+def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """Find the feedforward blocks of a model that `from_torch` knows, in the order of the model.
 
     Blocks inside a mixture of experts are left out: they are terms of a sum that a router weights.
@@ -66,9 +68,9 @@ def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
     ----------
     model : torch.nn.Module
         A model of Hugging Face transformers, or your own.
-    pattern : str, optional
-        Names of the blocks, with wildcards as in a shell: "model.layers.*.mlp", "*.layers.[0-3].mlp". Leading parts of
-        the names may be left out: "layers.*.mlp".
+    blocks : str or sequence of str, optional
+        Names or patterns as in a shell: "model.layers.*.mlp", "*.layers.[0-3].mlp". Leading parts of the names may be
+        left out: "layers.*.mlp". All blocks by default.
 
     Returns
     -------
@@ -80,7 +82,7 @@ def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
     TypeError
         If the model has no known block.
     ValueError
-        If the pattern matches none of the blocks; the message lists them.
+        If a pattern matches none of the blocks; the message lists them.
 
     Examples
     --------
@@ -96,7 +98,7 @@ def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
     >>> find_blocks(model, "1.mlp")[0].net()
     MLP(3 -> 8 -> 3, gelu)
     """
-    return _integration("blocks", "find_blocks").find_blocks(model, pattern)
+    return _integration("blocks", "find_blocks").find_blocks(model, blocks)
 
 
 def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -14,7 +15,7 @@ from mlpoly.integrations.torch import from_torch
 from mlpoly.networks import Layer
 from mlpoly.records import replace
 
-__all__ = ["Block", "feedforward_blocks", "find_blocks"]
+__all__ = ["Block", "feedforward_blocks", "find_blocks", "listed"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,11 +62,11 @@ class Block:
         return f"Block({self.name!r}, {type(self.module).__name__})"
 
 
-def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
+def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """See `mlpoly.integrations.find_blocks`."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    blocks = []
+    found = []
     inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
     for name, module in model.named_modules():  # a module used several times comes once
         if _of_expert(name) or (inside is not None and name.startswith(inside)):
@@ -75,25 +76,31 @@ def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
             continue
         if not adapter.entry:
             inside = f"{name}." if name else ""
-        blocks.append(Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module))
-    if not blocks:
+        found.append(Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module))
+    if not found:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
             f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
             f"{_mixture_note(model, '*')} The model has modules of the classes {', '.join(classes)}. Register an "
             f"adapter for the class of its blocks before you call find_blocks:\n{sketch('TheBlocksClass')}"
         )
-    if pattern is None:
-        return blocks
-    chosen = [block for block in blocks if _fits(block.name, pattern)]
-    if not chosen:
-        names = [block.name for block in blocks]
-        shown = ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
-        raise ValueError(
-            f"pattern {pattern!r} matches no feedforward block of {type(model).__name__}."
-            f"{_mixture_note(model, pattern)} Its blocks ({len(names)}) are {shown}."
-        )
-    return chosen
+    if blocks is None:
+        return found
+    patterns = [blocks] if isinstance(blocks, str) or not isinstance(blocks, Sequence) else list(blocks)
+    if not patterns:
+        raise ValueError("blocks is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
+    for pattern in patterns:
+        if not any(_fits(block.name, pattern) for block in found):
+            raise ValueError(
+                f"blocks={pattern!r} matches no feedforward block of {type(model).__name__}."
+                f"{_mixture_note(model, pattern)} Its blocks ({len(found)}) are {listed([b.name for b in found])}."
+            )
+    return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for an error message, those in the middle left out if there are many."""
+    return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
 
 
 def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -108,7 +115,7 @@ def _of_expert(name: str) -> bool:
 
 def _fits(name: str, pattern: str) -> bool:
     if not isinstance(pattern, str):
-        raise TypeError(f"pattern must be a string such as 'layers.*.mlp', got {type(pattern).__name__}.")
+        raise TypeError(f"blocks must be a pattern such as 'layers.*.mlp', or several, got {type(pattern).__name__}.")
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 

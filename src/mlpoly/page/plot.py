@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from markupsafe import Markup
+
 from mlpoly.page.embedded import island
-from mlpoly.page.html import Html, element
+from mlpoly.page.html import element
 from mlpoly.page.widgets import choices
 
 __all__ = ["Plot", "Trace", "View", "with_scales"]
@@ -80,14 +82,14 @@ class Plot:
         ]
         return {"traces": list(pool.values()), "views": views, "layout": self.layout}
 
-    def html(self) -> Html:
+    def html(self) -> Markup:
         """Buttons, a place to draw, and the data."""
         groups = [
             choices(f"{self.name}-{i}", legend, options)
             for i, (legend, options) in enumerate(zip(self.groups, self.options(), strict=True))
             if len(options) > 1
         ]
-        controls = element("div", *groups, class_="controls") if groups else Html()
+        controls = element("div", *groups, class_="controls") if groups else Markup()
         space = element("div", class_="space", style=f"height:{self.height}px", role="img", aria_label=self.label)
         data = island(f"{self.name}-data", self.data())
         return element("div", controls, space, data, class_="plot", id=self.name, data_plot=f"{self.name}-data")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, constant, widen
-from mlpoly.paper.checks import batch_shape, symmetric, together
+from mlpoly.paper.moment_arguments import batch_shape, symmetric, together
 from mlpoly.paper.recurrence import expected_product
 
 __all__ = ["isserlis"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlpoly.arrays import Array, astype, constant, namespace, widen
-from mlpoly.paper.checks import batch_shape, check_not_negative, symmetric, together
+from mlpoly.paper.moment_arguments import batch_shape, check_not_negative, symmetric, together
 from mlpoly.paper.recurrence import expected_product
 
 __all__ = ["master_theorem"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from mlpoly.codec import write_table
 from mlpoly.files import make_folder
 from mlpoly.plots import save_figure
 from mlpoly.studies.paper.figures_attack import plot_ablation, plot_ablation_pictures, plot_steering
@@ -16,7 +17,6 @@ from mlpoly.studies.paper.figures_training_features import (
     plot_training_features,
 )
 from mlpoly.studies.paper.results import Results
-from mlpoly.studies.paper.tables import write_table
 
 __all__ = ["write_figures", "write_tables"]
 

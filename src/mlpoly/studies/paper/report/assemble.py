@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlpoly.page.html import element
+from mlpoly.page.html import element, link
 from mlpoly.page.numbers import counted, listing, number, percent, span
-from mlpoly.page.page import Page
+from mlpoly.page.page import Page, asset
 from mlpoly.page.plot import View, with_scales
 from mlpoly.page.rerun import rerun_section
-from mlpoly.page.widgets import facts, figure, options, tiles
+from mlpoly.page.widgets import class_name, facts, figure, options, table, tiles, verdict
 from mlpoly.studies.paper.report.attacks import ablation_plot, attack_pictures, steering_plot
 from mlpoly.studies.paper.report.breakdown import panels
 from mlpoly.studies.paper.report.curves import step_axis, training_plot
-from mlpoly.studies.paper.report.explain import explanation
+from mlpoly.studies.paper.report.explain import explanation, written_out
 from mlpoly.studies.paper.report.fits import fit_table, fit_traces, last, network_traces, spectrum_plot
-from mlpoly.studies.paper.report.provenance import claims_table
 from mlpoly.studies.paper.report.viewer import banner, feature_viewer
 from mlpoly.studies.paper.results import Features, Results
 
@@ -49,8 +48,8 @@ def write_report(results: Results, path: Path) -> Path:
     results : Results
         A section for which it holds nothing is left out.
     path : Path
-        Usually ``report.html`` in the folder of the results. Of the figures, tables and results.json beside it, those
-        are linked that are there by then; so write the report last.
+        Usually ``report.html`` in the folder of the results. The figures, tables and results.json beside it are linked
+        if they are there by then, so write the report last.
 
     Returns
     -------
@@ -58,14 +57,15 @@ def write_report(results: Results, path: Path) -> Path:
         The file.
     """
     path = Path(path)
-    about = results.about
-    made = f"mlpoly {about.get('version', '')}".strip()
-    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page asks no network for anything.")
+    made = f"mlpoly {results.about.get('version', '')}".strip()
+    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
+    page.style, page.script = (asset("mlpoly.studies.paper.report", name) for name in ("paper.css", "viewer.js"))
     page.introduce(_summary(results))
     if results.features and results.features.steps:
         page.introduce(banner(results.features.steps, _classes(results), _shape(results)))
     page.introduce(tiles(_tiles(results)), facts(_facts(results)))
-    _claims(page, results)
+    if results.features:
+        _features(page, results.features, _classes(results), _shape(results))
     if results.dynamics:
         _distances(page, results)
     if results.training:
@@ -73,15 +73,15 @@ def write_report(results: Results, path: Path) -> Path:
     if results.spectra:
         plot = spectrum_plot("plot-spectrum", results.spectra, step_axis(_steps(results)))
         page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
-            "The variance of the logits, shared out over polynomial degrees: it says in advance what a polynomial of "
+            "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
             figure(plot.html(), "Means over the seeds. A click on a name in the legend hides it."),
         )
-    if results.features and (results.features.steps or results.features.explanations):
-        _features(page, results.features, _classes(results), _shape(results))
     if results.attack:
         _attack(page, results)
-    rerun_section(page, about, path.parent, _FILES)
+    if results.claims:
+        _claims(page, results)
+    rerun_section(page, results.about, path.parent, _FILES)
     return page.write(path)
 
 
@@ -189,20 +189,6 @@ def _facts(results: Results) -> dict[str, object]:
     return {name: words for name, words in kinds.items() if words}
 
 
-def _claims(page: Page, results: Results) -> None:
-    if not results.claims:
-        return
-    shown = {"fvu": results.dynamics, "kl": results.dynamics, "spectrum": results.spectra, "attack": results.attack}
-    anchors = {name for name, records in shown.items() if records}
-    if results.features and results.features.steps:
-        anchors.add("features")
-    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
-        "Each claim leads to the figure that shows it. One that cannot be judged would need other data, or a longer "
-        "training than this one.",
-        claims_table(results.claims, anchors),
-    )
-
-
 # -- curves over training ----------------------------------------------------------------------------------------------
 
 
@@ -292,6 +278,19 @@ def _features(page: Page, features: Features, classes: list[str], shape: tuple[i
             "it exactly, so one can say what moved it.",
             figure(panels("explained", "Image", items), caption),
         )
+    if features.formulas:
+        written = [(class_name(classes, f.label), written_out(f, classes, shape)) for f in features.formulas]
+        caption = (
+            "x with its row and column is a pixel minus its mean over the training images. The effect of a term is "
+            "its standard deviation over them, taken as one Gaussian. The best quadratic in a few pixels is exact "
+            "under that Gaussian; the pixels were chosen one by one, each to explain most of what was left."
+        )
+        page.section("formula", "One polynomial written out", "In full").add(
+            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. With so many "
+            "terms nobody would read it, which is why eigenvectors stand above; but a few pixels and a few terms "
+            "already say much.",
+            figure(panels("written", "Class", written), caption),
+        )
 
 
 def _attack(page: Page, results: Results) -> None:
@@ -324,3 +323,16 @@ def _attack(page: Page, results: Results) -> None:
             "their mean.",
             figure(steering_plot("plot-steering", steering).html(), f"{_BANDS} Grey: the network under the controls."),
         )
+
+
+def _claims(page: Page, results: Results) -> None:
+    anchors = {section.anchor for section in page.sections}
+    rows = [
+        (link(f"#{c.figure}", c.name) if c.figure in anchors else c.name, c.paper, c.measured, verdict(c.holds))
+        for c in results.claims
+    ]
+    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
+        "Each claim links to the figure that shows it. One that cannot be judged would need other data, or a longer "
+        "training than this one.",
+        table(("Claim", "The paper says", "Measured here", "Holds?"), rows, stacked=True),
+    )

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
+from markupsafe import Markup
 
 from mlpoly.page.embedded import picture
-from mlpoly.page.html import Html, element, join
+from mlpoly.page.html import element
 from mlpoly.page.numbers import percent
 from mlpoly.page.plot import Plot, Trace, View
 from mlpoly.page.widgets import class_name, picture_row
@@ -160,16 +161,16 @@ def _level(height: float, words: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return shape, {"text": words, **place, "font": {"size": 12, "color": "var(--muted)"}}
 
 
-def attack_pictures(pictures: Pictures, classes: Sequence[str], image_shape: tuple[int, int]) -> Html:
+def attack_pictures(pictures: Pictures, classes: Sequence[str], image_shape: tuple[int, int]) -> Markup:
     """Rows of images: one losing its directions, and one of each class before and after."""
     stack = np.concatenate([pictures.ladder, pictures.digits, pictures.ablated])
     limits = (float(stack.min()), float(stack.max()))
 
-    def row(images: np.ndarray, title: str, below: Sequence[object], alts: Sequence[str]) -> Html:
+    def row(images: np.ndarray, title: str, below: Sequence[object], alts: Sequence[str]) -> Markup:
         shown = [picture(np.reshape(i, image_shape), limits, alt) for i, alt in zip(images, alts, strict=True)]
         return picture_row(list(zip(shown, below, strict=True)), title)
 
-    def read(choice: int, label: int) -> Html:
+    def read(choice: int, label: int) -> Markup:
         said = f"read as {class_name(classes, choice)}"
         if choice == label:
             return element("span", f"{said} ✓", class_="right")
@@ -178,7 +179,7 @@ def attack_pictures(pictures: Pictures, classes: Sequence[str], image_shape: tup
     one = class_name(classes, pictures.ladder_label)
     names = [f"a {class_name(classes, label)}" for label in pictures.labels]
     ladder = [read(choice, pictures.ladder_label) for choice in pictures.ladder_choices]
-    steps = [join((f"{k} removed", element("br"), said)) for k, said in enumerate(ladder)]
+    steps = [Markup().join((f"{k} removed", element("br"), said)) for k, said in enumerate(ladder)]
     choices = [read(*pair) for pair in zip(pictures.choices, pictures.labels, strict=True)]
     rows = (
         row(

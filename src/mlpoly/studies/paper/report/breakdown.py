@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from mlpoly.page.html import Html, element
+from markupsafe import Markup
+
+from mlpoly.page.html import element
 from mlpoly.page.numbers import number, signed
 from mlpoly.page.widgets import choices
 
@@ -18,10 +20,10 @@ class Part(NamedTuple):
 
     name: object
     amount: float
-    picture: Html | None = None
+    picture: Markup | None = None
 
 
-def waterfall(parts: Sequence[Part], totals: Sequence[tuple[str, float]]) -> Html:
+def waterfall(parts: Sequence[Part], totals: Sequence[tuple[str, float]]) -> Markup:
     """Bars that begin where the one above ended, and below them totals that begin at zero.
 
     Parameters
@@ -35,11 +37,11 @@ def waterfall(parts: Sequence[Part], totals: Sequence[tuple[str, float]]) -> Htm
     low, high = min(reached), max(reached)
     room = (high - low) or 1.0
 
-    def row(name: object, start: float, end: float, shown: str, kind: str, picture: Html | None = None) -> Html:
+    def row(name: object, start: float, end: float, shown: str, kind: str, picture: Markup | None = None) -> Markup:
         left, width = (min(start, end) - low) / room, abs(end - start) / room
         bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
         track = element("span", bar, class_="track", aria_hidden="true")
-        cells = (element("span", picture or Html(), class_="picture"), element("span", name, class_="name"))
+        cells = (element("span", picture or Markup(), class_="picture"), element("span", name, class_="name"))
         return element("li", *cells, track, element("span", shown, class_="amount"), class_=kind)
 
     rows = [
@@ -50,7 +52,7 @@ def waterfall(parts: Sequence[Part], totals: Sequence[tuple[str, float]]) -> Htm
     return element("ol", *rows, class_="waterfall", style=f"--zero:{-low / room:.4f}")
 
 
-def panels(name: str, legend: str, items: Sequence[tuple[object, Html]]) -> Html:
+def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Markup:
     """Several contents in one place, chosen by buttons; the first is shown."""
     shown = [element("div", content, class_="panel", hidden=i > 0) for i, (_, content) in enumerate(items)]
     buttons = element("div", choices(name, legend, [label for label, _ in items]), class_="controls")

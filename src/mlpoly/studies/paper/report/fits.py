@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mlpoly.page.html import Html
+from markupsafe import Markup
+
 from mlpoly.page.plot import Plot, Trace, View
 from mlpoly.page.widgets import table
 from mlpoly.studies.paper.report.curves import Curve, over_seeds, place_step
@@ -89,7 +90,7 @@ def last(points: Sequence[Any], degree: int, inputs: str) -> list[Any]:
     return [p for p in found if p.step == end]
 
 
-def fit_table(points: Sequence[Any]) -> Html:
+def fit_table(points: Sequence[Any]) -> Markup:
     """All polynomials at the last checkpoint, means over the seeds."""
     rows = []
     for key, curve in fit_curves(points, "fvu_mixture", "").items():
