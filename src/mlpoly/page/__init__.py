@@ -4,5 +4,6 @@ from mlpoly.extras import explain_missing
 
 with explain_missing("mlpoly.page"):
     from mlpoly.page.page import Page, Section, asset
+    from mlpoly.page.plot import plot
 
-__all__ = ["Page", "Section", "asset"]
+__all__ = ["Page", "Section", "asset", "plot"]

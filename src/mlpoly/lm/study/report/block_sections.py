@@ -121,7 +121,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
     panels = [
         Panel(bars, x, y, choice=("all",)),
-        Panel(bars[1:], x, replace(y, limits=None), choice=("above degree 1",)),
+        Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
     ]
     chart = Chart("Fractions of every block's variance by degree", panels, ("Degrees",))
     page.section("spectrum", "How much of each block lives at each degree", "Degree spectrum").add(
