@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -725,7 +726,7 @@ def interrupted(batches: list[torch.Tensor], after: int) -> Iterator[torch.Tenso
 
 
 @pytest.mark.parametrize("groups", ["none", "first", "norm"])
-def test_a_killed_pass_goes_on(groups: str, tmp_path: Path) -> None:
+def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
     model, batches = gpt2(), token_ids(6)
     whole = collect(model, batches, groups=groups)
     options: dict[str, Any] = {"groups": groups, "save_to": tmp_path, "save_every": 0}
@@ -745,6 +746,46 @@ def test_a_killed_pass_goes_on(groups: str, tmp_path: Path) -> None:
     assert counted.calls == 2
     more = collect(model, [*batches, *token_ids(1, seed=9)], **options)
     assert counted.calls == 3 and more.tokens == 7 * 21
+
+
+KILLED = """
+import sys, time
+from support.tiny_models import gpt2, token_ids
+from mlpoly.lm import collect
+
+def slow():
+    for number, batch in enumerate(token_ids(6)):
+        if number == 4:
+            print("here", flush=True)
+            time.sleep(600)
+        yield batch
+
+collect(gpt2(), slow(), groups=sys.argv[2], save_to=sys.argv[1], save_every=0)
+"""
+
+
+@pytest.mark.parametrize("groups", ["none", "norm"])
+def test_a_pass_killed_without_warning_gives_the_same_bits(groups: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"groups": groups, "save_every": 0}
+    whole = collect(gpt2(), token_ids(6), save_to=tmp_path / "whole", **options)
+    tests, command = Path(__file__).parents[1], [sys.executable, "-c", KILLED, str(tmp_path / "killed"), groups]
+    paths = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    model = gpt2()
+    counted = Counted(model.transformer)
+    resumed = collect(model, token_ids(6), save_to=tmp_path / "killed", **options)
+    assert counted.calls == 2  # of six batches, the last two
+    for name in whole.names:
+        for number, part in whole.groups(name).items():
+            again = resumed.groups(name)[number]
+            assert torch.equal(part.moments.mean, again.moments.mean)
+            assert torch.equal(part.moments.scatter, again.moments.scatter)
+            assert part.norms == again.norms and part.count == again.count
 
 
 def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:

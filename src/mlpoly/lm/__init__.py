@@ -42,6 +42,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "study_lm":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mlpoly.lm.study import study_lm  # on request: its report needs extras that the rest does without
+    from mlpoly.lm.study.run import study_lm  # on request: its report needs extras that the rest does without
 
     return study_lm

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from mlpoly.page.grids import gallery_html
 from mlpoly.page.html import element, link
 from mlpoly.page.page import Page, asset
-from mlpoly.page.plot import View, with_scales
+from mlpoly.page.plot import plot
 from mlpoly.page.rerun import rerun_section
-from mlpoly.page.widgets import class_name, figure, table, verdict
-from mlpoly.studies.paper.report.attacks import ablation_plot, attack_pictures, steering_plot
-from mlpoly.studies.paper.report.breakdown import panels
-from mlpoly.studies.paper.report.curves import step_axis, training_plot
+from mlpoly.page.widgets import class_name, figure, panels, table, verdict
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
+from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.report.explain import explanation, written_out
-from mlpoly.studies.paper.report.fits import fit_table, fit_traces, network_traces, spectrum_plot
+from mlpoly.studies.paper.report.fit_table import fit_table
 from mlpoly.studies.paper.report.opening import opening
 from mlpoly.studies.paper.report.viewer import banner, feature_viewer
 from mlpoly.studies.paper.results import Features, Results
@@ -23,7 +22,6 @@ __all__ = ["write_report"]
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
 _FILES = ("results.json", "figures/*.pdf", "tables/*.csv")
-_PHASES = (500, 1000, 4000)  # steps
 _SHOWN = 3  # the class that the paper shows
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
 
@@ -62,11 +60,13 @@ def write_report(results: Results, path: Path) -> Path:
     if results.training:
         _accuracy(page, results)
     if results.spectra:
-        plot = spectrum_plot("plot-spectrum", results.spectra, step_axis(_steps(results)))
         page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
             "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
-            figure(plot.html(), "Means over the seeds. A click on a name in the legend hides it."),
+            figure(
+                plot("plot-spectrum", spectrum_chart(results.spectra)),
+                f"{_BANDS} A click on a name in the legend hides it.",
+            ),
         )
     if results.attack:
         _attack(page, results, classes, (rows, columns))
@@ -76,25 +76,12 @@ def write_report(results: Results, path: Path) -> Path:
     return page.write(path)
 
 
-def _steps(results: Results) -> list[int]:
-    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
-    return sorted({record.step for record in records}) or [0]
-
-
 # -- curves over training ----------------------------------------------------------------------------------------------
 
 
 def _distances(page: Page, results: Results) -> None:
     """Figures 2 and 3; the plots show where the paper sees phases."""
-    points, steps = results.dynamics, _steps(results)
-    views = [
-        View(("under the mixture",), fit_traces(points, "fvu_mixture", "FVU", "fvu_samples")),
-        View(("on test images",), fit_traces(points, "fvu_test", "FVU", "fvu_test")),
-        View(("under its own inputs",), fit_traces(points, "fvu_own", "FVU")),
-        View(("paper’s convention",), fit_traces(points, "fvu_flattened", "FVU")),
-    ]
-    label = "Fraction of variance unexplained by linear and quadratic polynomials, over training"
-    plot = training_plot("plot-fvu", label, with_scales(views), steps, "fraction of variance unexplained", _PHASES)
+    points = results.dynamics
     caption = (
         f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
         "Thin verticals mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one octave "
@@ -104,41 +91,26 @@ def _distances(page: Page, results: Results) -> None:
     page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
         "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a perfect "
         "copy of the network and 1 for a constant.",
-        figure(plot.html(), caption, "Figure 2"),
+        figure(plot("plot-fvu", distance_chart(points, "fvu")), caption, "Figure 2"),
         element("h3", "Every polynomial at the last checkpoint"),
         fit_table(points),
     )
-    kinds = (("on samples of the mixture", "kl_samples"), ("on test images", "kl_test"))
-    views = [View((name,), fit_traces(points, y, "KL", y)) for name, y in kinds]
-    label = "KL divergence of linear and quadratic polynomials from the network, over training"
-    plot = training_plot("plot-kl", label, with_scales(views), steps, "KL divergence, nats", _PHASES)
     page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
         "Logits become probabilities, and this is how far the polynomial’s are from the network’s: the mean of "
         "KL(softmax of the network ‖ softmax of the polynomial).",
-        figure(plot.html(), f"{_BANDS} Bars are two standard errors; thin verticals as in Figure 2.", "Figure 3"),
+        figure(
+            plot("plot-kl", distance_chart(points, "kl")),
+            f"{_BANDS} Bars are two standard errors; thin verticals as in Figure 2.",
+            "Figure 3",
+        ),
     )
 
 
 def _accuracy(page: Page, results: Results) -> None:
-    points = results.dynamics
-    right = {"yaxis": {"tickformat": ".0%", "title": {"text": "share of images right"}}}
-    same = {"yaxis": {"tickformat": ".0%", "title": {"text": "share of test images with the network’s answer"}}}
-    loss = {"yaxis": {"title": {"text": "cross-entropy, nats"}}}
-    views = [
-        View(
-            ("accuracy",),
-            network_traces(results.training, "accuracy") + fit_traces(points, "accuracy", "accuracy"),
-            right,
-        )
-    ]
-    if points:
-        views.append(View(("agreement",), fit_traces(points, "agreement", "agreement"), same))
-    views.append(View(("loss of the network",), network_traces(results.training, "loss"), loss))
-    label = "Accuracy of the network and its polynomials, over training"
-    plot = training_plot("plot-accuracy", label, views, _steps(results))
+    chart = accuracy_chart(results.training, results.dynamics)
     page.section("accuracy", "How often they are right", "Accuracy").add(
         "The networks’ accuracy, and that of every polynomial put in their place.",
-        figure(plot.html(), f"{_BANDS} Polynomials are judged on the test images."),
+        figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
     )
 
 
@@ -189,20 +161,21 @@ def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, 
     section = page.section("attack", "Attacks found in the polynomial, tried on the network", "Figures 4, 5: attacks")
     ablations = [a for attack in results.attack for a in attack.ablations]
     if ablations:
-        plot = ablation_plot("plot-ablation", ablations, len(classes))
+        chart = ablation_chart(ablations, len(classes))
         section.add(
             "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, it "
             "must suffer when they are removed from every test image, strongest first. Random directions and principal "
             "components of the images are the controls. The paper does not say which network it attacked; the curve "
             "in its code begins at the accuracy that this network has at about step 512, so both are here.",
-            figure(plot.html(), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
+            figure(plot("plot-ablation", chart), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
         )
     shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
-    items = [(step, attack_pictures(p, classes, shape)) for step, p in reversed(shown.items())]
+    items = [(step, gallery_html(attack_gallery(p, classes, shape))) for step, p in reversed(shown.items())]
     section.add(
         figure(
             panels("ablated", "Network at", items),
-            "What the network reads in images without these directions; ✓ where it is right. One grey scale for all.",
+            "Images without these directions. Below each, what the network reads; ✓ where it is right. One scale for "
+            "all: black is ink, red lies below zero.",
             "Figure 4",
         )
     )
@@ -213,7 +186,7 @@ def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, 
             "Every test image is moved along the strongest eigenvector of a class; the controls are noise, another for "
             "each image, and one random vector for all. The unit of length is the mean distance of test images from "
             "their mean.",
-            figure(steering_plot("plot-steering", steering).html(), f"{_BANDS} Grey: the network under the controls."),
+            figure(plot("plot-steering", steering_chart(steering)), f"{_BANDS} Grey: the network under the controls."),
         )
 
 

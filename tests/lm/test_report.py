@@ -13,12 +13,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("plotly")
 
+from mlpoly.lm.convert.block_errors import BlockErrors
+from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.token_features import BlockFeature, LayerSpectrum, TokenScore
-from mlpoly.lm.study.report import FitRow, LmResults, Loss, write_lm_report
+from mlpoly.lm.reading.block_spectra import BlockSpectrum
+from mlpoly.lm.reading.token_features import BlockFeature, TokenScore
+from mlpoly.lm.study.lm_results import LmResults
+from mlpoly.lm.study.report import write_lm_report
 
 NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
-LAYERS = tuple(f"model.layers.{i}.mlp" for i in range(3))
+BLOCKS = tuple(f"model.layers.{i}.mlp" for i in range(3))
 TOKENS = ("Once", " upon", NASTY, "\n", "\x00", " <b>", "é", "\\u003c", " ")
 SECTIONS = ["fvu", "loss", "spectrum", "features", "prompt", "rerun"]
 
@@ -30,23 +34,23 @@ def scores(rng: np.random.Generator, prefix: str) -> tuple[TokenScore, ...]:
 def fake_results() -> LmResults:
     rng = np.random.default_rng(0)
     parts = rng.normal(size=(3, len(TOKENS), 4))
-    fits = [FitRow(n, k, 0.5**k, 0.6**k if k < 3 else math.nan) for n in LAYERS for k in (1, 2, 3)]
+    errors = [BlockErrors(n, k, 0.5**k, 0.6**k if k < 3 else None) for n in BLOCKS for k in (1, 2, 3)]
     losses = [
         Loss("none", "", 0, 2.5, 0.0),
         Loss("all", "removed", 0, 8.0, 5.0),
         Loss("all", "polynomial", 3, 2.75, 0.2),
         Loss("all", "linear", 0, 1e6, math.inf),
-        *(Loss(name, "polynomial", 3, 2.5 + 0.01 * i, 0.01) for i, name in enumerate(LAYERS)),
-        *(Loss(name, "mean", 0, 2.6 + 0.01 * i, 0.01) for i, name in enumerate(LAYERS)),
+        *(Loss(name, "polynomial", 3, 2.5 + 0.01 * i, 0.01) for i, name in enumerate(BLOCKS)),
+        *(Loss(name, "mean", 0, 2.6 + 0.01 * i, 0.01) for i, name in enumerate(BLOCKS)),
     ]
     features = [
         BlockFeature(name, output, rank, 1.5 - rank, *(scores(rng, f"{i}{kind} ") for kind in "+-RL"))
-        for i, name in enumerate(LAYERS)
+        for i, name in enumerate(BLOCKS)
         for output in ("' the'", repr(NASTY))
         for rank in range(2)
     ]
     attribution = Attribution(
-        LAYERS,
+        BLOCKS,
         tuple(range(len(TOKENS))),
         TOKENS,
         (*range(1, len(TOKENS)), 0),
@@ -65,8 +69,8 @@ def fake_results() -> LmResults:
         "machine": {"torch": "2"},
         "seconds": {"collect": 1.0},
     }
-    spectra = [LayerSpectrum(name, (0.5, 0.3, 0.1), 0.1) for name in LAYERS]
-    return LmResults(about, fits, losses, spectra, features, attribution)
+    spectra = [BlockSpectrum(name, (0.5, 0.3, 0.1), 0.1) for name in BLOCKS]
+    return LmResults(about, tuple(errors), tuple(losses), tuple(spectra), tuple(features), attribution)
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +97,16 @@ def test_the_numbers_are_those_of_the_results(path):
     for i in range(3):
         for t in range(len(TOKENS)):
             assert data["values"][i][t][:4] == pytest.approx(results.attribution.parts[i, t], rel=1e-3)
-            assert data["values"][i][t][4] == pytest.approx(results.attribution.blocks[i, t], rel=1e-3)
+            assert data["values"][i][t][4] == pytest.approx(results.attribution.actual[i, t], rel=1e-3)
     plot = island(page, "plot-fvu-data")
     lines = {trace["name"]: trace["y"] for trace in plot["traces"]}
     assert lines["degree 2"] == [0.25] * 3 and lines["degree 2, held out"] == [0.36] * 3
     assert "degree 3, held out" not in lines  # it was not measured
     bars = island(page, "plot-spectrum-data")["traces"]
     assert [bar["y"][0] for bar in bars] == [0.5, 0.3, 0.1, 0.1]
-    assert lines and all(trace["customdata"] == list(LAYERS) for trace in plot["traces"])  # what a pointer reads
+    assert lines and all(
+        trace["customdata"] == [[block] for block in BLOCKS] for trace in plot["traces"]
+    )  # what a pointer reads
     single = {trace["name"]: trace["y"] for trace in island(page, "plot-single-data")["traces"]}
     assert single["degree 3"] == pytest.approx([0, 0.01, 0.02]) and "their mean output" in single
     assert "goes from 2.500 to 2.750 nats per token" in page
@@ -110,7 +116,9 @@ def test_the_numbers_are_those_of_the_results(path):
 
 def test_the_page_says_how_the_polynomials_were_made(tmp_path):
     def facts(**config: Any) -> str:
-        page = write_lm_report(LmResults({"config": config}), tmp_path / "report.html").read_text(encoding="utf-8")
+        page = write_lm_report(LmResults({"config": config}, (), ()), tmp_path / "report.html").read_text(
+            encoding="utf-8"
+        )
         found = re.search(r"<dt>Polynomials</dt><dd>(.*?)</dd>", page)
         return found[1] if found else ""
 
@@ -120,7 +128,7 @@ def test_the_page_says_how_the_polynomials_were_made(tmp_path):
 
 
 def test_sections_without_results_are_left_out(tmp_path):
-    page = write_lm_report(LmResults({"version": "1"}), tmp_path / "report.html").read_text(encoding="utf-8")
+    page = write_lm_report(LmResults({"version": "1"}, (), ()), tmp_path / "report.html").read_text(encoding="utf-8")
     assert re.findall(r'<section id="([\w-]+)"', page) == ["rerun"]
 
 
@@ -150,17 +158,17 @@ def texts(browser, selector: str) -> list[str]:
     return browser.run("return [...document.querySelectorAll(arguments[0])].map(n => n.textContent)", selector)
 
 
-def test_choosing_a_layer_and_an_output_changes_the_features(browser):
+def test_choosing_a_block_and_an_output_changes_the_features(browser):
     first = texts(browser, ".feature .pieces li")
     assert len(texts(browser, ".feature")) == 2 and first[0] == "0+ Once" and f"0+ {NASTY}" in first
-    choose(browser, "features-layer", 2)
+    choose(browser, "features-block", 2)
     assert texts(browser, ".feature .pieces li")[0] == "2+ Once"
     choose(browser, "features-output", 1)
     assert texts(browser, ".feature .value")[0].startswith("+1.50")
     assert len(texts(browser, ".feature")) == 2
 
 
-def test_choosing_layer_and_degree_colours_the_prompt(browser):
+def test_choosing_block_and_degree_colours_the_prompt(browser):
     def colours() -> list[str]:
         return browser.run("return [...document.querySelectorAll('.stream span')].map(s => s.style.background)")
 
@@ -169,7 +177,7 @@ def test_choosing_layer_and_degree_colours_the_prompt(browser):
 
     assert texts(browser, ".stream span")[2] == NASTY
     whole = colours()
-    choose(browser, "prompt-layer", 1)
+    choose(browser, "prompt-block", 1)
     one = colours()
     assert whole != one and len(set(one)) > 3
     browser.run("document.querySelector('#prompt-viewer input[value=\"2\"]').click()")

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from mlpoly.lm.study import LmConfig
+from mlpoly.lm_config import LmConfig
 
-__all__ = ["Lm"]
+__all__ = ["LmCommand"]
 
 
 @dataclass(frozen=True)
-class Lm:
+class LmCommand:
     """Replace the blocks of a language model by polynomials: measure, read, and write report.html."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
@@ -26,22 +26,22 @@ class Lm:
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("out/lm")
     """Folder of the study."""
     held_out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Text to judge by; by default the last tenth of --text."""
-    prompt: str | None = None
-    """What is taken apart token by token; by default the beginning of the held-out text."""
-    device: str = "cpu"
-    """A device of PyTorch, such as cuda."""
+    """Text for the errors and losses; by default the last tenth of --text."""
+    prompt: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """Text that is taken apart token by token; by default the beginning of the held-out text."""
+    device: Annotated[str, tyro.conf.arg(metavar="DEVICE")] = "cpu"
+    """Device of PyTorch, such as cuda."""
     restart: bool = False
-    """Collect moments again, even if the folder has them."""
+    """Compute everything again, even if the folder has it."""
     json: bool = False
     """Print the result as JSON."""
     quiet: bool = False
-    """No progress bars. They are drawn on a terminal only."""
+    """Draw no progress bars. They are drawn on a terminal only."""
     config: Annotated[LmConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=LmConfig)
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.lm.study.study_lm`."""
-        from mlpoly.lm.study import study_lm
+        """Call `mlpoly.lm.study.run.study_lm`."""
+        from mlpoly.lm.study.run import study_lm
 
         if self.quiet or not sys.stderr.isatty():
             with suppress(ImportError):  # load_model says what is missing
