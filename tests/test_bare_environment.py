@@ -97,7 +97,7 @@ REQUESTS = {
     "mp.from_torch(None)": "torch",
     "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",
     "importlib.import_module('mlpoly.integrations.torch')": "torch",
-    "importlib.import_module('mlpoly.plots')": "plots",
+    "importlib.import_module('mlpoly.plots.draw')": "plots",
     "importlib.import_module('mlpoly.plots.style')": "plots",
     "importlib.import_module('mlpoly.lm')": "torch",
     "importlib.import_module('mlpoly.lm.model.graft')": "torch",

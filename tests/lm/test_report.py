@@ -104,7 +104,9 @@ def test_the_numbers_are_those_of_the_results(path):
     assert "degree 3, held out" not in lines  # it was not measured
     bars = island(page, "plot-spectrum-data")["traces"]
     assert [bar["y"][0] for bar in bars] == [0.5, 0.3, 0.1, 0.1]
-    assert lines and all(trace["customdata"] == list(BLOCKS) for trace in plot["traces"])  # what a pointer reads
+    assert lines and all(
+        trace["customdata"] == [[block] for block in BLOCKS] for trace in plot["traces"]
+    )  # what a pointer reads
     single = {trace["name"]: trace["y"] for trace in island(page, "plot-single-data")["traces"]}
     assert single["degree 3"] == pytest.approx([0, 0.01, 0.02]) and "their mean output" in single
     assert "goes from 2.500 to 2.750 nats per token" in page

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from mlpoly.page import Page, Plot, View
+from mlpoly.page import Page
 from mlpoly.page.embedded import DIVERGING, pack_images, picture, to_json
 from mlpoly.page.html import element, link
 from mlpoly.page.numbers import counted, duration, listing, number, percent, signed, span
@@ -82,14 +82,6 @@ def test_half_of_a_surrogate_pair_does_not_cost_the_page(tmp_path):
     text = page.write(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<h1>A token \\ud800</h1>" in text
     assert '>{"token":"\\ud800"}<' in text  # which JSON reads as what it was
-
-
-def test_plot_writes_shared_traces_once():
-    shared, other = {"type": "scatter", "y": [1]}, {"type": "scatter", "y": [2]}
-    plot = Plot("p", "", [View(("a", "x"), [shared, other]), View(("b", "x"), [shared])], ("Which", "Other"))
-    assert plot.data()["traces"] == [shared, other]
-    assert [view["traces"] for view in plot.data()["views"]] == [[0, 1], [0]]
-    assert plot.html().count("<fieldset") == 1  # a group with one option needs no buttons
 
 
 def test_table():

@@ -70,8 +70,8 @@ class DegreeSpectrum:
         return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{fractions}])"
 
     def plot(self, **options: Any) -> Any:
-        """Bar chart of the fractions; options are those of `mlpoly.plots.spectrum.plot_spectrum`."""
-        from mlpoly.plots.spectrum import plot_spectrum  # a leaf of the import graph: imported on demand
+        """Bar chart of the fractions; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
+        from mlpoly.plots.degree_bars import plot_spectrum  # a leaf of the import graph: imported on demand
 
         return plot_spectrum(self, **options)
 

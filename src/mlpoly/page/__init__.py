@@ -4,6 +4,6 @@ from mlpoly.extras import explain_missing
 
 with explain_missing("mlpoly.page"):
     from mlpoly.page.page import Page, Section, asset
-    from mlpoly.page.plot import Plot, View
+    from mlpoly.page.plot import plot
 
-__all__ = ["Page", "Plot", "Section", "View", "asset"]
+__all__ = ["Page", "Section", "asset", "plot"]

@@ -19,6 +19,7 @@ __all__ = [
     "figure",
     "formula",
     "options",
+    "panels",
     "picture_row",
     "table",
     "tiles",
@@ -116,6 +117,13 @@ def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -
         radio = element("input", type="radio", name=name, value=i, checked=i == chosen)
         buttons.append(element("label", radio, element("span", label)))
     return element("fieldset", element("legend", legend), *buttons, class_="choices")
+
+
+def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Markup:
+    """Return several contents in one place, chosen by buttons; the first is shown."""
+    shown = [element("div", content, class_="panel", hidden=i > 0) for i, (_, content) in enumerate(items)]
+    buttons = element("div", choices(name, legend, [label for label, _ in items]), class_="controls")
+    return element("div", buttons, *shown, class_="panels", data_panels=name)
 
 
 def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]], rest: str = "", digits: int = 3) -> Markup:

@@ -410,13 +410,16 @@ def with_paper(excess, noise=0.0):
 def test_smooth_exact_curve():
     holds = judged(with_paper(0.1, 0.05), SMOOTH)
     assert holds.holds is True
-    assert "on the paper's route 0.00%, whose FVU is 10.0% higher on average (10.0% to 10.0%)" in holds.measured
+    assert (
+        "paper's route scatters about it by 0.00%; its FVU is 10.0% higher on average (10.0% to 10.0%)"
+        in holds.measured
+    )
     below = judged(with_paper(-0.01, 0.05), SMOOTH)
     assert below.holds is False  # SGD that is better than the exact optimum: it was none
     assert "-1.0%" in below.measured
     without = judged([p for p in with_paper(0.1, 0.05) if p.inputs != "paper"], SMOOTH)
     assert without.holds is True
-    assert "paper" not in without.measured
+    assert "route" not in without.measured
 
 
 def test_rough_exact_curve():
@@ -428,4 +431,4 @@ def test_rough_exact_curve():
     found = judged(points, SMOOTH)
     assert found.holds is False
     exact = {p.step: math.log(p.fvu_samples / p.fvu_mixture) for p in points if p.degree == 2}
-    assert f"on samples {np.std(list(exact.values())):.2%}" in found.measured
+    assert f"scatters about the exact one by {np.std(list(exact.values())):.2%}" in found.measured

@@ -7,11 +7,10 @@ import math
 import re
 from collections import Counter
 from html.parser import HTMLParser
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.fake_results import CLASSES, COLUMNS, FITS, SEEDS, SHAPE, STEPS, digits, fake_results
+from support.fake_results import CLASSES, COLUMNS, FITS, SHAPE, STEPS, digits, fake_results
 
 pytest.importorskip("plotly")
 pytest.importorskip("sklearn")
@@ -19,8 +18,6 @@ pytest.importorskip("sklearn")
 from mlpoly.page.embedded import DIVERGING
 from mlpoly.page.numbers import number
 from mlpoly.studies.paper.report.assemble import write_report
-from mlpoly.studies.paper.report.breakdown import Part, waterfall
-from mlpoly.studies.paper.report.curves import over_seeds
 from mlpoly.studies.paper.report.explain import explanation_words
 from mlpoly.studies.paper.results import Results
 
@@ -168,7 +165,7 @@ def test_claims(parsed, results):
 
 def test_summary_has_the_numbers(parsed, results):
     quadratic = [p.fvu_mixture for p in fit(results, 2, "mixture") if p.step == STEPS[-1]]
-    assert f"{100 * min(quadratic):.2f} to {100 * max(quadratic):.2f}" in parsed.text
+    assert f"{100 * min(quadratic):.3f} to {100 * max(quadratic):.3f}" in parsed.text
     accuracy = [p.test_accuracy for p in results.training if p.step == STEPS[-1]]
     assert f"{100 * min(accuracy):.1f} to {100 * max(accuracy):.1f}" in parsed.text
 
@@ -217,16 +214,16 @@ def test_no_results_at_all(tmp_path):
     assert Parsed(path.read_text(encoding="utf-8")).text
 
 
-def test_one_seed_and_numbered_classes(results, tmp_path):
+def test_one_seed(results, tmp_path):
     def first(records):
         return tuple(r for r in records if r.seed == 0)
 
-    about = {**results.about, "data": {**results.about["data"], "classes": CLASSES}}
-    one = Results(about, first(results.training), first(results.dynamics), first(results.spectra), results.features)
+    one = Results(
+        results.about, first(results.training), first(results.dynamics), first(results.spectra), results.features
+    )
     parsed = Parsed(write_report(one, tmp_path / "r.html").read_text(encoding="utf-8"))
     traces = load(parsed.islands["plot-fvu-data"])["traces"]
     assert not any("fill" in trace for trace in traces)  # no bands of one seed
-    assert load(parsed.islands["viewer-data"])["classes"] == [str(c) for c in range(CLASSES)]
 
 
 def test_plotly_accepts_every_view(parsed):
@@ -235,8 +232,8 @@ def test_plotly_accepts_every_view(parsed):
         if name.startswith("plot-"):
             spec = load(island)
             for view in spec["views"]:
-                layout = {**spec["layout"], **view["layout"]}
-                graph_objects.Figure([spec["traces"][i] for i in view["traces"]], layout)  # raises if not valid
+                # raises if not valid
+                graph_objects.Figure([spec["traces"][i] for i in view["traces"]], view["layout"])
             used = {i for view in spec["views"] for i in view["traces"]}
             assert used == set(range(len(spec["traces"])))
 
@@ -263,31 +260,6 @@ def test_viewer_holds_the_vectors(parsed, results):
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
-
-
-def test_over_seeds(results):
-    records = [*fit(results, 1, "mixture")]
-    records[0] = dataclasses.replace(records[0], fvu_test=math.nan)
-    found = over_seeds(records, "step", "fvu_test", "fvu_test_error")
-    assert found.x == STEPS and found.seeds == len(SEEDS)
-    for i, step in enumerate(STEPS):
-        values = [r.fvu_test for r in records if r.step == step and math.isfinite(r.fvu_test)]
-        assert found.mean[i] == pytest.approx(np.mean(values), rel=1e-14)
-        assert (found.low[i], found.high[i]) == (min(values), max(values))
-    assert over_seeds(fit(results, 2, "paper"), "step", "fvu_own").x == ()
-
-
-def test_waterfall_bars_touch_and_end_at_the_total():
-    amounts = (1.0, 2.5, -4.0, 0.75)
-    made = waterfall([Part("x", a) for a in amounts], [("sum", sum(amounts))])
-    places = [(float(a), float(b)) for a, b in re.findall(r"left:([\d.]+)%;width:max\(2px,([\d.]+)%\)", made)]
-    low, high = -0.5, 3.5  # what the sums reach
-    ends = np.cumsum([0, *amounts])
-    for (left, width), (start, end) in zip(places, pairwise(ends), strict=False):
-        assert left == pytest.approx(100 * (min(start, end) - low) / (high - low), abs=0.01)
-        assert width == pytest.approx(100 * abs(end - start) / (high - low), abs=0.01)
-    zero = 100 * -low / (high - low)
-    assert places[-1] == pytest.approx((zero, 100 * sum(amounts) / (high - low)), abs=0.01)
 
 
 def test_explanation_words(results):
@@ -376,9 +348,12 @@ def test_buttons_change_the_curves(browser, results):
 
 
 def test_spectrum_is_stacked_to_one(browser):
+    first = plotted(browser, "plot-spectrum")  # opens on logarithmic curves, as areas are nearly all of degree 1
+    assert list(first) == [f"above degree {k}" for k in range(1, 7)]
     press_button(browser, "plot-spectrum", "mixture of the classes")
+    press_button(browser, "plot-spectrum", "all degrees")
     areas = plotted(browser, "plot-spectrum")
-    assert list(areas) == ["between classes", *(f"degree {k}" for k in range(1, 7)), "above degree 6"]
+    assert list(areas) == ["between classes", *(f"degree {k}" for k in range(1, 7)), "rest, above degree 6"]
     np.testing.assert_allclose(np.sum([a["y"] for a in areas.values()], axis=0), 1, atol=1e-12)
     press_button(browser, "plot-spectrum", "above degree 1")
     assert next(iter(plotted(browser, "plot-spectrum"))) == "degree 2"
@@ -398,7 +373,9 @@ def test_attack_curves(browser, results):
     expected = [np.mean([a.network for a in early if (a.directions, a.k) == ("pca", k)]) for k in range(11)]
     assert plotted(browser, "plot-ablation")["network"]["y"] == pytest.approx(expected, rel=1e-12)
     press_button(browser, "plot-steering", "KL of the quadratic")
-    assert set(plotted(browser, "plot-steering")) == {"along an eigenvector", "by noise", "along a random vector"}
+    assert set(plotted(browser, "plot-steering")) == {
+        f"quadratic, {words}" for words in ("along an eigenvector", "by noise", "along a random vector")
+    }
 
 
 def test_slider_moves_the_pictures(browser):
@@ -474,6 +451,53 @@ def test_narrow_windows(browser, width):
         " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
+
+
+def test_wide_tables_show_that_they_scroll(browser):
+    """A shadow stays at the edge of the frame, and covers that scroll with the table hide it where the table ends."""
+    browser.resize(390, 800)
+    found = browser.run(
+        "return [...document.querySelectorAll('.table')].map(t => [t.scrollWidth > t.clientWidth + 1,"
+        " getComputedStyle(t).backgroundAttachment.split(', ').slice(0, 4).join()])"
+    )
+    assert any(wide for wide, _ in found)
+    assert {attachment for _, attachment in found} == {"local,local,scroll,scroll"}
+
+
+def test_numbers_do_not_break(browser):
+    """No digit at the end of one line and the beginning of the next, in the narrowest window."""
+    browser.resize(320, 800)
+    broken = browser.run(
+        """
+        const found = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+        while (walker.nextNode()) {
+          const node = walker.currentNode, range = document.createRange();
+          if (!node.parentElement.checkVisibility() || node.parentElement.closest('script, style, svg, pre')) continue;
+          for (const match of node.textContent.matchAll(new RegExp(arguments[0], 'g'))) {
+            range.setStart(node, match.index);
+            range.setEnd(node, match.index + match[0].length);
+            if (range.getClientRects().length > 1) found.push([match[0], node.textContent]);
+          }
+        }
+        return found;
+        """,
+        "[+−]?\\d[\\d.\u202f]*(\u202f?%|\u00a0×\u00a010[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?",
+    )
+    assert broken == []
+
+
+def test_a_polynomial_is_written_out(browser, results):
+    chosen = results.features.formulas[2]
+    press_button(browser, "formula", "2")
+    shown = browser.run(
+        "const panel = [...document.querySelectorAll('#formula .panel')].find(p => p.checkVisibility());"
+        "return [panel.querySelectorAll('.formula math').length, panel.querySelector('.formula').textContent,"
+        " panel.querySelectorAll('tbody tr').length]"
+    )
+    row, column = divmod(chosen.small[1].pixels[0], SHAPE[1])
+    assert shown[0] == len(chosen.small) + 1 and f"x{row + 1},{column + 1}" in shown[1]
+    assert number(abs(chosen.small[0].coefficient)) in shown[1]
+    assert shown[2] == len(chosen.strongest)
 
 
 def test_dark_and_print(browser):

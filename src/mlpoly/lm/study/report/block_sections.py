@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from mlpoly.lm.convert.block_errors import BlockErrors
 from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
-from mlpoly.page import Page, Plot, View
+from mlpoly.page import Page
 from mlpoly.page.html import element
 from mlpoly.page.numbers import percent
-from mlpoly.page.plot import Trace, with_scales
+from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
+from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel
 
 __all__ = ["fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
 
 _COLOURS = 6  # degrees that page.css has a colour for
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
+_LEGEND = "A click on a name in the legend hides it."
 _BY = {
     "": "nothing: the original model",
     "removed": "zero",
@@ -33,18 +35,17 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
     """Errors as lines over the blocks, and a table of their medians."""
     blocks = list(dict.fromkeys(fit.block for fit in fits))
     degrees = sorted({fit.degree for fit in fits})
-    lines: dict[str, list[Trace]] = {kind: [] for kind in _KINDS}
+    curves: dict[str, list[Curve]] = {kind: [] for kind in _KINDS}
     for kind, key in _KINDS.items():
         for degree in degrees:
             values = {fit.block: getattr(fit, key) for fit in fits if fit.degree == degree}
             sampled = kind == "held-out text"
             name = f"degree {degree}" + (", held out" if sampled else "")
-            lines[kind] += _line(name, values, blocks, _degree_colour(degree), sampled)
-    views = [View(("both",), [*lines["closed form"], *lines["held-out text"]])]
-    views += [View((kind,), found) for kind, found in lines.items() if found]
-    layout = {"xaxis": _block_axis(blocks), "yaxis": {"title": {"text": "fraction of variance unexplained"}}}
-    label = "Fraction of variance unexplained of every block, by degree"
-    plot = Plot("plot-fvu", label, with_scales(views), ("Shown", "Axis"), layout)
+            curves[kind] += _curve(name, values, blocks, _degree_colour(degree), sampled)
+    shown = {"both": [*curves["closed form"], *curves["held-out text"]]} | curves
+    axes = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
+    panels = [Panel(marks, *axes, choice=(kind,)) for kind, marks in shown.items() if marks]
+    chart = Chart("Fraction of variance unexplained of every block, by degree", panels, ("Shown",), scales=True)
     columns = {name: key for name, key in _COLUMNS.items() if _known(fits, degrees[-1], key)}
     rows = []
     for degree in degrees:
@@ -64,12 +65,12 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
         )
     caption = (
         "Solid lines: under the Gaussian inputs of the fit, from weights and moments alone. Dotted lines: on text that "
-        "the moments have not seen, whose activations are not Gaussian. A click on a name in the legend hides it."
+        "the moments have not seen, whose activations are not Gaussian. " + _LEGEND
     )
     page.section("fvu", "How far each polynomial is from its block", "FVU by block").add(
         "The fraction of the variance of a block’s outputs that a polynomial leaves unexplained (FVU) is 0 for a "
         "perfect copy, 1 for the best constant, and more where the polynomial does worse than that.",
-        figure(plot.html(), caption),
+        figure(plot("plot-fvu", chart), caption),
         table(("Median over the blocks", *(f"FVU, {name}" for name in columns), "Worst block, held-out text"), rows),
         notes,
     )
@@ -95,16 +96,16 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
     )
     single = [loss for loss in losses if loss.replaced not in ("none", "all")]
     if single:
-        blocks, traces = list(dict.fromkeys(loss.replaced for loss in single)), []
+        blocks, curves = list(dict.fromkeys(loss.replaced for loss in single)), []
         for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
             changes = {loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by}
             name = f"degree {degree}" if by == "polynomial" else _BY[by]
-            traces += _line(name, changes, blocks, f"var(--{colour})")
-        layout = {"xaxis": _block_axis(blocks), "yaxis": {"title": {"text": "change of the cross-entropy, nats"}}}
-        plot = Plot("plot-single", "Change of the cross-entropy by block", [View((), traces)], (), layout)
+            curves += _curve(name, changes, blocks, colour)
+        panel = Panel(curves, _block_axis(blocks), Axis("change of the cross-entropy, nats", "change"))
+        chart = Chart("Change of the cross-entropy by block", [panel])
         alone = f"by its polynomial of degree {degree}" if {x.by for x in single} == {"polynomial"} else "as named"
         caption = f"Each point is the whole model with this block alone replaced, {alone}."
-        section.add(element("h3", "One block at a time"), figure(plot.html(), caption))
+        section.add(element("h3", "One block at a time"), figure(plot("plot-single", chart), caption))
 
 
 def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
@@ -112,30 +113,23 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     blocks = [spectrum.block for spectrum in spectra]
     count = max(len(spectrum.fractions) for spectrum in spectra)
     names = [*(f"degree {k + 1}" for k in range(count)), f"above degree {count}"]
-    colours = [*(_degree_colour(k + 1) for k in range(count)), "var(--area-rest)"]
-    bars: list[Trace] = [
-        {
-            "type": "bar",
-            "x": list(range(len(spectra))),
-            "y": [(*spectrum.fractions, spectrum.rest)[k] for spectrum in spectra],
-            "name": name,
-            "marker": {"color": colour},
-            "customdata": blocks,
-            "hovertemplate": _hover(name, "%{y:.3%}"),
-        }
+    colours = [*(_degree_colour(k + 1) for k in range(count)), "area-rest"]
+    bars = [
+        Bars(name, range(len(blocks)), [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))
     ]
-    views = [
-        View(("all",), bars, {"yaxis": {"range": [0, 1]}}),
-        View(("above degree 1",), bars[1:], {"yaxis": {"rangemode": "tozero"}}),
+    x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
+    panels = [
+        Panel(bars, x, y, choice=("all",)),
+        Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
     ]
-    axis = {"title": {"text": "fraction of the variance"}, "tickformat": ".1~%"}
-    layout = {"xaxis": _block_axis(blocks), "yaxis": axis, "barmode": "stack", "bargap": 0.25}
-    plot = Plot("plot-spectrum", "Fractions of every block's variance by degree", views, ("Degrees",), layout)
+    chart = Chart("Fractions of every block's variance by degree", panels, ("Degrees",))
     page.section("spectrum", "How much of each block lives at each degree", "Degree spectrum").add(
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
-        figure(plot.html(), "Sums over the weights, no samples. A click on a name in the legend hides it."),
+        figure(
+            plot("plot-spectrum", chart), "Sums over the weights, no samples. A click on a name in the legend hides it."
+        ),
     )
 
 
@@ -156,35 +150,22 @@ def whole_loss(losses: Sequence[Loss], by: str, degree: int) -> Loss | None:
 
 
 def _degree_colour(degree: int) -> str:
-    return f"var(--area-{min(degree, _COLOURS)})"
+    return f"area-{min(degree, _COLOURS)}"
 
 
-def _block_axis(blocks: Sequence[str]) -> dict[str, Any]:
+def _block_axis(blocks: Sequence[str]) -> Axis:
     """A horizontal axis with the number in the name of each block, of every few where there are many."""
-    ticks = [next((part for part in name.split(".") if part.isdigit()), name) for name in blocks]
-    shown = list(range(0, len(ticks), max(1, math.ceil(len(ticks) / 24))))
-    return {"title": {"text": "block"}, "tickvals": shown, "ticktext": [ticks[i] for i in shown]}
+    ticks = [(i, next((part for part in name.split(".") if part.isdigit()), name)) for i, name in enumerate(blocks)]
+    return Axis("block", "block", ticks=ticks[:: max(1, math.ceil(len(ticks) / 24))])
 
 
-def _line(
+def _curve(
     name: str, values: Mapping[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
-) -> list[Trace]:
-    """A line over the blocks with a value, dotted where the values were sampled; none if there is no value."""
-    known = [i for i, block in enumerate(blocks) if values.get(block) is not None]
-    trace = {
-        "type": "scatter",
-        "x": known,
-        "y": [values[blocks[i]] for i in known],
-        "name": name,
-        "mode": "lines+markers",
-        "line": {"color": colour, "width": 1.4 if sampled else 2.4, "dash": "dot" if sampled else "solid"},
-        "marker": {"color": colour, "size": 7, "symbol": "circle-open" if sampled else "circle"},
-        "customdata": [blocks[i] for i in known],
-        "hovertemplate": _hover(name, "%{y:.4g}"),
-    }
-    return [trace] if known else []
-
-
-def _hover(name: str, value: str) -> str:
-    """What a point says: the name of its line or bar, that of its block (its customdata), and a value."""
-    return f"<b>{name}</b><br>%{{customdata}}<br>{value}<extra></extra>"
+) -> list[Curve]:
+    """A curve over the blocks with a value, dotted where the values were sampled; none if there is no value."""
+    known = [(i, block, value) for i, block in enumerate(blocks) if (value := values.get(block)) is not None]
+    if not known:
+        return []
+    places, names, heights = zip(*known, strict=True)
+    curve = Curve(name, places, heights, colour=colour, width=2.4, dots=True, names=names)
+    return [replace(curve, dash="dot", width=1.4) if sampled else curve]

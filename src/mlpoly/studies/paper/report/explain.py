@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.page.embedded import eigenpicture, picture
+from mlpoly.page.embedded import picture
+from mlpoly.page.grids import waterfall_html
 from mlpoly.page.html import element, paragraph
 from mlpoly.page.numbers import listing, number, percent, signed
 from mlpoly.page.widgets import class_name, formula, table, variable
-from mlpoly.studies.paper.report.breakdown import Part, waterfall
+from mlpoly.studies.paper.figures.eigenvector_pictures import explanation_waterfall
 from mlpoly.studies.paper.results import Explanation, Formula
 
 __all__ = ["explanation", "explanation_words", "written_out"]
@@ -23,12 +24,7 @@ def explanation(e: Explanation, classes: Sequence[str], image_shape: tuple[int, 
     name, output = class_name(classes, e.label), class_name(classes, e.output)
     limits = (min(0.0, float(np.min(e.image))), max(1.0, float(np.max(e.image))))
     pixels = np.reshape(e.image, image_shape)
-    parts = [Part("constant", e.constant), Part("linear part", e.linear)]
-    for i, term in enumerate(sorted(e.top, key=lambda term: -abs(term.amount)), 1):
-        term_name = Markup("eigenfeature {}").format(i) + element("small", f"eigenvalue {signed(term.eigenvalue)}")
-        parts.append(Part(term_name, term.amount, eigenpicture(term.vector, image_shape, f"eigenvector {i}")))
-    parts.append(Part("all other eigenfeatures", _rest(e)))
-    bars = waterfall(parts, (("the quadratic’s logit", e.polynomial), ("the network’s logit", e.network)))
+    bars = waterfall_html(explanation_waterfall(e, classes, image_shape))
     words = element("div", *map(paragraph, explanation_words(e, classes)))
     shown = picture(pixels, limits, f"the image, a {name}")
     button = picture(pixels, limits, "") + (f"a {name}" if e.label == e.output else f"a {name}: why {output}?")

@@ -34,7 +34,7 @@ def feature_viewer(
     name : str
         Different for every viewer of a page.
     steps : sequence of FeatureStep
-        Every class at every step, with aligned signs, see `mlpoly.studies.paper.features.align`.
+        Every class at every step, with aligned signs, see `mlpoly.studies.paper.class_features.align`.
     classes : sequence of str
         Names, found by the label of a step.
     image_shape : (int, int)
