@@ -510,7 +510,7 @@ def test_sequential_blocks_and_their_insides():
 
 
 def test_nothing_found(llama):
-    with pytest.raises(TypeError, match=r"no feedforward block in ModuleList[\s\S]*Linear, Bilinear[\s\S]*def adapt"):
+    with pytest.raises(TypeError, match=r"knows in ModuleList[\s\S]*Linear, Bilinear[\s\S]*def adapt"):
         find_blocks(nn.ModuleList([nn.Linear(2, 2), nn.Bilinear(2, 2, 2)]))
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
         find_blocks("llama")

@@ -363,7 +363,7 @@ class Residual(nn.Sequential):
     ("module", "message"),
     [
         (nn.Conv2d(1, 1, 1), r"does not know Conv2d.*register_adapter\(Conv2d, lambda m"),
-        (nn.Linear(2, 3), r"affine map: it is its own polynomial.*nn\.Sequential\(m\)"),
+        (nn.Linear(2, 3), r"affine map, which is its own polynomial.*nn\.Sequential\(m\)"),
         (Residual(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), "Residual has the parts of an MLP, but computes some"),
         (nn.Sequential(), "got no modules"),
         (nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), "got ReLU, Linear"),
@@ -752,7 +752,7 @@ def test_other_forms_compile(form):
 
 def test_repr_and_errors():
     assert "degree=3, 4 -> 3" in repr(polynomial().to_torch())
-    with pytest.raises(TypeError, match=r"polynomial must be one that mlpoly\.fit"):
+    with pytest.raises(TypeError, match=r"polynomial must be made by mlpoly\.fit"):
         PolynomialModule(nn.Linear(2, 2))
 
 

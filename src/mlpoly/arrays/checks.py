@@ -7,10 +7,10 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace_of, readable
+from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace, namespace_of, readable
 from mlpoly.arrays.placement import is_low_precision, to_numpy, widen
 
-__all__ = ["as_float_array", "as_integer", "check_finite", "check_shape"]
+__all__ = ["as_float_array", "as_integer", "check_finite", "check_points", "check_shape"]
 
 
 def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
@@ -80,3 +80,12 @@ def check_finite(name: str, a: Array) -> None:
     bad = int(np.count_nonzero(to_numpy(~xp.isfinite(a))))
     if bad:
         raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them first.")
+
+
+def check_points(x: Any, dim: int, **like: Array) -> Array:
+    """Return points (..., dim) as floats, or raise unless they are in the library and on the device of `like`."""
+    x = as_float_array("x", x, integers=True)
+    namespace(x=x, **like)
+    if len(x.shape) < 1 or x.shape[-1] != dim:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")
+    return x

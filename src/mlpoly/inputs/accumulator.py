@@ -170,13 +170,13 @@ class MomentAccumulator:
             trace2, square = xp.sum(xp.linalg.diagonal(cov)) ** 2, xp.sum(cov * cov)
             up = (1 - 2 / d) * square + trace2
             down = (self.count + 1 - 2 / d) * (square - trace2 / d)
-            share: Array = xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)
+            fraction: Array = xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)
         elif isinstance(shrinkage, Real) and 0 <= shrinkage <= 1:
-            share = float(shrinkage)
+            fraction = float(shrinkage)
         else:
             raise ValueError(f"shrinkage must be a number in [0, 1] or 'oas', got {shrinkage!r}.")
-        if shrinkage == "oas" or share > 0:
-            cov = (1 - share) * cov + share * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
+        if shrinkage == "oas" or fraction > 0:
+            cov = (1 - fraction) * cov + fraction * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
         if self._narrow is not None:
             with np.errstate(over="ignore"):
                 mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)

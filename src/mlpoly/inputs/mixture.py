@@ -205,8 +205,8 @@ class GaussianMixture(Gaussians):
         """Draw n samples (n, d), with `return_labels` also the component of each (n,), as NumPy integers."""
         n = as_integer("n", n, 1)
         rng = np.random.default_rng(seed)
-        shares = to_numpy(self.weights).astype(float)
-        labels = rng.choice(len(shares), size=n, p=shares / shares.sum())
+        weights = to_numpy(self.weights).astype(float)
+        labels = rng.choice(len(weights), size=n, p=weights / weights.sum())
         noise = constant(rng.standard_normal((n, self.dim)), self.means)
         order = np.argsort(labels, kind="stable")
         parts = [

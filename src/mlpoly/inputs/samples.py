@@ -133,9 +133,9 @@ class Samples(Inputs):
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n of the samples with replacement, (n, d); the same seed draws the same rows on every array library."""
-        shares = None if self.weights is None else to_numpy(self.weights).astype(float)
-        shares = None if shares is None else shares / shares.sum()
-        drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=shares)
+        weights = None if self.weights is None else to_numpy(self.weights).astype(float)
+        weights = None if weights is None else weights / weights.sum()
+        drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=weights)
         return take_rows(self.x, drawn)
 
     def _moments(self, directions: Array, order: int) -> Array:

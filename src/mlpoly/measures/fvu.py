@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 from mlpoly.arrays import Array, cast_result, namespace
-from mlpoly.inputs import Gaussian, Inputs, Samples
+from mlpoly.inputs import Inputs, Samples
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
@@ -79,17 +79,12 @@ def fvu(
             "read from a file of an older version, does not know what it was fitted under."
         )
     layer = check_network(net)
-    return _closed_form(layer, [(w, cast(Polynomial, poly), g) for w, g in components(layer, inputs)])
-
-
-def _closed_form(net: Layer, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
-    """FVU from the moments under each Gaussian; the variance between their means is added."""
-    parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
+    parts = [(w, gaussian_error(layer, cast(Polynomial, poly), g)) for w, g in components(layer, inputs)]
     mean = sum(w * e.mean for w, e in parts)
-    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)
+    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them
     xp = namespace(variance=variance)
     variance = xp.where(variance > sum(w * e.rounding for w, e in parts), variance, 0.0)
     missed, squares = sum(w * e.miss_mean for w, e in parts), sum(w * e.miss for w, e in parts)
     bound = sum(w * e.bound for w, e in parts)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
-    return map_arrays(found, lambda a: cast_result(a, net.prototype))
+    return map_arrays(found, lambda a: cast_result(a, layer.prototype))

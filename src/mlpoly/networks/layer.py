@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, as_float_array, namespace, on, promote
+from mlpoly.arrays import Array, check_points, namespace, on, promote
 from mlpoly.records import map_arrays, record
 
 __all__ = ["Forms", "Layer", "Network", "affine", "check_network"]
@@ -115,11 +115,7 @@ class Layer(Network):
 
     def hidden(self, x: Array) -> Array:
         """Values (..., h) of the hidden units at inputs x (..., d)."""
-        x = as_float_array("x", x, integers=True)
-        namespace(x=x, weights=self.prototype)
-        if len(x.shape) < 1 or x.shape[-1] != self.dim_in:
-            shape = f"{tuple(x.shape)}, expected (..., {self.dim_in})"
-            raise ValueError(f"x has shape {shape}: the last axis holds the inputs.")
+        x = check_points(x, self.dim_in, weights=self.prototype)
         forms = self.forms
         units = self.activation(affine(x, forms.directions, forms.bias))
         if forms.gate_directions is None:

@@ -1,4 +1,4 @@
-"""Checks that the functions of this package share."""
+"""Arguments of moments: arrays of one kind, shapes that broadcast, symmetric covariances."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ def together(**values: Any) -> tuple[Array, ...]:
 
 
 def batch_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """What leading axes broadcast to.
-
-    Raises
-    ------
-    ValueError
-        If they do not broadcast.
-    """
+    """The shape to which leading axes broadcast."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mlpoly.polynomials.hermite_products import Ladder
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["Polynomial", "at_least_single", "check_points", "map_polynomial"]
+__all__ = ["Polynomial", "at_least_single", "map_polynomial"]
 
 
 P = TypeVar("P", bound="Polynomial")
@@ -368,15 +368,6 @@ def _number(value: Any, like: Array) -> Any:
     except TypeError:  # of another library or on another device: only its value counts
         return scalar(value)
     return cast_like(value, like)
-
-
-def check_points(x: Any, like: Array, dim: int) -> Array:
-    """Check points (..., d) in the library and on the device of a polynomial."""
-    x = as_float_array("x", x, integers=True)
-    namespace(x=x, polynomial=like)
-    if len(x.shape) < 1 or x.shape[-1] != dim:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")
-    return x
 
 
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:

@@ -14,6 +14,7 @@ from mlpoly.arrays import (
     Array,
     as_integer,
     cast_like,
+    check_points,
     constant,
     eye,
     namespace,
@@ -24,7 +25,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
+from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.hermite_products import (
     Ladder,
@@ -106,7 +107,7 @@ class ChaosPolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        x, p = check_points(x, self.center, self.dim_in), at_least_single(self)
+        x, p = check_points(x, self.dim_in, polynomial=self.center), at_least_single(self)
         return p._sum(p._coordinates(x), p._table, p.values)
 
     def _coordinates(self, x: Array) -> Array:
@@ -132,7 +133,7 @@ class ChaosPolynomial(Polynomial):
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
         p = at_least_single(self)
-        z = p._coordinates(check_points(x, p.center, self.dim_in))
+        z = p._coordinates(check_points(x, self.dim_in, polynomial=p.center))
         if not p.exponents[0]:
             return (z @ p.whitener)[..., None, :] + p.values[:, :1] * 0
         xp = namespace(values=p.values)
@@ -143,7 +144,7 @@ class ChaosPolynomial(Polynomial):
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
         p = at_least_single(self)
-        return 2 * p._tensor_at(p._coordinates(check_points(x, self.center, self.dim_in)), 2)
+        return 2 * p._tensor_at(p._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""

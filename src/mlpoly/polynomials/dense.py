@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_rows, widen
+from mlpoly.arrays import Array, as_integer, check_points, constant, namespace, promote, take_rows, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, map_polynomial
+from mlpoly.polynomials.base import Polynomial, at_least_single, map_polynomial
 from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.saving import is_symmetric
@@ -72,7 +72,7 @@ class DensePolynomial(Polynomial):
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
         xp, p = namespace(polynomial=self.center), at_least_single(self)
-        x = check_points(x, p.center, self.dim_in)
+        x = check_points(x, self.dim_in, polynomial=p.center)
         u, constant_term = promote(x - p.center, p.constant)
         value = u[..., :1] * 0 + constant_term
         if p.linear is not None:
@@ -93,7 +93,7 @@ class DensePolynomial(Polynomial):
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
         xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u = check_points(x, p.center, self.dim_in) - p.center
+        u = check_points(x, self.dim_in, polynomial=p.center) - p.center
         zero = u[..., None, :] * 0 + p.constant[:, None] * 0
         total = zero if p.linear is None else zero + p.linear
         if p.quadratic is None:
@@ -103,7 +103,7 @@ class DensePolynomial(Polynomial):
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
-        x = check_points(x, self.center, self.dim_in)
+        x = check_points(x, self.dim_in, polynomial=self.center)
         shape = (*x.shape[:-1], self.dim_out, self.dim_in, self.dim_in)
         return namespace(x=x).broadcast_to(self.tensor(2) * 2, shape) + 0
 

@@ -9,9 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote, widen
+from mlpoly.arrays import (
+    Array,
+    add_product,
+    as_integer,
+    cast_like,
+    check_points,
+    constant,
+    eye,
+    namespace,
+    promote,
+    widen,
+)
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
+from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.bounded import BoundedPolynomial, chords
 from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
 from mlpoly.polynomials.hermite_products import Ladder, project_ridge
@@ -120,7 +131,7 @@ class RidgePolynomial(Polynomial):
 
     def forms_at(self, x: Array) -> tuple[Array, Array | None]:
         """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
-        x = check_points(x, self.prototype, self.dim_in)
+        x = check_points(x, self.dim_in, polynomial=self.prototype)
         x, directions = promote(x, self.units.directions)
         gate = None if self.series.gated is None else self.units.gate
         return x @ directions.T, None if gate is None else x @ promote(x, gate.directions)[1].T

@@ -174,7 +174,7 @@ def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
     kind, layout = about.get("kind"), about.get("layout", -1)
     known = isinstance(kind, str) and kind in Polynomial.forms
     if about.get("format") != "mlpoly" or not known or not _is_size(layout):
-        raise FileFormatError(f"{path} is a safetensors file without an mlpoly polynomial; was it written by save()?")
+        raise FileFormatError(f"{path} is a safetensors file but holds no mlpoly polynomial; was it written by save()?")
     if layout > _LAYOUT:
         raise FileFormatError(f"{path} has file layout {layout}, mlpoly {__version__} knows {_LAYOUT}; upgrade it.")
     if layout < 1:

@@ -148,10 +148,9 @@ class Units:
         rounding : float
             Relative rounding error of the moments; a smaller spread counts as zero.
         """
-        shares = [weights[c] for c in range(len(parts))]
 
         def total(values: Sequence[Array]) -> Array:
-            return sum((w * value for w, value in zip(shares, values, strict=True)), start=0.0)
+            return sum((weights[c] * value for c, value in enumerate(values)), start=0.0)
 
         shifts = total([u.shifts for u in parts])
         gaps = [u.shifts - shifts for u in parts]

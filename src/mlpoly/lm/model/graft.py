@@ -58,8 +58,8 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
     >>> poly = mp.fit(mp.from_torch(mlp), mp.Gaussian.standard(4), degree=3)
     >>> with graft(model, {"1": poly}):
-    ...     print(model[1])
-    PolynomialModule(degree=3, 4 -> 4, gelu, least squares under a Gaussian)
+    ...     print(type(model[1]).__name__)
+    PolynomialModule
     >>> model[1] is mlp
     True
     """

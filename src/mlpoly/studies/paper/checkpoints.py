@@ -40,10 +40,10 @@ def save_checkpoint(path: Path, step: int, weights: dict[str, Tensor], config: d
     write_tensors(path, {name: w.detach().cpu().numpy() for name, w in weights.items()}, header)
 
 
-def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> tuple[int, Layer]:
-    """Step and network (NumPy) of a checkpoint, which must fit the pixels and classes of the data where given."""
+def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> Layer:
+    """The network (NumPy) of a checkpoint, which must fit the pixels and classes of the data where given."""
     header, arrays = read_tensors(path)
-    step, config, _ = _checked(path, header)
+    config, _ = _checked(path, header)
     expected = set(parameter_shapes(config["gated"], 1, 1, 1))
     if set(arrays) != expected:
         raise FileFormatError(f"{path} holds {sorted(arrays)}, expected {sorted(expected)}; the file is damaged.")
@@ -56,11 +56,11 @@ def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = No
             f"{path} holds a network {net.dim_in} -> {net.dim_out}, but the data has {dim} pixels and {outputs} "
             f"classes; name the data it was trained on with --data, or another folder."
         )
-    return step, net
+    return net
 
 
-def _checked(path: Path, header: dict[str, Any] | None) -> tuple[int, dict[str, Any], str]:
-    """Step, options and fingerprint of the data from the header of a checkpoint."""
+def _checked(path: Path, header: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """Options and fingerprint of the data from the header of a checkpoint."""
     if header is None or header.get("format") != "mlpoly-checkpoint":
         raise FileFormatError(f"{path} is not a checkpoint of `mlpoly train`; train again into an empty folder.")
     step, config, data = header.get("step"), header.get("config"), header.get("data", "")  # older ones have no data
@@ -70,7 +70,7 @@ def _checked(path: Path, header: dict[str, Any] | None) -> tuple[int, dict[str, 
     odd += [name for name in ("seed", "step") if type(found.get(name)) is int and found[name] < 0]
     if odd:
         raise FileFormatError(f"{path} has no valid {odd[0]} in its header; it is damaged, delete it and train again.")
-    return step, config, data  # type: ignore[return-value]
+    return config, data  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class TrainingRun:
         files = sorted(folder.glob("step-*.safetensors"))
         if not files:
             raise FileNotFoundError(f"no checkpoints in {folder}; make them with `mlpoly train` first.")
-        return cls(folder, *_checked(files[-1], read_tensors(files[-1])[0])[1:])
+        return cls(folder, *_checked(files[-1], read_tensors(files[-1])[0]))
 
     @property
     def seed(self) -> int:
@@ -106,5 +106,5 @@ class TrainingRun:
 
     def net(self, step: int, device: str = "cpu", dim: int | None = None, outputs: int | None = None) -> Layer:
         """The network at a step, in torch float64 on a device."""
-        _, net = load_checkpoint(self.path(step), dim, outputs)
+        net = load_checkpoint(self.path(step), dim, outputs)
         return net.to(torch.zeros((), dtype=torch.float64, device=device))

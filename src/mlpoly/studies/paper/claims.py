@@ -50,7 +50,7 @@ class _Seeds(list[float]):
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _ClaimRule:
     """A claim before it is judged."""
 
     name: str
@@ -144,21 +144,21 @@ def _training_numbers(points: Sequence[Point]) -> Numbers:
 
 
 _TRAINING = (
-    _Rule(
+    _ClaimRule(
         "Degrees in order",
         "The linear approximation gets worse first, the quadratic one only after it (section 4, hypothesis).",
         "Step at which the FVU has doubled from its lowest value: linear {linear_doubled:each}, quadratic "
         "{quadratic_doubled:each}.",
         (("lag", gt, 0),),
     ),
-    _Rule(
+    _ClaimRule(
         "Early fall of the FVU",
         "In the first few hundred steps the FVU of both approximants goes down (section 4.2).",
         f"Within {EARLY} steps the FVU falls to {{linear_fvu:.0%}} of its value before training (linear) and to "
         f"{{quadratic_fvu:.0%}} (quadratic); below {FALL:.0%} is taken as a fall.",
         (("linear_fvu", lt, FALL), ("quadratic_fvu", lt, FALL)),
     ),
-    _Rule(
+    _ClaimRule(
         "No early fall of the KL",
         "Measured by KL divergence, that early phase disappears (section 4.2, figure 3).",
         f"Within {EARLY} steps the KL divergence is at least {{linear_kl:.2f}} times that before training (linear) and "
@@ -166,7 +166,7 @@ _TRAINING = (
         (("linear_kl", ge, FALL), ("quadratic_kl", ge, FALL)),
         "kl",
     ),
-    _Rule(
+    _ClaimRule(
         "Rise of the linear FVU",
         "Between 500 and 1000 steps the FVU of the linear approximant starts to rise sharply, until about 4000.",
         f"From step {START} to {LATER} it changes by a factor of {{linear_start:.3g}} ({SHARP:g} or more is taken as "
@@ -175,7 +175,7 @@ _TRAINING = (
         (("linear_start", ge, SHARP), ("linear_least", gt, 1)),
         missing=f"This run has no checkpoints up to step {END}.",
     ),
-    _Rule(
+    _ClaimRule(
         "Flat quadratic FVU",
         "Over the same period the FVU of the quadratic approximant is nearly constant.",
         f"Between steps {START} and {END} it changes by a factor of {{quadratic_span:.3g}} (up to {FLAT} is taken as "
@@ -184,7 +184,7 @@ _TRAINING = (
         (("quadratic_span", le, FLAT),),
         missing=f"This run has no checkpoints up to step {END}.",
     ),
-    _Rule(
+    _ClaimRule(
         "Quadratic R² above 0.95",
         f"Quadratic approximants explain more than {MOST:.0%} of the variance at every checkpoint.",
         "Lowest R² of the exact quadratic under the mixture: {quadratic_worst:.4f}, at step "
@@ -229,14 +229,14 @@ def _attack_numbers(ablations: Sequence[Ablation], classes: int) -> Numbers:
 
 
 _ATTACK = (
-    _Rule(
+    _ClaimRule(
         "Below 50% after four directions",
         "Ablating four singular directions brings the network's accuracy below 50% (section 4.4, figure 5).",
         "Accuracy of the network after four: {four:.1%}; it first falls below 50% at k = {crossed:each}.",
         (("fallen", lt, HALF),),
         "attack",
     ),
-    _Rule(
+    _ClaimRule(
         "Lockstep",
         "The accuracies of network, linear and quadratic approximant fall in lockstep.",
         "Smallest correlation between two of the three curves: {correlation:.4f}; largest distance of an approximant "
@@ -244,7 +244,7 @@ _ATTACK = (
         (("correlation", gt, LOCKSTEP),),
         "attack",
     ),
-    _Rule(
+    _ClaimRule(
         "Chance after ten",
         "Without all ten directions the network does no better than chance.",
         "Accuracy after {k:.0f}: network {network:.1%}, linear {linear:.1%}, quadratic {quadratic:.1%}; chance is "
@@ -293,14 +293,14 @@ def _mean(values: Sequence[float]) -> float:
 
 
 _EXACT = (
-    _Rule(
+    _ClaimRule(
         "Exact beside sampled (ours)",
         "Not in the paper: the closed-form FVU agrees with the FVU on samples of the mixture.",
         f"{{inside:.0f}} of {{count:.0f}} points lie within {BAND:.0f} standard errors of the sampled one, the "
         "furthest at {furthest:.1f}.",
         (("fraction", ge, 0.98), ("furthest", lt, 2 * BAND)),
     ),
-    _Rule(
+    _ClaimRule(
         "Smooth exact curve (ours)",
         "Not in the paper: without samples and SGD the quadratic curve has no noise.",
         "On samples the curve scatters about the exact one by {scatter:.2%}, and the second differences of the exact "

@@ -22,6 +22,7 @@ from mlpoly.arrays import (
 from mlpoly.features import eigenfeatures
 from mlpoly.features.eigen import Metric
 from mlpoly.inputs import Gaussian
+from mlpoly.measures.arguments import checked_labels
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.studies.paper.results import Contribution, Explanation, FeatureStep
@@ -191,11 +192,7 @@ def decisions(net: Layer, images: Array) -> np.ndarray:
 
 def as_labels(labels: Any, images: Array, classes: int) -> np.ndarray:
     """Labels as NumPy integers (n,), one per image, each one of the classes."""
-    found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
-    if found.dtype.kind not in "iu":
-        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
-    if found.shape != tuple(images.shape[:1]):
-        raise ValueError(f"labels have shape {found.shape}, expected ({images.shape[0]},): one label per image.")
+    found = to_numpy(checked_labels(labels, images))
     if found.size and not 0 <= found.min() <= found.max() < classes:
         raise ValueError(
             f"labels run from {found.min()} to {found.max()}, but the network's classes from 0 to "

@@ -17,30 +17,27 @@ __all__ = ["DownloadError", "download"]
 _TIMEOUT = 30.0  # seconds without an answer
 
 # Mirrors, in the order in which they are tried, and the MD5 checksums of FILES. The checksums make up for plain http.
-_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+_SOURCES = {
     "mnist": (
-        (
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            "https://storage.googleapis.com/cvdf-datasets/mnist/",
-        ),
-        (
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+        [
             "f68b3c2dcbeaaa9fbdd348bbdeb94873",
             "d53e105ee54ea40749a09fcbcd1e9432",
             "9fb629c4189551a2d022fa330f9573f3",
             "ec29112dd5afa0611ce80d1b7f02629c",
-        ),
+        ],
     ),
     "fashion-mnist": (
         (
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
         ),
-        (
+        [
             "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
             "25c81989df183df01b3e8a0aad5dffbe",
             "bef4ecab320f06d8554ea6380940ec79",
             "bb300cfdad3c16e7a12a480ee83cd310",
-        ),
+        ],
     ),
 }
 
@@ -49,7 +46,7 @@ class DownloadError(RuntimeError):
     """A file could not be downloaded; the message names its addresses and how to do without."""
 
 
-class _Bar:
+class _PoochBar:
     """The bar that pooch asks for, drawn by `mlpoly.progress`."""
 
     def __init__(self, show: Callable[[int, str], None]) -> None:
@@ -104,7 +101,7 @@ def download(
             try:
                 # Inside the folder, so that the move to its place is atomic.
                 with TemporaryDirectory(dir=folder) as scratch, progress(f"{name}/{file}", None, show_progress) as show:
-                    fetch = pooch.HTTPDownloader(progressbar=_Bar(show), timeout=_TIMEOUT)
+                    fetch = pooch.HTTPDownloader(progressbar=_PoochBar(show), timeout=_TIMEOUT)
                     whole = pooch.retrieve(url, f"md5:{checksum}", file, scratch, downloader=fetch)
                     os.replace(whole, folder / file)
                 break

@@ -281,6 +281,8 @@ class Results:
         for explained in self.features.explanations if self.features else ():
             pictures += [explained.image[None], *(top.vector[None] for top in explained.top)]
             labels += [explained.label, explained.output]
+        formulas = self.features.formulas if self.features else ()
+        labels += [formula.label for formula in formulas]
         for shown in (attack.pictures for attack in self.attack):
             pictures += [shown.ladder, shown.digits, shown.ablated]
             labels += [shown.ladder_label, *shown.ladder_choices, *shown.labels, *shown.choices]
@@ -291,6 +293,9 @@ class Results:
             raise ValueError(f"a picture does not have the {pixels} pixels of the images")
         if any(not 0 <= label < len(data.classes) for label in labels):
             raise ValueError("a label is not one of the classes")
+        terms = [term for formula in formulas for term in (*formula.strongest, *formula.small)]
+        if any(not 0 <= pixel < pixels for term in terms for pixel in term.pixels):
+            raise ValueError(f"a term has a pixel that is not one of the {pixels} of the images")
         if any(len(one) != len(other) for one, other in pairs):
             raise ValueError("the numbers of pictures and of labels differ")
 

@@ -73,7 +73,7 @@ def train(
     run, wanted = TrainingRun(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
     if set(wanted) <= set(run.steps):
         return run
-    trainer = _Trainer(images, config, device)
+    trainer = _Trainer(images, config, device, run.data)
     trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)))
     with progress(f"training, seed {config.seed}", config.steps, show_progress) as update:
         for step in trainer.advance():
@@ -149,8 +149,8 @@ def _optimizer(weights: list[Tensor], config: TrainConfig) -> Any:
 class _Trainer:
     """Weights, optimiser and data of a run, at some step."""
 
-    def __init__(self, images: Images, config: TrainConfig, device: str) -> None:
-        self.images, self.config, self.step = images, config, 0
+    def __init__(self, images: Images, config: TrainConfig, device: str, data: str = "") -> None:
+        self.images, self.config, self.data, self.step = images, config, data, 0
         self.x = torch.tensor(images.train, dtype=torch.float32, device=device)
         self.y = torch.tensor(images.train_labels, device=device)
         # As `torch.nn.Linear` draws them: uniform within 1 / sqrt(number of inputs of the layer).
@@ -216,7 +216,7 @@ class _Trainer:
             arrays |= {f"optimizer.{i}.{name}": t.cpu().numpy() for name, t in tensors.items()}
         group = {k: v for k, v in kept["param_groups"][0].items() if k != "params"}
         header = {"format": "mlpoly-training", "step": self.step, "config": asdict(self.config), "group": group}
-        write_tensors(path, arrays, header | {"data": self.images.training_fingerprint})
+        write_tensors(path, arrays, header | {"data": self.data})
 
     def restore(self, path: Path, first: int) -> None:
         """Resume from a saved state, if there is one of the same options that is not past the first step wanted."""
