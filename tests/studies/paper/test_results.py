@@ -138,6 +138,8 @@ def test_missing_optional_fields(results, folder, tmp_path):
         lambda content: content["spectra"][0].update(shares="abc"),
         lambda content: content["spectra"][0].update(shares={"1": 2}),
         lambda content: content["features"]["steps"][0].update(label=10**6),
+        lambda content: content["features"]["formulas"][0].update(label=10**6),
+        lambda content: content["features"]["formulas"][0]["small"][1].update(pixels=[10**6]),
         lambda content: content["features"]["steps"][0].update(linear={"array": "features.steps.0.positive"}),
         lambda content: content["features"]["steps"][0].update(linear={"array": ["a"]}),
         lambda content: content["features"]["explanations"][0].update(top=None),
