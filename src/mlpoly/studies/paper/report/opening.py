@@ -53,8 +53,12 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
         "of test images right",
         f"networks at step {end}",
     )
-    remember([p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", None)
-    remember([p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", None)
+    remember(
+        [p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", None
+    )
+    remember(
+        [p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", None
+    )
     remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", None)
     remember([p.agreement for p in quadratic], "same answer as the network", "the quadratic, on test images")
 
