@@ -449,7 +449,7 @@ class PolynomialContract:
             (lambda: np.ones((2, o + 1)) @ p, ValueError, r"matrix has shape .*columns as the polynomial has outputs"),
             (lambda: np.ones((2, 2, o)) @ p, ValueError, r"matrix has shape"),
             (lambda: p + p.output(0), ValueError, "same inputs and outputs"),
-            (lambda: p.output(o), ValueError, rf"which is {o}, but the polynomial has {o} outputs"),
+            (lambda: p.output(o), ValueError, rf"which is {o}, but the outputs are numbered from 0 to {o - 1}"),
             (lambda: p.output(1.5), TypeError, "which must be an integer"),
             (lambda: p(torch.zeros(D)), TypeError, "x is torch.*convert"),
             (lambda: p(np.zeros((2, D + 1))), ValueError, rf"^x .*\(\.\.\., {D}\)"),
