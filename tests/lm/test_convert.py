@@ -113,7 +113,7 @@ def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
             SampleFit(net, start, fraction)  # type: ignore[arg-type]
     mixture = mp.GaussianMixture.of(np.ones(1), [inputs])
     for wrong in (3, None, mp.fit(net, mixture, 2), replace(start, inputs=None)):
-        with pytest.raises(TypeError, match=r"start must be what mlpoly\.fit makes of the network under a Gaussian"):
+        with pytest.raises(TypeError, match=r"start must be the result of mlpoly\.fit for this network"):
             SampleFit(net, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start has 4 neurons of 3 inputs, the network has 5 of 3"):
         SampleFit(net, mp.fit(network("MLP", rng, h=4), inputs, 2))
