@@ -255,7 +255,7 @@ def test_mask_of_the_user() -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_first_token_apart() -> None:
+def test_the_first_token_in_a_group_of_its_own() -> None:
     model, batches = llama(), token_ids(3)
     found = collect(model, batches, groups="first")
     first = np.tile(np.arange(7) == 0, 9)
@@ -280,7 +280,7 @@ class Lookup(nn.Module):
         return self.mlp(self.embedding(ids))
 
 
-def test_norm_outliers_apart() -> None:
+def test_norm_outliers_in_groups_of_their_own() -> None:
     table = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
     table /= table.norm(dim=1, keepdim=True)
     lengths = torch.tensor([1.0, 1.1, 0.9, 1.0, 1.9, 0.6, 2.2, 5.0, 0.4, 0.1])
@@ -929,7 +929,7 @@ def test_damaged_shard_is_named(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_accumulator_goes_on_from_moments(backend: Any, rng: np.random.Generator) -> None:
+def test_an_accumulator_continues_from_moments(backend: Any, rng: np.random.Generator) -> None:
     from support.backends import make
 
     rows = rng.normal(size=(50, 3)) + 4

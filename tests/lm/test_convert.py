@@ -113,7 +113,9 @@ def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
             SampleFit(net, start, fraction)  # type: ignore[arg-type]
     mixture = mp.GaussianMixture.of(np.ones(1), [inputs])
     for wrong in (3, None, mp.fit(net, mixture, 2), replace(start, inputs=None)):
-        with pytest.raises(TypeError, match=r"start must be the result of mlpoly\.fit for this network"):
+        with pytest.raises(
+            TypeError, match=r"start must be the result of mlpoly\.fit for this network under a Gaussian"
+        ):
             SampleFit(net, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start has 4 neurons of 3 inputs, the network has 5 of 3"):
         SampleFit(net, mp.fit(network("MLP", rng, h=4), inputs, 2))
@@ -136,7 +138,7 @@ def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, me
     assert list(found.polynomials) == [b.name for b in find_blocks(model)]
     for errors in found.errors.values():
         assert errors.closed_form == pytest.approx(0, abs=1e-5)
-        # The share of the closed form keeps "samples" where it belongs too: that is exact as well.
+        # The weight of the closed form keeps "samples" where it belongs too: that is exact as well.
         assert errors.held_out == errors.held_out_unbounded == pytest.approx(0, abs=1e-6)
         assert errors.seconds > 0
     with graft(model, found):
@@ -165,8 +167,8 @@ def test_the_held_out_error_is_that_of_fvu() -> None:
     errors = found.errors[block.name]
     poly, samples = found.polynomials[block.name], torch.cat(rows)
     assert isinstance(poly, BoundedPolynomial)
-    for told, judged in ((errors.held_out, poly), (errors.held_out_unbounded, poly.polynomial)):
-        assert told == pytest.approx(float(mp.fvu(block.net(), judged, samples=samples).total), rel=1e-4)
+    for error, judged in ((errors.held_out, poly), (errors.held_out_unbounded, poly.polynomial)):
+        assert error == pytest.approx(float(mp.fvu(block.net(), judged, samples=samples).total), rel=1e-4)
     assert errors.held_out != errors.held_out_unbounded
     plain = found.unbounded()
     assert plain.bound is None and found.bound == 1.0

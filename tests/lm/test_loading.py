@@ -103,7 +103,7 @@ def test_damaged_checkpoints(folder: Path) -> None:
 def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
-        FileNotFoundError, match="'nobody/nothing' is no local folder, and the model could not be fetched"
+        FileNotFoundError, match="'nobody/nothing' is not a local folder, and the model could not be fetched"
     ) as e:
         load_model("nobody/nothing")
     assert "\n" not in str(e.value)

@@ -127,13 +127,13 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
         list(token_batches(None, tmp_path / "damaged.npy"))
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.99])
-def test_split_text_at_a_line_end(share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.9, 0.99])
+def test_split_text_at_a_line_end(fraction: float) -> None:
     text = "".join(f"{i}: {'x' * (i % 13)}\n" for i in range(100))
-    first, second = split_text(text, share)
+    first, second = split_text(text, fraction)
     assert first + second == text
     assert first.endswith("\n") and second
-    assert abs(len(second) / len(text) - share) < 18 / len(text)  # one line
+    assert abs(len(second) / len(text) - fraction) < 18 / len(text)  # one line
 
 
 def test_split_text_of_few_lines() -> None:

@@ -165,7 +165,7 @@ def test_claims(parsed, results):
 
 def test_summary_has_the_numbers(parsed, results):
     quadratic = [p.fvu_mixture for p in fit(results, 2, "mixture") if p.step == STEPS[-1]]
-    assert f"{100 * min(quadratic):.2f} to {100 * max(quadratic):.2f}" in parsed.text
+    assert f"{number(100 * min(quadratic))} to {number(100 * max(quadratic))}" in parsed.text
     accuracy = [p.test_accuracy for p in results.training if p.step == STEPS[-1]]
     assert f"{100 * min(accuracy):.1f} to {100 * max(accuracy):.1f}" in parsed.text
 
@@ -451,6 +451,53 @@ def test_narrow_windows(browser, width):
         " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
+
+
+def test_wide_tables_show_that_they_scroll(browser):
+    """A shadow stays at the edge of the frame, and covers that scroll with the table hide it where the table ends."""
+    browser.resize(390, 800)
+    found = browser.run(
+        "return [...document.querySelectorAll('.table')].map(t => [t.scrollWidth > t.clientWidth + 1,"
+        " getComputedStyle(t).backgroundAttachment.split(', ').slice(0, 4).join()])"
+    )
+    assert any(wide for wide, _ in found)
+    assert {attachment for _, attachment in found} == {"local,local,scroll,scroll"}
+
+
+def test_numbers_do_not_break(browser):
+    """No digit at the end of one line and the beginning of the next, in the narrowest window."""
+    browser.resize(320, 800)
+    broken = browser.run(
+        """
+        const found = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+        while (walker.nextNode()) {
+          const node = walker.currentNode, range = document.createRange();
+          if (!node.parentElement.checkVisibility() || node.parentElement.closest('script, style, svg, pre')) continue;
+          for (const match of node.textContent.matchAll(new RegExp(arguments[0], 'g'))) {
+            range.setStart(node, match.index);
+            range.setEnd(node, match.index + match[0].length);
+            if (range.getClientRects().length > 1) found.push([match[0], node.textContent]);
+          }
+        }
+        return found;
+        """,
+        "[+−]?\\d[\\d.\u202f]*(\u202f?%|\u00a0×\u00a010[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?",
+    )
+    assert broken == []
+
+
+def test_a_polynomial_is_written_out(browser, results):
+    chosen = results.features.formulas[2]
+    press_button(browser, "formula", "2")
+    shown = browser.run(
+        "const panel = [...document.querySelectorAll('#formula .panel')].find(p => p.checkVisibility());"
+        "return [panel.querySelectorAll('.formula math').length, panel.querySelector('.formula').textContent,"
+        " panel.querySelectorAll('tbody tr').length]"
+    )
+    row, column = divmod(chosen.small[1].pixels[0], SHAPE[1])
+    assert shown[0] == len(chosen.small) + 1 and f"x{row + 1},{column + 1}" in shown[1]
+    assert number(abs(chosen.small[0].coefficient)) in shown[1]
+    assert shown[2] == len(chosen.strongest)
 
 
 def test_dark_and_print(browser):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
@@ -56,11 +55,6 @@ class Conversion:
         """Return the same polynomials without their bounds."""
         polynomials = {name: unbounded(poly) for name, poly in self.polynomials.items()}
         return replace(self, polynomials=polynomials, provenance={**self.provenance, "bound": None})
-
-    @cached_property
-    def grafts(self) -> dict[str, nn.Module]:
-        """The polynomials as modules; made once."""
-        return {name: poly.to_torch() for name, poly in self.polynomials.items()}
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row per block, with its errors."""

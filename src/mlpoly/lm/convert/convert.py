@@ -22,7 +22,7 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress import progress
 
-__all__ = ["Method", "check_method", "convert"]
+__all__ = ["Method", "convert"]
 
 Method = Literal["gaussian", "neuronwise", "samples"]
 
@@ -101,7 +101,8 @@ def convert(
     >>> convert(model, collect(model, [ids]), degree=3, held_out=[ids])
     Conversion(1 block, degree=3, gaussian)
     """
-    check_method(method)
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
     if batches is None and method == "samples":
         raise ValueError(
             "method='samples' needs data: pass batches=, such as those that the moments were collected from."
@@ -117,7 +118,7 @@ def convert(
             f"there are no moments of {wanted}, only of {listed(moments.names)}; collect them with blocks=."
         )
     options = {"method": method, "degree": degree, "bound": bound, "shrinkage": shrinkage}
-    if any(told != [options, moments.names] for told in exchange([options, moments.names])):
+    if any(other != [options, moments.names] for other in exchange([options, moments.names])):
         raise ValueError("the processes were given different arguments for convert; give all of them the same.")
 
     def closed(block: Block) -> Any:
@@ -156,9 +157,3 @@ def convert(
                 errors[name]["closed_form"] = error
     records = {name: BlockErrors(name, found[name].degree, **measures) for name, measures in errors.items()}
     return Conversion(found, records, about)
-
-
-def check_method(method: Method) -> None:
-    """Raise unless the method exists."""
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")

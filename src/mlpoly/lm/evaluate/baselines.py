@@ -24,16 +24,9 @@ _RIDGE = 1e-8  # of the mean variance, for inputs that vary in fewer directions 
 def baseline_modules(
     model: nn.Module, replaced: Mapping[str, Any], batches: Iterable[Any], baselines: Sequence[Baseline]
 ) -> dict[Baseline, dict[str, nn.Module]]:
-    """Return, for each baseline, the module that takes the place of each of the blocks in `replaced`.
+    """Return, for each baseline, the module that takes the place of each of the blocks named in `replaced`.
 
-    Parameters
-    ----------
-    model : nn.Module
-    replaced : mapping
-        Mapping whose keys are names of blocks.
-    batches : iterable
-        Data that means and linear maps are estimated from; the model runs on them once, if those are asked for.
-    baselines : sequence of {"removed", "mean", "linear"}
+    Means and linear maps are estimated from the batches; the model runs on them once, if those are asked for.
     """
     if not replaced or not baselines:
         return {name: {} for name in baselines}

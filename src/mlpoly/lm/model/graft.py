@@ -20,8 +20,8 @@ __all__ = ["Constant", "as_modules", "graft"]
 
 _MARK = "_mlpoly_grafts"  # how many grafts a module stands in
 
-# For every place that is grafted on, by parent and name there: the block itself, and what the open grafts put over it.
-_layers: WeakKeyDictionary[nn.Module, dict[str, list[list[nn.Module | None]]]] = WeakKeyDictionary()
+# By parent, and name in it, of every block that is grafted on: the block itself, and what the open grafts put over it.
+_stacks: WeakKeyDictionary[nn.Module, dict[str, list[list[nn.Module | None]]]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
 
 def as_modules(polys: Any) -> dict[str, nn.Module]:
     """Return modules by the names of the blocks that they replace."""
-    given = getattr(polys, "grafts", polys)
+    given = getattr(polys, "polynomials", polys)  # of a Conversion
     if not isinstance(given, Mapping):
         raise TypeError(
             f"polys must be a Conversion, or map names of blocks to polynomials or modules; got {type(polys).__name__}."
@@ -133,18 +133,18 @@ def _in_place(model: nn.Module, block: Block, module: nn.Module) -> Iterator[Non
             yield
         return
     setattr(module, _MARK, getattr(module, _MARK, 0) + 1)
-    layer: list[nn.Module | None] = [module]  # a list of its own, as one module may stand in several grafts
+    entry: list[nn.Module | None] = [module]  # a list of its own, as one module may stand in several grafts
     try:
         for parent, key in places:
-            _layers.setdefault(parent, {}).setdefault(key, [[parent._modules[key]]]).append(layer)
+            _stacks.setdefault(parent, {}).setdefault(key, [[parent._modules[key]]]).append(entry)
             parent._modules[key] = module
         yield
     finally:
         for parent, key in places:
-            # Grafts may be left in another order than they nest: what is left on top then stays in place.
-            layers = _layers[parent][key]
-            del layers[next(i for i, other in enumerate(layers) if other is layer)]
-            parent._modules[key] = layers[-1][0]
-            if len(layers) == 1:
-                del _layers[parent][key]
+            # Grafts may be closed in another order than they nest: the top of those that are left stays in place.
+            stack = _stacks[parent][key]
+            del stack[next(i for i, other in enumerate(stack) if other is entry)]
+            parent._modules[key] = stack[-1][0]
+            if len(stack) == 1:
+                del _stacks[parent][key]
         setattr(module, _MARK, getattr(module, _MARK) - 1)

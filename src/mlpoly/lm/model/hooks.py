@@ -59,17 +59,7 @@ class _Reached(BaseException):
 class Watcher:
     """Runs a model on batches and shows what enters its blocks; a context manager with its hooks in place inside.
 
-    Parameters
-    ----------
-    model : nn.Module
-    blocks : sequence of Block
-    stop : bool
-        Whether to stop a run when all blocks were called.
-
-    Attributes
-    ----------
-    reached : set of str
-        Names of the blocks that were called.
+    With `stop` a run ends when all blocks were called. `reached` has the names of those that were.
     """
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block], stop: bool = True) -> None:
@@ -92,19 +82,10 @@ class Watcher:
         return self._exit.__exit__(*error)
 
     def watch(self, batch: Batch, see: See) -> None:
-        """Run the model on a batch.
+        """Run the model on a batch, and raise ValueError if an input of a block is NaN or infinite.
 
-        Parameters
-        ----------
-        batch : Batch
-        see : callable
-            Function of a block, its inputs (n, d), which may change afterwards, and the batch that they belong to.
-            Inputs at padding are left out.
-
-        Raises
-        ------
-        ValueError
-            If an input of a block is NaN or infinite.
+        `see` is called with a block, its inputs (n, d) without those at padding, which may change afterwards, and the
+        batch that they belong to.
         """
         self._running, self._finite = (batch, see), []
         try:
@@ -161,13 +142,7 @@ def _rows(name: str, x: Tensor, batch: Batch) -> Tensor:
 
 
 def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see: See) -> Reader:
-    """Run a model on all batches and show what enters its blocks, see `Watcher`; return the reader that counted them.
-
-    Raises
-    ------
-    ValueError
-        If there are no tokens, or a block was never reached.
-    """
+    """Run a model on all batches and show what enters its blocks, see `Watcher`; return the reader of the batches."""
     reader = Reader(batches)
     with Watcher(model, blocks) as watcher:
         for batch in reader:

@@ -17,14 +17,7 @@ __all__ = ["Runner", "evaluating", "explained_memory_errors"]
 
 
 class Runner:
-    """Calls a model, or the smallest part of it that has all the blocks, with the inputs of a batch.
-
-    Parameters
-    ----------
-    model : nn.Module
-    blocks : sequence of Block, optional
-        By default the whole model is called, for its logits.
-    """
+    """Calls a model, or the smallest part of it that has all the blocks if there are some, with a batch."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block] | None = None) -> None:
         self._part: Any = model if blocks is None else _body(model, blocks)
@@ -64,10 +57,7 @@ class Runner:
 
 
 def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
-    """Return the model without its head, which can be a third of the work, and without a decoder that is not needed.
-
-    Only where transformers says where they end.
-    """
+    """Return the model without its head, which can be a third of the work, and without a decoder that is not needed."""
     body = getattr(model, getattr(model, "base_model_prefix", None) or "", None)
     whole = body if isinstance(body, nn.Module) else model
     entries = {block.entry for block in blocks}

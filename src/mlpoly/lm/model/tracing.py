@@ -20,23 +20,12 @@ __all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
 
 @dataclass(frozen=True, eq=False)
 class FrozenNorm:
-    """A normalisation whose divisor is held: x -> rate weight (x - mean(x) if centred) + bias, linear in x.
-
-    Attributes
-    ----------
-    module : nn.Module
-    weight : Tensor (d,)
-        Factor of each entry, in float64: in Gemma's norms 1 + their parameter.
-    centred : bool
-        Whether it takes the mean off first, as LayerNorm does.
-    rates : Tensor (t,)
-        One over the divisor at each position.
-    """
+    """A normalisation whose divisor is held: x -> rate weight (x - mean(x) if centred) + bias, linear in x."""
 
     module: nn.Module
-    weight: Tensor
-    centred: bool
-    rates: Tensor
+    weight: Tensor  # (d,) factor of each entry, in float64: in Gemma's norms 1 + their parameter
+    centred: bool  # whether it takes the mean off first, as LayerNorm does
+    rates: Tensor  # (t,) one over the divisor at each position
 
     @classmethod
     def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> FrozenNorm:
@@ -68,16 +57,9 @@ class FrozenNorm:
 class Trace:
     """Inputs and outputs of a model's blocks on one prompt, with the norms around them.
 
-    Attributes
-    ----------
-    inputs, outputs : dict of str to Tensor (t, d)
-        Inputs and outputs of each block.
-    before, after : dict of str to FrozenNorm or None
-        The norm that made a block's input, and the one that its output goes through, where there are such.
-    final : FrozenNorm or None
-        The norm of the model's body whose result the unembedding reads.
-    logits : Tensor (t, vocabulary)
-        As the unembedding gives them, before any scale or cap.
+    Inputs and outputs are (t, d). `before` and `after` have the norm that made a block's input, and the one that its
+    output goes through, where there are such; `final` is the norm whose result the unembedding reads. The logits
+    (t, vocabulary) are before any scale or cap.
     """
 
     inputs: dict[str, Tensor] = field(default_factory=dict)

@@ -159,11 +159,6 @@ def _model(about: dict[str, Any]) -> str:
     return f"{', '.join([str(about.get('model')), *commit, str(about.get('dtype'))])} (weights {about['weights'][:8]})"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# On disk
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> None:
     """Write moments, with what a resumed pass needs besides."""
     arrays: dict[str, np.ndarray] = {}
@@ -185,12 +180,7 @@ def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> Non
 
 
 def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
-    """Return moments and the state beside them.
-
-    Raises
-    ------
-    FileNotFoundError, FileFormatError
-    """
+    """Return moments and the state beside them."""
     if not path.is_file():
         raise FileNotFoundError(f"no moments in {path}; make them with mlpoly.lm.collect.")
     header, arrays = read_tensors(path)

@@ -30,16 +30,9 @@ class Progress(NamedTuple):
 
 
 class Checkpoint:
-    """The files of one pass: one per process while it runs, "moments.safetensors" at the end.
+    """The files of one pass: one per process while it runs, "moments.safetensors" at the end; without a folder, none.
 
-    Parameters
-    ----------
-    folder : path or None
-        None keeps nothing.
-    options : mapping
-        Options that must be the same for a pass to be resumed, as JSON can hold them.
-    every : float
-        Seconds between saves.
+    A pass is resumed only with the same `options`, which must be JSON. `every` is the time between saves, in seconds.
     """
 
     def __init__(self, folder: str | PathLike[str] | None, options: Mapping[str, Any], every: float) -> None:
@@ -53,13 +46,7 @@ class Checkpoint:
         self._every, self._took, self._last = float(every), 0.0, time.monotonic()
 
     def start(self, resume: bool) -> tuple[dict[str, dict[int, GroupMoments]], Progress]:
-        """Return moments and progress that an earlier pass left; without `resume` they are deleted.
-
-        Raises
-        ------
-        ValueError
-            If the earlier pass had other options, or other processes.
-        """
+        """Return moments and progress that an earlier pass left; without `resume` they are deleted."""
         if self._folder is None:
             return {}, Progress()
         if not resume:

@@ -19,39 +19,20 @@ GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Grouping:
-    """One group for all inputs; the other rules are subclasses.
+    """One group for all inputs; the other rules are subclasses."""
 
-    Attributes
-    ----------
-    kind : str
-        Name of the rule in provenance; a pass is resumed, and moments are merged, only with the same.
-    labels : dict of int to str
-        Meaning of the groups, where it is known.
-    calibrates : bool
-        Whether `calibrate` must see the first batch before the pass.
-    fingerprint : str or None
-        Hash of a function of the user's, whose name does not say what it does.
-    """
-
-    kind: str = "none"
+    kind: str = "none"  # a pass is resumed, and moments are merged, only with the same
     labels: dict[int, str] = {0: "all tokens"}  # noqa: RUF012 - subclasses replace it, nobody changes it
-    calibrates: bool = False
-    fingerprint: str | None = None
+    calibrates: bool = False  # whether `calibrate` must see the first batch before the pass
+    fingerprint: str | None = None  # of a function of the user's, whose name does not say what it does
 
     def __init__(self) -> None:
         self.state: dict[str, float] = {}  # from `calibrate`, by block
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
-        """Return the group of each input (n,), or None if there is only one.
+        """Return the group (n,) of each input x (n, d) of a block, or None if there is only one.
 
-        Parameters
-        ----------
-        name : str
-            Name of the block.
-        x : Tensor (n, d)
-            Inputs of the block.
-        positions, tokens : Tensor (n,)
-            Positions in their sequences, and ids, of the tokens that the inputs belong to.
+        Positions (n,) in their sequences, and ids (n,), are those of the tokens that the inputs belong to.
         """
         return None
 

@@ -35,17 +35,9 @@ class Norms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GroupMoments:
-    """Moments of one group of the inputs of a block.
+    """Moments of one group of the inputs of a block, and the lengths of the inputs."""
 
-    Attributes
-    ----------
-    moments : MomentAccumulator
-        Count, mean and scatter, in float64 on the CPU.
-    norms : Norms
-        Lengths of the inputs.
-    """
-
-    moments: MomentAccumulator
+    moments: MomentAccumulator  # in float64 on the CPU
     norms: Norms
 
     @property

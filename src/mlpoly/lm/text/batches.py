@@ -20,33 +20,15 @@ Mask = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch and the positions of it that count.
+    """One batch and the n positions of it that count."""
 
-    Attributes
-    ----------
-    number : int
-        Its place among all batches, from 0.
-    inputs : dict of str to Tensor
-        Arguments of the model.
-    shape : tuple of int
-        Sequences b and their length t.
-    kept : Tensor (n,)
-        Places of the positions that count, in the batch laid out as b t rows.
-    positions : Tensor (n,)
-        Their positions in their sequences, padding not counted.
-    tokens : Tensor (n,)
-        Their token ids.
-    decoder : Batch, optional
-        The tokens of the decoder, where the model was given some for it.
-    """
-
-    number: int
-    inputs: dict[str, Tensor]
-    shape: tuple[int, int]
-    kept: Tensor
-    positions: Tensor
-    tokens: Tensor
-    decoder: Batch | None = None
+    number: int  # among all batches, from 0
+    inputs: dict[str, Tensor]  # arguments of the model
+    shape: tuple[int, int]  # sequences b and their length t
+    kept: Tensor  # (n,) places of the positions that count, in the batch laid out as b t rows
+    positions: Tensor  # (n,) in their sequences, padding not counted
+    tokens: Tensor  # (n,) ids
+    decoder: Batch | None = None  # the tokens of the decoder, where the model was given some for it
     _copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     def of(self, name: str) -> Batch:
@@ -74,11 +56,6 @@ class Reader:
         Number of tokens to read; the last batch is cut so that it is exactly this many.
     mask : callable, optional
         Function from token ids (b, t) to booleans (b, t): which positions count, besides padding.
-
-    Attributes
-    ----------
-    batches, tokens : int
-        Numbers read so far, those of the batch that was handed out last included.
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:
@@ -96,7 +73,7 @@ class Reader:
         self._budget = None if tokens is None else as_integer("tokens", tokens, 1)
         self._hash = hashlib.sha256()
         self._skipped, self._expected = 0, ""
-        self.batches = self.tokens = 0
+        self.batches = self.tokens = 0  # read so far, those of the batch that was handed out last included
 
     @property
     def fingerprint(self) -> str:
@@ -108,13 +85,7 @@ class Reader:
         self._skipped, self._expected = batches, fingerprint
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give the batches that have tokens that count.
-
-        Raises
-        ------
-        ValueError
-            If a batch has the wrong form, or the skipped ones are not those that were seen before.
-        """
+        """Give the batches that have tokens that count."""
         for given in self._source:
             if self.batches == self._skipped:
                 self._check_skipped()
@@ -189,8 +160,8 @@ class Reader:
             counted = attended & found
         kept = counted.flatten().nonzero().squeeze(1)[:budget]
         positions = attended.long().cumsum(1) - 1  # counted from the first token that is not padding
-        shape = (ids.shape[0], ids.shape[1])
-        return Batch(self.batches, inputs, shape, kept, positions.flatten()[kept], ids.flatten()[kept].long(), decoder)
+        places = kept, positions.flatten()[kept], ids.flatten()[kept].long()
+        return Batch(self.batches, inputs, (ids.shape[0], ids.shape[1]), *places, decoder)
 
     def _update_hash(self, batch: Batch) -> None:
         if batch.decoder is not None:

@@ -15,13 +15,14 @@ from mlpoly.page.html import element
 from mlpoly.page.numbers import percent
 from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
-from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Dash, Panel
+from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel
 
 __all__ = ["fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
 
 _COLOURS = 6  # degrees that page.css has a colour for
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
+_LEGEND = "A click on a name in the legend hides it."
 _BY = {
     "": "nothing: the original model",
     "removed": "zero",
@@ -34,18 +35,17 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
     """Errors as lines over the blocks, and a table of their medians."""
     blocks = list(dict.fromkeys(fit.block for fit in fits))
     degrees = sorted({fit.degree for fit in fits})
-    lines: dict[str, list[Curve]] = {kind: [] for kind in _KINDS}
+    curves: dict[str, list[Curve]] = {kind: [] for kind in _KINDS}
     for kind, key in _KINDS.items():
         for degree in degrees:
             values = {fit.block: getattr(fit, key) for fit in fits if fit.degree == degree}
             sampled = kind == "held-out text"
             name = f"degree {degree}" + (", held out" if sampled else "")
-            lines[kind] += _line(name, values, blocks, _degree_colour(degree), sampled)
-    x, y = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU", "log")
-    panels = [Panel([*lines["closed form"], *lines["held-out text"]], x, y, choice=("both",))]
-    panels += [Panel(found, x, y, choice=(kind,)) for kind, found in lines.items() if found]
-    label = "Fraction of variance unexplained of every block, by degree"
-    chart = Chart(label, panels, ("Shown",), scales=True)
+            curves[kind] += _curve(name, values, blocks, _degree_colour(degree), sampled)
+    shown = {"both": [*curves["closed form"], *curves["held-out text"]]} | curves
+    axes = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
+    panels = [Panel(marks, *axes, choice=(kind,)) for kind, marks in shown.items() if marks]
+    chart = Chart("Fraction of variance unexplained of every block, by degree", panels, ("Shown",), scales=True)
     columns = {name: key for name, key in _COLUMNS.items() if _known(fits, degrees[-1], key)}
     rows = []
     for degree in degrees:
@@ -65,7 +65,7 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
         )
     caption = (
         "Solid lines: under the Gaussian inputs of the fit, from weights and moments alone. Dotted lines: on text that "
-        "the moments have not seen, whose activations are not Gaussian. A click on a name in the legend hides it."
+        "the moments have not seen, whose activations are not Gaussian. " + _LEGEND
     )
     page.section("fvu", "How far each polynomial is from its block", "FVU by block").add(
         "The fraction of the variance of a block’s outputs that a polynomial leaves unexplained (FVU) is 0 for a "
@@ -96,12 +96,11 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
     )
     single = [loss for loss in losses if loss.replaced not in ("none", "all")]
     if single:
-        blocks = list(dict.fromkeys(loss.replaced for loss in single))
-        curves: list[Curve] = []
+        blocks, curves = list(dict.fromkeys(loss.replaced for loss in single)), []
         for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
             changes = {loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by}
             name = f"degree {degree}" if by == "polynomial" else _BY[by]
-            curves += _line(name, changes, blocks, colour)
+            curves += _curve(name, changes, blocks, colour)
         panel = Panel(curves, _block_axis(blocks), Axis("change of the cross-entropy, nats", "change"))
         chart = Chart("Change of the cross-entropy by block", [panel])
         alone = f"by its polynomial of degree {degree}" if {x.by for x in single} == {"polynomial"} else "as named"
@@ -115,14 +114,15 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     count = max(len(spectrum.fractions) for spectrum in spectra)
     names = [*(f"degree {k + 1}" for k in range(count)), f"above degree {count}"]
     colours = [*(_degree_colour(k + 1) for k in range(count)), "area-rest"]
-    places = list(range(len(spectra)))
     bars = [
-        Bars(name, places, [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
+        Bars(name, range(len(blocks)), [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))
     ]
-    x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, None))
-    panels = [Panel(bars, x, replace(y, limits=(0.0, 1.0)), choice=("all",))]
-    panels += [Panel(bars[1:], x, y, choice=("above degree 1",))]
+    x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
+    panels = [
+        Panel(bars, x, y, choice=("all",)),
+        Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
+    ]
     chart = Chart("Fractions of every block's variance by degree", panels, ("Degrees",))
     page.section("spectrum", "How much of each block lives at each degree", "Degree spectrum").add(
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
@@ -155,18 +155,17 @@ def _degree_colour(degree: int) -> str:
 
 def _block_axis(blocks: Sequence[str]) -> Axis:
     """A horizontal axis with the number in the name of each block, of every few where there are many."""
-    ticks = [next((part for part in name.split(".") if part.isdigit()), name) for name in blocks]
-    shown = range(0, len(ticks), max(1, math.ceil(len(ticks) / 24)))
-    return Axis("block", ticks=[(i, ticks[i]) for i in shown])
+    ticks = [(i, next((part for part in name.split(".") if part.isdigit()), name)) for i, name in enumerate(blocks)]
+    return Axis("block", "block", ticks=ticks[:: max(1, math.ceil(len(ticks) / 24))])
 
 
-def _line(
+def _curve(
     name: str, values: Mapping[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
 ) -> list[Curve]:
     """A curve over the blocks with a value, dotted where the values were sampled; none if there is no value."""
-    known = {i: y for i, block in enumerate(blocks) if (y := values.get(block)) is not None}
-    names = [blocks[i] for i in known]
-    dash: Dash = "dot" if sampled else "solid"
-    width = 1.4 if sampled else 2.4
-    curve = Curve(name, [*known], [*known.values()], colour=colour, dash=dash, width=width, dots=True, names=names)
-    return [curve] if known else []
+    known = [(i, block, value) for i, block in enumerate(blocks) if (value := values.get(block)) is not None]
+    if not known:
+        return []
+    places, names, heights = zip(*known, strict=True)
+    curve = Curve(name, places, heights, colour=colour, width=2.4, dots=True, names=names)
+    return [replace(curve, dash="dot", width=1.4) if sampled else curve]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.page.numbers import counted, listing, number, percent
+from mlpoly.page.numbers import counted, listing, number, percent, span
 from mlpoly.page.widgets import facts, options, tiles
 from mlpoly.studies.paper.results import Results
 
@@ -40,11 +40,10 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
 
     remembered: list[tuple[str, str, str]] = []
 
-    def remember(values: Sequence[float], name: str, remark: str, decimals: int = 1) -> None:
+    def remember(values: Sequence[float], name: str, remark: str, decimals: int | None = 1) -> None:
         """Their mean as a tile, with the range of the seeds."""
         if values:
-            low, high = f"{100 * min(values):.{decimals}f}", percent(max(values), decimals)
-            seeds = f"; seeds {low} to {high}" if len(values) > 1 else ""
+            seeds = f"; seeds {span(values, lambda v: percent(v, decimals))}" if len(values) > 1 else ""
             remembered.append((percent(float(np.mean(values)), decimals), name, remark + seeds))
 
     fits = [p for p in results.dynamics if p.step == steps[-1]]
@@ -54,9 +53,13 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
         "of test images right",
         f"networks at step {end}",
     )
-    remember([p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", 2)
-    remember([p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", 2)
-    remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", 2)
+    remember(
+        [p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", None
+    )
+    remember(
+        [p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", None
+    )
+    remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", None)
     remember([p.agreement for p in quadratic], "same answer as the network", "the quadratic, on test images")
 
     config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
