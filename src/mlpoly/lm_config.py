@@ -36,8 +36,7 @@ class LmConfig:
     method: Literal["gaussian", "neuronwise", "samples"] = "gaussian"
     """Distribution under which the squared error is least, see `convert`."""
     bound: float | None = 3.0
-    """Number of standard deviations of a preactivation beyond which a neuron extrapolates as a straight line; "None"
-    for polynomials everywhere. The report also shows the loss without it."""
+    """Standard deviations of a preactivation beyond which a neuron is a straight line; None for polynomials everywhere."""
     each: bool = True
     """Also replace every block alone."""
     spectrum: int = 6

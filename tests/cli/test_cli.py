@@ -153,6 +153,7 @@ QUICK = [
     (["--version"], ""),
     (["nosuch"], ""),
     (["train", "--help"], "tyro"),
+    (["lm", "--help"], "tyro"),
     (["data", "where"], "tyro rich"),
 ]
 
@@ -334,7 +335,7 @@ def test_a_damaged_state_is_told_before_anything_is_changed(capfd, trained, data
     assert everything(trained) == before
 
 
-def test_studies_of_versions_that_did_not_note_the_data_go_on(trained, data):
+def test_studies_of_versions_that_did_not_note_the_data_are_continued(trained, data):
     content = json.loads((trained / "study.json").read_text())
     fingerprint = content.pop("fingerprint")
     (trained / "study.json").write_text(json.dumps(content))

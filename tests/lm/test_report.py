@@ -19,7 +19,7 @@ from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.token_features import BlockFeature, TokenScore
 from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.study.report import write_lm_report
+from mlpoly.lm.study.report.lm_page import write_lm_report
 
 NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
 BLOCKS = tuple(f"model.layers.{i}.mlp" for i in range(3))

@@ -102,6 +102,7 @@ def test_numbers(value, text):
 def test_words():
     assert (signed(1.0), signed(-1.0), signed(0.0)) == ("+1", "−1", "0")
     assert percent(0.12345) == "12.3\u202f%"
+    assert [percent(v, None) for v in (0.16271, 0.0011912, math.nan)] == ["16.3\u202f%", "0.119\u202f%", "–"]
     assert span([0.011, 0.013, math.nan]) == "0.0110 to 0.0130" and span([2.0, 2.0]) == "2" and span([]) == "–"
     assert span([0.02, 0.03], percent) == "2.0 to 3.0\u202f%"
     assert [duration(s) for s in (9.3, 312.4, 8000)] == ["9.30\u202fs", "5.21\u202fmin", "2.22\u202fh"]

@@ -35,11 +35,8 @@ def test_layout():
     assert layout["xaxis"]["type"] == "log" and layout["xaxis"]["range"] == pytest.approx([-1, 1])
     assert (layout["xaxis"]["tickvals"], layout["xaxis"]["ticktext"]) == ([0.5, 1], ["0", "1"])
     assert layout["yaxis"] == {
-        "type": "linear",
-        "title": {"text": "fraction"},
-        "tickformat": ".3~%",
-        "range": [0.0, None],
-    }
+        "type": "linear", "title": {"text": "fraction"}, "tickformat": ".3~%", "rangemode": "tozero"
+    }  # fmt: skip
     assert [(s["x0"], s["y0"]) for s in layout["shapes"]] == [(2, 0), (0, 0.5)]
     assert [a["text"] for a in layout["annotations"]] == ["half"]
 

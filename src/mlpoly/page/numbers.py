@@ -31,9 +31,11 @@ def signed(value: float, digits: int = 3) -> str:
     return f"+{number(value, digits)}" if value > 0 else number(value, digits)
 
 
-def percent(value: float, decimals: int = 1) -> str:
-    """Return a fraction as a percentage."""
-    return f"{100 * value:.{decimals}f}{_PERCENT}" if math.isfinite(value) else _MISSING
+def percent(value: float, decimals: int | None = 1) -> str:
+    """Return a fraction as a percentage; None for decimals gives three significant digits."""
+    if not math.isfinite(value):
+        return _MISSING
+    return (number(100 * value) if decimals is None else f"{100 * value:.{decimals}f}") + _PERCENT
 
 
 def span(values: Iterable[float], show: Callable[[float], str] = number) -> str:

@@ -149,6 +149,8 @@ def _axis(axis: Axis) -> dict[str, Any]:
         made["tickformat"] = ".3~%"
     if axis.ticks:
         made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [text for _, text in axis.ticks]}
-    if axis.limits:
+    if axis.limits == (0.0, None):
+        made["rangemode"] = "tozero"
+    elif axis.limits:
         made["range"] = [math.log10(end) if end and axis.scale == "log" else end for end in axis.limits]
     return made

@@ -1,6 +1,7 @@
-"""Pictures as records: curves, bars, grids of images, sums taken apart. They know no plotting library.
+"""Pictures as records: charts, grids of images, sums taken apart. They know no plotting library.
 
-`mlpoly.plots.draw` draws them with matplotlib, `mlpoly.page.plot` and `mlpoly.page.grids` on a page.
+`mlpoly.plots.draw` draws them with matplotlib, `mlpoly.page.plot` and `mlpoly.page.grids` on a page. A colour is a name
+that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
 """
 
 from __future__ import annotations
@@ -12,60 +13,29 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
-    "Area",
-    "Axis",
-    "Bars",
-    "Chart",
-    "Curve",
-    "Dash",
-    "Gallery",
-    "Mark",
-    "Palette",
-    "Panel",
-    "Part",
-    "Picture",
-    "Points",
-    "Waterfall",
-]
+    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "Mark", "Palette", "Panel", "Part", "Picture",
+    "Points", "Waterfall",
+]  # fmt: skip
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
-Palette = Literal["diverging", "ink", "grey"]
+Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points, with a band around it where a range is given.
+    """A line through n points, with a band around it where a range is given."""
 
-    Attributes
-    ----------
-    label : str
-        Entry of the legend. Marks with the same label belong together and have one entry.
-    x, y : sequence of float (n,)
-    low, high : sequence of float (n,)
-        Ends of the band; empty for none.
-    spread : str
-        Name of what the band is the range of, such as "3 seeds".
-    colour : str
-        Name of a colour that page.css and `mlpoly.plots.style.COLOURS` have, such as "blue".
-    dash : {"solid", "dash", "dot", "dashdot"}
-    width : float
-    dots : bool
-        Whether there is a dot at every x.
-    names : sequence of str (n,)
-        Names of the x for the pointer; empty for the numbers themselves.
-    """
-
-    label: str
+    label: str  # entry of the legend; marks with the same label share one
     x: Sequence[float]
     y: Sequence[float]
-    low: Sequence[float] = ()
+    low: Sequence[float] = ()  # ends of the band, empty for none
     high: Sequence[float] = ()
-    spread: str = ""
+    spread: str = ""  # name of what the band is the range of: "3 seeds"
     colour: str = "black"
     dash: Dash = "solid"
     width: float = 2.2
-    dots: bool = False
-    names: Sequence[str] = ()
+    dots: bool = False  # at every x
+    names: Sequence[str] = ()  # of the x for the pointer, in place of the numbers
 
 
 @dataclass(frozen=True)
@@ -81,7 +51,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Area:
-    """A layer that lies on top of the areas before it."""
+    """A layer on top of the areas before it."""
 
     label: str
     x: Sequence[float]
@@ -97,7 +67,7 @@ class Bars:
     x: Sequence[float] | Sequence[str]
     y: Sequence[float]
     colour: str
-    texts: Sequence[str] = ()  # written above the bars
+    texts: Sequence[str] = ()  # above the bars
     names: Sequence[str] = ()  # of the x for the pointer
 
 
@@ -106,84 +76,42 @@ Mark = Curve | Points | Area | Bars
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a panel.
-
-    Attributes
-    ----------
-    title : str
-    name : str
-        Short name for the pointer, such as "step".
-    scale : {"linear", "log"}
-    percent : bool
-        Whether numbers are written as per cent.
-    ticks : sequence of (float, str)
-        Places and texts; empty leaves them to the plotting library.
-    limits : (float, float), optional
-        Ends of the axis; None leaves an end to the data.
-    guides : sequence of (float, str)
-        Places of reference lines across the panel, with their texts.
-    zero : float, optional
-        Place of 0 on a logarithmic axis.
-    """
+    """One axis of a panel."""
 
     title: str = ""
-    name: str = ""
+    name: str = ""  # short, for the pointer: "step"
     scale: Literal["linear", "log"] = "linear"
-    percent: bool = False
-    ticks: Sequence[tuple[float, str]] = ()
-    limits: tuple[float | None, float | None] | None = None
-    guides: Sequence[tuple[float, str]] = ()
-    zero: float | None = None
+    percent: bool = False  # whether numbers are written as per cent
+    ticks: Sequence[tuple[float, str]] = ()  # places and texts; empty leaves them to the plotting library
+    limits: tuple[float | None, float | None] | None = None  # None leaves an end to the data
+    guides: Sequence[tuple[float, str]] = ()  # reference lines across the panel, with their texts
+    zero: float | None = None  # place of 0 on a logarithmic axis
 
     def places(self, x: Sequence[Any]) -> list[Any]:
-        """Places of numbers or names on the axis: all but 0 stand where they are."""
+        """Return the places of numbers or names on the axis: all but 0 stand where they are."""
         return [self.zero if self.zero is not None and value == 0 else value for value in x]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Marks that share two axes: a subplot of a figure, or on a page a view chosen by buttons.
-
-    Attributes
-    ----------
-    marks : sequence of Curve, Points, Area or Bars
-    x, y : Axis
-    title : str
-        Heading of the subplot.
-    choice : tuple of str
-        One option for each group of the chart.
-    """
+    """Marks that share two axes: a subplot of a figure, or on a page a view chosen by buttons."""
 
     marks: Sequence[Mark]
     x: Axis
     y: Axis
-    title: str = ""
-    choice: tuple[str, ...] = ()
+    title: str = ""  # heading of the subplot
+    choice: tuple[str, ...] = ()  # one option for each group of the chart
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels that show one subject.
+    """Panels about one subject; a page opens on the first."""
 
-    Attributes
-    ----------
-    label : str
-        Subject in a sentence, for readers who do not see it.
-    panels : sequence of Panel
-        A page opens on the first; every combination of options must have a panel.
-    groups : tuple of str
-        Name of each group of buttons on a page.
-    note : str
-        Remark below the panels of a figure, or in the caption on a page.
-    scales : bool
-        Whether a page offers a linear vertical axis beside the logarithmic one.
-    """
-
-    label: str
-    panels: Sequence[Panel]
-    groups: tuple[str, ...] = ()
-    note: str = ""
-    scales: bool = False
+    label: str  # subject in a sentence, for readers who do not see it
+    panels: Sequence[Panel]  # one for every combination of options
+    groups: tuple[str, ...] = ()  # name of each group of buttons on a page
+    note: str = ""  # remark below a figure, or in the caption on a page
+    scales: bool = False  # whether a page offers a linear vertical axis beside the logarithmic one
 
 
 @dataclass(frozen=True)
@@ -198,28 +126,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Rows of pictures of one size.
+    """Rows of pictures of one size."""
 
-    Attributes
-    ----------
-    rows : sequence of (str, sequence)
-        Label of each row and its cells: pictures, panels, or None for a gap.
-    columns : sequence of str
-        Headings; the first stands above the labels of the rows.
-    palette : {"diverging", "ink", "grey"}
-        Blue, white and red; red, white and black; white to black.
-    limit : float, optional
-        Value at the end of the palette, the same for all pictures. Otherwise each picture has its own largest pixel
-        there.
-    note : str
-        Remark below the rows; with a common limit it stands below the colour scale.
-    """
-
-    rows: Sequence[tuple[str, Sequence[Picture | Panel | None]]]
-    columns: Sequence[str] = ()
+    rows: Sequence[tuple[str, Sequence[Picture | Panel | None]]]  # label and cells; None is a gap
+    columns: Sequence[str] = ()  # headings; the first stands above the labels of the rows
     palette: Palette = "diverging"
-    limit: float | None = None
-    note: str = ""
+    limit: float | None = None  # value at the end of the palette; None: the largest pixel of each picture
+    note: str = ""  # remark below the rows, or below the colour scale where there is a limit
 
 
 @dataclass(frozen=True)

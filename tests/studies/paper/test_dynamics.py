@@ -486,7 +486,7 @@ def test_interrupt_in_the_papers_route(run, setting, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_warnings_go_on(setting):
+def test_other_warnings_are_passed_on(setting):
     def work(a, b):
         warnings.warn("took long", stacklevel=1)
         return a + b

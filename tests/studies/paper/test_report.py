@@ -165,7 +165,7 @@ def test_claims(parsed, results):
 
 def test_summary_has_the_numbers(parsed, results):
     quadratic = [p.fvu_mixture for p in fit(results, 2, "mixture") if p.step == STEPS[-1]]
-    assert f"{100 * min(quadratic):.3f} to {100 * max(quadratic):.3f}" in parsed.text
+    assert f"{number(100 * min(quadratic))} to {number(100 * max(quadratic))}" in parsed.text
     accuracy = [p.test_accuracy for p in results.training if p.step == STEPS[-1]]
     assert f"{100 * min(accuracy):.1f} to {100 * max(accuracy):.1f}" in parsed.text
 

@@ -211,7 +211,7 @@ def test_finished_run_is_read(whole, monkeypatch):
     assert {p.name: p.stat().st_mtime_ns for p in whole.folder.iterdir()} == before
 
 
-def test_longer_run_goes_on(whole, tmp_path):
+def test_longer_run_continues_a_shorter_one(whole, tmp_path):
     direct = train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=64))
     run = train(IMAGES, tmp_path / "parts", CONFIG)
     assert_same_weights(run, whole)
@@ -334,7 +334,7 @@ def test_killed_process(tmp_path):
     assert 128 in reached
     assert 1500 not in reached  # it was killed on its way
     header, _ = read_tensors(folder / "state.safetensors")
-    assert header["step"] in (64, *reached)  # killed between checkpoint and state, it goes on one checkpoint before
+    assert header["step"] in (64, *reached)  # killed between checkpoint and state, it resumes one checkpoint before
     begun = []
     original = training._Trainer.advance
 
@@ -389,7 +389,7 @@ def test_other_test_images_do_not_matter_to_a_training(whole):
     train(changed(IMAGES, "test"), whole.folder, CONFIG)
 
 
-def test_runs_of_versions_that_did_not_note_the_data_go_on(whole, tmp_path):
+def test_runs_of_versions_that_did_not_note_the_data_are_continued(whole, tmp_path):
     run = train(IMAGES, tmp_path, replace(CONFIG, steps=8))
     for path in tmp_path.iterdir():
         header, arrays = read_tensors(path)

@@ -63,7 +63,7 @@ def convert(
         Inputs under which the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact.
         "neuronwise": the mixture of the groups of tokens that the moments were collected by, for each neuron by itself.
         "samples": the inputs in `batches`, for each neuron by itself; one pass over them, see
-        `mlpoly.fitting.sample_fit.SampleFit`.
+        `mlpoly.fitting.SampleFit`.
     bound : float, optional
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
         the data a polynomial grows without end, and its output is another block's input. With a bound the function is a

@@ -1,16 +1,13 @@
-"""Results of a study of a language model: the records, and the store that saves them stage by stage."""
+"""Results of a study of a language model, and tables of them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mlpoly.codec import load_results, save_results, to_plain
+from mlpoly.codec import load_results, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, write_csv
 from mlpoly.lm.convert.block_errors import BlockErrors
@@ -19,7 +16,7 @@ from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.token_features import BlockFeature
 
-__all__ = ["LmResults", "LmStore", "write_tables"]
+__all__ = ["LmResults", "write_tables"]
 
 
 @dataclass(frozen=True)
@@ -61,36 +58,9 @@ class LmResults:
         except FileFormatError as error:
             raise FileFormatError(f"{error} Or choose another --out.") from None
 
-
-class LmStore:
-    """Results in the folder of a study, saved after every stage, so that a killed study resumes.
-
-    Parameters
-    ----------
-    folder : Path
-    about : dict
-        Description of the study, see `LmResults`.
-    before : LmResults, optional
-        Results that the folder has. They are kept if they are of the same study: the same version, options, model,
-        data, prompt and machine.
-    """
-
-    def __init__(self, folder: Path, about: dict[str, Any], before: LmResults | None) -> None:
-        self.folder, self.results = folder, LmResults(to_plain(about), (), ())
-        names = [name for name in about if name not in ("seconds", "command")]
-        if before is not None and all(before.about.get(name) == self.results.about[name] for name in names):
-            self.results = before
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
-        """Collect fields of the results in a dictionary; at the end they are saved, with the seconds that it took."""
-        parts: dict[str, Any] = {}
-        began = time.perf_counter()
-        yield parts
-        seconds = dict(self.results.about["seconds"])
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began
-        self.results = replace(self.results, **parts, about=self.results.about | {"seconds": seconds})
-        save_results(self.folder / "results.json", self.results)
+    def is_of(self, about: dict[str, Any]) -> bool:
+        """Whether the results are of the same study: version, options, model, data, prompt and machine."""
+        return all(self.about.get(key) == value for key, value in about.items() if key not in ("command", "seconds"))
 
 
 def write_tables(results: LmResults, folder: Path) -> None:

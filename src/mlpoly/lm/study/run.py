@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from mlpoly._version import __version__
+from mlpoly.codec import to_plain
 from mlpoly.files import make_folder
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.devices import check_device, describe_machine
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.loading import load_model
 from mlpoly.lm.moments.collect import collect
-from mlpoly.lm.study.lm_results import LmResults, LmStore, write_tables
-from mlpoly.lm.study.report import write_lm_report
+from mlpoly.lm.study.lm_results import LmResults, write_tables
+from mlpoly.lm.study.report.lm_page import write_lm_report
 from mlpoly.lm.study.stages import LmStudy, study_attribution, study_degrees, study_features, study_spectra
 from mlpoly.lm.study.study_data import fingerprint, study_batches
 from mlpoly.lm.text.token_batches import Source, as_path
@@ -95,29 +96,31 @@ def study_lm(
     path = as_path(text)
     held = None if held_out is None else as_path(held_out)
     paths = {"text": "TEXT.txt" if path is None else path, "out": folder, "held-out": held}
-    about = {
-        "version": __version__,
-        "command": command_line(model, config, paths, prompt, device),
-        "config": asdict(config),
-        "model": describe_model(net),
-        "data": {
-            "text": path.name if path is not None else "a text",
-            "tokens": moments.tokens,
-            "held_out": sum(batch.numel() for batch in judge),
-            "fingerprint": fingerprint([*train, *judge]),
-        },
-        "prompt": ids,
-        "machine": {**describe_machine(device), "transformers": transformers.__version__},
-        "seconds": {"load": loaded - began, "collect": time.perf_counter() - loaded},
-    }
-    store = LmStore(folder, about, before if resume else None)
-    study = LmStudy(config, store, net, texts, train, judge, moments, show_progress)
+    about = to_plain(
+        {
+            "version": __version__,
+            "command": command_line(model, config, paths, prompt, device),
+            "config": asdict(config),
+            "model": describe_model(net),
+            "data": {
+                "text": path.name if path is not None else "a text",
+                "tokens": moments.tokens,
+                "held_out": sum(batch.numel() for batch in judge),
+                "fingerprint": fingerprint([*train, *judge]),
+            },
+            "prompt": ids,
+            "machine": {**describe_machine(device), "transformers": transformers.__version__},
+            "seconds": {"load": loaded - began, "collect": time.perf_counter() - loaded},
+        }
+    )
+    kept = before if before is not None and resume and before.is_of(about) else LmResults(about, (), ())
+    study = LmStudy(folder, config, kept, net, texts, train, judge, moments, show_progress)
     study_spectra(study)
-    chosen = study_degrees(study, folder)
-    if store.results.attribution is None:  # features come before it, so that they may be missing too
+    chosen = study_degrees(study)
+    if study.results.attribution is None:  # it comes last, so that features may be missing too
         chosen = chosen or study.polynomials(config.degree)
         study_features(study, chosen)
         study_attribution(study, chosen, ids)
-    write_tables(store.results, folder / "tables")
-    write_lm_report(store.results, folder / "report.html")
-    return store.results
+    write_tables(study.results, folder / "tables")
+    write_lm_report(study.results, folder / "report.html")
+    return study.results

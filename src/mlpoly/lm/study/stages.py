@@ -1,14 +1,17 @@
-"""Stages of a study, one function each: it adds what the store does not have yet."""
+"""A study in its folder, and its stages, one function each, which add what the results do not have yet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from mlpoly.codec import save_results
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.convert.convert import convert
 from mlpoly.lm.evaluate.baselines import BASELINES
@@ -18,7 +21,7 @@ from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.token_features import block_features
-from mlpoly.lm.study.lm_results import LmStore
+from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.study_data import frequent_tokens
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.lm_config import LmConfig
@@ -27,15 +30,16 @@ from mlpoly.progress import progress
 __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class LmStudy:
-    """What all stages of a study work with.
+    """A study in its folder: all that its stages work with, and the results so far.
 
     Attributes
     ----------
+    folder : Path
     config : LmConfig
-    store : LmStore
-        Results so far.
+    results : LmResults
+        Saved to results.json after every stage, so that a killed study resumes.
     model : nn.Module
     texts : tokenizer, sequence of str or None
         Source of the texts of tokens.
@@ -45,14 +49,26 @@ class LmStudy:
     show_progress : bool
     """
 
+    folder: Path
     config: LmConfig
-    store: LmStore
+    results: LmResults
     model: nn.Module
     texts: Any
     train: Sequence[Tensor]
     held_out: Sequence[Tensor]
     moments: Moments
     show_progress: bool
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Collect fields of the results in a dictionary; at the end they are saved, with the seconds that it took."""
+        parts: dict[str, Any] = {}
+        began = time.perf_counter()
+        yield parts
+        seconds = dict(self.results.about["seconds"])
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began
+        self.results = replace(self.results, **parts, about=self.results.about | {"seconds": seconds})
+        save_results(self.folder / "results.json", self.results)
 
     @property
     def degrees(self) -> list[int]:
@@ -62,7 +78,7 @@ class LmStudy:
     def polynomials(self, degree: int, measured: bool = False) -> Conversion:
         """Polynomials of one degree, with their errors if they are to be measured."""
         # Under a Gaussian the spectra say what fits leave unexplained; to compute it again costs as much, each time.
-        spectra = self.store.results.spectra if measured and self.config.method == "gaussian" else ()
+        spectra = self.results.spectra if measured and self.config.method == "gaussian" else ()
         made = convert(
             self.model,
             self.moments,
@@ -81,31 +97,31 @@ class LmStudy:
 
 def study_spectra(study: LmStudy) -> None:
     """Degree spectra of all blocks, up to the highest degree that is fitted at least."""
-    if study.config.spectrum and not study.store.results.spectra:
-        with study.store.stage("spectra") as parts:
+    if study.config.spectrum and not study.results.spectra:
+        with study.stage("spectra") as parts:
             highest = max(study.config.spectrum, *study.degrees)
             found = block_spectra(study.model, study.moments, highest, show_progress=study.show_progress)
             parts["spectra"] = tuple(found)
 
 
-def study_degrees(study: LmStudy, folder: Path) -> Conversion | None:
-    """Errors and losses of the polynomials of every degree; those of the chosen degree are saved to the folder.
+def study_degrees(study: LmStudy) -> Conversion | None:
+    """Errors and losses of the polynomials of every degree; those of the chosen degree are saved.
 
     Returns
     -------
     Conversion or None
         The polynomials of the chosen degree, if they were made now.
     """
-    config, store, chosen = study.config, study.store, None
+    config, chosen = study.config, None
     options: dict[str, Any] = {"calibration": study.train, "show_progress": study.show_progress}
     for degree in study.degrees:
-        if any(errors.degree == degree for errors in store.results.errors):
+        if any(errors.degree == degree for errors in study.results.errors):
             continue
-        with store.stage(f"degree {degree}") as parts:
+        with study.stage(f"degree {degree}") as parts:
             made, own = study.polynomials(degree, measured=True), degree == config.degree
             if own:
                 chosen = made
-                made.save(folder)
+                made.save(study.folder)
             # With the chosen degree also the original model, the baselines, and each block alone.
             baselines, each = BASELINES if own else (), own and config.each
             rows = evaluate(study.model, made, study.held_out, baselines=baselines, each=each, **options).rows
@@ -113,8 +129,8 @@ def study_degrees(study: LmStudy, folder: Path) -> Conversion | None:
             if config.bound is not None:  # the same polynomials where they are polynomials everywhere
                 found = evaluate(study.model, made.unbounded(), study.held_out, baselines=(), **options)
                 losses.append(replace(found.loss(), by="unbounded"))
-            parts["errors"] = (*store.results.errors, *made.errors.values())
-            parts["losses"] = tuple(sorted((*store.results.losses, *losses), key=_place))
+            parts["errors"] = (*study.results.errors, *made.errors.values())
+            parts["losses"] = tuple(sorted((*study.results.losses, *losses), key=_place))
     return chosen
 
 
@@ -126,8 +142,8 @@ def _place(loss: Loss) -> tuple[int, int]:
 
 def study_features(study: LmStudy, chosen: Conversion) -> None:
     """Features of every block in terms of tokens, towards the most frequent tokens of the text."""
-    config, store = study.config, study.store
-    done = {feature.block for feature in store.results.features}
+    config = study.config
+    done = {feature.block for feature in study.results.features}
     unread = [name for name in chosen.polynomials if name not in done]
     if not (unread and config.features and config.outputs and config.degree >= 2):
         return
@@ -135,15 +151,15 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
     options: dict[str, Any] = {"k": config.features, "tokenizer": study.texts, "wiring": wiring}
     with progress("features", len(unread), study.show_progress) as bar:
         for i, name in enumerate(unread):
-            with store.stage("features") as parts:
+            with study.stage("features") as parts:
                 poly = chosen.polynomials[name]
                 options["inputs"] = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
                 found = [block_features(poly, study.model, name, token=token, **options) for token in outputs]
-                parts["features"] = (*store.results.features, *(feature for some in found for feature in some))
+                parts["features"] = (*study.results.features, *(feature for some in found for feature in some))
             bar(i + 1, name)
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:
     """Contributions of the blocks to the logits of a prompt, token by token."""
-    with study.store.stage("attribution") as parts:
+    with study.stage("attribution") as parts:
         parts["attribution"] = attribute(study.model, chosen, prompt, tokenizer=study.texts, centred=True)

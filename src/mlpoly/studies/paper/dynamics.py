@@ -93,7 +93,7 @@ def _file(folder: Path, step: int, degree: int) -> Path:
 
 
 def _finished(origin: dict[str, Any], step: int, setting: Setting, folder: Path) -> _Judged | None:
-    """What an earlier call found, if it is whole and of the same origin."""
+    """A checkpoint that an earlier call has finished, if it is whole and of the same origin."""
     try:
         content = read_json(folder / f"step-{step:07d}.json")
         found = from_plain(_Judged, content)

@@ -107,7 +107,7 @@ class FeatureStep:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one eigenfeature adds to one logit of one image: value * (vector . x)^2, about the mean image."""
+    """Contribution of one eigenfeature to one logit of one image: value * (vector . x)^2, about the mean image."""
 
     eigenvalue: float
     amount: float

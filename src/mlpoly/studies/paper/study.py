@@ -184,7 +184,7 @@ class _Description:
 
 
 def _described(path: Path) -> tuple[_Description, DynamicsConfig]:
-    """What study.json says, if it is one of ours."""
+    """The contents of study.json, with the options of the fits."""
     content = read_json(path)
     try:
         found = from_plain(_Description, content)

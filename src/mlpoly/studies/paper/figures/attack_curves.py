@@ -46,14 +46,7 @@ def _by_kind(records: Sequence[Any], field: str, words: dict[str, str]) -> dict[
 
 
 def ablation_chart(ablations: Sequence[Ablation], classes: int) -> Chart:
-    """Describe the accuracy of network and polynomials on images without k directions (figure 5).
-
-    Parameters
-    ----------
-    ablations : sequence of Ablation
-    classes : int
-        Number of classes, for the line of chance.
-    """
+    """Describe the accuracy on images without k directions (figure 5); the number of classes sets that of chance."""
     last = max(a.k for a in ablations)
     x = Axis("directions removed", "k", limits=(-0.02 * last - 0.1, last * 1.02 + 0.1))
     levels = [(0.5, "50 %"), (1 / classes, f"chance, {percent(1 / classes, 0)}")]
@@ -87,16 +80,8 @@ def attack_gallery(
 ) -> Gallery:
     """Describe one image with more and more directions removed, then one of each class before and after (figure 4).
 
-    Below an image is the class that the network chooses, red where it is wrong.
-
-    Parameters
-    ----------
-    pictures : AttackPictures
-    classes : sequence of str
-        Names of the classes by label.
-    image_shape : (int, int)
-    columns : int
-        Largest number of images in the first row, spread evenly over those given.
+    Below an image is the class that the network chooses, red where it is wrong. The first row has at most `columns`
+    images, spread evenly over those given.
     """
 
     def cell(pixels: np.ndarray, above: str, choice: int, label: int) -> Picture:

@@ -68,19 +68,7 @@ def training_gallery(
 
     Rows are eigenvectors of the quadratic with the largest positive and the most negative eigenvalues, then the
     coefficients of the best linear map. Eigenvectors are turned so that they agree with those of the next checkpoint.
-
-    Parameters
-    ----------
-    steps : sequence of FeatureStep
-        Those of other classes are left out.
-    label : int
-        Label of the class.
-    image_shape : (int, int)
-        Rows and columns of an image.
-    columns : int
-        Largest number of checkpoints: spread evenly over those given, with the first and the last.
-    positive, negative : int
-        Rows of eigenvectors of either sign.
+    At most `columns` checkpoints are shown, spread evenly over those given, with the first and the last.
     """
     steps = _of_class(steps, label)
     shown = [steps[i] for i in spread(len(steps), as_integer("columns", columns, 1))]

@@ -17,15 +17,8 @@ PHASES = (500, 1000, 4000)  # steps between which the paper sees phases of train
 def curve_over_seeds(records: Iterable[Any], x: str, y: str | Callable[[Any], float], label: str, **look: Any) -> Curve:
     """Return a curve of the means over the seeds, with a band from the lowest seed to the highest.
 
-    Parameters
-    ----------
-    records : iterable
-        One for each seed and x. Values that are not finite are left out, and so is an x without any other.
-    x, y : str
-        Attributes of a record; `y` may be a function of the record.
-    label : str
-    **look
-        Further fields of the `Curve`.
+    `x` and `y` are attributes of a record, of which there is one for each seed and x; `y` may be a function of it.
+    Values that are not finite are left out, and so is an x without any other. `look`: further fields of the `Curve`.
     """
     value = attrgetter(y) if isinstance(y, str) else y
     groups: dict[float, list[float]] = {}
@@ -53,14 +46,7 @@ def points_over_seeds(records: Sequence[Any], x: str, y: str, label: str, colour
 
 
 def step_axis(steps: Iterable[int], phases: bool = False) -> Axis:
-    """Return a logarithmic axis of training steps: ticks at powers of four, step 0 one octave before step 1.
-
-    Parameters
-    ----------
-    steps : iterable of int
-    phases : bool
-        Whether there are lines at the steps between which the paper sees phases.
-    """
+    """Return a logarithmic axis of training steps, with step 0 one octave before step 1, and lines at the phases."""
     first, last = min(steps), max(1, *steps)
     jump = 2 if last > 64 else 1
     powers = [2**i for i in range(0, int(math.log2(last)) + 1, jump) if 2**i >= first]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from mlpoly.page.numbers import listing, percent
-from mlpoly.plots.chart import Area, Axis, Chart, Curve, Mark, Panel
+from mlpoly.plots.chart import Area, Axis, Chart, Mark, Panel
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
 from mlpoly.studies.paper.results import Point, Spectrum, TrainingPoint
 
@@ -101,6 +101,13 @@ def spectrum_chart(spectra: Sequence[Spectrum]) -> Chart:
     The first panel has what is left above each degree, which under one Gaussian is the FVU of the best polynomial of
     that degree; the others stack the degrees.
     """
+
+    def above(k: int) -> Callable[[Spectrum], float]:
+        return lambda s: sum(s.shares[k:]) + s.rest
+
+    def layer(i: int) -> Callable[[Spectrum], float]:
+        return lambda s: (s.between, *s.shares, s.rest)[i]
+
     x, panels = step_axis([s.step for s in spectra]), []
     for inputs, words in (("gaussian", "N(mean, cov)"), ("mixture", "mixture of the classes")):
         records = [s for s in spectra if s.inputs == inputs]
@@ -108,22 +115,15 @@ def spectrum_chart(spectra: Sequence[Spectrum]) -> Chart:
             continue
         count = max(len(record.shares) for record in records)
         colours = [f"area-{min(k, _AREAS)}" for k in range(1, count + 1)]
-        left: list[Curve] = []
-        for k, colour in enumerate(colours, 1):
-
-            def above(record: Spectrum, k: int = k) -> float:
-                return sum(record.shares[k:]) + record.rest
-
-            left.append(curve_over_seeds(records, "step", above, f"above degree {k}", colour=colour, width=1.8))
+        left = [
+            curve_over_seeds(records, "step", above(k), f"above degree {k}", colour=colour, width=1.8)
+            for k, colour in enumerate(colours, 1)
+        ]
         between = any(record.between > 0 for record in records)
         names = ["between classes", *(f"degree {k}" for k in range(1, count + 1)), f"rest, above degree {count}"]
         areas = []
-        for place, (name, colour) in enumerate(zip(names, ["area-between", *colours, "area-rest"], strict=True)):
-
-            def layer(record: Spectrum, place: int = place) -> float:
-                return float((record.between, *record.shares, record.rest)[place])
-
-            curve = curve_over_seeds(records, "step", layer, name)
+        for i, (name, colour) in enumerate(zip(names, ["area-between", *colours, "area-rest"], strict=True)):
+            curve = curve_over_seeds(records, "step", layer(i), name)
             areas.append(Area(name, curve.x, curve.y, colour))
         fraction = Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, None))
         whole = Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))

@@ -40,7 +40,7 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
 
     remembered: list[tuple[str, str, str]] = []
 
-    def remember(values: Sequence[float], name: str, remark: str, decimals: int = 1) -> None:
+    def remember(values: Sequence[float], name: str, remark: str, decimals: int | None = 1) -> None:
         """Their mean as a tile, with the range of the seeds."""
         if values:
             seeds = f"; seeds {span(values, lambda v: percent(v, decimals))}" if len(values) > 1 else ""
@@ -53,9 +53,9 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
         "of test images right",
         f"networks at step {end}",
     )
-    remember([p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", 3)
-    remember([p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", 3)
-    remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", 3)
+    remember([p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", None)
+    remember([p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", None)
+    remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", None)
     remember([p.agreement for p in quadratic], "same answer as the network", "the quadratic, on test images")
 
     config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
