@@ -69,17 +69,9 @@ class Conversion:
         return f"Conversion({count} {'block' if count == 1 else 'blocks'}, degree={self.degree}, {method}{bound})"
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block.
+        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block; return the folder.
 
-        Parameters
-        ----------
-        folder : path
-            Folder, made if it is missing. Other files in it stay.
-
-        Returns
-        -------
-        Path
-            The folder.
+        The folder is made if it is missing. Other files in it stay.
         """
         target = make_folder(folder)
         for number, (name, poly) in enumerate(self.polynomials.items()):
@@ -102,13 +94,7 @@ class Conversion:
 
     @classmethod
     def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
-        """Read what `save` wrote.
-
-        Parameters
-        ----------
-        folder : path
-        like : Tensor, optional
-            Device and dtype of the polynomials; by default the CPU, and the dtype that they were saved in.
+        """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`.
 
         Raises
         ------

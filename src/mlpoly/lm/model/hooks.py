@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.model.running import Runner, evaluating, explained_memory_errors
+from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.text.batches import Batch, Reader
 
-__all__ = ["See", "Watcher", "check_reached", "hooked", "visit"]
+__all__ = ["check_reached", "hooked", "visit", "watching"]
 
 See = Callable[[Block, Tensor, Batch], Any]
 
@@ -24,14 +24,9 @@ def hooked(
     before: Iterable[tuple[nn.Module, Callable[[Tensor], None]]] = (),
     after: Iterable[tuple[nn.Module, Callable[[Tensor | None, Any], Any]]] = (),
 ) -> Iterator[None]:
-    """Call functions while a model runs.
+    """Call functions while a model runs: `before` a module with its input, `after` it with its input and output.
 
-    Parameters
-    ----------
-    before : iterable of (nn.Module, callable)
-        Modules, and functions of their input, the first tensor among the arguments.
-    after : iterable of (nn.Module, callable)
-        Modules, and functions of their input and output; a result that is not None replaces the output.
+    The input is the first tensor among the arguments. A result of `after` that is not None replaces the output.
     """
 
     def first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -52,75 +47,48 @@ def hooked(
         yield
 
 
-class _Reached(BaseException):
-    """Not an Exception, so that a model's own error handling lets it pass."""
+@contextmanager
+def watching(model: nn.Module, blocks: Sequence[Block]) -> Iterator[Callable[[Batch, See], None]]:
+    """Give a function that runs a model on a batch, and calls `see` with what enters each of its blocks.
 
-
-class Watcher:
-    """Runs a model on batches and shows what enters its blocks; a context manager with its hooks in place inside.
-
-    With `stop` a run ends when all blocks were called. `reached` has the names of those that were.
+    `see` gets a block, its inputs (n, d) without those at padding, which may change afterwards, and the batch that they
+    belong to. An input that is NaN or infinite raises ValueError.
     """
+    run = Runner(model, blocks)
+    running: list[tuple[Batch, See]] = []  # nothing while the user's own code runs the model
+    finite: list[tuple[str, Tensor]] = []
 
-    def __init__(self, model: nn.Module, blocks: Sequence[Block], stop: bool = True) -> None:
-        self._model, self._blocks, self._stop = model, blocks, stop
-        self._run = Runner(model, blocks)
-        self._calls: int | None = None  # of blocks, in the first batch
-        self._running: tuple[Batch, See] | None = None
-        self._finite: list[tuple[str, Tensor]] = []
-        self.reached: set[str] = set()
+    def show(block: Block, x: Tensor) -> None:
+        for whole, see in running:
+            batch = whole.of(block.name)
+            rows = _rows(block.name, x, batch)
+            finite.append((block.name, torch.isfinite(rows).all()))
+            see(block, rows, batch)
 
-    def __enter__(self) -> Watcher:
-        with ExitStack() as stack:
-            stack.enter_context(evaluating(self._model))
-            stack.enter_context(explained_memory_errors())
-            stack.enter_context(hooked([(block.entry, partial(self._show, block)) for block in self._blocks]))
-            self._exit = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: Any) -> bool | None:
-        return self._exit.__exit__(*error)
-
-    def watch(self, batch: Batch, see: See) -> None:
-        """Run the model on a batch, and raise ValueError if an input of a block is NaN or infinite.
-
-        `see` is called with a block, its inputs (n, d) without those at padding, which may change afterwards, and the
-        batch that they belong to.
-        """
-        self._running, self._finite = (batch, see), []
-        try:
-            self._run(batch)
-        except _Reached:
-            pass
-        except ValueError:
-            self._check_finite(batch)  # the first cause, if it is one
-            raise
-        finally:
-            self._running = None
-        self._check_finite(batch)
-        # The first batch runs to the end: a block that stands in several places is called several times.
-        self._calls = len(self._finite) if self._calls is None else self._calls
-
-    def _show(self, block: Block, x: Tensor) -> None:
-        if self._running is None:
-            return
-        batch, see = self._running[0].of(block.name), self._running[1]
-        rows = _rows(block.name, x, batch)
-        self._finite.append((block.name, torch.isfinite(rows).all()))
-        see(block, rows, batch)
-        self.reached.add(block.name)
-        if self._stop and self._calls == len(self._blocks) == len(self._finite):
-            raise _Reached
-
-    def _check_finite(self, batch: Batch) -> None:
+    def check_finite(batch: Batch) -> None:
         # After the model's run and not in its hooks, where the processor would wait for the GPU at every block.
-        for name, finite in self._finite:
-            if not bool(finite):
+        for name, fine in finite:
+            if not bool(fine):
                 raise ValueError(
                     f"an input of {name!r} is NaN or infinite in batch {batch.number}. float16 overflows in many "
                     f"models: load the model with dtype=torch.bfloat16 or torch.float32. If it is one already, look "
                     f"for damaged weights, or leave the batch out."
                 )
+
+    def watch(batch: Batch, see: See) -> None:
+        finite.clear()
+        running.append((batch, see))
+        try:
+            run(batch)
+        except ValueError:
+            check_finite(batch)  # the first cause, if it is one
+            raise
+        finally:
+            running.clear()
+        check_finite(batch)
+
+    with evaluating(model), hooked([(block.entry, partial(show, block)) for block in blocks]):
+        yield watch
 
 
 def _rows(name: str, x: Tensor, batch: Batch) -> Tensor:
@@ -142,12 +110,17 @@ def _rows(name: str, x: Tensor, batch: Batch) -> Tensor:
 
 
 def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see: See) -> Reader:
-    """Run a model on all batches and show what enters its blocks, see `Watcher`; return the reader of the batches."""
-    reader = Reader(batches)
-    with Watcher(model, blocks) as watcher:
+    """Run a model on all batches and show what enters its blocks, see `watching`; return the reader of the batches."""
+    reader, reached = Reader(batches), set()
+
+    def show(block: Block, x: Tensor, batch: Batch) -> None:
+        reached.add(block.name)
+        see(block, x, batch)
+
+    with watching(model, blocks) as watch:
         for batch in reader:
-            watcher.watch(batch, see)
-    check_reached(reader.tokens, [block.name for block in blocks if block.name not in watcher.reached])
+            watch(batch, show)
+    check_reached(reader.tokens, [block.name for block in blocks if block.name not in reached])
     return reader
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.text.batches import Batch
 
-__all__ = ["Runner", "evaluating", "explained_memory_errors"]
+__all__ = ["Runner", "evaluating"]
 
 
 class Runner:
@@ -69,22 +69,12 @@ def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module gets its own mode back."""
+    """Evaluation mode without gradients; every module gets its own mode back. A full memory is an error with advice."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@contextmanager
-def explained_memory_errors() -> Iterator[None]:
-    """Errors of a full memory with advice in place of the allocator's numbers."""
-    try:
-        yield
     except RuntimeError as error:
         message = str(error).lower()
         known = any(words in message for words in ("out of memory", "not enough memory", "can't allocate memory"))
@@ -95,3 +85,6 @@ def explained_memory_errors() -> Iterator[None]:
             f"the device ran out of memory ({first}). Use smaller batches or shorter sequences, fewer blocks at a "
             f"time (each keeps a d x d matrix in float64 per group of tokens), or precision='single'."
         ) from error
+    finally:
+        for module, training in modes:
+            module.training = training

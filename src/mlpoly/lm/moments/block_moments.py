@@ -88,20 +88,15 @@ class Moments:
         return MomentAccumulator.from_moments(part.count, mean.to(like.device), scatter.to(like.device), dtype)
 
     def merge(self, other: Moments) -> Moments:
-        """Return the moments of the data of both, exactly; neither is changed.
-
-        Raises
-        ------
-        ValueError
-            If they are of different models or blocks, or if their groups were chosen by different rules.
-        """
+        """Return the exact moments of the data of both, which must be of one model, with the same blocks and groups."""
         if not isinstance(other, Moments):
             raise TypeError(f"other must be Moments, got {type(other).__name__}.")
         one, two = self.provenance, other.provenance
         if one.get("weights") != two.get("weights"):
+            models = [f"{p.get('model')}, {p.get('dtype')} (weights {p['weights'][:8]})" for p in (one, two)]
             raise ValueError(
-                f"the moments are of different models: {_model(one)} and {_model(two)}; merge only those of one model, "
-                f"revision and dtype."
+                f"the moments are of different models: {' and '.join(models)}; merge only those of one model, revision "
+                f"and dtype."
             )
         rules = [about.get("groups", {}).get("kind") for about in (one, two)]
         if rules[0] != rules[1]:
@@ -109,12 +104,12 @@ class Moments:
                 f"the groups of tokens were chosen by different rules, {rules[0]!r} and {rules[1]!r}; collect both "
                 f"with the same groups=."
             )
-        dims = [
+        ours, theirs = (
             {(name, part.moments.dim) for name, parts in made.blocks.items() for part in parts.values()}
             for made in (self, other)
-        ]
-        if dims[0] != dims[1]:
-            odd = sorted(dims[0] ^ dims[1])[0][0]
+        )
+        if ours != theirs:
+            odd = min(ours ^ theirs)[0]
             raise ValueError(f"the moments are of different blocks, {odd!r} among them; collect both with one blocks=.")
         # Of the provenance, what both have in common, the tokens of both, and the list of all parts.
         common = {key: value for key, value in one.items() if key != "merged" and two.get(key) == value}
@@ -124,17 +119,9 @@ class Moments:
         return Moments({n: merge_groups(p, other.blocks[n]) for n, p in self.blocks.items()}, about, self.dtype)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write one safetensors file, never pickle.
+        """Write one safetensors file and return its path.
 
-        Parameters
-        ----------
-        path : path
-            A file name that ends in .safetensors, or a folder for "moments.safetensors", made if it is missing.
-
-        Returns
-        -------
-        Path
-            The file.
+        `path` is a file name that ends in .safetensors, or a folder for "moments.safetensors", made if it is missing.
         """
         target = Path(path)
         if target.suffix != ".safetensors":
@@ -152,11 +139,6 @@ class Moments:
         count, groups = len(self.blocks), len({number for parts in self.blocks.values() for number in parts})
         sizes = f"{count} block{'s' * (count != 1)}, {self.tokens} tokens, {groups} group{'s' * (groups != 1)}"
         return f"Moments({self.provenance.get('model', 'a model')}, {sizes})"
-
-
-def _model(about: dict[str, Any]) -> str:
-    commit = [f"commit {about['commit']}"] if about.get("commit") else []
-    return f"{', '.join([str(about.get('model')), *commit, str(about.get('dtype'))])} (weights {about['weights'][:8]})"
 
 
 def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from itertools import chain
 from os import PathLike
 from typing import Any, get_args
@@ -15,7 +14,7 @@ from mlpoly.inputs import MomentAccumulator
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.distributed import exchange, gather, world
-from mlpoly.lm.model.hooks import Watcher, check_reached
+from mlpoly.lm.model.hooks import check_reached, watching
 from mlpoly.lm.model.identity import describe_model, versions
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
@@ -114,9 +113,9 @@ def collect(
     chosen, rule, reader = find_blocks(model, blocks), as_grouping(groups), Reader(batches, tokens, mask)
     names, about, here = [block.name for block in chosen], describe_model(model), world()
     masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
-    options = {"model weights": about["weights"], "blocks": names, "groups": rule.kind}
-    options |= {"tokens": tokens, "mask": masked, "precision": precision}
-    options |= {"code of groups": rule.fingerprint}  # functions may share a name, as all lambdas do
+    options = {"model weights": about["weights"], "blocks": names, "groups": rule.kind, "tokens": tokens}
+    # Functions may share a name, as all lambdas do.
+    options |= {"mask": masked, "precision": precision, "code of groups": rule.fingerprint}
     checkpoint = Checkpoint(save_to, options, save_every)
     found, done = checkpoint.start(resume)
     reader.skip(done.batches, done.fingerprint)
@@ -142,18 +141,18 @@ def collect(
             parts.clear()
         return Progress(reader.batches, reader.fingerprint, rule.state)
 
-    with Watcher(model, chosen, stop=False) as watcher, progress("collect", tokens, show_progress) as bar:
+    with watching(model, chosen) as watch, progress("collect", tokens, show_progress) as bar:
         remaining = iter(reader)
         if rule.calibrates:  # the first batch is run for it alone, and then once more
             first = next(remaining, None)
             if first is not None and not rule.state:
-                watcher.watch(first, lambda block, x, _: rule.calibrate(block.name, x))
+                watch(first, lambda block, x, _: rule.calibrate(block.name, x))
             # All processes must draw the same line.
             rule.state = next((state for state in exchange(rule.state) if state), {})
             remaining = chain([] if first is None else [first], remaining)
         for batch in remaining:
             if batch.number % here.size == here.rank:
-                watcher.watch(batch, add)
+                watch(batch, add)
                 if checkpoint.due:
                     reached = fold()
                     checkpoint.save(Moments(found, {}), reached)
@@ -175,25 +174,16 @@ def _over_processes(found: dict[str, dict[int, GroupMoments]]) -> dict[str, dict
         return found
     # Processes may have seen different groups, or nothing at all; they must send the same ones in the same order.
     seen = exchange({name: {n: part.moments.dim for n, part in parts.items()} for name, parts in found.items()})
-    merged: dict[str, dict[int, GroupMoments]] = {}
+    merged: dict[str, dict[int, GroupMoments]] = {name: {} for name in found}
     for name, parts in found.items():
-        dims = {int(number): d for table in seen for number, d in table[name].items()}
-        merged[name] = {number: _gathered(parts.get(number), dims[number]) for number in sorted(dims)}
+        for number, d in sorted({(int(number), d) for table in seen for number, d in table[name].items()}):
+            row, part = torch.zeros(4 + d + d * d, dtype=torch.float64), parts.get(number)
+            if part is not None:
+                numbers = torch.tensor([part.count, *part.norms], dtype=torch.float64)
+                row = torch.cat([numbers, part.moments.mean, part.moments.scatter.flatten()])
+            for sent in gather(row):
+                if count := int(sent[0]):
+                    sums = MomentAccumulator.from_moments(count, sent[4 : 4 + d], sent[4 + d :].reshape(d, d))
+                    group = {number: GroupMoments(sums, Norms(*sent[1:4].tolist()))}
+                    merged[name] = merge_groups(merged[name], group)
     return merged
-
-
-def _gathered(part: GroupMoments | None, d: int) -> GroupMoments:
-    """Return one group of all processes, from those that have it."""
-    row = torch.zeros(4 + d + d * d, dtype=torch.float64)
-    if part is not None:
-        numbers = torch.tensor([part.count, *part.norms], dtype=torch.float64)
-        row = torch.cat([numbers, part.moments.mean, part.moments.scatter.flatten()])
-    parts = [
-        GroupMoments(
-            MomentAccumulator.from_moments(int(row[0]), row[4 : 4 + d], row[4 + d :].reshape(d, d)),
-            Norms(*row[1:4].tolist()),
-        )
-        for row in gather(row)
-        if row[0]
-    ]
-    return reduce(GroupMoments.merge, parts)

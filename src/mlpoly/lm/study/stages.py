@@ -32,30 +32,15 @@ __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "s
 
 @dataclass
 class LmStudy:
-    """A study in its folder: all that its stages work with, and the results so far.
-
-    Attributes
-    ----------
-    folder : Path
-    config : LmConfig
-    results : LmResults
-        Saved to results.json after every stage, so that a killed study resumes.
-    model : nn.Module
-    texts : tokenizer, sequence of str or None
-        Source of the texts of tokens.
-    train, held_out : sequence of Tensor (b, t)
-        Token ids to fit to, and to judge by.
-    moments : Moments
-    show_progress : bool
-    """
+    """A study in its folder: all that its stages work with, and the results so far."""
 
     folder: Path
     config: LmConfig
-    results: LmResults
+    results: LmResults  # saved to results.json after every stage, so that a killed study resumes
     model: nn.Module
-    texts: Any
-    train: Sequence[Tensor]
-    held_out: Sequence[Tensor]
+    texts: Any  # tokenizer or list, the source of the texts of tokens
+    train: Sequence[Tensor]  # token ids (b, t) to fit to
+    held_out: Sequence[Tensor]  # and to judge by
     moments: Moments
     show_progress: bool
 
@@ -105,13 +90,7 @@ def study_spectra(study: LmStudy) -> None:
 
 
 def study_degrees(study: LmStudy) -> Conversion | None:
-    """Errors and losses of the polynomials of every degree; those of the chosen degree are saved.
-
-    Returns
-    -------
-    Conversion or None
-        The polynomials of the chosen degree, if they were made now.
-    """
+    """Errors and losses of the polynomials of every degree; those of the chosen one are saved, and returned if new."""
     config, chosen = study.config, None
     options: dict[str, Any] = {"calibration": study.train, "show_progress": study.show_progress}
     for degree in study.degrees:
