@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 import torch
 from safetensors.numpy import save_file
+from support.mistakes import assert_explained, mistakes
 
 import mlpoly as mp
 from mlpoly.units import Series, Units
@@ -64,7 +65,7 @@ def foreign(path, header=None):
 
 ONE_OF_OURS = '{"format": "mlpoly", "kind": "RidgePolynomial", "layout": %s}'
 
-# label, what the user does (with a path to write to), exception, what names the argument, what hints at the remedy
+# Each act has a path to write to.
 TABLE = [
     # shapes of weights and biases
     ("W1 is a vector", lambda p: mlp(W1=ZERO), ValueError, r"^W1 ", "hidden units in rows"),
@@ -580,14 +581,10 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
-)
-def test_mistakes_are_explained(act, exception, names, remedy, tmp_path):
-    with pytest.raises(exception, match=names) as caught:
-        act(tmp_path / "polynomial.file")
-    assert caught.match(remedy)
-    assert isinstance(caught.value, (ValueError, TypeError, FileNotFoundError))
+@mistakes(TABLE)
+def test_mistakes_are_explained(act, exception, patterns, tmp_path):
+    assert issubclass(exception, (ValueError, TypeError, FileNotFoundError))
+    assert_explained(lambda: act(tmp_path / "polynomial.file"), exception, patterns)
 
 
 def test_mistakes_leave_the_registry_alone():

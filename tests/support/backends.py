@@ -11,7 +11,10 @@ import array_api_compat as compat
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
+
+from mlpoly.records import map_arrays
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ JAX64, JAX32 = Backend("jax", "float64"), Backend("jax", "float32")
 BACKENDS = (NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
 
 
+def backends(*chosen: Backend, slow: tuple[Backend, ...] = ()) -> pytest.MarkDecorator:
+    """Run a test, which takes `backend`, on the chosen ones; on those that are `slow` with the slow tests."""
+    marked = [*chosen, *(pytest.param(b, marks=pytest.mark.slow) for b in slow)]
+    return pytest.mark.parametrize("backend", marked, indirect=True, ids=lambda b: b.name)
+
+
 def make(values, backend: Backend):
     """Values as an array of the backend; None stays None. NumPy arrays are read-only, so that mutation raises."""
     if values is None:
@@ -52,6 +61,11 @@ def make(values, backend: Backend):
     made = np.array(values, dtype=backend.dtype)
     made.flags.writeable = False
     return made
+
+
+def in_library(record, backend: Backend):
+    """A network or distribution with arrays of the backend."""
+    return map_arrays(record, lambda a: make(to_numpy(a), backend))
 
 
 def to_numpy(array) -> np.ndarray:
