@@ -38,12 +38,8 @@ def cases(train: list[Any]) -> Iterator[Case]:
     fitted = {"method": "samples", "batches": train}
     yield Case("fitted to the tokens", (3, 5), fitted)
     yield Case("fitted to the tokens, lines beyond 3 sigma", (1, 2, 3, 4, 5), {**fitted, "bound": BOUND})
-    yield Case("the same, layer after layer", (3, 5), {**fitted, "bound": BOUND, "sequential": True})
     yield Case("first token apart, one mixture", (3, 5), {"method": "neuronwise"})
     yield Case("first token apart, one mixture, lines beyond 3 sigma", (3, 5), {"method": "neuronwise", "bound": BOUND})
-    yield Case("first token apart, two polynomials", (3, 5), {"method": "components"})
-    lines = {"method": "components", "bound": BOUND}
-    yield Case("first token apart, two polynomials, lines beyond 3 sigma", (3, 5), lines)
     for bound in BOUNDS:
         if bound != BOUND:
             yield Case(f"closed form, lines beyond {bound:g} sigma", (3, 5), {"method": "gaussian", "bound": bound})

@@ -18,13 +18,10 @@ DEGREES = ("1", "2", "3", "4", "5")
 COSTS = {
     "closed form": "closed form, polynomials everywhere",
     "first token apart, one mixture": '`components="first"`, `method="neuronwise"`, polynomials everywhere',
-    "first token apart, two polynomials": '`components="first"`, `method="components"`, polynomials for each kind',
     "fitted to the tokens": '`method="samples"`, polynomials everywhere',
     "closed form, lines beyond 3 sigma": "closed form, `bound=3.0`",
     "first token apart, one mixture, lines beyond 3 sigma": '`method="neuronwise"`, `bound=3.0`',
-    "first token apart, two polynomials, lines beyond 3 sigma": '`method="components"`, `bound=3.0`',
     "fitted to the tokens, lines beyond 3 sigma": '`method="samples"`, `bound=3.0`',
-    "the same, layer after layer": "the same, `sequential=True`",
 }
 # Columns of the table of errors: case, field, and heading.
 ERRORS = (

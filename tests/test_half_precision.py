@@ -13,8 +13,7 @@ from support.polynomials import own_arrays
 
 import mlpoly as mp
 from mlpoly.arrays import to_numpy
-from mlpoly.fitting.samples import SampleFit
-from mlpoly.measures.fvu import fvu_by_component
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials.base import map_polynomial
 
 D, H, OUT, N = 4, 6, 3, 40
@@ -233,8 +232,6 @@ def measures_of(poly, net, inputs, x):
     if not isinstance(poly, mp.ChaosPolynomial):
         found = mp.fvu(net, poly, inputs)
         made |= {"fvu": found.total, "per output": found.per_output, "flattened": found.flattened}
-        if isinstance(inputs, mp.GaussianMixture):
-            made["by component"] = fvu_by_component(net, [poly, poly], inputs).total
     if poly.degree >= 2:
         made["whitened"] = mp.eigenfeatures(poly, output=1, k=2, metric="whitened", inputs=inputs).values
     return made

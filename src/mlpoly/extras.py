@@ -22,6 +22,8 @@ EXTRAS = {
     "tyro": "cli",
     "rich": "cli",
     "sklearn": "cli",
+    "cattrs": "cli",
+    "pooch": "cli",
 }
 
 

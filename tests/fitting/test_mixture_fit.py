@@ -29,7 +29,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.mixture_quadratic import solve as solver
 
 KINDS = ("MLP", "GLU")

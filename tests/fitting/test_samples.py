@@ -14,7 +14,7 @@ from support.networks import network
 
 import mlpoly as mp
 from mlpoly.fitting import regression as regression_module
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials.hermite_products import multi_indices, products
 from mlpoly.records import map_arrays
 from mlpoly.special import hermite
@@ -485,13 +485,6 @@ def test_a_file_knows_the_samples_by_their_fingerprint(tmp_path):
 def test_it_becomes_a_module():
     poly = mp.fit(map_arrays(make_net(), torch.tensor), mp.Samples(torch.tensor(x_)), 3)
     assert_close(poly.to_torch()(torch.tensor(x_)), poly(torch.tensor(x_)), 1e-12)
-
-
-def test_closed_forms_for_components_refuse_samples():
-    from mlpoly.measures.fvu import fvu_by_component
-
-    with pytest.raises(TypeError, match="inputs must be a Gaussian or a GaussianMixture, got Samples"):
-        fvu_by_component(make_net(), [], mp.Samples(x_))
 
 
 def test_an_unknown_kind_of_inputs_is_told_what_to_do():

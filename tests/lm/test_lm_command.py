@@ -135,7 +135,7 @@ def test_results_of_something_else_are_not_replaced(folder, tmp_path, capsys, co
     assert (tmp_path / "results.json").read_text() == content
 
 
-def test_text_with_a_tokenizer_a_prompt_and_sequential_fits(folder, tmp_path):
+def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     words = {f"w{i}": i for i in range(31)} | {"?": 31}
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
@@ -147,13 +147,13 @@ def test_text_with_a_tokenizer_a_prompt_and_sequential_fits(folder, tmp_path):
     text = "\n".join(" ".join(f"w{i}" for i in line) for line in numbers)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     options = {"length": 16, "degree": 3, "degrees": (1,), "spectrum": 0, "outputs": 1, "features": 1, "batch_size": 4}
-    chosen = {"layers": "layers.1.mlp", "method": "samples", "sequential": True, "bound": 4.0}
+    chosen = {"layers": "layers.1.mlp", "method": "samples", "bound": 4.0}
     source, out = tmp_path / "text.txt", tmp_path / "out"
     found = study_lm(model, source, out, prompt="w1 w2 w3", show_progress=False, **options, **chosen)
     assert found.about["data"] == {"text": "text.txt", "held_out": 48, "tokens": 528}
     assert found.attribution.tokens == ("w1", "w2", "w3") and found.attribution.layers == ("model.layers.1.mlp",)
     assert load_conversion(out).bound == 4.0
-    assert [loss.degree for loss in found.losses if loss.by == "polynomial"] == [3, 3]  # all, and each
+    assert [loss.degree for loss in found.losses if loss.by == "polynomial"] == [1, 3, 3]  # all of each, and one alone
     assert {fit.degree for fit in found.fits} == {1, 3} and not found.spectra
     again = study_lm(model, source, tmp_path / "two", held_out="w1 w2 w3 w4\n", show_progress=False, **options)
     assert again.about["data"]["held_out"] == 4
@@ -230,7 +230,7 @@ def test_unknown_options_are_refused(tmp_path):
     [
         ({"method": "foo"}, "method must be one of"),
         ({"bound": -1.0}, "bound must be a positive number"),
-        ({"method": "components", "sequential": True}, "does not tell components apart"),
+        ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'samples'"),
     ],
 )
 def test_wrong_options_are_told_before_the_work_begins(options, message):

@@ -115,9 +115,7 @@ def test_the_page_says_how_the_polynomials_were_made(tmp_path):
         return found[1] if found else ""
 
     assert facts(method="gaussian") == "least squares under the Gaussian of each block’s inputs"
-    assert facts(method="samples", bound=3.0, sequential=True).endswith(
-        "; straight lines beyond 3 standard deviations; each block with those before it replaced"
-    )
+    assert facts(method="samples", bound=3.0).endswith("; straight lines beyond 3 standard deviations")
     assert facts() == ""
 
 

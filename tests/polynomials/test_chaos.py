@@ -12,7 +12,7 @@ from support.inputs import grid, mixture, points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.whitening import whiten
 from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
 

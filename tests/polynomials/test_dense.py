@@ -9,7 +9,7 @@ from support.inputs import mixture, points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.dense import fit_dense
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.polynomials import to_dense
 
 D, OUT = 4, 3

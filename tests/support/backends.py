@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import array_api_compat as compat
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -35,7 +36,11 @@ class Backend:
 
     def active(self) -> contextlib.AbstractContextManager:
         """JAX computes in double precision inside this context only; the other libraries need none."""
-        return jax.enable_x64(self.dtype == "float64") if self.library == "jax" else contextlib.nullcontext()
+        if self.library != "jax":
+            return contextlib.nullcontext()
+        # JAX before 0.8 has the latter alone.
+        enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+        return enable_x64(self.dtype == "float64")
 
 
 NUMPY64, NUMPY32 = Backend("numpy", "float64"), Backend("numpy", "float32")

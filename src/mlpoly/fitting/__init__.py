@@ -2,6 +2,6 @@
 
 from mlpoly.fitting.finetune import FinetuneReport, finetune
 from mlpoly.fitting.fit import fit
-from mlpoly.fitting.report import RegressionReport, SolveReport
+from mlpoly.fitting.fit_reports import RegressionReport, SolveReport
 
 __all__ = ["FinetuneReport", "RegressionReport", "SolveReport", "finetune", "fit"]

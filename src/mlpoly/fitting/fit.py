@@ -7,8 +7,8 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
-from mlpoly.fitting.dense import fit_dense
-from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.mixture_linear import fit_mixture_linear
 from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
 from mlpoly.fitting.neuronwise import fit_neuronwise

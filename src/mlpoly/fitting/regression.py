@@ -25,12 +25,12 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.fit_reports import RegressionReport
+from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.report import RegressionReport
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.inputs import Samples
-from mlpoly.inputs.moments import check_overflow
+from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.networks import Layer
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products

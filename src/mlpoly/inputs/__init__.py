@@ -1,9 +1,9 @@
 """What goes in: the distribution of the inputs."""
 
-from mlpoly.inputs.base import Gaussians, Inputs, checked_inputs
+from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
+from mlpoly.inputs.interface import Gaussians, Inputs, checked_inputs
 from mlpoly.inputs.mixture import GaussianMixture
-from mlpoly.inputs.moments import MomentAccumulator
 from mlpoly.inputs.samples import Samples
 
 __all__ = [

@@ -22,8 +22,8 @@ from mlpoly.arrays import (
     readable,
     scalar,
 )
-from mlpoly.inputs.base import Gaussians, digest
-from mlpoly.inputs.moments import MomentAccumulator
+from mlpoly.inputs.accumulator import MomentAccumulator
+from mlpoly.inputs.interface import Gaussians, digest
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.extras import library
-from mlpoly.inputs.base import Gaussians
+from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.moments import MomentAccumulator
+from mlpoly.inputs.interface import Gaussians
 from mlpoly.records import from_arrays, record, replace, static
 
 __all__ = ["GaussianMixture"]

@@ -22,9 +22,9 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.inputs.base import Inputs, digest
+from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.moments import check_overflow
+from mlpoly.inputs.interface import Inputs, digest
 from mlpoly.records import record
 
 __all__ = ["Samples"]

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from mlpoly.activations import get
-from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter
 from mlpoly.integrations.probe import check_computes, unwrapped
+from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import is_plain, linear_weights
 from mlpoly.networks import MLP
 

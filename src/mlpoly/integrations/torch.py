@@ -6,8 +6,8 @@ from mlpoly.extras import explain_missing
 
 with explain_missing("converting from and to PyTorch modules"):
     from mlpoly.integrations import sequential, transformers  # noqa: F401 - they register their adapters
-    from mlpoly.integrations.activations import activation_from_torch
     from mlpoly.integrations.adapters import from_torch, register_adapter
     from mlpoly.integrations.module import PolynomialModule
+    from mlpoly.integrations.torch_activations import activation_from_torch
 
 __all__ = ["PolynomialModule", "activation_from_torch", "from_torch", "register_adapter"]

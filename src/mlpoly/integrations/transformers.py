@@ -12,19 +12,19 @@ from typing import Any
 
 from torch import nn
 
-from mlpoly.integrations.activations import activation_from_torch
 from mlpoly.integrations.adapters import Adapter, add_adapter, has_attention
 from mlpoly.integrations.probe import check_computes
+from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import in_one_dtype, linear_weights
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "BlockFamily"]
 
 _ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_act_fn", "gelu_impl")
 
 
 @dataclass(frozen=True)
-class Family:
+class BlockFamily:
     """Names of the parts of a block.
 
     Attributes
@@ -114,22 +114,22 @@ def _is_linear_part(part: Any) -> bool:
 
 
 FAMILIES = (
-    Family("GPT-2, GPT-Neo, StarCoder", ("c_fc",), "c_proj"),
-    Family("GPT-J, CodeGen", ("fc_in",), "fc_out"),
-    Family("GPT-NeoX, Pythia, Falcon", ("dense_h_to_4h",), "dense_4h_to_h", activations=("act",)),
-    Family("BLOOM", ("dense_h_to_4h",), "dense_4h_to_h", activations=("gelu_impl",), residual=True),
-    Family("ViT, CLIP, SigLIP, Phi", ("fc1",), "fc2"),
-    Family("DistilBERT, SAM", ("lin1",), "lin2"),
-    Family("Wav2Vec2, HuBERT", ("intermediate_dense",), "output_dense"),
-    Family("Nemotron, Arcee", ("up_proj",), "down_proj"),
-    Family("T5", ("wi",), "wo"),
-    Family("T5 v1.1, FLAN-T5", ("wi_0", "wi_1"), "wo"),
-    Family("Llama, Mistral, Qwen, SmolLM, Gemma, OLMo", ("gate_proj", "up_proj"), "down_proj"),
-    Family("Phi-3, GLM", ("gate_up_proj",), "down_proj", fused=True),
-    Family("OPT, BART, Whisper layers", ("fc1",), "fc2", layer=True),
-    Family("torch.nn.Transformer layers", ("linear1",), "linear2", layer=True),
-    Family("ALBERT layers", ("ffn",), "ffn_output", layer=True),
-    Family(
+    BlockFamily("GPT-2, GPT-Neo, StarCoder", ("c_fc",), "c_proj"),
+    BlockFamily("GPT-J, CodeGen", ("fc_in",), "fc_out"),
+    BlockFamily("GPT-NeoX, Pythia, Falcon", ("dense_h_to_4h",), "dense_4h_to_h", activations=("act",)),
+    BlockFamily("BLOOM", ("dense_h_to_4h",), "dense_4h_to_h", activations=("gelu_impl",), residual=True),
+    BlockFamily("ViT, CLIP, SigLIP, Phi", ("fc1",), "fc2"),
+    BlockFamily("DistilBERT, SAM", ("lin1",), "lin2"),
+    BlockFamily("Wav2Vec2, HuBERT", ("intermediate_dense",), "output_dense"),
+    BlockFamily("Nemotron, Arcee", ("up_proj",), "down_proj"),
+    BlockFamily("T5", ("wi",), "wo"),
+    BlockFamily("T5 v1.1, FLAN-T5", ("wi_0", "wi_1"), "wo"),
+    BlockFamily("Llama, Mistral, Qwen, SmolLM, Gemma, OLMo", ("gate_proj", "up_proj"), "down_proj"),
+    BlockFamily("Phi-3, GLM", ("gate_up_proj",), "down_proj", fused=True),
+    BlockFamily("OPT, BART, Whisper layers", ("fc1",), "fc2", layer=True),
+    BlockFamily("torch.nn.Transformer layers", ("linear1",), "linear2", layer=True),
+    BlockFamily("ALBERT layers", ("ffn",), "ffn_output", layer=True),
+    BlockFamily(
         "BERT, RoBERTa, ELECTRA layers",
         ("intermediate.dense",),
         "output.dense",

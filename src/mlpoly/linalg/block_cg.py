@@ -82,7 +82,7 @@ def block_cg(
     def on_rows(operator: Callable[[Array], Array]) -> Callable[[Array], Array]:
         return lambda flat: rows(operator(xp.reshape(flat, (flat.shape[0], *b.shape[1:]))))
 
-    def next_search(r: Array, step: _Step | None = None) -> _Search:
+    def next_search(r: Array, step: _BestStep | None = None) -> _Search:
         """Along the preconditioned residuals, less what is not conjugate to the step before."""
         fresh = precondition(r)
         residual = _dot(fresh, r)
@@ -162,7 +162,7 @@ class _Search:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _BestStep:
     """The best step along k directions, for all o residuals at once."""
 
     directions: Array  # (k, size), what was searched along
@@ -175,7 +175,7 @@ class _Step:
     largest: float
 
 
-def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], rounding: float) -> _Step | None:
+def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], rounding: float) -> _BestStep | None:
     """The step that minimises the misfit along the directions of a search, for residuals r; None if none is left.
 
     Directions must be independent, or their curvature cannot be inverted. The obvious way is to make them orthonormal
@@ -209,7 +209,7 @@ def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], round
     there = constant(np.concatenate([coefficients.T, inverse]), r)  # in one transfer
     o = r.shape[0]
     decrease = float(np.sum(coefficients * slopes))
-    return _Step(directions, images, there[:o, :], there[o:, :], decrease, residual, independent, largest)
+    return _BestStep(directions, images, there[:o, :], there[o:, :], decrease, residual, independent, largest)
 
 
 def _images_and_products(

@@ -15,7 +15,8 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.moments.groups import NormOutliers
     from mlpoly.lm.moments.row_sums import Component, Norms
     from mlpoly.lm.reading.attribution import attribute, degree_parts
-    from mlpoly.lm.reading.token_features import block_features, layer_spectra
+    from mlpoly.lm.reading.block_spectra import block_spectra
+    from mlpoly.lm.reading.token_features import block_features
     from mlpoly.lm.text.token_batches import split_text, token_batches, vocabulary
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Norms",
     "attribute",
     "block_features",
+    "block_spectra",
     "collect",
     "convert",
     "degree_parts",
@@ -36,7 +38,6 @@ __all__ = [
     "gather_tensors",
     "graft",
     "initialise",
-    "layer_spectra",
     "load_conversion",
     "load_model",
     "share",

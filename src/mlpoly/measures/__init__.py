@@ -1,9 +1,9 @@
 """How good: what a polynomial leaves of its network unexplained, and at which degrees the network lives."""
 
 from mlpoly.measures.compare import Comparison, compare
+from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum
 from mlpoly.measures.fvu import fvu
 from mlpoly.measures.kl import accuracy, agreement, kl
-from mlpoly.measures.moments import SecondMoment, second_moment
 from mlpoly.measures.number import FVU, Estimate
 from mlpoly.measures.outputs import (
     ErrorSums,
@@ -12,7 +12,7 @@ from mlpoly.measures.outputs import (
     fvu_of_outputs,
     kl_of_outputs,
 )
-from mlpoly.measures.spectrum import DegreeSpectrum, degree_spectrum
+from mlpoly.measures.second_moments import SecondMoment, second_moment
 
 __all__ = [
     "FVU",

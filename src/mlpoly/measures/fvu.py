@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from mlpoly.arrays import Array, cast_result, namespace
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
-from mlpoly.measures.checks import check_functions
-from mlpoly.measures.moments import components, gaussian_error
+from mlpoly.inputs import Gaussian, Inputs, Samples
+from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
+from mlpoly.measures.second_moments import components, gaussian_error
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 
-__all__ = ["fvu", "fvu_by_component"]
+__all__ = ["fvu"]
 
 
 def fvu(
@@ -80,24 +80,6 @@ def fvu(
         )
     layer = check_network(net)
     return _closed_form(layer, [(w, cast(Polynomial, poly), g) for w, g in components(layer, inputs)])
-
-
-def fvu_by_component(net: Layer, polys: Sequence[Polynomial], inputs: GaussianMixture) -> FVU:
-    """The same where each component of a mixture has a polynomial of its own, and it is known which is which.
-
-    Parameters
-    ----------
-    net : Layer
-    polys : sequence of Polynomial
-        One for each component, in their order.
-    inputs : GaussianMixture
-    """
-    for poly in polys:
-        check_functions(net, poly)
-    parts = components(net, inputs)
-    if len(polys) != len(parts):
-        raise ValueError(f"polys holds {len(polys)} polynomials, expected {len(parts)}: one per component.")
-    return _closed_form(net, [(w, poly, g) for poly, (w, g) in zip(polys, parts, strict=True)])
 
 
 def _closed_form(net: Layer, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:

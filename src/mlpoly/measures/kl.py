@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlpoly.arrays import Array
-from mlpoly.measures.checks import check_models, checked_samples
+from mlpoly.measures.arguments import check_models, checked_samples
 from mlpoly.measures.number import Estimate
 from mlpoly.measures.outputs import (
     accuracy_of_outputs,

@@ -27,7 +27,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.measures.checks import check_models, checked_labels, checked_outputs, checked_samples, checked_weights
+from mlpoly.measures.arguments import check_models, checked_labels, checked_outputs, checked_samples, checked_weights
 from mlpoly.measures.number import FVU, Estimate
 from mlpoly.records import map_arrays, replace
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
-from mlpoly.networks.base import Forms, Layer
-from mlpoly.networks.checks import check_bias, check_weight, set_weights
+from mlpoly.networks.layer import Forms, Layer
+from mlpoly.networks.weight_checks import check_bias, check_weight, set_weights
 from mlpoly.records import record
 
 __all__ = ["Affine"]

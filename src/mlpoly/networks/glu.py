@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
-from mlpoly.networks.base import Forms, Layer
-from mlpoly.networks.checks import check_bias, check_weight, layout_hint, set_weights
+from mlpoly.networks.layer import Forms, Layer
+from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, static
 
 __all__ = ["GLU"]

@@ -5,8 +5,8 @@ from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.chaos import ChaosPolynomial
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
-from mlpoly.polynomials.files import load
 from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.saving import load
 from mlpoly.polynomials.source import Source
 
 __all__ = [

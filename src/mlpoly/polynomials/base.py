@@ -204,7 +204,7 @@ class Polynomial(ABC):
         A Gaussian or a mixture that the polynomial was fitted under is written too, so that ``fvu(net, load(path))``
         works; of other inputs the file holds the fingerprint.
         """
-        from mlpoly.polynomials.files import save_polynomial  # it knows the forms, which all know this class
+        from mlpoly.polynomials.saving import save_polynomial  # it knows the forms, which all know this class
 
         save_polynomial(self, path)
 

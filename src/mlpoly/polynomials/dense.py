@@ -11,9 +11,9 @@ import numpy as np
 from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_rows, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, map_polynomial
-from mlpoly.polynomials.files import is_symmetric
 from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.saving import is_symmetric
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 

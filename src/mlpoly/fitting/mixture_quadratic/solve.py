@@ -24,8 +24,9 @@ from mlpoly.arrays import (
     rounding_error,
     scalar,
 )
-from mlpoly.fitting.dense import solve_directly
-from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.mixture_dense import solve_directly
 from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
 from mlpoly.fitting.mixture_quadratic.matrices import (
     dense_from_matrices,
@@ -35,7 +36,6 @@ from mlpoly.fitting.mixture_quadratic.matrices import (
     padded,
 )
 from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg

@@ -16,7 +16,7 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.progress import progress
 from mlpoly.records import replace
 
-__all__ = ["Descent", "Plan", "Run"]
+__all__ = ["Descent", "Plan", "TuningRun"]
 
 _CALIBRATION = 4096  # samples that scales are taken from, at least
 # Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
@@ -54,7 +54,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Run:
+class TuningRun:
     """The best parameters (None: the start) and how they were found; see `FinetuneReport`."""
 
     best: list[Tensor] | None
@@ -89,10 +89,10 @@ class Descent:
         self.rate = default if plan.learning_rate is None else plan.learning_rate
         self.start = judge.score(bridge.apply(poly, judge.x))
 
-    def run(self) -> Run:
+    def run(self) -> TuningRun:
         """Descend; should the default learning rate diverge, go on from the best so far with a lower one."""
         start = [p.detach().clone() for p in self.problem.parameters]
-        run = Run(None, 0, 0, "steps", [(0, self.start)], self.rate)
+        run = TuningRun(None, 0, 0, "steps", [(0, self.start)], self.rate)
         for _ in range(_ATTEMPTS):
             run = self._attempt(replace(run, reason="steps"))
             if run.reason != "diverged" or self.plan.learning_rate is not None:
@@ -102,7 +102,7 @@ class Descent:
             run = replace(run, rate=run.rate / _RETREAT)
         return run
 
-    def _attempt(self, run: Run) -> Run:
+    def _attempt(self, run: TuningRun) -> TuningRun:
         """Take the steps that are left; an interrupt keeps the best so far."""
         plan, optimizer = self.plan, self._optimizer(run.rate)
         hopeless = _HOPELESS * max(self.start, 1.0)
@@ -144,7 +144,7 @@ class Descent:
     def _values(self, x: Tensor) -> Tensor:
         return self.problem.evaluate(self.problem.parameters, self.problem.coordinates(x))
 
-    def _look(self, run: Run, optimizer: Any) -> Run:
+    def _look(self, run: TuningRun, optimizer: Any) -> TuningRun:
         """Judge the averaged iterate, and keep it if it is the best."""
         optimizer.eval()  # schedule-free optimisers keep the average apart from the point where they take gradients
         score = self.judge.evaluate(self._values)

@@ -14,15 +14,13 @@ from torch import Tensor, nn
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
-from mlpoly.lm.convert.switch import Switch
-from mlpoly.lm.moments.groups import Components, Function, components_of
 from mlpoly.lm.tables import plain_table
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, load
 
 __all__ = ["Conversion", "Quality", "load_conversion", "plain"]
 
 _FORMAT, _VERSION = "mlpoly-conversion", 2
-_CONFIG, _POLYNOMIAL, _APART = "cfg.json", "polynomial.safetensors", "polynomial-{}.safetensors"
+_CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
 
 
 @dataclass(frozen=True)
@@ -63,22 +61,16 @@ class Conversion:
     Attributes
     ----------
     polynomials : mapping of str to Polynomial
-        By the names of the blocks, in the model's order. Where there is one for each component, that of most tokens.
+        By the names of the blocks, in the model's order.
     quality : mapping of str to Quality
         How well each of them does.
     provenance : dict
         Method, degree and options, model, data and versions, as JSON can hold them.
-    apart : mapping of str to mapping of int to Polynomial
-        With ``method="components"``, the polynomials of the other components, by block and number.
-    components : Components or None
-        How these are told apart.
     """
 
     polynomials: Mapping[str, Polynomial]
     quality: Mapping[str, Quality]
     provenance: dict[str, Any] = field(default_factory=dict)
-    apart: Mapping[str, Mapping[int, Polynomial]] = field(default_factory=dict)
-    components: Components | None = None
 
     @property
     def degree(self) -> int:
@@ -92,10 +84,9 @@ class Conversion:
 
     def unbounded(self) -> Conversion:
         """The same polynomials without their bounds."""
-        apart = {name: {n: plain(p) for n, p in others.items()} for name, others in self.apart.items()}
         polynomials = {name: plain(poly) for name, poly in self.polynomials.items()}
         provenance = {**self.provenance, "bound": None}
-        return replace(self, polynomials=polynomials, apart=apart, provenance=provenance)
+        return replace(self, polynomials=polynomials, provenance=provenance)
 
     @property
     def closed_form(self) -> dict[str, float | None]:
@@ -110,15 +101,7 @@ class Conversion:
     @cached_property
     def grafts(self) -> dict[str, nn.Module]:
         """The polynomials as modules; made once."""
-        made: dict[str, nn.Module] = {name: poly.to_torch() for name, poly in self.polynomials.items()}
-        for name in [name for name in made if self.apart.get(name)]:
-            if self.components is None:
-                raise ValueError(
-                    f"the conversion has several polynomials for {name!r}, but no components to choose by."
-                )
-            others = {n: poly.to_torch() for n, poly in self.apart[name].items()}
-            made[name] = Switch(name, made[name], others, self.components)
-        return made
+        return {name: poly.to_torch() for name, poly in self.polynomials.items()}
 
     def table(self) -> list[dict[str, Any]]:
         """One row per block."""
@@ -151,8 +134,6 @@ class Conversion:
         for number, (name, poly) in enumerate(self.polynomials.items()):
             place = make_folder(target / (name or "_"))
             poly.save(place / _POLYNOMIAL)
-            for kind, other in self.apart.get(name, {}).items():
-                other.save(place / _APART.format(kind))
             fit = asdict(self.quality[name])
             config = {
                 "format": _FORMAT,
@@ -164,7 +145,6 @@ class Conversion:
                 "method": self.provenance.get("method"),
                 "d_in": poly.dim_in,
                 "d_out": poly.dim_out,
-                "apart": sorted(self.apart.get(name, {})),
                 "seconds": fit.pop("seconds"),
                 "fvu": fit,
                 "provenance": self.provenance,
@@ -179,9 +159,7 @@ def plain(poly: Any) -> Polynomial:
     return made
 
 
-def load_conversion(
-    folder: str | PathLike[str], like: Tensor | None = None, components: Function | None = None
-) -> Conversion:
+def load_conversion(folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
     """Read what `Conversion.save` wrote.
 
     Parameters
@@ -189,8 +167,6 @@ def load_conversion(
     folder : path
     like : Tensor, optional
         Device and dtype of the polynomials; by default the CPU, and the dtype that they were saved in.
-    components : callable, optional
-        The function that tells tokens apart, if it was one of your own; no file holds it.
 
     Raises
     ------
@@ -205,23 +181,19 @@ def load_conversion(
     if not ours:
         raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
     polynomials, quality = {}, {}
-    apart: dict[str, dict[int, Polynomial]] = {}
     try:
         for place, cfg in ours:
             _check_config(place, cfg)
         for place, cfg in sorted(ours, key=lambda item: item[1]["number"]):
             quality[cfg["hookpoint"]] = Quality(**cfg["fvu"], seconds=cfg["seconds"])
             polynomials[cfg["hookpoint"]] = load(place / _POLYNOMIAL, library="torch", like=like)
-            others = {kind: load(place / _APART.format(kind), library="torch", like=like) for kind in cfg["apart"]}
-            sizes = {(poly.dim_in, poly.dim_out) for poly in (polynomials[cfg["hookpoint"]], *others.values())}
-            if sizes != {(cfg["d_in"], cfg["d_out"])}:
-                raise FileFormatError(f"a polynomial in {place} is not of the block's size; convert again.")
-            apart |= {cfg["hookpoint"]: others} if others else {}
+            poly = polynomials[cfg["hookpoint"]]
+            if (poly.dim_in, poly.dim_out) != (cfg["d_in"], cfg["d_out"]):
+                raise FileFormatError(f"the polynomial in {place} is not of the block's size; convert again.")
         first = ours[0][1]
         if any(cfg["provenance"] != first["provenance"] for _, cfg in ours):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
-        split = components_of(first["provenance"]["moments"], components) if apart else None
-        return Conversion(polynomials, quality, first["provenance"], apart, split)
+        return Conversion(polynomials, quality, first["provenance"])
     except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
         raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
 
@@ -233,11 +205,15 @@ def _check_config(place: Path, cfg: dict[str, Any]) -> None:
             f"{place / _CONFIG} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; "
             f"convert again."
         )
+    if cfg.get("apart"):
+        raise FileFormatError(
+            f"{place / _CONFIG} has a polynomial for each kind of token, which this version no longer has; convert "
+            f"again."
+        )
     numbers = [cfg["seconds"], *cfg["fvu"].values(), cfg["bound"]]
     good = {
         "hookpoint": isinstance(cfg["hookpoint"], str),
         "number": type(cfg["number"]) is int,
-        "apart": all(type(kind) is int for kind in cfg["apart"]),  # they are parts of names of files
         "fvu, seconds or bound": all(v is None or type(v) in (int, float) for v in numbers),
         "bound": cfg["bound"] is None or 0 < cfg["bound"] <= sys.float_info.max,
         "provenance": isinstance(cfg["provenance"], dict),

@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.convert.conversion import Conversion, Quality
-from mlpoly.lm.convert.fitters import Fitter, Method, Parts, Task, check_method
+from mlpoly.lm.convert.fitters import Fitter, Method, Task, check_method
 from mlpoly.lm.convert.quality import judge
 from mlpoly.lm.convert.sharing import share_polynomials, share_quality
 from mlpoly.lm.distributed import check_agreement, exchange, share, together, world
-from mlpoly.lm.model.graft import graft
 from mlpoly.lm.model.identity import describe_model, versions
 from mlpoly.lm.model.visit import chosen_blocks, visit
 from mlpoly.lm.moments.block_moments import Moments
-from mlpoly.lm.moments.groups import Function, components_of
-from mlpoly.lm.text.batches import Batch, Reader
+from mlpoly.lm.text.batches import Reader
+from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress import progress
 
@@ -34,12 +33,10 @@ def convert(
     *,
     method: Method = "gaussian",
     bound: float | None = None,
-    sequential: bool = False,
     batches: Iterable[Any] | None = None,
     held_out: Iterable[Any] | None = None,
     shrinkage: float | str = 0.0,
     closed_form: bool = True,
-    components: Function | None = None,
     show_progress: bool = True,
 ) -> Conversion:
     """Polynomials of a given degree for the feedforward blocks of a language model.
@@ -60,23 +57,17 @@ def convert(
     degree : int
     layers : str or sequence of str, optional
         Which blocks: a pattern such as "layers.*.mlp", or several patterns or names. By default all that have moments.
-    method : {"gaussian", "neuronwise", "components", "samples"}
+    method : {"gaussian", "neuronwise", "samples"}
         Under what the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact. "neuronwise":
-        the mixture of the components that the moments were told apart into, for each neuron by itself. "components":
-        each of these components, with a polynomial of its own; which one is used depends on the token, so that the
-        block is a polynomial of its input only among tokens of a kind. "samples": the inputs in `batches`, for each
-        neuron by itself; one pass over them, see `mlpoly.fitting.samples.SampleFit`.
+        the mixture of the components that the moments were told apart into, for each neuron by itself. "samples": the
+        inputs in `batches`, for each neuron by itself; one pass over them, see `mlpoly.fitting.sample_fit.SampleFit`.
     bound : float, optional
         Go on linearly where a preactivation is more than so many standard deviations from its mean: outside of the
         data a polynomial grows without end, and what it gives is another block's input. With a bound the function is a
         *piecewise* polynomial. "samples" fits polynomials and lines together; the other methods fit as if there were
         no bound, and then draw lines along the activation, see `RidgePolynomial.bounded`.
-    sequential : bool
-        Fit every block to the inputs that it has when all blocks before it are replaced. This takes a pass over
-        `batches` for each block, up to that block.
     batches : iterable, optional
-        Batches of tokens, as `collect` takes them; for "samples" and `sequential`. With `sequential` the moments of
-        "gaussian" are made anew from them.
+        Batches of tokens, as `collect` takes them; for "samples".
     held_out : iterable, optional
         Other batches, to judge by: the error on the inputs of the blocks in the intact model.
     shrinkage : float or "oas"
@@ -84,8 +75,6 @@ def convert(
     closed_form : bool
         Whether to compute the error without samples too. Its cost grows with the square of the hidden units: half a
         minute for a block of 1536 on two busy cores.
-    components : callable, optional
-        For "components", if the moments were told apart by a function of yours: this function.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 
@@ -109,12 +98,11 @@ def convert(
     >>> convert(model, collect(model, [ids]), degree=3, held_out=[ids])
     Conversion(1 block, degree=3, gaussian)
     """
-    check_method(method, sequential)
-    if batches is None and (sequential or method == "samples"):
-        reason = "sequential=True" if sequential else "method='samples'"
-        raise ValueError(f"{reason} needs data: pass batches=, such as those that the moments were collected from.")
-    if components is not None and method != "components":
-        raise ValueError(f"components= is for method='components', not for method={method!r}; leave it out.")
+    check_method(method)
+    if batches is None and method == "samples":
+        raise ValueError(
+            "method='samples' needs data: pass batches=, such as those that the moments were collected from."
+        )
     bound = None if bound is None else check_bound(bound)
     if not isinstance(moments, Moments):
         raise TypeError(f"moments must be Moments, got {type(moments).__name__}; make them with mlpoly.lm.collect.")
@@ -124,24 +112,20 @@ def convert(
         shown = ", ".join(moments.names if len(moments.names) <= 8 else [*moments.names[:7], "..."])
         wanted = repr(missing[0]) if missing else f"any block of {type(model).__name__}"
         raise ValueError(f"there are no moments of {wanted}, only of {shown}; collect them with hookpoints=.")
-    split = components_of(moments.provenance, components) if method == "components" else None
-    fitter = Fitter(moments, degree, method, bound, sequential, shrinkage)
-    # Blocks are shared out among processes, unless each needs those before it.
-    own = blocks if sequential else share(blocks)
+    fitter = Fitter(moments, degree, method, bound, shrinkage)
+    own = share(blocks)
     check_agreement("convert", fitter.describe() | {"blocks": [block.name for block in blocks]})
     with together():
         with progress("convert", len(own), show_progress) as bar:
             found, seconds, read = _fit(model, fitter, own, batches, bar)
-        errors, judged = judge(model, own, found, fitter, split, held_out, closed_form)
+        errors, judged = judge(model, own, found, held_out, closed_form)
     quality = {name: Quality(*errors[name], seconds=seconds[name]) for name in found}
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | fitter.describe()
     about |= {"batches": read, "held_out": judged}
-    if world().size > 1 and not sequential:
+    if world().size > 1:
         found = share_polynomials(found, blocks, fitter)
         quality, about = share_quality(quality, blocks), exchange(about)[0]
-    polynomials = {name: next(iter(parts.values())) for name, parts in found.items()}
-    apart = {name: dict(list(parts.items())[1:]) for name, parts in found.items() if len(parts) > 1}
-    return Conversion(polynomials, quality, about, apart, split)
+    return Conversion(found, quality, about)
 
 
 def _fit(
@@ -150,31 +134,20 @@ def _fit(
     blocks: Sequence[Block],
     batches: Iterable[Any] | None,
     bar: Callable[[int, str], None],
-) -> tuple[dict[str, Parts], dict[str, float], dict[str, Any] | None]:
+) -> tuple[dict[str, Polynomial], dict[str, float], dict[str, Any] | None]:
     """Polynomials of the blocks, the seconds that they took, and which batches were read for them."""
-    given: Any = list(batches) if batches is not None and fitter.sequential else batches
     tasks: dict[str, Task] = {}
-    done: dict[str, Parts] = {}
-    grafts: dict[str, nn.Module] = {}
+    done: dict[str, Polynomial] = {}
     seconds: dict[str, float] = {}
     read: Reader | None = None
-
-    def see(block: Block, x: Tensor, batch: Batch) -> None:
-        tasks[block.name].add(x)
-
-    if fitter.method == "samples" and not fitter.sequential and blocks:
+    if fitter.method == "samples" and blocks:
+        assert batches is not None
         tasks = {block.name: fitter.task(block) for block in blocks}
-        read = visit(model, blocks, given, see, stop=True)
+        read = visit(model, blocks, batches, lambda block, x, _: tasks[block.name].add(x), stop=True)
     for number, block in enumerate(blocks):
-        if block.name not in tasks:
-            tasks[block.name] = fitter.task(block)
-        if fitter.sequential:
-            with graft(model, grafts):
-                read = visit(model, [block], given, see, stop=True)
+        task = tasks.pop(block.name, None) or fitter.task(block)
         began = time.perf_counter()
-        done[block.name] = tasks.pop(block.name).polynomials()
+        done[block.name] = task.polynomial()
         seconds[block.name] = time.perf_counter() - began
-        if fitter.sequential:
-            grafts[block.name] = done[block.name][0].to_torch()
         bar(number + 1, block.name)
     return done, seconds, None if read is None else {"data": read.fingerprint, "tokens": read.tokens}

@@ -9,26 +9,20 @@ from typing import Any, Literal, NamedTuple, get_args
 from torch import Tensor
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.samples import SampleFit
+from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.moments.block_moments import Moments
-from mlpoly.lm.moments.row_sums import RowSums
-from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["Fitter", "Method", "Parts", "Task", "check_method"]
+__all__ = ["Fitter", "Method", "Task", "check_method"]
 
-Method = Literal["gaussian", "neuronwise", "components", "samples"]
-
-Parts = dict[int, Polynomial]  # by component; {0: the only one} if there is one for all
+Method = Literal["gaussian", "neuronwise", "samples"]
 
 
-def check_method(method: Method, sequential: bool) -> None:
-    """Raise unless it is one that is there, and goes with `sequential`."""
+def check_method(method: Method) -> None:
+    """Raise unless it is one that is there."""
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
-    if sequential and method in ("neuronwise", "components"):
-        raise ValueError("sequential=True does not tell components apart; use method='gaussian' or method='samples'.")
 
 
 class Task(NamedTuple):
@@ -38,12 +32,12 @@ class Task(NamedTuple):
     ----------
     add : callable
         Looks at inputs (n, d).
-    polynomials : callable
-        Gives what came of it; the polynomial of most tokens comes first.
+    polynomial : callable
+        Gives what came of it.
     """
 
     add: Callable[[Tensor], Any]
-    polynomials: Callable[[], Parts]
+    polynomial: Callable[[], Polynomial]
 
 
 @dataclass(frozen=True)
@@ -54,52 +48,28 @@ class Fitter:
     degree: int
     method: Method
     bound: float | None
-    sequential: bool
     shrinkage: float | str
 
     def describe(self) -> dict[str, Any]:
         """For provenance."""
-        names = ("method", "degree", "bound", "sequential", "shrinkage")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("method", "degree", "bound", "shrinkage")}
 
     def task(self, block: Block) -> Task:
         """The fit of a block, not yet begun."""
         net = block.net()
-        if self.method == "gaussian" and self.sequential:
-            sums = RowSums()
 
-            def from_sums() -> Parts:
-                found = sums.result()
-                assert found is not None  # visit has seen to it
-                inputs = Moments({"": {0: found}}, {}).gaussian("", self.shrinkage, net.prototype)
-                return {0: self.under(net, inputs)}
+        def closed() -> Any:
+            inputs = self.inputs(block.name, net.prototype)
+            poly: Any = fit(net, inputs, self.degree, method="neuronwise" if self.method == "neuronwise" else "exact")
+            return poly if self.bound is None else poly.bounded(self.bound)
 
-            return Task(sums.add, from_sums)
         if self.method == "samples":
-            samples = SampleFit(net, self.under(net, self.inputs(block.name, 0, net.prototype)))
-            return Task(samples.update, lambda: {0: samples.polynomial()})
-        numbers = [0]
-        if self.method == "components":
-            parts = self.moments.components(block.name)
-            numbers = sorted(parts, key=lambda number: -parts[number].count)
-            if parts[numbers[-1]].count < 2:
-                raise ValueError(
-                    f"component {numbers[-1]} of {block.name!r} has one token only, and a polynomial of its own needs "
-                    f"several; collect from more tokens, or use method='neuronwise'."
-                )
-        under = self.under
-        return Task(lambda _: None, lambda: {n: under(net, self.inputs(block.name, n, net.prototype)) for n in numbers})
+            samples = SampleFit(net, closed())
+            return Task(samples.update, samples.polynomial)
+        return Task(lambda _: None, closed)
 
-    def inputs(self, name: str, number: int, like: Tensor) -> Any:
-        """What the polynomial of a block, or of one of its components, is fitted under."""
+    def inputs(self, name: str, like: Tensor) -> Any:
+        """What the polynomial of a block is fitted under."""
         if self.method == "neuronwise":
             return self.moments.mixture(name, self.shrinkage, like)
-        if self.method == "components":
-            alone = Moments({name: {number: self.moments.components(name)[number]}}, {})
-            return alone.gaussian(name, self.shrinkage, like)
         return self.moments.gaussian(name, self.shrinkage, like)
-
-    def under(self, net: Layer, inputs: Any) -> Any:
-        """The best polynomial, with lines beyond the bound if there is one."""
-        poly: Any = fit(net, inputs, self.degree, method="neuronwise" if self.method == "neuronwise" else "exact")
-        return poly if self.bound is None else poly.bounded(self.bound)

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.integrations.torch import PolynomialModule
-from mlpoly.lm.convert.places import told_places
-from mlpoly.lm.convert.switch import Switch
 from mlpoly.lm.model.hooks import first_tensor
 from mlpoly.polynomials import Polynomial
 
@@ -79,7 +77,6 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
             f"polys names the block {unknown[0]!r}, which {type(model).__name__} has not; its blocks are {shown}."
         )
     with ExitStack() as stack:
-        stack.enter_context(told_places(model, [m for m in wanted.values() if isinstance(m, Switch)]))
         for name, module in wanted.items():
             old = found[name].module
             there = next((t.device for t in (*old.parameters(), *old.buffers()) if not t.is_meta), None)

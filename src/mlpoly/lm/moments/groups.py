@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mlpoly.lm.moments.fingerprint import function_fingerprint
 
-__all__ = ["Components", "FirstToken", "Function", "NormOutliers", "as_components", "components_of"]
+__all__ = ["Components", "FirstToken", "Function", "NormOutliers", "as_components"]
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -29,8 +29,6 @@ class Components:
         What the components are, where that is known.
     calibrates : bool
         Whether `calibrate` wants to see the first batch before the pass.
-    needs_tokens : bool
-        Whether token ids may decide, and not only inputs and positions.
     fingerprint : str or None
         Of a function of the user's, whose name does not tell what it does.
     """
@@ -38,7 +36,6 @@ class Components:
     kind: str = "none"
     labels: dict[int, str] = {0: "all tokens"}  # noqa: RUF012 - subclasses replace it, nobody changes it
     calibrates: bool = False
-    needs_tokens: bool = False
     fingerprint: str | None = None
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
@@ -136,7 +133,6 @@ class UserFunction(Components):
     """As a function of the user's says."""
 
     labels = {}  # noqa: RUF012
-    needs_tokens = True
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -169,37 +165,6 @@ def as_components(components: str | Components | Function) -> Components:
         f"components must be 'none', 'first', 'norm', mlpoly.lm.NormOutliers(factor) or a function "
         f"(x, positions, tokens) -> integers, got {components!r}."
     )
-
-
-def components_of(provenance: dict[str, Any], function: Function | None = None) -> Components:
-    """The way in which moments were told apart, from what `Components.describe` left in their provenance.
-
-    Raises
-    ------
-    ValueError
-        If it was a function of the user's, and is not given; or if it is not known.
-    """
-    about = provenance.get("components", {})
-    kind = str(about.get("kind", "none"))
-    found = as_components(function) if function is not None else None
-    if found is not None and found.kind != kind:
-        raise ValueError(
-            f"components is a {found.kind}, but the moments were told apart by {kind!r}; pass that, if any."
-        )
-    if kind.startswith("function"):
-        if found is None:
-            raise ValueError(f"the moments were told apart by a {kind}, which no file holds; pass it as components=.")
-        return found
-    if kind.startswith("norm"):
-        if "medians" not in about:
-            raise ValueError(
-                "the moments were merged from passes whose lengths had different medians, so that their components are "
-                "not the same; collect in one pass, or use method='neuronwise'."
-            )
-        found = NormOutliers(float(kind.split()[1]))
-        found.state = about["medians"]
-        return found
-    return as_components(kind)
 
 
 def _lengths(x: Tensor) -> Tensor:

@@ -12,38 +12,29 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
-from mlpoly.lm.model.tracing import FrozenNorm, Trace, trace, unembedding
+from mlpoly.lm.model.tracing import trace, unembedding
 from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial
 
-__all__ = [
-    "Attribution",
-    "FrozenNorm",
-    "Trace",
-    "attribute",
-    "degree_parts",
-    "plain_polynomials",
-    "token_text",
-    "trace",
-]
+__all__ = ["Attribution", "attribute", "degree_parts", "plain_polynomials"]
 
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
-    """The parts of ``direction . poly(x)`` by degree; they add up to it.
+    """Parts of ``direction . poly(x)`` by degree, which add up to it.
 
-    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, the degree that is natural to the fit:
-    Hermite degree under the inputs it was fitted under. Under one Gaussian these are the orthogonal components of the
-    block, and part k is what degree k adds to the best polynomial of degree k - 1. They are not the monomials of x of
-    degree k: those depend on where zero is, grow with the mean of the inputs and cancel one another. Under a mixture
-    the parts still add up, but they are no longer orthogonal.
+    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, by the degree that is natural to the fit:
+    Hermite degree under the inputs it was fitted under. Under one Gaussian the parts are orthogonal, and part k is
+    what degree k adds to the best polynomial of degree k - 1. They are not the monomials of x of degree k: those
+    depend on where zero is, grow with the mean of the inputs and cancel one another. Under a mixture the parts still
+    add up, but they are no longer orthogonal.
 
     Parameters
     ----------
     poly : polynomial
-        Of one block.
+        Polynomial of one block.
     x : array (..., d)
-        Its inputs.
+        Inputs of the block.
     direction : array (o,) or (..., o)
         Weights of the outputs, one for all inputs or one for each.
 
@@ -76,28 +67,28 @@ class Attribution:
 
     Attributes
     ----------
-    layers : tuple of str
+    blocks : tuple of str
         Names of the blocks.
     ids, tokens : tuple
-        Of the prompt, t of them.
+        Ids and texts of the t tokens of the prompt.
     targets, target_tokens : tuple
-        The token whose logit is meant, at each position.
-    parts : array (layers, t, degree + 1)
+        Id and text of the token whose logit is meant, at each position.
+    parts : array (blocks, t, degree + 1)
         What each degree of each block's polynomial adds to that logit at that position.
-    blocks : array (layers, t)
-        What the block itself adds; what its polynomial misses is ``blocks - parts.sum(-1)``.
+    actual : array (blocks, t)
+        What the block itself adds; its polynomial misses ``actual - parts.sum(-1)`` of it.
     logits : array (t,)
         The model's logit of the target, as the unembedding gives it; less the mean of all logits if `centred`.
     centred : bool
     """
 
-    layers: tuple[str, ...]
+    blocks: tuple[str, ...]
     ids: tuple[int, ...]
     tokens: tuple[str, ...]
     targets: tuple[int, ...]
     target_tokens: tuple[str, ...]
     parts: np.ndarray
-    blocks: np.ndarray
+    actual: np.ndarray
     logits: np.ndarray
     centred: bool = False
 
@@ -107,30 +98,30 @@ class Attribution:
         return int(self.parts.shape[-1]) - 1
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per layer and token, with a column for each degree."""
+        """One row per block and token, with a column for each degree."""
         return [
-            {"layer": name, "position": t, "token": self.tokens[t], "target": self.target_tokens[t]}
+            {"block": name, "position": t, "token": self.tokens[t], "target": self.target_tokens[t]}
             | {f"degree_{k}": float(v) for k, v in enumerate(self.parts[i, t])}
-            | {"polynomial": float(self.parts[i, t].sum()), "block": float(self.blocks[i, t])}
-            for i, name in enumerate(self.layers)
+            | {"polynomial": float(self.parts[i, t].sum()), "actual": float(self.actual[i, t])}
+            for i, name in enumerate(self.blocks)
             for t in range(len(self.ids))
         ]
 
     def __str__(self) -> str:
         """One line per token, all blocks together."""
-        parts, blocks = self.parts.sum(0), self.blocks.sum(0)
+        parts, actual = self.parts.sum(0), self.actual.sum(0)
         return plain_table(
             [
                 {"token": repr(token), "target": repr(self.target_tokens[t])}
                 | {f"degree_{k}": float(v) for k, v in enumerate(parts[t])}
-                | {"polynomials": float(parts[t].sum()), "blocks": float(blocks[t]), "logit": float(self.logits[t])}
+                | {"polynomials": float(parts[t].sum()), "blocks": float(actual[t]), "logit": float(self.logits[t])}
                 for t, token in enumerate(self.tokens)
             ]
         )
 
     def __repr__(self) -> str:
         centred = ", centred" if self.centred else ""
-        return f"Attribution({len(self.layers)} blocks, {len(self.ids)} tokens, degree={self.degree}{centred})"
+        return f"Attribution({len(self.blocks)} blocks, {len(self.ids)} tokens, degree={self.degree}{centred})"
 
 
 def attribute(
@@ -142,13 +133,13 @@ def attribute(
     tokenizer: Any = None,
     centred: bool = False,
 ) -> Attribution:
-    """What every degree of every block adds to the logit of a token, at each position of a prompt.
+    """Return what every degree of every block adds to the logit of a token, at each position of a prompt.
 
-    The blocks see the activations of the model as it is, nothing is grafted. Only the direct path is counted: block,
-    residual stream, final norm, unembedding; what later layers make of a block's output is theirs. The final norm is
-    linear once its divisor is known, and the divisor is taken as what it is at that position when the whole model
-    runs. Contributions are then linear in the blocks' outputs and add up: degrees to the polynomial's output, blocks
-    to the sum of their outputs. A norm between a block and the residual stream (Gemma 2) is treated likewise.
+    The blocks see the activations of the original model, nothing is grafted. Only the direct path is counted: block,
+    residual stream, final norm, unembedding; what later blocks make of a block's output counts as theirs. The final
+    norm is linear once its divisor is known, and the divisor is the one at that position when the whole model runs.
+    Contributions are then linear in the blocks' outputs and add up: degrees to the polynomial's output, blocks to the
+    sum of their outputs. A norm between a block and the residual stream (Gemma 2) is treated likewise.
 
     Parameters
     ----------
@@ -162,7 +153,7 @@ def attribute(
         Id of the token whose logit is taken apart. By default that of the token that follows, and at the last
         position the one that the model finds most likely.
     tokenizer : tokenizer, sequence of str or None
-        For the prompt, and for the texts of tokens; a list of texts (`vocabulary`) is enough for ids.
+        Tokenizer of the prompt and source of the texts of tokens; a list of texts (`vocabulary`) is enough for ids.
     centred : bool
         Take the logit less the mean of all logits, which the softmax does not see.
 
@@ -194,35 +185,21 @@ def attribute(
     arriving = seen.final.pull(rows) * float(getattr(model.config, "residual_multiplier", None) or 1.0)
     degree = max(poly.degree for poly in chosen.values())
     parts = np.zeros((len(chosen), len(ids), degree + 1))
-    blocks = np.zeros((len(chosen), len(ids)))
+    actual = np.zeros((len(chosen), len(ids)))
     for i, (name, poly) in enumerate(chosen.items()):
-        after = seen.after[name]
+        x, after, like = seen.inputs[name], seen.after[name], poly.prototype
         directions = arriving if after is None else after.pull(arriving)
-        parts[i, :, : poly.degree + 1] = _parts(poly, seen.inputs[name], directions)
-        others, x = getattr(polys, "apart", {}).get(name, {}), seen.inputs[name]
-        if others:  # polynomials for some of the inputs (t, d) only
-            positions, tokens = torch.arange(len(ids), device=x.device), torch.tensor(ids, device=x.device)
-            numbers = polys.components.numbers(name, x, positions, tokens).tolist()
-            for number, other in others.items():
-                here = [t for t, n in enumerate(numbers) if n == number]
-                if here:
-                    parts[i, here, : poly.degree + 1] = _parts(other, x[here], directions[here])
-        blocks[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
+        if isinstance(like, Tensor):  # the parts in the polynomial's own array library and dtype
+            found = degree_parts(poly, x.to(like), directions.to(like))
+        else:
+            found = degree_parts(poly, to_numpy(x.double()), to_numpy(directions))
+        parts[i, :, : poly.degree + 1] = to_numpy(found)
+        actual[i] = (directions * seen.outputs[name].double()).sum(-1).cpu().numpy()
     logits = seen.logits.double()
-    found = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
+    reached = logits.gather(1, targets[:, None])[:, 0] - (logits.mean(1) if centred else 0.0)
     text, goals = token_text(tokenizer), targets.tolist()
     words = tuple(map(text, ids)), tuple(goals), tuple(map(text, goals))
-    return Attribution(tuple(chosen), tuple(ids), *words, parts, blocks, found.cpu().numpy(), centred)
-
-
-def _parts(poly: Polynomial, x: Tensor, directions: Tensor) -> np.ndarray:
-    """The parts in the polynomial's own array library and dtype."""
-    like = poly.prototype
-    if isinstance(like, Tensor):
-        found = degree_parts(poly, x.to(like), directions.to(like))
-    else:
-        found = degree_parts(poly, to_numpy(x.double()), to_numpy(directions))
-    return to_numpy(found).astype(np.float64)
+    return Attribution(tuple(chosen), tuple(ids), *words, parts, actual, reached.cpu().numpy(), centred)
 
 
 def plain_polynomials(polys: Any) -> dict[str, Polynomial]:

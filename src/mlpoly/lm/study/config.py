@@ -36,9 +36,7 @@ class LmConfig:
     components : str
         Inputs with moments of their own: "none", "first" or "norm"; see `collect`.
     method : str
-        What the squared error is least under: "gaussian", "neuronwise", "components" or "samples"; see `convert`.
-    sequential : bool
-        Fit every block to the inputs that the blocks replaced before it give.
+        What the squared error is least under: "gaussian", "neuronwise" or "samples"; see `convert`.
     bound : float, optional
         Beyond this many standard deviations of its preactivation a neuron goes on as a straight line, see `convert`;
         None for polynomials everywhere. The report shows what the model loses without it, too.
@@ -63,7 +61,6 @@ class LmConfig:
     layers: str | None = None
     components: str = "first"
     method: Method = "gaussian"
-    sequential: bool = False
     bound: float | None = 3.0
     each: bool = True
     spectrum: int = 6
@@ -80,7 +77,7 @@ class LmConfig:
         as_components(self.components)
         if self.bound is not None:
             check_bound(self.bound)
-        check_method(self.method, self.sequential)
+        check_method(self.method)
 
 
 def with_options(config: LmConfig | None, options: dict[str, Any]) -> LmConfig:

@@ -97,29 +97,24 @@ class Stages:
         degrees = sorted({*self.config.degrees, self.config.degree})
         with self._stage("convert"):
             for degree in degrees:
-                self.others[degree] = self._converted(moments, degree, sequential=False)
+                self.others[degree] = self._converted(moments, degree)
                 for block, q in self.others[degree].quality.items():
                     errors = (q.closed_form, q.held_out, q.held_out_unbounded, q.typical, q.beyond)
                     row = FitRow(block, degree, *(math.nan if error is None else float(error) for error in errors))
                     self.results.fits.append(row)
             self.polynomials = self.others.pop(self.config.degree)
-            if self.config.sequential:  # the other degrees would not compare
-                self.others.clear()
-                self.polynomials = self._converted(moments, self.config.degree, sequential=True)
             self.polynomials.save(self.folder)
 
-    def _converted(self, moments: Moments, degree: int, sequential: bool) -> Conversion:
+    def _converted(self, moments: Moments, degree: int) -> Conversion:
         # The spectra say what these fits leave unexplained; to compute it again costs as much, for every degree.
-        known = bool(self.results.spectra) and self.config.method == "gaussian" and not sequential
-        sees = sequential or self.config.method == "samples"
+        known = bool(self.results.spectra) and self.config.method == "gaussian"
         found = convert(
             self.model,
             moments,
             degree,
             method=self.config.method,
             bound=self.config.bound,
-            sequential=sequential,
-            batches=self.train if sees else None,
+            batches=self.train if self.config.method == "samples" else None,
             held_out=self.held_out,
             closed_form=not known,
             show_progress=self.show_progress,

@@ -15,7 +15,6 @@ __all__ = ["chosen_degree", "introduction", "whole_loss"]
 _METHODS = {
     "gaussian": "least squares under the Gaussian of each block’s inputs",
     "neuronwise": "least squares for each neuron, under the mixture of its components",
-    "components": "least squares under the Gaussian of each kind of token, a polynomial for each kind",
     "samples": "least squares for each neuron, on the activations of the text",
 }
 
@@ -67,8 +66,6 @@ def _facts(results: LmResults) -> dict[str, object]:
     method = [_METHODS.get(config.get("method", ""), "")]
     if config.get("bound"):
         method.append(f"straight lines beyond {number(config['bound'])} standard deviations")
-    if config.get("sequential"):
-        method.append("each block with those before it replaced")
     tokens = counted(int(data["tokens"]), "token") if data.get("tokens") else ""
     kinds = {
         "Model": ", ".join(str(model[key]) for key in ("model", "architecture", "dtype") if model.get(key)),

@@ -6,8 +6,8 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar
 from mlpoly.inputs import Inputs, Samples
-from mlpoly.measures.moments import components, hidden_of, variance_by_degree
 from mlpoly.measures.on_samples import degrees_on_samples
+from mlpoly.measures.second_moments import components, hidden_of, variance_by_degree
 from mlpoly.networks import Layer
 from mlpoly.records import record
 

@@ -21,12 +21,15 @@ from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import collect  # noqa: E402
-from mlpoly.lm.reading.attribution import attribute, degree_parts, plain_polynomials, token_text, trace  # noqa: E402
-from mlpoly.lm.reading.token_features import block_features, layer_spectra  # noqa: E402
+from mlpoly.lm.model.tracing import trace  # noqa: E402
+from mlpoly.lm.reading.attribution import attribute, degree_parts, plain_polynomials  # noqa: E402
+from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
+from mlpoly.lm.reading.token_features import block_features  # noqa: E402
+from mlpoly.lm.text.tokens import token_text  # noqa: E402
 from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
 
 PROMPT = [3, 9, 27, 17, 1, 4]
-LAYER = "model.layers.1.mlp"
+BLOCK = "model.layers.1.mlp"
 
 
 def shaken(model: nn.Module) -> nn.Module:
@@ -131,10 +134,10 @@ def test_contributions_in_llama_are_those_computed_by_hand():
     rate = (h.float().pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt().double()
     direction = model.lm_head.weight[target] * model.model.norm.weight * rate
     for i in range(2):
-        assert_close(found.blocks[i], (ours[str(i)][1] * direction).sum(-1).detach(), 1e-6)
+        assert_close(found.actual[i], (ours[str(i)][1] * direction).sum(-1).detach(), 1e-6)
     # With attention and embedding the contributions are the whole logit.
     others = sum((ours[name][1] * direction).sum(-1) for name in ("embed", "a0", "a1"))
-    assert_close(found.blocks.sum(0) + others.detach().numpy(), ours["logits"][:, target], 1e-6)
+    assert_close(found.actual.sum(0) + others.detach().numpy(), ours["logits"][:, target], 1e-6)
     assert_close(found.logits, ours["logits"][:, target], 1e-12)
 
 
@@ -150,7 +153,7 @@ def test_degrees_add_up_to_the_polynomials_outputs(make):
         direction = direction if wires.after[name] is None else wires.after[name].pull(direction)
         assert_close(found.parts[i].sum(-1), (poly(wires.inputs[name]) * direction).sum(-1), 1e-10)
     assert found.parts.shape == (2, len(PROMPT), 4)
-    assert found.layers == tuple(polys)
+    assert found.blocks == tuple(polys)
 
 
 def test_a_centred_norm_and_a_bias():
@@ -161,7 +164,7 @@ def test_a_centred_norm_and_a_bias():
     y, ln = ours["0"][1], model.transformer.ln_f
     rate = (h.var(-1, correction=0) + ln.eps).rsqrt()
     by_hand = rate * ((y - y.mean(-1, keepdim=True)) * ln.weight * model.lm_head.weight[7]).sum(-1)
-    assert_close(found.blocks[0], by_hand.detach(), 1e-9)
+    assert_close(found.actual[0], by_hand.detach(), 1e-9)
     assert trace(model, PROMPT).final.centred
 
 
@@ -173,7 +176,7 @@ def test_a_norm_behind_the_block():
     h, _ = ours["norm"]
     rate = (h.float().pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt().double()
     direction = model.lm_head.weight[7] * (1 + model.model.norm.weight) * rate  # Gemma stores the weight less one
-    assert_close(found.blocks[0], (ours["after"][1] * direction).sum(-1).detach(), 1e-6)
+    assert_close(found.actual[0], (ours["after"][1] * direction).sum(-1).detach(), 1e-6)
     assert trace(model, PROMPT).after["model.layers.0.mlp"].module is behind
 
 
@@ -189,7 +192,7 @@ def test_targets_and_centred_logits():
     assert_close(centred.parts, every[7].parts - np.mean([e.parts for e in every], 0), 1e-9)
     assert_close(centred.logits, logits[:, 7] - logits.mean(1), 1e-12)
     row = centred.rows()[len(PROMPT) + 2]
-    assert row["layer"] == LAYER and row["position"] == 2 and row["block"] == centred.blocks[1, 2]
+    assert row["block"] == BLOCK and row["position"] == 2 and row["actual"] == centred.actual[1, 2]
     assert row["polynomial"] == pytest.approx(row["degree_0"] + row["degree_1"])
 
 
@@ -201,8 +204,8 @@ def test_bounded_polynomials_and_their_modules_are_taken():
     found, same, free = (attribute(model, polys, PROMPT, 7) for polys in (bounded, modules, plain))
     assert_close(same.parts, found.parts, 1e-12)
     assert found.parts.shape == free.parts.shape and np.abs(found.parts - free.parts).max() > 1e-4
-    assert plain_polynomials(bounded)[LAYER] is bounded[LAYER]
-    assert isinstance(plain_polynomials(modules)[LAYER], BoundedPolynomial)
+    assert plain_polynomials(bounded)[BLOCK] is bounded[BLOCK]
+    assert isinstance(plain_polynomials(modules)[BLOCK], BoundedPolynomial)
 
 
 def test_wrong_arguments_say_what_to_do():
@@ -213,11 +216,11 @@ def test_wrong_arguments_say_what_to_do():
     with pytest.raises(ValueError, match="target is 99, but the model knows the tokens 0 to 31"):
         attribute(model, polys, PROMPT, 99)
     with pytest.raises(ValueError, match="no block 'other'; its blocks are model"):
-        attribute(model, {"other": polys[LAYER]}, PROMPT)
+        attribute(model, {"other": polys[BLOCK]}, PROMPT)
     with pytest.raises(ValueError, match="prompt has no tokens"):
         attribute(model, polys, [])
     with pytest.raises(TypeError, match="holds no polynomial"):
-        attribute(model, {LAYER: nn.Identity()}, PROMPT)
+        attribute(model, {BLOCK: nn.Identity()}, PROMPT)
     config = transformers.BertConfig(
         vocab_size=VOCABULARY, hidden_size=D, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
     )
@@ -261,8 +264,8 @@ def test_what_a_feature_writes_to_its_own_logit_is_its_value(make, metric):
 
 def test_values_are_those_of_eigenfeatures_and_reads_go_through_the_norm():
     model = llama()
-    poly = polynomials(model)[LAYER]
-    found = block_features(poly, model, LAYER, difference=(5, 6), k=2, tokens=3)
+    poly = polynomials(model)[BLOCK]
+    found = block_features(poly, model, BLOCK, difference=(5, 6), k=2, tokens=3)
     weight, scale = model.lm_head.weight.detach(), model.model.norm.weight.detach()
     u = (weight[5] - weight[6]) * scale
     expected = mp.eigenfeatures(poly.truncate(2), direction=u, k=2, metric="whitened")
@@ -278,13 +281,13 @@ def test_values_are_those_of_eigenfeatures_and_reads_go_through_the_norm():
 
 def test_a_direction_in_the_residual_stream():
     model = llama()
-    poly = polynomials(model)[LAYER]
+    poly = polynomials(model)[BLOCK]
     u = torch.linspace(-1, 1, D, dtype=torch.float64)
-    found = block_features(poly, model, LAYER, direction=u, k=1, tokens=2, wiring=trace(model, [0]))
+    found = block_features(poly, model, BLOCK, direction=u, k=1, tokens=2, wiring=trace(model, [0]))
     expected = mp.eigenfeatures(poly.truncate(2), direction=u, k=1, metric="whitened")
     assert found[0].value == pytest.approx(float(expected.values[0]), rel=1e-9)
     stored = mp.RidgePolynomial(**{**vars(poly), "inputs": None})
-    again = block_features(stored, model, LAYER, direction=u, k=1, tokens=2, inputs=poly.inputs)
+    again = block_features(stored, model, BLOCK, direction=u, k=1, tokens=2, inputs=poly.inputs)
     assert again[0].reads == found[0].reads
 
 
@@ -300,27 +303,27 @@ def test_a_direction_in_the_residual_stream():
 def test_wrong_outputs_say_what_to_do(options, words):
     model = llama()
     with pytest.raises(ValueError, match=words):
-        block_features(polynomials(model)[LAYER], model, LAYER, **options)
+        block_features(polynomials(model)[BLOCK], model, BLOCK, **options)
     with pytest.raises(ValueError, match="no block 'other'"):
-        block_features(polynomials(model)[LAYER], model, "other", token=1)
+        block_features(polynomials(model)[BLOCK], model, "other", token=1)
 
 
 def test_spectra_say_what_fits_leave_unexplained():
     model = llama()
     moments = collect(model, token_ids(4, b=4, t=12))
-    rows = layer_spectra(model, moments, 3)
-    assert [row.layer for row in rows] == moments.names
+    rows = block_spectra(model, moments, 3)
+    assert [row.block for row in rows] == moments.names
     for row, block in zip(rows, find_blocks(model), strict=True):
-        assert sum(row.shares) + row.rest == pytest.approx(1, abs=1e-12)
+        assert sum(row.fractions) + row.rest == pytest.approx(1, abs=1e-12)
         poly = mp.fit(block.net(), moments.gaussian(block.name), 2)
-        assert 1 - sum(row.shares[:2]) == pytest.approx(float(mp.fvu(block.net(), poly).total), abs=1e-7)
+        assert 1 - sum(row.fractions[:2]) == pytest.approx(float(mp.fvu(block.net(), poly).total), abs=1e-7)
 
 
 def test_results_print_as_tables():
     """A line for each, of a width that a terminal has, with nothing of the records' insides."""
     model, words = llama(), [f"w{i}" for i in range(VOCABULARY)]
     polys = polynomials(model)
-    features = block_features(polys[LAYER], model, LAYER, token=3, k=2, tokens=9, tokenizer=words)
+    features = block_features(polys[BLOCK], model, BLOCK, token=3, k=2, tokens=9, tokenizer=words)
     head, _, *lines = str(features).splitlines()
     assert head.split() == ["rank", "value", "reads", "reads_not", "raises", "lowers"]
     assert [line.split()[0] for line in lines] == ["0", "1"]
@@ -329,8 +332,8 @@ def test_results_print_as_tables():
     head, _, *lines = str(found).splitlines()
     assert head.split() == ["token", "target", *(f"degree_{k}" for k in range(4)), "polynomials", "blocks", "logit"]
     assert [line.split()[0] for line in lines] == [f"'w{i}'" for i in PROMPT]
-    assert float(lines[2].split()[-2]) == pytest.approx(found.blocks[:, 2].sum(), rel=1e-3)
-    spectra = layer_spectra(model, collect(model, token_ids(4)), 2)
+    assert float(lines[2].split()[-2]) == pytest.approx(found.actual[:, 2].sum(), rel=1e-3)
+    spectra = block_spectra(model, collect(model, token_ids(4)), 2)
     assert str(spectra).splitlines()[0].split() == ["block", "degree_1", "degree_2", "rest"]
     for text in (str(features), str(found), str(spectra), repr(found), repr(features[0])):
         assert "TokenScore" not in text and "array" not in text

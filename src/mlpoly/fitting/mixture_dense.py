@@ -7,9 +7,9 @@ own, by recurrence: no moment is ever enumerated.
 from __future__ import annotations
 
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
-from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.networks import Layer

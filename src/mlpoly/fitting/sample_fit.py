@@ -61,7 +61,7 @@ class SampleFit(Generic[P]):
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.fitting.samples import SampleFit
+    >>> from mlpoly.fitting.sample_fit import SampleFit
     >>> rng = np.random.default_rng(0)
     >>> net = mp.MLP(rng.standard_normal((8, 3)), None, rng.standard_normal((1, 8)), None, "relu")
     >>> x = rng.standard_t(3, (5000, 3))  # heavy tails

@@ -1,0 +1,169 @@
+"""Records as JSON and back: numbers in a JSON file, arrays in a safetensors file beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+import numpy as np
+
+from mlpoly.errors import FileFormatError
+from mlpoly.extras import explain_missing
+from mlpoly.files import read_json, read_tensors, write_csv, write_json, write_tensors
+
+__all__ = ["from_plain", "load_results", "save_results", "to_plain", "write_table"]
+
+T = TypeVar("T")
+
+_ARRAY = "array"  # {"array": name} in JSON stands for the tensor of that name
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value in terms of JSON: records become dictionaries, arrays lists, NaN and infinities None."""
+    return _plain(value, "", None)
+
+
+def from_plain(cls: type[T], value: Any, arrays: Mapping[str, np.ndarray] | None = None) -> T:
+    """Return the record that `to_plain` made a value from.
+
+    Fields that the class does not have are ignored, and fields with a default may be missing, so that files of other
+    versions load. No value is converted to another type, except that null is NaN where a float is expected.
+
+    Parameters
+    ----------
+    cls : type
+        Dataclass, or any type that its fields may have.
+    value : JSON value
+    arrays : mapping from name to array, optional
+        Arrays that ``{"array": name}`` refers to.
+
+    Raises
+    ------
+    FileFormatError
+        If the value does not fit; the message names the first place where it does not.
+    """
+    with explain_missing("reading results"):
+        import cattrs
+    try:
+        return _converter(arrays or {}).structure(value, cls)
+    except Exception as error:  # cattrs raises groups, and single errors of any type from inside a group
+        found, where = cattrs.transform_error(error, "", lambda e, _: f"{_why(e)}\0")[0].split("\0 @ ")
+        raise FileFormatError(f"{where.removeprefix('.') or cls.__name__}: {found}") from error
+
+
+def save_results(path: str | PathLike[str], record: Any) -> None:
+    """Write a record to a JSON file, and its arrays, if it has any, to a .safetensors file of the same name."""
+    path, arrays = Path(path), dict[str, np.ndarray]()
+    content = _plain(record, "", arrays)
+    tensors = path.with_suffix(".safetensors")
+    if arrays:
+        write_tensors(tensors, arrays, {"format": "mlpoly-results"})
+    write_json(path, content)
+    if not arrays:
+        tensors.unlink(missing_ok=True)
+
+
+def load_results(path: str | PathLike[str], cls: type[T]) -> T:
+    """Read what `save_results` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FileFormatError
+        If a file is damaged or of another version.
+    """
+    path = Path(path)
+    tensors = path.with_suffix(".safetensors")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; run the study that makes it first.")
+    remedy = f"Move {path.name} and {tensors.name} away and run the study again: it has all that they are made from."
+    try:
+        content, arrays = read_json(path), read_tensors(tensors)[1] if tensors.is_file() else {}
+    except FileFormatError as error:
+        raise FileFormatError(f"{error} {remedy}") from None
+    try:
+        return from_plain(cls, content, arrays)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path} is damaged or of another version ({error}). {remedy}") from error
+
+
+def write_table(path: str | PathLike[str], records: Sequence[Any]) -> None:
+    """Write a CSV file with one row per record, one column per field, and one per entry of a field that is a tuple."""
+    rows: list[dict[str, Any]] = [{} for _ in records]
+    for row, record in zip(rows, records, strict=True):
+        for name, value in to_plain(record).items():
+            row |= {f"{name}_{i}": v for i, v in enumerate(value, 1)} if isinstance(value, list) else {name: value}
+    write_csv(path, rows)
+
+
+def _plain(value: Any, name: str, arrays: dict[str, np.ndarray] | None) -> Any:
+    """The value in terms of JSON; its arrays go to `arrays` under their place, or become lists where that is None."""
+    if isinstance(value, np.ndarray) and arrays is not None:
+        arrays[name] = value
+        return {_ARRAY: name}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    dot = f"{name}." if name else ""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{dot}{key}", arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{dot}{i}", arrays) for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def _converter(arrays: Mapping[str, np.ndarray]) -> Any:
+    """A converter of cattrs that takes JSON at its word, where cattrs itself would make 1 of "1" and of true."""
+    import cattrs
+    from cattrs.cols import list_structure_factory
+    from cattrs.gen import make_dict_structure_fn
+
+    converter = cattrs.Converter()
+
+    def exact(kind: type, value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r:.40} where {kind.__name__} is expected")
+        return value
+
+    def number(value: Any, _: Any) -> float:
+        return math.nan if value is None else float(value if type(value) is int else exact(float, value))
+
+    def array(value: Any, _: Any) -> np.ndarray:
+        name = exact(str, exact(dict, value).get(_ARRAY))
+        if name not in arrays:
+            raise ValueError(f"there is no array {name!r} in the .safetensors file")
+        return arrays[name]
+
+    def record(cls: Any) -> Callable[[Any, Any], Any]:
+        build = make_dict_structure_fn(cls, converter)
+        return lambda value, kind: build(exact(dict, value), kind)
+
+    def is_sequence(cls: Any) -> bool:
+        return get_origin(cls) is list or (get_origin(cls) is tuple and get_args(cls)[1:] == (...,))
+
+    def sequence(cls: Any) -> Callable[[Any, Any], Any]:
+        items: Any = list[get_args(cls)[0]]  # type: ignore[misc]
+        build: Any = list_structure_factory(items, converter)
+        return lambda value, kind: get_origin(cls)(build(exact(list, value), kind))
+
+    for kind in (int, str, bool):
+        converter.register_structure_hook(kind, lambda value, kind: exact(kind, value))
+    converter.register_structure_hook(float, number)
+    converter.register_structure_hook(np.ndarray, array)
+    converter.register_structure_hook_factory(is_dataclass, record)
+    converter.register_structure_hook_factory(is_sequence, sequence)
+    return converter
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, AttributeError):  # a mapping is asked for its items
+        return "a dictionary is expected"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

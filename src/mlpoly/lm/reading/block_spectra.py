@@ -1,0 +1,84 @@
+"""Degree spectra of a model's blocks: the fraction of each block's variance at each polynomial degree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from mlpoly.integrations import find_blocks
+from mlpoly.lm.moments.block_moments import Moments
+from mlpoly.lm.tables import TableList
+from mlpoly.measures import degree_spectrum
+from mlpoly.progress import progress
+
+__all__ = ["BlockSpectrum", "block_spectra"]
+
+
+@dataclass(frozen=True)
+class BlockSpectrum:
+    """Fractions of one block's variance by polynomial degree.
+
+    Attributes
+    ----------
+    block : str
+        Name of the block.
+    fractions : tuple of float
+        Fractions at degree 1, 2, ...; with `rest` they add up to 1.
+    rest : float
+        Fraction at all higher degrees.
+    """
+
+    block: str
+    fractions: tuple[float, ...]
+    rest: float
+
+    def row(self) -> dict[str, Any]:
+        """Fractions by degree, for a table."""
+        return {"block": self.block} | {f"degree_{k}": v for k, v in enumerate(self.fractions, 1)} | {"rest": self.rest}
+
+    def unexplained(self, degree: int) -> float:
+        """Fraction that the best polynomial of a degree leaves unexplained; `degree` is at most the highest here."""
+        return sum(self.fractions[degree:]) + self.rest
+
+
+def block_spectra(
+    model: nn.Module,
+    moments: Moments,
+    max_degree: int = 6,
+    *,
+    shrinkage: float | str = 0.0,
+    show_progress: bool = True,
+) -> list[BlockSpectrum]:
+    """Degree spectra of all blocks in `moments`, each under the Gaussian of its inputs.
+
+    See `mlpoly.degree_spectrum`: without a sample it says in advance what the best polynomial of any degree leaves
+    unexplained as long as the inputs are Gaussian. ``print`` shows the result as a table.
+
+    Parameters
+    ----------
+    model : nn.Module
+    moments : Moments
+        Moments of the inputs of its blocks, see `collect`.
+    max_degree : int
+        Highest degree that is listed by itself.
+    shrinkage : float or "oas"
+        Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    list of BlockSpectrum
+    """
+    blocks = [block for block in find_blocks(model) if block.name in moments.names]
+    spectra = TableList()
+    with progress("spectra", len(blocks), show_progress) as bar:
+        for i, block in enumerate(blocks):
+            net = block.net()
+            found = degree_spectrum(net, moments.gaussian(block.name, shrinkage, like=net.prototype), max_degree)
+            fractions = tuple(float(fraction) for fraction in found.overall)
+            spectra.append(BlockSpectrum(block.name, fractions, float(found.unexplained[-1])))
+            bar(i + 1, block.name)
+    return spectra
