@@ -173,16 +173,12 @@ ERRORS = [
     ("metric", lambda: mp.eigenfeatures(POLY, output=0, metric="x"), ValueError, "metric must be one of"),
     ("linear", lambda: mp.eigenfeatures(POLY.truncate(1), output=0), ValueError, "no quadratic part.*degree=2"),
     ("not a polynomial", lambda: mp.eigenfeatures(np.eye(3), output=0), TypeError, "poly must be"),
-    (
-        "other inputs",
-        lambda: mp.eigenfeatures(POLY, output=0, metric="whitened", inputs=mp.Gaussian.standard(3)),
-        ValueError,
-        "inputs have dimension 3",
-    ),
+    ("other inputs", lambda: mp.eigenfeatures(POLY, output=0, metric="whitened", inputs=mp.Gaussian.standard(3)),
+     ValueError, "inputs have dimension 3"),
     ("constant", lambda: mp.singular_directions(POLY.truncate(0)), ValueError, "no linear part.*degree=1"),
     ("SVD of no polynomial", lambda: mp.singular_directions(3), TypeError, "poly must be"),
     ("ablate width", lambda: mp.ablate(np.ones((2, 3)), np.ones((1, 4))), ValueError, "directions has shape"),
-]
+]  # fmt: skip
 
 
 @mistakes(ERRORS)

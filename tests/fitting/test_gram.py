@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from support.backends import NUMPY64, assert_close, assert_same_kind, in_library, make, to_numpy
-from support.inputs import grid, mixture
+from support.backends import NUMPY64, assert_close, assert_same_kind, make, to_numpy
+from support.inputs import covariance, grid
 
 import mlpoly as mp
 from mlpoly.arrays import accumulate_product, add_at, start_copy
@@ -16,7 +16,9 @@ D, COMPONENTS, OUTPUTS = 4, 3, 2
 
 
 def make_mixture(backend=NUMPY64, d=D):
-    return in_library(mixture(d, COMPONENTS, seed=0), backend)
+    rng = np.random.default_rng(0)
+    covs, means = [covariance(rng, d) for _ in range(COMPONENTS)], rng.standard_normal((COMPONENTS, d))
+    return mp.GaussianMixture(*(make(a, backend) for a in ([0.5, 0.3, 0.2], means, covs)))
 
 
 def operator(backend=NUMPY64, d=D, **options) -> GramOperator:

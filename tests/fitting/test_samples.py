@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.backends import JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, in_library, make, to_numpy
+from support.inputs import monomials
 from support.networks import network
 
 import mlpoly as mp
@@ -50,10 +51,6 @@ DATA = {
     "all equal": np.repeat(x_[:1], 20, axis=0),
 }
 WEIGHTS = np.random.default_rng(3).exponential(size=300) * (np.random.default_rng(4).uniform(size=300) > 0.1)
-
-
-def monomials(x: np.ndarray, degree: int) -> np.ndarray:
-    return np.prod(x[:, None, :] ** multi_indices(x.shape[1], degree)[None], axis=2)
 
 
 def plain_least_squares(x, y, degree, weights=None) -> tuple[np.ndarray, int]:

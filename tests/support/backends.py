@@ -38,8 +38,8 @@ class Backend:
         """JAX computes in double precision inside this context only; the other libraries need none."""
         if self.library != "jax":
             return contextlib.nullcontext()
-        # JAX before 0.8 has the latter alone.
-        enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+        # JAX before 0.8 has the latter alone; the former has no truth value.
+        enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
         return enable_x64(self.dtype == "float64")
 
 
