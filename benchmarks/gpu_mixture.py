@@ -17,7 +17,7 @@ from benchmarks.gpu import DEVICE, draw_bars
 from benchmarks.mixture import class_like, trained
 from benchmarks.mixture_rates import Products, Solver, growth, iteration_share, synthetic, timed_fit, whole_fit
 from mlpoly.plots import style
-from mlpoly.studies.paper.data import load_mnist
+from mlpoly.studies.paper.images import load_images
 
 KINDS = {"relu": "ReLU", "swiglu": "SwiGLU"}
 
@@ -30,7 +30,9 @@ def classes(tiny: bool) -> tuple[torch.Tensor, torch.Tensor, mp.GaussianMixture]
         labels = torch.arange(3, device=DEVICE).repeat_interleave(50)
         return x, labels, mp.GaussianMixture.from_labels(x, labels)
     try:
-        images = load_mnist()
+        images = load_images(
+            "mnist",
+        )
     except FileNotFoundError as error:
         raise Skip(f"there is {error}") from error
     x, y = torch.tensor(images.train, device=DEVICE), torch.tensor(images.train_labels, device=DEVICE)

@@ -19,9 +19,9 @@ from mlpoly.plots import style
 
 
 class Shape(NamedTuple):
-    """Of a language model."""
+    """Sizes of a language model."""
 
-    layers: int = 32
+    blocks: int = 32
     d: int = 4096
     h: int = 14336
 
@@ -57,8 +57,8 @@ def all_fits(modules: list[Block], inputs: list[mp.Gaussian]) -> tuple[list[mp.R
 def blocks(shape: Shape) -> dict[str, float]:
     """Seconds for all blocks, peak memory, and the product S W' alone."""
     torch.manual_seed(0)
-    layers, d, h = shape
-    modules = [Block(d, h).requires_grad_(False) for _ in range(layers)]
+    count, d, h = shape
+    modules = [Block(d, h).requires_grad_(False) for _ in range(count)]
     roots = [torch.randn(d, d, device=DEVICE) / d**0.5 for _ in range(4)]
     inputs = [mp.Gaussian(torch.randn(d, device=DEVICE) / 10, A @ A.T) for A in roots]
     mp.fit(single(mp.from_torch(modules[0])), inputs[0], 3)
@@ -75,10 +75,10 @@ def blocks(shape: Shape) -> dict[str, float]:
     made.clear()
     _, again = all_fits(modules, inputs)  # in memory that the process holds by now
     return {
-        f"all {layers} blocks at degree 3, s (goal 3)": took,
+        f"all {count} blocks at degree 3, s (goal 3)": took,
         "product S W' in float32, ms": 1e3 * product,
-        "all blocks: share of the rate of that product": layers * product / took,
-        "all blocks again, without asking for memory: share of the rate of that product": layers * product / again,
+        "all blocks: share of the rate of that product": count * product / took,
+        "all blocks again, without asking for memory: share of the rate of that product": count * product / again,
         "peak memory with all polynomials kept, GiB": peak / 2**30,
         "of which weights, moments and the like, GiB": before / 2**30,
         "FVU of the first block on 2048 samples": float(error),
@@ -86,7 +86,7 @@ def blocks(shape: Shape) -> dict[str, float]:
 
 
 def moments(shape: Shape, rows: int) -> dict[str, float]:
-    """Share of the float32 product rate at which second moments of bf16 rows are summed."""
+    """Fraction of the float32 product rate at which second moments of bf16 rows are summed."""
     x = torch.randn(rows, shape.d, device=DEVICE, dtype=torch.bfloat16)
     wide = x[:4096].float()
     product = clock(lambda: wide.T @ wide) * rows / 4096
@@ -109,7 +109,7 @@ def main(tiny: bool = False) -> None:
 
 
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
-    """Share of the product rate of the moments, by rows in a batch."""
+    """Draw the fraction of the product rate of the moments, by rows in a batch."""
     shares = {k: v for k, v in results.items() if k.startswith("moments, batches of")}
     rows = [key.split(" rows")[0].split()[-1] for key in shares]
     figure = Figure(figsize=(5.5, 3.2), layout="constrained")
@@ -118,7 +118,9 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
     for place, value in enumerate(shares.values()):
         style.note(ax, f"{value:.2f}", (place, value), (0, 3), ha="center")
     ax.axhline(0.6, color=style.INK, linewidth=0.8, linestyle=style.DASHED)
-    style.tidy(ax, "bf16 rows in a batch", "share of the float32 product rate", "Moments, and the goal of 0.6 (dashed)")
+    style.tidy(
+        ax, "bf16 rows in a batch", "fraction of the float32 product rate", "Moments, and the goal of 0.6 (dashed)"
+    )
     ax.set_ylim(0, max(1.05, 1.1 * max(shares.values())))
     return {"language-model": figure}
 

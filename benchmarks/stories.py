@@ -1,6 +1,6 @@
 """Every feedforward block of stories260K as a polynomial: what `benchmarks.smollm2` does, on a model for two cores.
 
-Moments from 20 480 tokens of its own stories, judged on 16 384 others. Needs MLPOLY_DATA/stories260K.
+Moments from 20 480 tokens of its own stories, evaluated on 16 384 others. Needs MLPOLY_DATA/stories260K.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.smollm2 import BOUND, cases, compare
 
 
 def opened(tiny: bool) -> tuple[Any, list[Any], list[Any]]:
-    """The model, and tokens to fit to and to judge by."""
+    """Return the model, and tokens to fit to and to evaluate on."""
     from mlpoly.lm import load_model
 
     folder = Path(os.environ.get("MLPOLY_DATA", ""), "stories260K")
@@ -30,7 +30,7 @@ def opened(tiny: bool) -> tuple[Any, list[Any], list[Any]]:
 
 
 def main(tiny: bool = False) -> None:
-    """Run at one bound; others say little on a model without massive activations."""
+    """Run at one bound; others tell little about a model without massive activations."""
     model, train, held_out = opened(tiny)
     chosen = [c for c in cases(train) if "beyond" not in c.title or f"beyond {BOUND:g} " in c.title]
     save("stories", compare(model, train, held_out, chosen))

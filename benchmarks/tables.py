@@ -17,7 +17,7 @@ DEGREES = ("1", "2", "3", "4", "5")
 # Rows of the table of costs: title of the case in the JSON, and how a user asks for it.
 COSTS = {
     "closed form": "closed form, polynomials everywhere",
-    "first token apart, one mixture": '`components="first"`, `method="neuronwise"`, polynomials everywhere',
+    "first token apart, one mixture": '`groups="first"`, `method="neuronwise"`, polynomials everywhere',
     "fitted to the tokens": '`method="samples"`, polynomials everywhere',
     "closed form, lines beyond 3 sigma": "closed form, `bound=3.0`",
     "first token apart, one mixture, lines beyond 3 sigma": '`method="neuronwise"`, `bound=3.0`',

@@ -2,7 +2,7 @@
 
 Blocks of stories260K (a trained Llama, d = 64) on its own text. The closed form gets mean and covariance of the tokens;
 regression gets the block's outputs on them as well, with the ridge penalty that is best on the held-out tokens (which
-flatters it). Both are judged on other, real tokens. Needs MLPOLY_DATA/stories260K.
+favours it). Both are evaluated on other, real tokens. Needs MLPOLY_DATA/stories260K.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HELD_OUT = 4096
 
 
 def model_folder() -> Path:
-    """Where the model and its tokens lie."""
+    """Return the folder of the model and its tokens."""
     folder = Path(os.environ.get("MLPOLY_DATA", "")) / "stories260K"
     if "MLPOLY_DATA" not in os.environ or not (folder / "tokens.npy").exists():
         raise Skip("it needs the model stories260K and its tokens: set MLPOLY_DATA to a folder that has stories260K")
@@ -131,7 +131,7 @@ def main(tiny: bool = False) -> None:
 
 
 def said(degree: int, rows: dict[str, list[float]]) -> str:
-    """Who wins, and from where on."""
+    """Say which is better, and from how many tokens on."""
     n, most = catches_up(rows), SIZES[len(rows["closed form"]) - 1]
     if n is None:
         return f"Degree {degree}: regression does not catch up with the closed form up to {most} tokens."

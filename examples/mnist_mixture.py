@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.studies.paper.data import Images, load_mnist
+from mlpoly.studies.paper.images import Images, load_images
 
 
 def train(images: Images, hidden: int, steps: int, seed: int = 0) -> nn.Sequential:
@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
 
     try:
-        images = load_mnist(options.data_dir)
+        images = load_images("mnist", options.data_dir)
     except FileNotFoundError as error:
         raise SystemExit(str(error)) from None
     print("training")

@@ -6,9 +6,9 @@ FOLDER holds stories260K, a Llama of 260 thousand parameters trained on children
 transformers, with the token ids of some stories (tokens.npy, 256 x 256) and the texts of its tokens (vocab.json). By
 default it is looked for in MLPOLY_DATA/stories260K.
 
-Mean and covariance of what goes into each of its five SwiGLU blocks are all that is taken from the text. From them and
-the weights come the cubics that are closest to the blocks in mean square; they take the blocks' places, and the model
-goes on telling stories.
+Only the mean and covariance of the inputs of each of its five SwiGLU blocks are taken from the text. They and the
+weights give the cubics that are closest to the blocks in mean square. These take the blocks' places, and the model
+continues to tell stories.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mlpoly.lm import collect, load_model, vocabulary
-from mlpoly.lm.convert.convert import convert
-from mlpoly.lm.evaluate.losses import evaluate
-from mlpoly.lm.model.graft import graft
-from mlpoly.lm.reading.attribution import attribute
-from mlpoly.lm.reading.token_features import block_features
+from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, load_model
+from mlpoly.lm.text.tokens import vocabulary
 
 
 def story(model: torch.nn.Module, words: list[str], length: int = 60) -> str:
-    """What the model tells when it always says the likeliest token."""
+    """Return the story that the model tells when it always takes the likeliest token."""
     ids = torch.tensor([[1]])  # the beginning of a text
     with torch.no_grad():
         for _ in range(length):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mlpoly import cli
 from mlpoly.extras import EXTRAS
 
 ROOT = Path(__file__).parent.parent
@@ -97,14 +98,13 @@ REQUESTS = {
     "mp.from_torch(None)": "torch",
     "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",
     "importlib.import_module('mlpoly.integrations.torch')": "torch",
-    "importlib.import_module('mlpoly.plots')": "plots",
+    "importlib.import_module('mlpoly.plots.draw')": "plots",
     "importlib.import_module('mlpoly.plots.style')": "plots",
     "importlib.import_module('mlpoly.lm')": "torch",
     "importlib.import_module('mlpoly.lm.model.graft')": "torch",
     "importlib.import_module('mlpoly.studies.paper.reproduce')": "torch",
     "mp.GaussianMixture.from_samples(np.random.default_rng(0).normal(size=(50, 2)), 2)": "cli",
-    "command('train', '--help')": "cli",
-    "command('lm', '--help')": "cli",
+    **{f"command('{name}', '--help')": "cli" for name in cli._COMMANDS},
     "command('data', 'where')": "cli",
     "command('--version')": "",
     "command('--help')": "",

@@ -102,5 +102,5 @@ def test_damaged_files(tmp_path):
     with pytest.raises(FileFormatError, match=r"results.json is damaged or of another version \(Outer: 3 .*Move"):
         load_results(path, Outer)
     path.write_text("{")
-    with pytest.raises(FileFormatError, match=r"results.json is no readable JSON file .* run the study again"):
+    with pytest.raises(FileFormatError, match=r"results.json is not a readable JSON file .* run the study again"):
         load_results(path, Outer)

@@ -1,6 +1,6 @@
 """mlpoly: closed-form least-squares polynomials of MLPs and gated linear units, of any degree.
 
-The public names follow the pipeline: what goes in, through what, what comes out, how good it is, what it says.
+The public names follow the pipeline: inputs, networks, polynomials, fits, measures, features.
 """
 
 from mlpoly import activations

@@ -16,6 +16,7 @@ EXTRAS = {
     "jax": "jax",
     "matplotlib": "plots",
     "plotly": "plots",
+    "jinja2": "plots",
     "transformers": "transformers",
     "accelerate": "transformers",
     "gguf": "transformers",
@@ -29,20 +30,20 @@ EXTRAS = {
 
 @contextmanager
 def explain_missing(purpose: str, package: str | None = None) -> Iterator[None]:
-    """Inside, the import of an optional library that is missing says which extra has it.
+    """Make the import of a missing optional library inside the block say which extra to install.
 
     Parameters
     ----------
     purpose : str
-        What needs the library, as the message begins: "finetune", "mlpoly.lm".
+        Subject of the message, which needs the library: "finetune", "mlpoly.lm".
     package : str, optional
-        What the message calls the library, if not as it is imported: "scikit-learn".
+        Name of the library in the message, where it differs from the import: "scikit-learn".
 
     Raises
     ------
     ImportError
-        In place of the ModuleNotFoundError of a library that one of the extras would bring. Any other error is left
-        as it is: a library that is there but broken says itself what is wrong with it.
+        In place of the ModuleNotFoundError of a library that one of the extras would install. Any other error passes
+        through unchanged: a library that is installed but broken explains itself.
     """
     try:
         yield
@@ -60,11 +61,11 @@ def library(module: str, package: str, purpose: str) -> Any:
     Parameters
     ----------
     module : str
-        What to import: "sklearn.mixture".
+        Module to import: "sklearn.mixture".
     package : str
-        What the message calls it: "scikit-learn".
+        Name of the library in the message: "scikit-learn".
     purpose : str
-        What needs it, as the message begins.
+        Subject of the message, which needs the library.
     """
     with explain_missing(purpose, package):
         return importlib.import_module(module)

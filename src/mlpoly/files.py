@@ -1,4 +1,4 @@
-"""Files that are whole or not there: safetensors with a JSON header, JSON, CSV and text; never pickle."""
+"""Files written whole or not at all: safetensors with a JSON header, JSON, CSV and text; never pickle."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ __all__ = [
     "write_text",
 ]
 
-_KEY = "mlpoly"  # where the header stands among the metadata of a safetensors file
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that spreadsheets compute
+_KEY = "mlpoly"  # key of the header in the metadata of a safetensors file
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet would compute
 
 
 @contextmanager
 def replacing(path: str | PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place at the end, so that a crash leaves no half file.
+    """Give a temporary file beside `path` that replaces it at the end, so that a crash leaves no half-written file.
 
-    It is there, empty and with the rights that new files get here, and its name is random: nobody else writes to it,
-    and no link leads elsewhere from it.
+    The file exists, empty and with the permissions of any new file. Its name is random, so that no other process
+    writes to it and no link of that name redirects it.
     """
     target = Path(path)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"no folder {target.parent}; create it before saving.")
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it before saving.")
     scratch = target.with_name(f".mlpoly-{secrets.token_hex(8)}.tmp")
     try:
-        scratch.touch(exist_ok=False)  # O_CREAT and O_EXCL: fails if there is anything of that name, links too
+        scratch.touch(exist_ok=False)  # O_CREAT and O_EXCL: fails if anything of that name exists, even a link
         yield scratch
         scratch.replace(target)
     except OSError as error:
         reason = error.strerror or error
-        raise OSError(f"{target} could not be written ({reason}); is there space, and the right to write?") from error
+        raise OSError(f"{target} could not be written ({reason}); check free space and permissions.") from error
     finally:
-        with suppress(OSError):  # what went wrong above is the news
+        with suppress(OSError):  # an error above matters more than a leftover file
             scratch.unlink(missing_ok=True)
 
 
 def make_folder(path: str | PathLike[str]) -> Path:
-    """The folder, made if it is missing and tried for writing, before hours of work depend on it."""
+    """Create the folder if it is missing and check that it is writable, before hours of work depend on it."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,13 +70,13 @@ def make_folder(path: str | PathLike[str]) -> Path:
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
-    """Write text in UTF-8; what it has no bytes for, half of a surrogate pair, is written as JSON would escape it."""
+    """Write text in UTF-8; a lone surrogate, which UTF-8 cannot encode, is escaped as in JSON."""
     with replacing(path) as scratch:
         scratch.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: str | PathLike[str], content: Any) -> None:
-    """Write JSON, indented; NaN and infinities, which JSON has no words for, are refused."""
+    """Write indented JSON; NaN and infinities, which JSON cannot express, are refused."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
@@ -84,18 +84,18 @@ def read_json(path: str | PathLike[str]) -> Any:
     """Read JSON that `write_json` wrote."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, numbers of thousands of digits, nested too deep
-        raise FileFormatError(f"{path} is no readable JSON file ({error}); it may be truncated.") from error
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, numbers too long, nested too deep
+        raise FileFormatError(f"{path} is not a readable JSON file ({error}); it may be truncated.") from error
 
 
 def write_csv(path: str | PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table; a row need not have every column, and what it lacks stays empty.
+    """Write a table; a row need not have every column, and missing cells stay empty.
 
-    Text that a spreadsheet would take for a formula gets an apostrophe in front, which makes it text there as well.
+    Text that a spreadsheet would take for a formula gets a leading apostrophe, so that it stays text there.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines: list[str] = []
-    # Cells are quoted if they hold a character of the line's end: with both in it, a token "\r" is as well.
+    # A cell is quoted if it holds a character of the line terminator: with both in it, so is a token "\r".
     writer = csv.DictWriter(SimpleNamespace(write=lines.append), columns, lineterminator="\r\n")
     writer.writeheader()
     for row in rows:
@@ -107,7 +107,7 @@ def write_csv(path: str | PathLike[str], rows: Sequence[Mapping[str, Any]]) -> N
 
 
 def write_tensors(path: str | PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-    """Write named NumPy arrays, with a header that JSON can hold."""
+    """Write named NumPy arrays with a header that JSON can express."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -116,18 +116,18 @@ def write_tensors(path: str | PathLike[str], arrays: Mapping[str, np.ndarray], h
         rights = stat.S_IMODE(scratch.stat().st_mode)
         try:
             save_file(whole, scratch, metadata={_KEY: json.dumps(dict(header))})
-        except SafetensorError as error:  # a full disk, for one, is no OSError there
+        except SafetensorError as error:  # safetensors' error for a full disk, among others, is not an OSError
             raise OSError(str(error)) from error
-        scratch.chmod(rights)  # safetensors puts a file in its place that is readable for its owner alone
+        scratch.chmod(rights)  # safetensors replaces the file by one that only its owner can read
 
 
 def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
-    """Header (None if the file has none of ours) and arrays.
+    """Read the header (None if the file has no header of this library) and the arrays.
 
     Raises
     ------
     FileFormatError
-        If the file is corrupt or truncated, or holds numbers that NumPy has no type for.
+        If the file is corrupt or truncated, or holds numbers of a type that NumPy does not have.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -136,12 +136,12 @@ def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Any] | None, dict
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, ValueError, OSError) as error:
-        raise FileFormatError(f"{path} is no readable safetensors file ({error}); it may be truncated.") from error
+        raise FileFormatError(f"{path} is not a readable safetensors file ({error}); it may be truncated.") from error
     except (TypeError, AttributeError, KeyError) as error:
-        raise FileFormatError(f"{path} holds numbers that NumPy has no type for ({error}); save it again.") from error
-    # JAX teaches NumPy bfloat16 and floats of 8 bits; what a file means must not depend on who is imported.
+        raise FileFormatError(f"{path} holds numbers of a type unknown to NumPy ({error}); save it again.") from error
+    # JAX adds bfloat16 and 8-bit floats to NumPy; what a file holds must not depend on which libraries are imported.
     if odd := [f"{name}: {a.dtype}" for name, a in arrays.items() if a.dtype.isbuiltin != 1]:
-        raise FileFormatError(f"{path} holds numbers that NumPy has no type for ({odd[0]}); save it again.")
+        raise FileFormatError(f"{path} holds numbers of a type unknown to NumPy ({odd[0]}); save it again.")
     try:
         header = json.loads(metadata[_KEY])
     except (KeyError, TypeError, ValueError, RecursionError):

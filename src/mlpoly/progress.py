@@ -15,10 +15,10 @@ _PATIENCE = 2.0  # seconds before a bar appears
 
 @contextmanager
 def progress(title: str, total: int | None, show: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """Give a function `update(done, note)` that draws a bar on stderr once the work has taken two seconds.
+    """Give a function `update(done, note)` that draws a progress bar on stderr once the work has taken two seconds.
 
-    Work within such work becomes one more line below. Quiet when stderr is no terminal, so that logs and notebooks
-    under test stay clean.
+    Nested work gets a line of its own below. Nothing is drawn when stderr is not a terminal, so that logs and
+    notebooks under test stay clean.
     """
     bar = _Bar(title, total) if show and sys.stderr.isatty() else None
     try:
@@ -29,7 +29,7 @@ def progress(title: str, total: int | None, show: bool = True) -> Iterator[Calla
 
 
 class _Bar:
-    drawn: object = None  # what is on the screen, shared by bars within bars: there must be one only
+    drawn: object = None  # the one display on the screen, which nested bars share
 
     def __init__(self, title: str, total: int | None) -> None:
         self.title, self.total = title, total

@@ -1,4 +1,4 @@
-"""Records: frozen dataclasses of arrays, and what they can do because they know their fields."""
+"""Records: frozen dataclasses of arrays, and the operations that follow from knowing their fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _registered: set[type] = set()
 
 
 def static(**options: Any) -> Any:
-    """A record field that is no array (a name, a flag): JAX treats it as part of the structure."""
+    """Return a record field that is not an array (a name, a flag): JAX treats it as part of the structure."""
     return field(metadata={"static": True}, **options)
 
 
@@ -28,7 +28,7 @@ def record(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that passes through jax.jit, jax.grad and jax.vmap as a pytree."""
     made: Any = dataclass(frozen=True, eq=False, repr=False)(cls)
     made.__copy__ = replace
-    # Copies the arrays and shares the rest, which never changes; what was computed and kept is computed anew.
+    # Copies the arrays and shares the rest, which never changes; cached properties are not copied.
     made.__deepcopy__ = lambda value, memo: replace(
         value, **{name: _copied(getattr(value, name), memo) for name in value._moving}
     )
@@ -51,7 +51,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def replace(value: T, **changes: Any) -> T:
-    """A record or dataclass with some fields changed, without running its checks again, so that traced arrays pass."""
+    """Return a copy with some fields changed, without running the checks again, so that traced arrays pass."""
     kind: Any = type(value)
     names = kind._names if hasattr(kind, "_names") else [f.name for f in fields(kind)]
     for name in changes:
@@ -64,7 +64,7 @@ def replace(value: T, **changes: Any) -> T:
 
 
 def map_arrays(value: T, change: Callable[[Any], Any]) -> T:
-    """The record with a function applied to each of its arrays, those of records and tuples within it too."""
+    """Return the record with a function applied to each of its arrays, those of nested records and tuples included."""
     if value is None:
         return value
     if isinstance(value, tuple):
@@ -77,7 +77,7 @@ def map_arrays(value: T, change: Callable[[Any], Any]) -> T:
 
 
 def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
-    """The arrays of a record by name; those of a record within it are called "field.name", of a tuple "field.0"."""
+    """Return the arrays of a record by name: "field.name" within a nested record, "field.0" within a tuple."""
     if value is None:
         return {}
     if isinstance(value, tuple):
@@ -91,16 +91,16 @@ def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def from_arrays(kind: type[T], arrays: Mapping[str, Any], static: Mapping[str, Any] | None = None) -> T:
-    """A record from the arrays that `arrays_of` found in it, without running its checks.
+    """Rebuild a record from the arrays that `arrays_of` found in it, without running its checks.
 
     Parameters
     ----------
     kind : type
-        The record; records within it are found by the names in its annotations.
+        Type of the record; those of nested records are found by the names in its annotations.
     arrays : mapping from name to array
-        Fields that are not among them are None.
+        Arrays by name; fields that are not among them become None.
     static : mapping from name to value, optional
-        Fields that are no arrays, "field.name" for those of records within; others have their defaults.
+        Fields that are not arrays, "field.name" for those of nested records; the others get their defaults.
     """
     made: Any = object.__new__(kind)
     kinds, given = {cls.__name__: cls for cls in _records}, dict(static or {})
@@ -123,14 +123,14 @@ def from_arrays(kind: type[T], arrays: Mapping[str, Any], static: Mapping[str, A
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_copied(item, memo) for item in value)
-    # PyTorch refuses to copy results of a differentiable computation. Like its pickles, a copy forgets the history.
+    # PyTorch refuses to copy results of a differentiable computation. Like a pickle of them, this copy is detached.
     if getattr(value, "grad_fn", None) is not None and id(value) not in memo:
         memo[id(value)] = value.detach().clone().requires_grad_()
     return copy.deepcopy(value, memo)
 
 
 def register_pytrees() -> None:
-    """Tell JAX about every record; called once JAX is there, so that the core never imports it."""
+    """Register every record with JAX; called once JAX is imported, so that the core never imports it."""
     import jax
 
     def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """Special functions with one formula for every array library: normal tails and Hermite polynomials.
 
-Hermite polynomials are orthonormal throughout the library: he_k = He_k / sqrt(k!). Their coefficients are then of the
-size of the function, at every degree and in float32.
+Hermite polynomials are orthonormal throughout the library: he_k = He_k / sqrt(k!). Coefficients then have the size of
+the function at every degree, also in float32.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def normal_cdf(u: Array) -> Array:
 
 
 def in_deviations(distance: Array, std: Array) -> Array:
-    """Distance / std, held within 10^4 standard deviations, where a tiny `std` > 0 would overflow."""
+    """Distance / std, clipped to 10^4 standard deviations, because a tiny `std` > 0 would overflow."""
     xp = namespace(distance=distance, std=std)
     near = xp.abs(distance) / _FAR <= std
     return xp.where(near, xp.where(near, distance, 0.0) / std, xp.sign(distance) * _FAR)
@@ -94,7 +94,7 @@ def clenshaw(coefficients: Array, t: Array) -> Array:
     if last == 0:
         return coefficients[0, ...] + t * 0
     if last <= _HORNER:
-        # In powers of t: a pass over the memory less, and as many digits while the degree is low.
+        # In powers of t: one pass over the memory less, and equally accurate at low degree.
         *lower, ahead = in_powers(coefficients)
         for c in reversed(lower):
             ahead = add_product(c, t, ahead)
@@ -130,14 +130,14 @@ def times_line(series: Array, offset: Array, slope: Array) -> Array:
     ----------
     series : array (n + 1, ...), ascending
     offset, slope : array
-        They broadcast against the trailing axes.
+        Coefficients of the line; they broadcast against the trailing axes.
 
     Returns
     -------
     array (n, ...)
     """
     n = series.shape[0] - 1
-    # Row by row with plain numbers: an array of roots would have to travel to the device, which then waits for it.
+    # Row by row with plain numbers: an array of roots would have to be copied to the device, which waits for it.
     rows = []
     for k in range(n):
         beside = series[k + 1, ...] * math.sqrt(k + 1)

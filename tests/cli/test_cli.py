@@ -20,10 +20,9 @@ import mlpoly
 from mlpoly import cli
 from mlpoly.cli import main
 from mlpoly.studies.paper import reproduce as reproduce_module
-from mlpoly.studies.paper.bench import DynamicsConfig
-from mlpoly.studies.paper.checkpoints import Run
-from mlpoly.studies.paper.storage import load_results
-from mlpoly.studies.paper.training import TrainConfig
+from mlpoly.studies.paper.checkpoints import TrainingRun
+from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
+from mlpoly.studies.paper.results import read_results
 
 COMMANDS = list(cli._COMMANDS)
 SMALL = ["--hidden", "8", "--steps", "4", "--batch-size", "32", "--samples", "100", "--paper-steps", "2"]
@@ -131,6 +130,12 @@ def test_help_lists_every_option_with_its_default(capsys, name):
         assert {f.name for f in fields(TrainConfig)} | {f.name for f in fields(DynamicsConfig)} <= set(found)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_metavars_and_not_types(capsys, name):
+    text = helped(capsys, [name, "--help"])
+    assert not re.search(r"\b(INT|FLOAT|STR|PATH)\b", text)
+
+
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_lists_the_commands(capsys, flag):
     assert main([flag]) == 0
@@ -143,9 +148,19 @@ def test_lm_names_its_model(capsys):
     assert helped(capsys, ["lm", "--help"]).startswith("usage: mlpoly lm [-h] [OPTIONS] MODEL ")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nosuch"]])
-def test_what_needs_no_command_imports_none_of_the_extras(words):
-    """Help and completion must come at once: half a second of a processor, of which most is `import mlpoly`."""
+QUICK = [
+    (["--help"], ""),
+    (["--version"], ""),
+    (["nosuch"], ""),
+    (["train", "--help"], "tyro"),
+    (["lm", "--help"], "tyro"),
+    (["data", "where"], "tyro rich"),
+]
+
+
+@pytest.mark.parametrize(("words", "needed"), QUICK, ids=lambda case: " ".join(case) if isinstance(case, list) else "")
+def test_extras_are_imported_when_they_are_needed(words, needed):
+    """Help must come at once: half a second of a processor, of which most is `import mlpoly`."""
     code = """
 import sys, time
 from mlpoly.cli import main
@@ -153,7 +168,7 @@ try:
     main(sys.argv[1:])
 except SystemExit:
     pass
-heavy = {"torch", "jax", "tyro", "rich", "matplotlib", "transformers", "sklearn"} & set(sys.modules)
+heavy = {"torch", "jax", "tyro", "rich", "matplotlib", "transformers", "sklearn", "cattrs"} & set(sys.modules)
 print(time.process_time(), *heavy)
 """
     runs = [
@@ -161,8 +176,9 @@ print(time.process_time(), *heavy)
         for _ in range(3)
     ]
     last = [run.stdout.splitlines()[-1].split() for run in runs]
-    assert all(len(found) == 1 for found in last), last  # nothing heavy
-    assert min(float(found[0]) for found in last) < 1.0  # 0.3 where it was written; slower processors are slower
+    assert all(set(found[1:]) <= set(needed.split()) for found in last), last
+    if not needed:
+        assert min(float(found[0]) for found in last) < 0.5  # 0.3 where it was written
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
@@ -171,9 +187,8 @@ def test_version(capsys, flag):
     assert capsys.readouterr() == (f"mlpoly {mlpoly.__version__}\n", "")
 
 
-@pytest.mark.parametrize("module", ["mlpoly", "mlpoly.cli"])
-def test_as_a_module_and_as_a_script(module):
-    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
+def test_as_a_module_and_as_a_script():
+    done = subprocess.run([sys.executable, "-m", "mlpoly", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"mlpoly {mlpoly.__version__}\n", "")
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["scripts"]["mlpoly"] == "mlpoly.cli:main"
@@ -231,7 +246,7 @@ def test_missing_data(capfd, tmp_path):
         assert_fails(
             capfd, [command, "--data", "mnist"], r"no mnist in .*cache/mlpoly/mnist; get it with `mlpoly data d"
         )
-    assert_fails(capfd, ["train", "--data", "minst"], "'minst', which is no data set .digits, mnist, fashion-mnist")
+    assert_fails(capfd, ["train", "--data", "minst"], "'minst', which is not a data set .digits, mnist, fashion-mnist")
     assert_fails(capfd, ["train", "--data", "mnist", "--data-dir", tmp_path / "there"], str(tmp_path / "there"))
 
 
@@ -250,7 +265,7 @@ def test_unreadable_data(capfd, tmp_path):
         (folder / f"{kind}-labels-idx1-ubyte").write_bytes(b"nonsense")
     assert_fails(capfd, ["train", "--data", folder], "train-images-idx3-ubyte is truncated or damaged")
     (tmp_path / "a.npz").write_bytes(b"nonsense")
-    assert_fails(capfd, ["train", "--data", "a.npz"], "a.npz is no .npz file")
+    assert_fails(capfd, ["train", "--data", "a.npz"], "a.npz is not an .npz file")
 
 
 @pytest.mark.parametrize("command", ["train", "reproduce"])
@@ -320,7 +335,7 @@ def test_a_damaged_state_is_told_before_anything_is_changed(capfd, trained, data
     assert everything(trained) == before
 
 
-def test_studies_of_versions_that_did_not_note_the_data_go_on(trained, data):
+def test_studies_of_versions_that_did_not_note_the_data_are_continued(trained, data):
     content = json.loads((trained / "study.json").read_text())
     fingerprint = content.pop("fingerprint")
     (trained / "study.json").write_text(json.dumps(content))
@@ -347,8 +362,7 @@ def test_step_before_the_one_it_needs(capfd, trained, command):
 
 
 def test_report_of_a_study_that_was_killed_at_once(capfd, trained):
-    for name in ("results.json", "results.safetensors"):
-        (trained / name).unlink()
+    (trained / "results.json").unlink()
     assert_fails(capfd, ["report", "--out", trained], r"no results in .*study; run `mlpoly train --out .*study` first")
 
 
@@ -376,12 +390,12 @@ DAMAGED = [
 def test_damaged_study(capfd, trained, data, content):
     (trained / "study.json").write_text(content)
     for arguments in (["report"], ["train", "--data", data]):
-        assert_fails(capfd, [*arguments, "--out", trained], r"study.json is (no readable JSON|damaged)")
+        assert_fails(capfd, [*arguments, "--out", trained], r"study.json is (not a readable JSON|damaged)")
 
 
 def test_damaged_results(capfd, trained):
     (trained / "results.json").write_text("{")
-    assert_fails(capfd, ["report", "--out", trained], r"results.json is no readable JSON file .*truncated")
+    assert_fails(capfd, ["report", "--out", trained], r"results.json is not a readable JSON file .*truncated")
 
 
 @pytest.mark.parametrize(
@@ -391,7 +405,7 @@ def test_results_that_are_damaged_or_of_somebody_else_are_never_replaced(capfd, 
     (trained / "results.json").write_text(content)
     before = everything(trained)
     for arguments in (["train", "--data", data, *SMALL, "--samples", "77"], ["dynamics"], ["report"]):
-        message = r"results.json is (no readable JSON|damaged or of another version).*move results.json"
+        message = r"results.json is (not a readable JSON|damaged or of another version).*Move results.json"
         assert_fails(capfd, [*arguments, "--out", trained], message)
         assert everything(trained) == before
 
@@ -410,7 +424,7 @@ def test_crafted_checkpoints_are_one_line(capfd, trained, data):
 def test_damaged_checkpoint(capfd, trained):
     path = trained / "seed-0" / "checkpoints" / "step-0000002.safetensors"
     path.write_bytes(path.read_bytes()[:50])
-    assert_fails(capfd, ["dynamics", "--out", trained], r"step-0000002.safetensors is no readable .*truncated")
+    assert_fails(capfd, ["dynamics", "--out", trained], r"step-0000002.safetensors is not a readable .*truncated")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is such a device")
@@ -427,7 +441,7 @@ def test_device_that_is_not_there(capfd, trained, data, tmp_path):
     [
         ("seeds", "0", "seeds must be at least 1"),
         ("label", "-1", "label must be at least 0"),
-        ("label", "42", "label is 42, but the data has 3 classes: 0 to 2"),
+        ("label", "42", "label is 42, but the classes of the data are 0, 1, 2"),
     ],
 )
 def test_values_that_cannot_be(capfd, data, tmp_path, option, value, message):
@@ -437,7 +451,7 @@ def test_values_that_cannot_be(capfd, data, tmp_path, option, value, message):
 
 @pytest.mark.parametrize("command", ["attack", "report"])
 def test_class_that_the_data_has_not(capfd, trained, command):
-    message = "label is 3, but the data has 3 classes: 0 to 2"
+    message = "label is 3, but the classes of the data are 0, 1, 2"
     assert_fails(capfd, [command, "--out", trained, "--label", "3"], message)
 
 
@@ -465,8 +479,8 @@ def test_train(data, tmp_path, capfd):
     folders = [tmp_path / "study" / f"seed-{seed}" / "checkpoints" for seed in (5, 6)]
     assert found["checkpoints"] == [str(f) for f in folders]
     assert [(n["seed"], n["step"]) for n in found["networks"]] == [(5, 4), (6, 4)]
-    assert [Run.open(f).steps for f in folders] == [[0, 1, 2, 4]] * 2
-    training = load_results(tmp_path / "study").training
+    assert [TrainingRun.open(f).steps for f in folders] == [[0, 1, 2, 4]] * 2
+    training = read_results(tmp_path / "study").training
     assert (
         found["networks"][0]["test_accuracy"] == next(p for p in training if (p.seed, p.step) == (5, 4)).test_accuracy
     )
@@ -532,8 +546,8 @@ def test_interrupt(data, tmp_path, capfd, monkeypatch):
 
     monkeypatch.setattr(reproduce_module, "study_dynamics", stopped)
     assert main(["reproduce", "--data", data, "--out", str(tmp_path / "study"), *SMALL]) == 130
-    assert capfd.readouterr() == ("", "mlpoly: interrupted; the same command goes on where it was.\n")
-    assert len(load_results(tmp_path / "study").training) == 4  # what was finished is kept
+    assert capfd.readouterr() == ("", "mlpoly: interrupted; the same command resumes where it was.\n")
+    assert len(read_results(tmp_path / "study").training) == 4  # what was finished is kept
 
 
 def test_interrupted_process(data, tmp_path, capfd):
@@ -544,9 +558,9 @@ def test_interrupted_process(data, tmp_path, capfd):
     checkpoints = out / "seed-0" / "checkpoints"
     wait_for(process, checkpoints / "step-0000128.safetensors")
     process.send_signal(signal.SIGINT)
-    assert finished(process) == (130, "", "mlpoly: interrupted; the same command goes on where it was.\n")
-    assert 128 in Run.open(checkpoints).steps
-    assert 1500 not in Run.open(checkpoints).steps
+    assert finished(process) == (130, "", "mlpoly: interrupted; the same command resumes where it was.\n")
+    assert 128 in TrainingRun.open(checkpoints).steps
+    assert 1500 not in TrainingRun.open(checkpoints).steps
     assert main(arguments) == 0
     assert json.loads(capfd.readouterr().out)["networks"][0]["step"] == 1500
 
@@ -573,7 +587,7 @@ def test_reproduce_interrupted_and_killed(data, tmp_path):
     process = started(arguments)
     wait_for(process, fits / "step-0000000.json")
     process.send_signal(signal.SIGINT)
-    assert finished(process) == (130, "", "mlpoly: interrupted; the same command goes on where it was.\n")
+    assert finished(process) == (130, "", "mlpoly: interrupted; the same command resumes where it was.\n")
     assert not (fits / "step-0000064.json").exists()
     process = started(arguments)
     wait_for(process, fits / "step-0000008.json")

@@ -192,7 +192,7 @@ def test_whitened_needs_the_inputs_which_a_file_has(tmp_path):
     known = mp.eigenfeatures(loaded, output=0, metric="whitened")
     assert_close(known.values, mp.eigenfeatures(POLY, output=0, metric="whitened").values)
     loaded = mp.records.replace(loaded, inputs=None)
-    with pytest.raises(ValueError, match="metric='whitened' needs the input distribution"):
+    with pytest.raises(ValueError, match="metric='whitened' needs the inputs"):
         mp.eigenfeatures(loaded, output=0, metric="whitened")
     given = mp.eigenfeatures(loaded, output=0, metric="whitened", inputs=mp.Gaussian.standard(D))
     assert_close(given.values, mp.eigenfeatures(POLY, output=0).values)

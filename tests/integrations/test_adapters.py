@@ -59,7 +59,7 @@ class Case:
 
     family: str
     options: dict[str, Any]
-    hookpoints: str  # with {} for the number of the layer; several are separated by spaces
+    pattern: str  # of names, with {} for the number of the block; several are separated by spaces
     net: str
     model: str = ""
     feed: dict[str, Any] = field(default_factory=lambda: TOKENS)
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def names(self) -> list[str]:
-        return [name.format(i) for name in self.hookpoints.split() for i in range(self.count)]
+        return [name.format(i) for name in self.pattern.split() for i in range(self.count)]
 
 
 GPT2 = {"vocab_size": 32, "n_embd": D, "n_inner": H, "n_layer": LAYERS, "n_head": 2, "n_positions": 64}
@@ -138,7 +138,7 @@ CASES = [
 
 
 def case_name(case: Case) -> str:
-    return f"{case.family} {case.hookpoints}"
+    return f"{case.family} {case.pattern}"
 
 
 @pytest.fixture
@@ -273,10 +273,10 @@ def test_structure_is_enough():
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Remote(limit=3.0), "Remote has parts named as in Llama.*differs from the record's by .*%.*register_adapter"),
-        (Remote(linear=LowRank), "differs from the record's"),
-        (Counting(1.001), r"differs from the record's by 0\.10%"),
-        (Counting(1.001).bfloat16(), r"differs from the record's by 0\.10%"),
+        (Remote(limit=3.0), "Remote has parts named as in Llama.*differs from the network's by .*%.*register_adapter"),
+        (Remote(linear=LowRank), "differs from the network's"),
+        (Counting(1.001), r"differs from the network's by 0\.10%"),
+        (Counting(1.001).bfloat16(), r"differs from the network's by 0\.10%"),
         (Remote(linear=Wrapped), "gate_proj of Remote is a Wrapped, not a Linear.*merge_and_unload"),
         (Normed(), "does not know Normed"),
         (Scaled(), "does not know Scaled"),
@@ -469,7 +469,7 @@ def test_pattern_errors(llama):
     for pattern in ("layers.*.ffn", "p", "layers.?", ""):
         with pytest.raises(ValueError, match=r"no feedforward block of LlamaModel.*\(2\) are layers.0.mlp, layers.1"):
             find_blocks(llama, pattern)
-    with pytest.raises(TypeError, match="pattern must be a string"):
+    with pytest.raises(TypeError, match="blocks must be a pattern"):
         find_blocks(llama, 1)
     many = nn.ModuleList([Remote() for _ in range(30)])
     with pytest.raises(ValueError, match=r"\(30\) are 0, 1, 2, 3, 4, 5, \.\.\., 24, 25, 26, 27, 28, 29\."):
@@ -502,7 +502,7 @@ def test_sequential_blocks_and_their_insides():
 
 
 def test_nothing_found(llama):
-    with pytest.raises(TypeError, match=r"no feedforward block in ModuleList[\s\S]*Linear, Bilinear[\s\S]*def adapt"):
+    with pytest.raises(TypeError, match=r"knows in ModuleList[\s\S]*Linear, Bilinear[\s\S]*def adapt"):
         find_blocks(nn.ModuleList([nn.Linear(2, 2), nn.Bilinear(2, 2, 2)]))
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
         find_blocks("llama")
@@ -520,7 +520,7 @@ def test_mixture_of_experts():
     with pytest.raises(TypeError, match=r"no feedforward block.*mixture of experts"):
         find_blocks(model.layers[1])
     for module in (model.layers[1].mlp, model.layers[1].mlp.experts):
-        with pytest.raises(TypeError, match="mixture of experts, which are several blocks behind a router"):
+        with pytest.raises(TypeError, match="mixture of experts, that is, several blocks behind a router"):
             from_torch(module)
     assert not is_mixture(model.layers[1])
 

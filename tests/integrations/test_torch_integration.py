@@ -198,7 +198,7 @@ def test_advice_begins_with_the_simplest_thing():
         from_torch(Block())
     message = str(caught.value)
     code = "mlpoly.MLP(m.up.weight, m.up.bias, m.down.weight, m.down.bias, activation='relu')"
-    assert message.startswith(f"from_torch does not know Block. Hand over its weights, {code}")
+    assert message.startswith(f"from_torch does not know Block. Pass its weights, {code}")
     assert len(message) < 400
     assert eval(code.replace("relu", "sin"), {"mlpoly": mp, "m": Block()}).dim_hidden == 6
 
@@ -234,7 +234,7 @@ def test_parts_of_any_name():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_a_scale_of_a_thousandth_is_seen(dtype):
     assert from_torch(Named().to(dtype)).dim_out == 3
-    with pytest.raises(TypeError, match=r"Named has the parts of an MLP.*differs from the record's by 0\.10%"):
+    with pytest.raises(TypeError, match=r"Named has the parts of an MLP.*differs from the network's by 0\.10%"):
         from_torch(Named(scale=1.001).to(dtype))
 
 
@@ -267,7 +267,7 @@ def patched(module):
 def test_a_sequential_that_was_changed_is_refused(change):
     module = sequential(nn.GELU())
     change(module)
-    with pytest.raises(TypeError, match=r"more than its parts.*differs from the record's by .*%.*Forward hooks"):
+    with pytest.raises(TypeError, match=r"more than its parts.*differs from the network's by .*%.*Forward hooks"):
         from_torch(module)
 
 
@@ -329,7 +329,7 @@ def test_prelu_with_a_slope_for_each_unit():
     torch.testing.assert_close(net(x), module(x))
     net(x).sum().backward()
     assert bool((module[1].weight.grad != 0).any())
-    with pytest.raises(TypeError, match=r"PReLU\(6\) is another function for every unit"):
+    with pytest.raises(TypeError, match=r"PReLU\(6\) is a different function for every unit"):
         activation_from_torch(module[1])
 
 
@@ -355,7 +355,7 @@ class Residual(nn.Sequential):
     ("module", "message"),
     [
         (nn.Conv2d(1, 1, 1), r"does not know Conv2d.*register_adapter\(Conv2d, lambda m"),
-        (nn.Linear(2, 3), r"affine map: it is its own polynomial.*nn\.Sequential\(m\)"),
+        (nn.Linear(2, 3), r"affine map, which is its own polynomial.*nn\.Sequential\(m\)"),
         (Residual(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), "Residual has the parts of an MLP, but computes some"),
         (nn.Sequential(), "got no modules"),
         (nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), "got ReLU, Linear"),
@@ -363,7 +363,7 @@ class Residual(nn.Sequential):
         (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)), "layer by layer"),
         (nn.Sequential(*[nn.Linear(2, 2), nn.ReLU()] * 2), r"module\[:3\]"),  # the same two modules, twice
         (nn.Sequential(LowRank(2, 2), nn.ReLU()), "got LowRank, ReLU"),
-        (nn.Sequential(nn.Linear(2, 2), nn.PReLU(2)), "slope for each unit only in front of a second Linear"),
+        (nn.Sequential(nn.Linear(2, 2), nn.PReLU(2)), "one slope per unit only before a second Linear"),
         (nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)), "activation Softmax"),
         (nn.Sequential(nn.Linear(2, 2), nn.Softplus(threshold=1.0)), "threshold"),
         (np.ones(3), "must be a torch.nn.Module"),
@@ -744,7 +744,7 @@ def test_other_forms_compile(form):
 
 def test_repr_and_errors():
     assert "degree=3, 4 -> 3" in repr(polynomial().to_torch())
-    with pytest.raises(TypeError, match=r"polynomial must be one that mlpoly\.fit"):
+    with pytest.raises(TypeError, match=r"polynomial must be made by mlpoly\.fit"):
         PolynomialModule(nn.Linear(2, 2))
 
 

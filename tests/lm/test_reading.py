@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import collect  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
-from mlpoly.lm.reading.attribution import attribute, degree_parts, plain_polynomials  # noqa: E402
+from mlpoly.lm.reading.attribution import attribute, degree_parts, polynomials_of  # noqa: E402
 from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
 from mlpoly.lm.reading.token_features import block_features  # noqa: E402
 from mlpoly.lm.text.tokens import token_text  # noqa: E402
@@ -204,8 +204,8 @@ def test_bounded_polynomials_and_their_modules_are_taken():
     found, same, free = (attribute(model, polys, PROMPT, 7) for polys in (bounded, modules, plain))
     assert_close(same.parts, found.parts, 1e-12)
     assert found.parts.shape == free.parts.shape and np.abs(found.parts - free.parts).max() > 1e-4
-    assert plain_polynomials(bounded)[BLOCK] is bounded[BLOCK]
-    assert isinstance(plain_polynomials(modules)[BLOCK], BoundedPolynomial)
+    assert polynomials_of(bounded)[BLOCK] is bounded[BLOCK]
+    assert isinstance(polynomials_of(modules)[BLOCK], BoundedPolynomial)
 
 
 def test_wrong_arguments_say_what_to_do():

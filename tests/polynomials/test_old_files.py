@@ -69,7 +69,7 @@ def test_an_old_file_loads_into_any_library(name, backend):
 def test_old_lines_of_an_odd_bound_are_refused(bound, tmp_path):
     path = tmp_path / "poly"
     path.write_bytes((FOLDER / "lines.safetensors").read_bytes())
-    with pytest.raises(mp.FileFormatError, match=f"the bound {repr(bound)[:4]}.*no positive number"):
+    with pytest.raises(mp.FileFormatError, match=f"the bound {repr(bound)[:4]}.*not a positive number"):
         mp.load(rewritten(path, header={"bound": bound}))
 
 

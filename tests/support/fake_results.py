@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 from scipy.ndimage import gaussian_filter, zoom
 
+from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.results import (
     Ablation,
     Attack,
@@ -18,10 +19,12 @@ from mlpoly.studies.paper.results import (
     Explanation,
     Features,
     FeatureStep,
+    Formula,
     Point,
     Results,
     Spectrum,
     Steering,
+    Term,
     TrainingPoint,
 )
 
@@ -171,7 +174,15 @@ def _features(rng: np.random.Generator) -> Features:
     steps = tuple(_feature_step(step, label, rng) for step in STEPS for label in range(CLASSES))
     ends = {s.label: s for s in steps if s.step == STEPS[-1]}
     pairs = [(3, 3), (7, 7), (5, 5), (4, 9), (0, 0)]
-    return Features(0, steps, tuple(_explanation(*pair, ends, rng) for pair in pairs))
+    explanations = tuple(_explanation(*pair, ends, rng) for pair in pairs)
+    return Features(0, align(steps), explanations, tuple(_formula(label, rng) for label in range(CLASSES)))
+
+
+def _formula(label: int, rng: np.random.Generator) -> Formula:
+    pixels = sorted(rng.choice(784, 2, replace=False).tolist())
+    monomials = [(), *((i,) for i in pixels), *((i, j) for i in pixels for j in pixels if i <= j)]
+    small = tuple(Term(m, float(rng.normal()), float(rng.uniform())) for m in monomials)
+    return Formula(label, 308505, tuple(sorted(small[1:], key=lambda term: -term.effect)), 0.7, small, 0.8)
 
 
 def _explanation(label: int, output: int, ends: dict[int, FeatureStep], rng: np.random.Generator) -> Explanation:

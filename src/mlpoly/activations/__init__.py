@@ -1,4 +1,4 @@
-"""Scalar maths: one record per activation, with its function and its Hermite coefficients."""
+"""Activations: one record each, with its function and its Hermite coefficients."""
 
 from mlpoly.activations.hermite import hermite_coefficients, project
 from mlpoly.activations.record import Activation

@@ -27,7 +27,7 @@ __all__ = ["hermite_coefficients", "project"]
 
 
 def project(activation: Activation, mean: Array, std: Array, degree: int) -> Array:
-    """Orthonormal coefficients c_k = E[act(mean + std t) he_k(t)], computed in the widest precision there is.
+    """Orthonormal coefficients c_k = E[act(mean + std t) he_k(t)], computed in the widest available precision.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def hermite_coefficients(
     """
     act = get(activation)
     degree = as_integer("degree", degree, 0)
-    # A plain number follows the other argument.
+    # A plain number takes library and dtype from the other argument.
     if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
         std = as_float_array("std", std)
         mean = constant(float(mean), std)

@@ -1,7 +1,7 @@
-"""Activations that have no elementary coefficients: their functions, and where each one bends.
+"""Activations without elementary coefficients: their functions, and where each one bends.
 
-Every function keeps its relative accuracy in the tails and near zero, because errors are judged relative to the size
-of the activation where the Gaussian lies.
+Every function keeps its relative accuracy in the tails and near zero, because errors are measured relative to the size
+of the activation where the Gaussian is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _tanhshrink(y: Array) -> Array:
 
 
 def _gelu_tanh(y: Array) -> Array:
-    near = namespace(y=y).clip(y, -1e3, 1e3)  # whose cube does not overflow; farther out the gate is 0 or 1
+    near = namespace(y=y).clip(y, -1e3, 1e3)  # so that the cube does not overflow; farther out the gate is 0 or 1
     return y * _sigmoid(2 * math.sqrt(2 / math.pi) * (near + 0.044715 * near * near * near))
 
 

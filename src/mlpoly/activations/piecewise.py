@@ -1,8 +1,8 @@
 """Piecewise polynomials (ReLU and its relatives): Hermite coefficients in closed form.
 
-Around the mean the function is one of its pieces, whose coefficients are exact; every other piece enters through the
-normal tail beyond its break. Tails are small and computed with full relative accuracy, so nothing cancels, however
-far the mean lies from the breaks.
+At the mean the function is one of its pieces, whose coefficients are exact; every other piece enters through the normal
+tail beyond its break. Tails are small and computed with full relative accuracy, so nothing cancels, however far the
+mean is from the breaks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def piecewise(
         xp = namespace(mean=mean, std=std)
         if len(breaks) < 2:
             return xp.stack(_project(mean, std, padded, breaks, degree))
-        # Breaks that lie close together on the scale of the Gaussian: their tails would cancel, or overflow.
+        # Breaks that are close together on the scale of the Gaussian: their tails would cancel, or overflow.
         close = (breaks[-1] - breaks[0]) / 2 < std
         wide = xp.stack(_project(mean, xp.where(close, 1.0, std), padded, breaks, degree))
         outer = _project(mean, std, [padded[0], padded[-1]], breaks[:1], degree)
@@ -58,7 +58,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
     xp = namespace(mean=mean, std=std)
     moving = std > 0
     safe = xp.where(moving, std, 1.0)
-    # The piece that holds at the mean, continued to the whole line: powers of (y - mean) = std t, then t^r in Hermite
+    # The piece at the mean, extended to the whole line: powers of (y - mean) = std t, then t^r in Hermite
     # polynomials.
     size, zero = len(pieces[0]), mean * 0
     chosen = [zero + c for c in pieces[0]]
@@ -66,7 +66,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
         chosen = [xp.where(mean > at, c, old) for c, old in zip(piece, chosen, strict=True)]
     in_t = []
     for r, c in enumerate(_recentred(chosen, mean)):
-        for _ in range(r):  # one by one: a power of a large std may overflow, and infinity times no slope is no number
+        for _ in range(r):  # one by one: a power of a large std may overflow, and infinity times a zero slope is NaN
             c = c * std
         in_t.append(c)
     table = powers_in_hermite(size - 1)
@@ -74,7 +74,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
     for at, left, right in zip(breaks, pieces, pieces[1:], strict=False):
         jump = _recentred([b - a for a, b in zip(left, right, strict=True)], at)
         tail = _tail(mean, safe, at, jump, degree)
-        # A neuron without variance sees its own piece only.
+        # A neuron without variance sees only the piece at its mean.
         total = [a + xp.where(moving, b, 0.0) for a, b in zip(total, tail, strict=True)]
     return total
 
@@ -82,7 +82,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
 def _between_breaks(
     mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int
 ) -> list[Array]:
-    """What the inner pieces add to the last one, by Gauss-Legendre on intervals of at most two standard deviations."""
+    """Contribution of the inner pieces, by Gauss-Legendre on intervals of at most two standard deviations."""
     xp = namespace(mean=mean, std=std)
     safe = xp.where(std > 0, std, 1.0)
     x, w = np.polynomial.legendre.leggauss(16)
@@ -107,7 +107,7 @@ def _recentred(coefficients: Sequence[Any], at: Any) -> list[Any]:
 
 
 def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) -> list[Array]:
-    """Coefficients of the jump polynomial beyond a break, on the side of the break where the mean is not.
+    """Coefficients of the jump polynomial beyond a break, on the side away from the mean.
 
     For the mean on the left this is jump(y) 1[y > at]; on the right, -jump(y) 1[y < at]. With x the distance of the
     break in standard deviations, E[(y - at)_+^r he_k] is std^r r! / sqrt(k!) times phi I_{r-k} for k <= r, and

@@ -21,7 +21,7 @@ from mlpoly.special import hermite, in_deviations, normal_pdf
 __all__ = ["adaptive_error", "adaptive_projection", "fixed_projection"]
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
-_BLOCK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory (16 times that on a GPU)
+_CHUNK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory (16 times that on a GPU)
 _LEVELS = 7  # panels of a user's function are halved at most this often
 _TOLERANCE = 1e-12
 _WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
@@ -34,7 +34,7 @@ def fixed_projection(function: Callable[[Array], Array], edges: Sequence[float])
     """Projection by one fixed rule, for functions whose ladder of `edges` (in y) is known to suffice."""
 
     def project(mean: Array, std: Array, degree: int) -> Array:
-        return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 1, _reach(degree))[0], mean, std)
+        return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 1, _reach(degree))[0], mean, std)
 
     return project
 
@@ -50,17 +50,17 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         if not readable(mean, std):
-            return _in_blocks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree))[0], mean, std)
-        with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is told in this library's words
-            return _in_blocks(lambda m, s: checked(*_refine(function, m, s, degree, edges)), mean, std)
+            return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree))[0], mean, std)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by the warning below
+            return _in_chunks(lambda m, s: checked(*_refine(function, m, s, degree, edges)), mean, std)
 
     def checked(coefficients: Array, error: float, outside: float) -> Array:
         problem, floor = "", _floor(coefficients)
         if outside > floor:
             problem = (
-                f"as far out as it can be followed, a share of {outside:.1e} of it is still to come. The function "
-                f"grows too fast for this Gaussian; its expectation is infinite or out of range. Use inputs of a "
-                f"smaller standard deviation."
+                f"a fraction of {outside:.1e} of it lies beyond the reach of the quadrature. The function grows too "
+                f"fast for this Gaussian; its expectation is infinite or out of range. Use inputs of a smaller "
+                f"standard deviation."
             )
         elif not error <= floor:
             problem = (
@@ -90,7 +90,7 @@ def adaptive_error(function: Callable[[Array], Array], kinks: Sequence[float]) -
 def _refine(
     function: Callable[[Array], Array], mean: Array, std: Array, degree: int, edges: Sequence[float]
 ) -> tuple[Array, float, float]:
-    """Coefficients once they stopped changing, by how much they still changed, and what is left at the outer ends."""
+    """Coefficients once they have settled, their last change, and the fraction at the outer ends."""
     xp = namespace(mean=mean, std=std)
     floor = _floor(mean)
     reach = _reach(degree)
@@ -100,7 +100,7 @@ def _refine(
         farther = min(1.5 * reach, _WIDEST)
         wider, _, weighted = _integrate(function, mean, std, degree, edges, 1, farther)
         if not bool(xp.all(xp.isfinite(wider))):
-            break  # the function overflows there: what was found nearer is kept, and warned of
+            break  # the function overflows there: keep the last result, with a warning
         old, reach = wider, farther
         outside = _outside(function, mean, std, reach, old, weighted)
     error = math.inf
@@ -117,14 +117,14 @@ def _refine(
 
 
 def _floor(like: Array) -> float:
-    """Change that counts as none."""
+    """Relative change below which the coefficients have settled."""
     return max(_TOLERANCE, 100 * float(namespace(like=like).finfo(like.dtype).eps))
 
 
-def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Array) -> Array:
-    """Apply to flat blocks of neurons and restore the shape; neurons without variance are exact."""
+def _in_chunks(integrate: Callable[[Array, Array], Array], mean: Array, std: Array) -> Array:
+    """Apply to flat chunks of neurons and restore the shape; neurons without variance are exact."""
     xp = namespace(mean=mean, std=std)
-    size = _BLOCK if on_cpu(mean) else 16 * _BLOCK
+    size = _CHUNK if on_cpu(mean) else 16 * _CHUNK
     flat_mean, flat_std = xp.reshape(mean, (-1,)), xp.reshape(std, (-1,))
     parts = [integrate(flat_mean[b], flat_std[b]) for b in chunks(flat_mean.shape[0], size)]
     whole = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
@@ -132,7 +132,7 @@ def _in_blocks(integrate: Callable[[Array, Array], Array], mean: Array, std: Arr
 
 
 def _reach(degree: int) -> float:
-    """Standard deviations beyond which lies less than 1e-13 of the norm, by Cauchy-Schwarz.
+    """Number of standard deviations beyond which less than 1e-13 of the norm remains, by Cauchy-Schwarz.
 
     |E[act he_k 1(|t| > T)]| <= sqrt(E[act^2]) sqrt(E[he_k^2 1(|t| > T)]), whatever the activation.
     """
@@ -148,9 +148,9 @@ def _integrate(
     splits: int,
     reach: float,
 ) -> tuple[Array, Array, Array]:
-    """Coefficients (degree + 1, h) for flat mean and std (h,); values of the function at the nodes, and with weights.
+    """Coefficients (degree + 1, h) for flat mean and std (h,), and the values at the nodes without and with weights.
 
-    Every panel is cut into `splits`.
+    Every panel is cut into `splits` parts.
     """
     xp = namespace(mean=mean, std=std)
     moving = std > 0
@@ -181,7 +181,7 @@ def _integrate(
 def _outside(
     function: Callable[[Array], Array], mean: Array, std: Array, reach: float, coefficients: Array, weighted: Array
 ) -> float:
-    """Share of the integrals that lies in the outermost standard deviation: the largest over all neurons."""
+    """Fraction of the integrals in the outermost standard deviation: the largest over all neurons."""
     xp = namespace(mean=mean)
     x, w = np.polynomial.legendre.leggauss(_NODES)
     at = reach - (x + 1) / 2
@@ -189,6 +189,6 @@ def _outside(
     weight = constant(np.concatenate([w, w])[:, None] / 2, mean)
     *_, last = hermite(t, coefficients.shape[0] - 1, normal_pdf(t) * weight)  # out there the highest degree is largest
     outer = to_numpy(xp.sum(xp.abs(last * function(mean + std * t)), axis=0))
-    outer = np.where(outer < 1e-250, 0.0, outer)  # a unit that is silent but 36 standard deviations out stays so
+    outer = np.where(outer < 1e-250, 0.0, outer)  # a unit that lives 36 standard deviations out counts as zero
     size = np.maximum(to_numpy(xp.sum(xp.abs(weighted), axis=0)), np.max(np.abs(to_numpy(coefficients)), axis=0))
     return float(np.max(outer / np.where(size > 0, size, 1.0), initial=0.0))

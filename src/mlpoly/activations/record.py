@@ -1,4 +1,4 @@
-"""What the library knows of an activation: its function and its Hermite coefficients."""
+"""The record of an activation: its function and its Hermite coefficients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Projection = Callable[[Array, Array, int], Array]
 class Activation:
     """A scalar function and its expansion under any Gaussian (MATH 1, 3).
 
-    Two activations are equal if their name and parameters are; a user's function also equals only itself.
+    Two activations are equal if their names and parameters are; a user's function equals only itself.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Activation:
         ``project(mean, std, degree)`` gives the orthonormal coefficients ``c_k = E[act(mean + std t) he_k(t)]`` of
         shape ``(degree + 1, *mean.shape)``, for float arrays of one shape with ``std >= 0``.
     formula : str
-        How the function is written in the table of activations.
+        Formula in the table of activations.
     route : str
         ``"closed form"`` or ``"quadrature"``.
     kinks : tuple of float
@@ -37,7 +37,7 @@ class Activation:
     pieces : tuple of polynomials or None
         For a piecewise polynomial, one more than there are kinks: coefficients in powers of y, ascending, between them.
     own : callable or None
-        The user's function, so that JAX does not take two functions of one name for the same.
+        The user's function, so that JAX does not confuse two functions of the same name.
     estimate : callable or None
         For a user's function, ``estimate(mean, std, degree)``: error of its coefficients relative to sqrt(E[act^2]).
     """
@@ -58,7 +58,7 @@ class Activation:
         return self.function(y)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Activation:
-        return self  # nothing in it changes
+        return self  # immutable
 
     def __repr__(self) -> str:
         return f"Activation({self.name!r}, {self.route})"

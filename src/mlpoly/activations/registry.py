@@ -138,13 +138,13 @@ def names() -> list[str]:
 
 
 def get(activation: str | Activation | Callable[[Array], Array], **parameters: float) -> Activation:
-    """Look an activation up.
+    """Return an activation by name.
 
     Parameters
     ----------
     activation : str, Activation or callable
-        A name or alias (case does not matter), with parameters in brackets if wanted: ``"leaky_relu(0.2)"``,
-        ``"threshold(threshold=-1, value=0.5)"``. A record is returned as it is. A plain callable is integrated as a
+        A name or alias (in any case), with optional parameters in brackets: ``"leaky_relu(0.2)"``,
+        ``"threshold(threshold=-1, value=0.5)"``. A record is returned unchanged. A plain callable is integrated as a
         function without kinks; use `register_activation` to declare kinks.
     **parameters : float
         Parameters of the family, by name.
@@ -224,18 +224,18 @@ def register_activation(
 ) -> Activation:
     """Add a scalar function to the registry.
 
-    Its coefficients come from adaptive quadrature; a `QuadratureWarning` says when that has not converged.
+    Its coefficients come from adaptive quadrature, with a `QuadratureWarning` if that has not converged.
 
     Parameters
     ----------
     name : str
-        How layers will refer to it.
+        Name by which networks refer to it.
     function : callable
         Elementwise function of an array; it is called with the array type of the network.
     kinks : sequence of float
-        Where the function or one of its derivatives jumps. A declared kink costs no accuracy. Declare also where a
-        narrow feature lies, which may otherwise fall between the nodes: ``(c - 9 * w, c, c + 9 * w)`` for a bump of
-        width w at c.
+        Points at which the function or one of its derivatives jumps. A declared kink costs no accuracy. Also declare
+        the position of a narrow feature, which may otherwise fall between the nodes: ``(c - 9 * w, c, c + 9 * w)`` for
+        a bump of width w at c.
     overwrite : bool
         Allow an existing name to be replaced.
     """
@@ -267,7 +267,7 @@ def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, 
 
 
 def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[Any, ...]]:
-    """What pickle keeps of a record: its functions are often closures, which pickle cannot keep."""
+    """Reduce a record to a name or a reference, for pickle: its functions are often closures, which pickle refuses."""
     name, own, kinks = activation.name, activation.own, activation.kinks
     if own is None and name.partition("(")[0] in _BUILT_IN:
         return _built_in, (name,)
@@ -280,7 +280,7 @@ def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[A
             f"activation {name!r} is the function {place}, which pickle cannot find by its name; define it with def at "
             f"the top level of a module, not as a lambda or inside another function."
         )
-    if found and not isinstance(own, FunctionType):  # such as what jax.jit makes, which pickle does not find itself
+    if found and not isinstance(own, FunctionType):  # such as a result of jax.jit, which pickle does not find by itself
         return _at, (name, module, place, kinks)
     return _from_callable, (name, own, kinks)
 

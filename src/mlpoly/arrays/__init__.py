@@ -7,6 +7,7 @@ from mlpoly.arrays.checks import (
     as_float_array,
     as_integer,
     check_finite,
+    check_points,
     check_shape,
 )
 from mlpoly.arrays.gaps import (
@@ -61,6 +62,7 @@ __all__ = [
     "cast_like",
     "cast_result",
     "check_finite",
+    "check_points",
     "check_shape",
     "chunks",
     "constant",

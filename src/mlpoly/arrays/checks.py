@@ -1,4 +1,4 @@
-"""Checks of what users pass in; each message says what to do."""
+"""Checks of user input; each message says what to do."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace_of, readable
+from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace, namespace_of, readable
 from mlpoly.arrays.placement import is_low_precision, to_numpy, widen
 
-__all__ = ["as_float_array", "as_integer", "check_finite", "check_shape"]
+__all__ = ["as_float_array", "as_integer", "check_finite", "check_points", "check_shape"]
 
 
 def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
     """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.
 
-    With `integers`, for data, arrays of integers become float64 too. Integer weights stay refused: they are most
-    often quantised, and mean nothing without their scales.
+    With `integers`, meant for data, integer arrays become float64 too. Integer weights are refused: most often they
+    are quantised, and mean nothing without their scales.
 
     Raises
     ------
     TypeError
-        For torch modules, boolean, complex, masked and sparse arrays, and anything that is no array.
+        For torch modules, boolean, complex, masked and sparse arrays, and anything that is not an array.
     """
     if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
         try:
@@ -61,7 +61,7 @@ def as_integer(name: str, value: Any, minimum: int) -> int:
 
 
 def check_shape(name: str, a: Array, shape: tuple[int | None, ...], meaning: str) -> None:
-    """Compare a shape with what is expected (None matches any length)."""
+    """Raise unless an array has the expected shape (None matches any length)."""
     given = tuple(a.shape)
     if len(given) != len(shape) or not all(want in (None, have) for want, have in zip(shape, given, strict=True)):
         wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
@@ -73,10 +73,19 @@ def check_finite(name: str, a: Array) -> None:
     if a is None or not readable(a):
         return
     xp = namespace_of(a)
-    # One finite sum proves all entries finite without a temporary; only a failed sum needs the full look.
+    # A finite sum proves all entries finite without a temporary array; only if it is not are they counted.
     with np.errstate(over="ignore", invalid="ignore"):
         if bool(xp.isfinite(xp.sum(a))):
             return
     bad = int(np.count_nonzero(to_numpy(~xp.isfinite(a))))
     if bad:
         raise ValueError(f"{name} holds {bad} NaN or infinite entries; clean or drop them first.")
+
+
+def check_points(x: Any, dim: int, **like: Array) -> Array:
+    """Return points (..., dim) as floats, or raise unless they are in the library and on the device of `like`."""
+    x = as_float_array("x", x, integers=True)
+    namespace(x=x, **like)
+    if len(x.shape) < 1 or x.shape[-1] != dim:
+        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")
+    return x

@@ -63,7 +63,7 @@ def safe_inverse(a: Array) -> Array:
 
 
 def triangular_factor(a: Array) -> Array:
-    """R of the QR decomposition of matrices (..., m, n), without Q, which the standard's `qr` would make."""
+    """R of the QR decomposition of matrices (..., m, n), without Q, which the standard's `qr` would compute as well."""
     if is_torch(a):  # a gradient needs Q as well
         return sys.modules["torch"].linalg.qr(a, mode="reduced" if a.requires_grad else "r").R
     if compat.is_jax_array(a):
@@ -78,7 +78,7 @@ def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) ->
     if is_torch(left):
         return sys.modules["torch"].addcmul(start, left, right, value=factor)
     made = left * right
-    # In place on an array that was made here; JAX, whose arrays do not change, makes new ones and fuses them.
+    # In place on a new array; JAX, whose arrays are immutable, makes new ones and fuses the operations.
     if factor != 1.0:
         made *= factor
     made += start
@@ -86,7 +86,7 @@ def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) ->
 
 
 def accumulate_product(total: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
-    """Total + factor * left @ right, in the memory of `total` where the library allows: use only what is returned."""
+    """Total + factor * left @ right, in the memory of `total` where the library allows: use only the result."""
     if is_torch(total):
         return total.addmm_(left, right, alpha=factor)
     made = left @ right
@@ -97,7 +97,7 @@ def accumulate_product(total: Array, left: Array, right: Array, factor: float = 
 
 
 def add_at(array: Array, index: Any, values: Array) -> Array:
-    """The array with values added in some places, in its own memory where the library allows: use what is returned."""
+    """Add values at an index, in the memory of `array` where the library allows: use only the result."""
     if hasattr(array, "at"):
         return array.at[index].add(values)
     array[index] += values
@@ -105,7 +105,7 @@ def add_at(array: Array, index: Any, values: Array) -> Array:
 
 
 def no_gradients(like: Array) -> AbstractContextManager[Any]:
-    """Nothing inside is recorded for differentiation; only PyTorch records what it is not asked for."""
+    """Return a context without recording for differentiation; only PyTorch records unless told not to."""
     return sys.modules["torch"].no_grad() if is_torch(like) else nullcontext()
 
 
@@ -119,9 +119,9 @@ def positive_semidefinite(matrix: Array, tolerance: float) -> bool:
         factor = xp.linalg.cholesky(shifted)
     except np.linalg.LinAlgError:
         return False
-    return bool(xp.all(xp.isfinite(factor)))  # JAX answers with NaN where NumPy raises
+    return bool(xp.all(xp.isfinite(factor)))  # JAX returns NaN where NumPy raises
 
 
 def chunks(length: int, size: int) -> list[slice]:
-    """Consecutive slices of at most `size` that cover range(length); one empty slice if that is empty."""
+    """Return consecutive slices of at most `size` that cover range(length); one empty slice if length is zero."""
     return [slice(i, min(i + size, length)) for i in range(0, max(length, 1), size)]

@@ -1,4 +1,4 @@
-"""Which array library is in use, and what may be asked of its arrays."""
+"""Which array library is in use, where an array lives, and whether its values can be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = Any  # an array of any supported library; there is no common static type
 
 
 def namespace(**arrays: Array) -> Any:
-    """Array-API namespace shared by all keyword arguments (None is passed over).
+    """Return the array-API namespace of all keyword arguments (None is ignored).
 
     Raises
     ------
@@ -27,7 +27,7 @@ def namespace(**arrays: Array) -> Any:
     xp = libraries[0]
     if any(other is not xp for other in libraries):  # a set of them would stop torch.compile
         found = ", ".join(f"{name} is {type(a).__module__.split('.')[0]}" for name, a in given.items())
-        raise TypeError(f"arguments come from different array libraries ({found}); convert them to one of these.")
+        raise TypeError(f"arguments come from different array libraries ({found}); convert them to one.")
     places = {name: device(a) for name, a in given.items() if not is_tracer(a)}
     if len({str(p) for p in places.values()}) > 1:
         found = ", ".join(f"{name} on {place}" for name, place in places.items())
@@ -37,11 +37,11 @@ def namespace(**arrays: Array) -> Any:
     return xp
 
 
-_namespaces: dict[type, Any] = {}  # torch.compile follows a dictionary, but warns of the caches of array-api-compat
+_namespaces: dict[type, Any] = {}  # torch.compile can trace a dictionary, but not the caches of array-api-compat
 
 
 def namespace_of(a: Array) -> Any:
-    """Array-API namespace of one array, remembered by its type."""
+    """Array-API namespace of one array, cached by its type."""
     kind = type(a)
     if kind not in _namespaces:
         _namespaces[kind] = compat.array_namespace(a)
@@ -54,7 +54,7 @@ def is_torch(a: Array) -> bool:
 
 
 def device(a: Array) -> Any:
-    """Device an array lives on."""
+    """Device of an array."""
     return a.device if is_torch(a) else compat.device(a)
 
 
@@ -73,8 +73,8 @@ def readable(*arrays: Array) -> bool:
             if a.is_meta or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(a):
                 return False
     jax = sys.modules.get("jax")
-    # Under jax.jit whatever is computed is traced, from constants too. JAX has no public question for this, but the
-    # result of any operation shows it.
+    # Under jax.jit every result is traced, even that of constants. JAX has no public test for this, but the result of
+    # any operation shows it.
     return jax is None or not any(map(compat.is_jax_array, arrays)) or not is_tracer(jax.numpy.negative(1.0))
 
 

@@ -1,4 +1,4 @@
-"""Precision and place: from one dtype, device or library to another."""
+"""Precision and placement: from one dtype, device or library to another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Library = Literal["numpy", "torch", "jax"]
 
 
 def is_low_precision(dtype: Any) -> bool:
-    """Whether this is one of the 16-bit floats, which are for storing numbers and not for computing with them."""
+    """Whether this is a 16-bit float, which is for storing numbers and not for computing with them."""
     return str(dtype).split(".")[-1] in ("float16", "bfloat16")
 
 
@@ -66,7 +66,7 @@ def cast_like(a: Array, like: Array) -> Array:
 
 
 def cast_result(a: Array, like: Array) -> Array:
-    """Cast what was computed to the dtype of `like`, but no narrower than float32."""
+    """Cast a result to the dtype of `like`, but not below float32."""
     return astype(a, namespace_of(like).float32 if is_low_precision(like.dtype) else like.dtype)
 
 
@@ -81,7 +81,7 @@ def promote(*arrays: Array) -> tuple[Array, ...]:
 
 
 def rounding_error(a: Array) -> float:
-    """Relative rounding error of the numbers of an array; 16-bit ones are computed with in float32."""
+    """Relative rounding error of computations with an array; 16-bit floats are computed with in float32."""
     xp = namespace_of(a)
     return float(xp.finfo(xp.float32 if is_low_precision(a.dtype) else a.dtype).eps)
 
@@ -122,18 +122,18 @@ def to_numpy(a: Array) -> np.ndarray:
 
 
 def scalar(a: Array) -> float:
-    """The value of a one-element array, without a word from autograd."""
+    """The value of a one-element array as a float, detached from autograd."""
     return float(to_numpy(a))
 
 
 def start_copy(a: Array) -> Callable[[], np.ndarray]:
-    """Begin to copy to the host. Calling what is returned waits for the copy, not for work that was queued since."""
+    """Begin to copy to the host; calling the result waits for the copy, but not for work queued after it."""
     if not (is_torch(a) and a.is_cuda):
         return lambda: to_numpy(a)
     there = a.detach().to("cpu", non_blocking=True)
     cuda = sys.modules["torch"].cuda
     done = cuda.Event()
-    done.record(cuda.current_stream(a.device))  # which need not be the current device
+    done.record(cuda.current_stream(a.device))  # of the array's device, which need not be the current one
 
     def wait() -> np.ndarray:
         done.synchronize()

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
@@ -18,15 +19,16 @@ __all__ = ["main"]
 
 # Module in this package, class, and what it does.
 _COMMANDS = {
-    "reproduce": ("paper", "Reproduce", "repeat the paper's experiments and write report.html"),
-    "train": ("paper", "Train", "train networks as in the paper"),
-    "dynamics": ("paper", "Dynamics", "fit polynomials to every checkpoint (figures 2 and 3)"),
-    "features": ("paper", "Features", "eigenfeatures of every class over training (figure 1)"),
-    "attack": ("paper", "Attack", "remove singular directions from the images, and steer (figures 4 and 5)"),
-    "report": ("paper", "Report", "write tables, figures and report.html from the results in a folder"),
-    "lm": ("lm", "Lm", "replace the blocks of a language model by polynomials and write report.html"),
-    "data": ("data", "Data", "fetch a data set, or say where data is looked for"),
+    "reproduce": ("paper_commands", "ReproduceCommand", "repeat the paper's experiments and write report.html"),
+    "train": ("paper_commands", "TrainCommand", "train networks as in the paper"),
+    "dynamics": ("paper_commands", "DynamicsCommand", "fit polynomials to every checkpoint (figures 2 and 3)"),
+    "features": ("paper_commands", "FeaturesCommand", "eigenfeatures of every class over training (figure 1)"),
+    "attack": ("paper_commands", "AttackCommand", "remove singular directions from images, and steer (figures 4, 5)"),
+    "report": ("paper_commands", "ReportCommand", "write tables, figures and report.html from the results in a folder"),
+    "lm": ("lm_command", "LmCommand", "replace the blocks of a language model by polynomials and write report.html"),
+    "data": ("data_command", "DataCommand", "download a data set, or list the folders in which data is looked for"),
 }
+_METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # where a command does not choose another
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,44 +41,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("usage: mlpoly COMMAND [OPTIONS]\n\nNeural networks as polynomials, in closed form.\n\ncommands:")
         for name, (_, _, what) in _COMMANDS.items():
             print(f"  {name:<10} {what}")
-        print("\nmlpoly COMMAND --help lists the options of a command, mlpoly --version says which mlpoly this is.")
+        print("\nmlpoly COMMAND --help lists the options of a command, mlpoly --version prints the version.")
         return 0
     if not words or words[0] not in _COMMANDS:
         wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
         print(f"mlpoly: error: {wrong}; use one of {', '.join(_COMMANDS)}, or mlpoly --help", file=sys.stderr)
         raise SystemExit(2)
-    name, *options = words
-    module, kind, _ = _COMMANDS[name]
     try:
-        with explain_missing(f"mlpoly {name}"):
-            import tyro  # before the others: its extra brings all that the commands need
+        with explain_missing(f"mlpoly {words[0]}"):
+            command = _parsed(words[0], words[1:])
+            result = command.run()
+            if command.json:
+                from mlpoly.codec import to_plain
 
-            command = getattr(importlib.import_module(f"mlpoly.cli.{module}"), kind)
-    except ImportError as error:
-        return _failed(error)
-    given = tyro.cli(command, prog=f"mlpoly {name}", args=options)
-    try:
-        result = given.run()
-        from mlpoly.studies.paper.tables import plain
+                print(json.dumps(to_plain(result), indent=2))
+            else:
+                from mlpoly.cli.printing import show
 
-        if given.json:
-            print(json.dumps(plain(result), indent=2))
-            return 0
-        with explain_missing("the table of results"):
-            from mlpoly.studies.paper.words import show
-        show(result)
+                show(result)
     except KeyboardInterrupt:
-        print("mlpoly: interrupted; the same command goes on where it was.", file=sys.stderr)
+        print("mlpoly: interrupted; the same command resumes where it was.", file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError, RuntimeError, ImportError, MemoryError) as error:
-        return _failed(error)
+        if os.environ.get("MLPOLY_TRACEBACK"):
+            raise
+        print(f"mlpoly: error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        return 1
     return 0
 
 
-def _failed(error: Exception) -> int:
-    """One line about an error, with the traceback on request."""
-    if os.environ.get("MLPOLY_TRACEBACK"):
-        raise error
-    first = " ".join(str(error).split()) or type(error).__name__
-    print(f"mlpoly: error: {first}", file=sys.stderr)
-    return 1
+def _parsed(name: str, options: list[str]) -> Any:
+    """The command with its options; help and wrong options end here."""
+    import tyro  # before the others: its extra brings all that the commands need
+
+    module, kind, _what = _COMMANDS[name]
+    command = getattr(importlib.import_module(f"mlpoly.cli.{module}"), kind)
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def primitive(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+        read: Any = info.type
+        if read not in _METAVARS:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=_METAVARS[read],
+            instance_from_str=lambda given: read(given[0]),
+            is_instance=lambda value: isinstance(value, read),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return tyro.cli(command, prog=f"mlpoly {name}", args=options, registry=registry)

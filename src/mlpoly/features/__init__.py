@@ -1,4 +1,4 @@
-"""What it says: the directions a polynomial reads, and removing them."""
+"""Features: the directions that a polynomial reads, and inputs without them."""
 
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.singular import SingularDirections, ablate, singular_directions

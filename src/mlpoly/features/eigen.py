@@ -77,15 +77,15 @@ def eigenfeatures(
         Degree 2 or more. For a polynomial of higher degree the coefficients are those at x = 0; use
         ``poly.truncate(2)`` for the best quadratic.
     output : int, optional
-        Which output; give this or `direction`.
+        Index of the output; give this or `direction`.
     direction : array (o,), optional
         Weights of the outputs, for example a difference of two logits.
     k : int, optional
-        How many pairs; by default 5, or all where there are fewer inputs.
+        Number of pairs; by default 5, or all if there are fewer inputs.
     metric : {"input", "whitened"}
-        "whitened" ranks directions by the variance they carry under the inputs: S^(1/2) Q S^(1/2).
+        "whitened" ranks directions by their variance under the inputs: S^(1/2) Q S^(1/2).
     inputs : Gaussian, GaussianMixture or Samples, optional
-        Needed for "whitened" if the polynomial does not know what it was fitted under.
+        Inputs for "whitened"; by default those that the polynomial was fitted under.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def eigenfeatures(
         inputs = poly.inputs if inputs is None else inputs
         if inputs is None:
             raise ValueError(
-                "metric='whitened' needs the input distribution, which this polynomial does not know; pass "
+                "metric='whitened' needs the inputs, and this polynomial does not know what it was fitted under; pass "
                 "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
             )
         if inputs.dim != poly.dim_in:
@@ -130,7 +130,7 @@ def eigenfeatures(
 
     xp, d, residual = namespace(along=along), poly.dim_in, 0.0
     dense = d <= _DENSE or 4 * k > d
-    # random, but the same every time and in every array library
+    # random, but always the same, in every array library
     start = None if dense else constant(np.random.default_rng(0).standard_normal((d, k + 8)), along)
     seen = form(eye(d, along) if start is None else start[:, :1])
     check_finite("the quadratic part of poly", seen)

@@ -1,4 +1,4 @@
-"""Singular directions of the linear part, and what is left of inputs when they are removed (MATH 7)."""
+"""Singular directions of the linear part, and inputs without them (MATH 7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SingularDirections:
     vectors : array (r, d)
         Orthonormal directions in input space.
     outputs : array (r, o)
-        The output each one writes to.
+        Output direction that each of them writes to.
     """
 
     values: Array
@@ -53,7 +53,7 @@ def ablate(x: Array, directions: Array) -> Array:
     ----------
     x : array (..., d)
     directions : array (k, d)
-        Need not be orthonormal: their span is removed.
+        Directions, not necessarily orthonormal: their span is removed.
 
     Returns
     -------
@@ -66,11 +66,11 @@ def ablate(x: Array, directions: Array) -> Array:
     xp = namespace(x=x, directions=directions)
     check_shape("directions", directions, (None, x.shape[-1]), "directions in rows, over the inputs of x")
     check_finite("x", x)
-    check_finite("directions", directions)  # the decomposition below may never end on an infinity
+    check_finite("directions", directions)  # the decomposition below may never finish on an infinity
     x, directions = promote(x, directions)
     if directions.shape[0] == 0:
         return x + 0
     _, values, right = xp.linalg.svd(directions, full_matrices=False)
-    keep = values > values[0] * max(directions.shape) * float(xp.finfo(x.dtype).eps)  # the others repeat these
+    keep = values > values[0] * max(directions.shape) * float(xp.finfo(x.dtype).eps)  # the rest are dependent
     basis = right * cast_like(keep, right)[:, None]
     return x - (x @ basis.T) @ basis

@@ -1,7 +1,8 @@
-"""How: from a network and a distribution to its closest polynomial."""
+"""Ways to fit: from a network and its inputs to the closest polynomial."""
 
 from mlpoly.fitting.finetune import FinetuneReport, finetune
 from mlpoly.fitting.fit import fit
 from mlpoly.fitting.fit_reports import RegressionReport, SolveReport
+from mlpoly.fitting.sample_fit import SampleFit
 
-__all__ = ["FinetuneReport", "RegressionReport", "SolveReport", "finetune", "fit"]
+__all__ = ["FinetuneReport", "RegressionReport", "SampleFit", "SolveReport", "finetune", "fit"]

@@ -1,4 +1,4 @@
-"""Fine-tuning: from a closed form onwards, with schedule-free descent on samples (the paper's appendix B)."""
+"""Fine-tuning of a fitted polynomial by schedule-free descent on samples (the paper's appendix B)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["FinetuneReport", "finetune"]
 
 P = TypeVar("P", bound=Polynomial)
 
-_SURE = 3.0  # standard errors of a gain: the best of some twenty looks is ahead by one or two through chance alone
+_SURE = 3.0  # standard errors of a gain: by chance alone the best of some twenty evaluations is ahead by one or two
 _ADVICE = {
     "diverged": "fine-tuning diverged; lower learning_rate. The best polynomial so far is returned.",
     "interrupted": "fine-tuning was interrupted; the best polynomial so far is returned.",
@@ -44,13 +44,13 @@ class FinetuneReport:
     reason : str
         Why it ended: "steps", "patience", "diverged" or "interrupted".
     history : tuple of (int, float)
-        Step, and what was compared: FVU on the held-out samples, or with ``loss="kl"`` the divergence in nats.
+        Step and score on the held-out samples: FVU, or with ``loss="kl"`` the divergence in nats.
     standard_error : float
-        Of the gain of the best iterate over the start, in the same unit, from the differences sample by sample.
+        Standard error of the gain of the best iterate over the start, in the unit of the score; from paired samples.
     learning_rate : float
-        That was used last, in the units of `finetune`.
+        Learning rate used last, in the units of `finetune`.
     kl_before, kl_after : float or None
-        With ``loss="kl"``.
+        Divergence on the held-out samples, with ``loss="kl"``.
     """
 
     fvu_before: float
@@ -95,47 +95,47 @@ def finetune(
     seed: int = 0,
     show_progress: bool = True,
 ) -> P:
-    """Improve a polynomial on samples of inputs that are no Gaussian, by schedule-free gradient descent.
+    """Improve a polynomial on samples of inputs that are not Gaussian, by schedule-free gradient descent.
 
-    It starts at the polynomial given, watches the error on held-out samples, and returns the best iterate if that is
-    better than the start by more than three standard errors of the difference; otherwise the start. So the result is
-    never worse on the held-out samples, and a start that is optimal is not traded for their noise. Needs PyTorch and
-    the package ``schedulefree``, whatever the array library of the polynomial. For a Gaussian mixture, ``fit`` finds
-    the optimum itself.
+    It starts at the given polynomial, monitors the error on held-out samples, and returns the best iterate if that
+    beats the start by more than three standard errors of the difference; otherwise the start. So the result is never
+    worse on the held-out samples, and an optimal start is not traded for noise. Needs PyTorch and the package
+    ``schedulefree``, whatever the array library of the polynomial. For a Gaussian mixture, ``fit`` finds the optimum
+    directly.
 
     Parameters
     ----------
     net : Layer
         Network in the array library and on the device of the polynomial.
     poly : Polynomial
-        Start of the descent. All its coefficients are trained; the directions of a ridge polynomial stay.
+        Start of the descent. All its coefficients are trained; the directions of a ridge polynomial are fixed.
     data : Gaussian, GaussianMixture, Samples, array (n, d) or callable
-        Where batches come from: drawn afresh at each step, random rows, or the result of ``data(n, seed)``.
+        Source of the batches: fresh draws at each step, random rows, or the result of ``data(n, seed)``.
     steps, batch_size : int
     optimizer : {"sgd", "adamw"}
         Schedule-free SGD, or schedule-free AdamW without weight decay.
     learning_rate : float, optional
         For "sgd" in units of 1 / (largest curvature of the loss on a batch): plain SGD is stable up to 2, schedule-free
-        SGD some times beyond. For "adamw" in units of the step after which an output has changed by its own spread,
-        were all coefficients independent. Both are measured once, at the start, for each group of coefficients, in
-        coordinates standardised with samples of `data`; so they do not depend on the units of inputs and outputs. By
-        default 5 for "sgd" (2 for a ridge polynomial, which is not linear in its coefficients), 0.1 for "adamw", and a
-        quarter of it, from the best so far, each time that this diverges.
+        SGD up to several times that. For "adamw" in units of the step that would change an output by its own spread if
+        all coefficients were independent. Both units are measured once, at the start, for each group of coefficients,
+        in coordinates standardised with samples of `data`; so they do not depend on the units of inputs and outputs.
+        By default 5 for "sgd" (2 for a ridge polynomial, which is not linear in its coefficients) and 0.1 for "adamw";
+        each time the default diverges, it is divided by four and the descent resumes from the best iterate.
     momentum : float
-        Between 0 and 1; beta1 of AdamW.
+        Momentum between 0 and 1; beta1 of AdamW.
     loss : {"mse", "kl"}
         Squared error, or divergence of the softmax of the polynomial from that of the network.
     validation : like `data`, optional
-        Where held-out samples come from; an array is used whole. By default `data`: a separate draw, or up to a fifth
-        of the rows of an array, which are then left out of the training.
+        Source of the held-out samples; an array is used whole. By default `data`: a separate draw, or up to a fifth of
+        the rows of an array, which are then excluded from training.
     validation_size : int
         Number of held-out samples.
     evaluate_every : int, optional
-        Steps between two looks at the held-out samples; by default a twentieth of all.
+        Steps between two evaluations on the held-out samples; by default a twentieth of all steps.
     patience : int, optional
-        Stop after so many looks in a row without a new best.
+        Number of evaluations in a row without a new best after which it stops.
     seed : int
-        Of samples and batches: equal seeds give equal results on one machine.
+        Seed of samples and batches: equal seeds give equal results on one machine.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 
@@ -153,11 +153,10 @@ def finetune(
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.fitting.finetune import finetune
     >>> rng = np.random.default_rng(0)
     >>> net = mp.MLP(rng.standard_normal((8, 3)), None, rng.standard_normal((1, 8)), None, "relu")
     >>> x = rng.uniform(-2, 3, (5000, 3))
-    >>> better = finetune(net, mp.fit(net, mp.Gaussian.standard(3)), x, steps=50)
+    >>> better = mp.finetune(net, mp.fit(net, mp.Gaussian.standard(3)), x, steps=50)
     >>> better.report.fvu_after < 0.5 * better.report.fvu_before
     True
     """
@@ -195,7 +194,7 @@ def finetune(
         run = descent.run()
     if run.reason in _ADVICE:
         warnings.warn(f"{_ADVICE[run.reason]} (step {run.steps})", RuntimeWarning, stacklevel=2)
-    # The best iterate, if it is surely better in the caller's dtype too, else the start.
+    # The best iterate, if it is significantly better in the caller's dtype too, else the start.
     before = bridge.apply(poly, judge.x)
     made, after, step, error = poly, before, 0, 0.0
     if run.best is not None:

@@ -1,4 +1,4 @@
-"""The one entry point: network and inputs in, polynomial out."""
+"""The entry point: the closest polynomial to a network under its inputs."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def fit(
     max_iterations: int = 500,
     show_progress: bool = True,
 ) -> RidgePolynomial | DensePolynomial | ChaosPolynomial:
-    """The polynomial of given degree that is closest to a network in mean square under `inputs`.
+    """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
 
-    Exact least squares; for a distribution from the weights alone, without samples. Under one Gaussian it is closed
-    form for any degree, and differentiable in the weights, the mean and the covariance. Under a mixture, degree 0 and 1
-    are closed form, degree 2 is solved directly for up to 23 inputs and iteratively with matrix products above, and
-    higher degrees directly while they have at most about 10^4 monomials. On samples it is least squares over all
-    polynomials of the degree while these have at most 10^4 monomials, and neuron by neuron above.
+    The fit is exact least squares; for a distribution it needs only the weights and no samples. Under one Gaussian it
+    has a closed form for any degree, differentiable in the weights, the mean and the covariance. Under a mixture,
+    degrees 0 and 1 have a closed form, degree 2 is solved directly for up to 23 inputs and iteratively for more, and
+    higher degrees directly for up to about 10^4 monomials. On samples it is least squares over all polynomials of the
+    degree for up to 10^4 monomials, and neuron by neuron for more.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
@@ -75,19 +75,19 @@ def fit(
     ----------
     net : Layer
     inputs : Gaussian, GaussianMixture or Samples
-        Its library and device must be the network's; `Gaussian.standard(d)` fits any.
+        Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any.
     degree : int
         Any degree >= 0.
     method : {"exact", "neuronwise"}
         "neuronwise" gives every neuron the best polynomial of its own preactivation under a mixture, in closed form
-        for any degree and size, and likewise on samples. For one Gaussian it is the same optimum; for a mixture and
-        for samples it is not quite.
+        for any degree and size, and likewise on samples. Under one Gaussian this is the same optimum; under a mixture
+        and on samples it is slightly worse.
     start : polynomial, optional
-        Where the iterative solver begins (degree 2, mixtures): the answer for similar weights saves iterations.
+        First iterate of the iterative solver (degree 2, mixtures): the answer for similar weights saves iterations.
     tolerance : float
-        The iterative solver stops when further iterations would reduce the misfit by less than this fraction of it.
+        Fraction of the misfit; the iterative solver stops when further iterations would reduce the misfit by less.
     max_iterations : int
-        Limit of the iterative solver.
+        Largest number of iterations of the iterative solver.
     show_progress : bool
         Whether a long solve on a terminal draws a progress bar.
 
@@ -97,8 +97,7 @@ def fit(
         Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above,
         and for samples.
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
-        ``.source.method`` says which optimum it is, ``.report`` how a fit to a mixture or
-        to samples went.
+        ``.source.method`` says which optimum it is, ``.report`` how a fit under a mixture or on samples went.
 
     Examples
     --------
@@ -116,7 +115,7 @@ def fit(
     solver.check_for(net)
     dtype = net.prototype.dtype
     if is_low_precision(dtype):
-        # Components of a mixture are fitted one by one before they meet: only the answer is rounded to 16 bits.
+        # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
         net = net.to(promote(net.prototype)[0])
     found: RidgePolynomial | DensePolynomial | ChaosPolynomial
     match inputs, method, degree:
@@ -135,12 +134,12 @@ def fit(
         case GaussianMixture(), _, _:
             found = fit_dense(net, inputs, degree)
         case _:
-            raise TypeError(f"fit knows no way for {type(inputs).__name__}; use mlpoly.Samples(inputs.sample(n)).")
+            raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
     return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 
 def _rounded(a: Array, dtype: Any) -> Array:
-    """Numbers of a polynomial in the 16-bit dtype of its network, if they fit."""
+    """Round numbers of a polynomial to the 16-bit dtype of its network, or raise if they overflow."""
     with np.errstate(over="ignore"):
         made = astype(a, dtype)
     xp = namespace(a=a)

@@ -1,4 +1,4 @@
-"""What a solver did, and how well."""
+"""Reports of a fit: what the solver did, and how well."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it i
 
 @dataclass(frozen=True)
 class SolveReport:
-    """Record of a mixture fit.
+    """Report of a fit under a mixture.
 
-    The expected squared error splits into what no polynomial of this degree can reach inside the components, and the
-    misfit ``sum_c pi_c E_c |g_c - g|^2`` between the answer g and the components' own optima g_c (MATH 5). The solver
-    minimises the misfit.
+    The expected squared error is the sum of the error of the components' own optima g_c, which no polynomial of this
+    degree can reduce, and the misfit ``sum_c pi_c E_c |g_c - g|^2`` of the answer g (MATH 5). The solver minimises the
+    misfit.
 
     Attributes
     ----------
     method : str
     iterations : int
-        Of the solver, at full size, with one product with the Gram operator each; 0 for a direct solve.
+        Number of iterations at full size, each with one product with the Gram operator; 0 for a direct solve.
     converged : bool
         False if stopped by the iteration limit or by an interrupt: the polynomial is the best found so far.
     gradient : float
         Certificate of optimality: norm of the gradient of the expected loss at the answer, recomputed from scratch,
         relative to that at zero.
     misfit : float
-        Summed over outputs, at the answer.
+        Misfit of the answer, summed over outputs.
     gain_left : float
-        Estimate of how much of the misfit more iterations could still remove, relative to the misfit; NaN where
-        rounding hides it.
+        Estimate of the fraction of the misfit that more iterations could still remove; NaN if rounding
+        hides it.
     kept, dropped : int
-        Input directions with and without variance under the mixture.
+        Number of input directions with and without variance under the mixture.
     history : tuple of float
         Misfit after each iteration.
     """
@@ -58,23 +58,23 @@ class SolveReport:
 
 @dataclass(frozen=True)
 class RegressionReport:
-    """Record of least squares on samples.
+    """Report of least squares on samples.
 
     Attributes
     ----------
     samples : int
-        Samples that count: those of weight zero do not.
+        Number of samples, without those of weight zero.
     terms : int
-        Monomials of the polynomial.
+        Number of monomials.
     rank : int
-        Combinations of monomials that the samples determine; below `terms`, the answer is that of least norm.
+        Number of combinations of monomials that the samples determine; below `terms`, the answer has least norm.
     gradient : float
         Certificate of optimality: norm of the gradient of the mean squared error at the answer, relative to that at
         zero.
     error : float
         Mean squared error on the samples, summed over outputs.
     kept, dropped : int
-        Input directions with and without variance on the samples.
+        Number of input directions with and without variance on the samples.
     """
 
     samples: int

@@ -1,8 +1,8 @@
-"""The optimal polynomial under one Gaussian: every neuron is projected by itself (MATH 1, 2).
+"""The optimal polynomial under one Gaussian: each neuron is projected separately (MATH 1, 2).
 
 He_k of a standardised preactivation is orthogonal to every polynomial of x of degree below k. So the least-squares
-polynomial of a whole layer is each neuron's own Hermite series, cut at the degree: no linear solve, no feature
-covariance, no d^n tensor.
+polynomial of a whole layer is the sum of the neurons' Hermite series, truncated at the degree: no linear solve, no
+feature covariance, no d^n tensor.
 """
 
 from __future__ import annotations

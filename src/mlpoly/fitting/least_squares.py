@@ -3,10 +3,10 @@
 With f_c and the basis functions written in the orthonormal Hermite products of component c, as a vector f_c and the
 columns of a matrix B_c, the expected squared error of the polynomial with coefficients x is
 
-    sum_c pi_c |B_c x - f_c|^2  +  what no polynomial of this degree can reach inside the components
+    sum_c pi_c |B_c x - f_c|^2  +  a part that no polynomial of this degree can reduce
 
 Its normal equations square the condition number. A small or distant component makes the columns differ by many orders
-of magnitude, and then most of the polynomial is lost in them. A QR decomposition of the rows loses none of it.
+of magnitude, and then most of the polynomial would be lost to rounding. A QR decomposition of the rows keeps it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from mlpoly.arrays import Array, namespace, readable, safe_inverse, scalar, to_n
 
 __all__ = ["LeastSquares"]
 
-_ROUNDINGS = 4  # of each coefficient, between here and the value of the polynomial
+_ROUNDINGS = 4  # roundings of each coefficient between here and the value of the polynomial
 _NOISE = 10
 _WELL_CONDITIONED = 1e-4  # smallest diagonal entry of a triangular factor with columns of length one
 
 
 class LeastSquares:
-    """Rows seen so far, as their triangular factor; leading axes are problems of their own.
+    """Rows seen so far, as their triangular factor; leading axes are separate problems.
 
     Attributes
     ----------
     factor : array (..., m, t + o)
-        R of all rows [B f], for t basis functions and o outputs. It holds all of the problem that depends on x:
-        |B x - f|^2 is |R_B x - R_f|^2.
+        R of all rows [B f], for t basis functions and o outputs. It holds everything about the problem that depends on
+        x: up to a constant, |B x - f|^2 is |R_B x - R_f|^2.
     rank : int
         Number of combinations of basis functions that `solve` found to be above rounding, summed over all problems.
     """
@@ -49,28 +49,28 @@ class LeastSquares:
         """Coefficients (..., t, o) of least expected squared error, rounding errors included.
 
         A coefficient x_j of a basis function of size s_j will be stored, and its term evaluated, with a relative error
-        of about `rounding`. So what is minimised is the expected squared error plus (rounding s_j x_j)^2 summed over j.
-        Where the components determine the polynomial this changes nothing that could be seen. Where it would have to be
-        the small difference of huge terms, it stays with those that rounding leaves intact. The sum cannot increase
-        with the degree, because lower degrees are among the higher ones. Combinations of basis functions that vanish on
-        all components get nothing.
+        of about `rounding`. So the objective is the expected squared error plus (rounding s_j x_j)^2 summed over j.
+        Where the components determine the polynomial, the second part makes no visible difference. Where the optimum is
+        a small difference of huge terms, it avoids the terms that rounding would destroy. The minimum cannot increase
+        with the degree, because lower degrees are included in higher ones. Combinations of basis functions that vanish
+        on all components get coefficient zero.
 
         Parameters
         ----------
         rounding : float
             Relative rounding error of the numbers that hold the polynomial.
         noise : float
-            Number of roundings that may make up a singular value which should be zero.
+            Number of rounding errors that may add up to a singular value which should be zero.
         """
         xp, t = namespace(factor=self.factor), self._terms
         basis, targets = self.factor[..., :t], self.factor[..., t:]
-        largest = xp.max(xp.abs(basis), axis=-2, keepdims=True)  # whose squares may overflow
+        largest = xp.max(xp.abs(basis), axis=-2, keepdims=True)  # divided out, because squares may overflow
         unit = basis * safe_inverse(largest)
         sizes = xp.sqrt(xp.sum(unit * unit, axis=-2, keepdims=True))
         unit = unit * safe_inverse(sizes)
         one = len(unit.shape) == 2 and unit.shape[0] >= t
         if one and scalar(xp.min(xp.abs(xp.linalg.diagonal(unit)))) > _WELL_CONDITIONED:
-            # One problem whose triangular factor can be solved as it is.
+            # A single problem with a well-conditioned triangular factor is solved directly.
             self.rank = t
             solved = xp.linalg.solve(unit[:t, :], targets[:t, :])
         else:

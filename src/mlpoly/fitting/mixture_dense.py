@@ -51,7 +51,7 @@ def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: 
     basis = ladder(whitening.kept, degree)
     problem = LeastSquares()
     for c, g in enumerate(inputs.components):
-        # The component is z = place + factor w with w standard normal, in as many dimensions as it has itself.
+        # The component is z = place + factor w with w standard normal, in as many dimensions as the component has.
         place = whitening.forward @ (widen(g.mean) - whitening.center)
         factor = whitening.forward @ covariance_factor(g)
         own = basis if factor.shape[1] == whitening.kept else ladder(int(factor.shape[1]), degree)

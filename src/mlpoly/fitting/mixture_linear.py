@@ -21,14 +21,14 @@ def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> Dens
     for g in inputs.components:
         best = fit_gaussian(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.covariance)
-        slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same anywhere, (o, r)
+        slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same everywhere, (o, r)
         firsts.append(widen(best(g.mean)))
         crosses.append(cov @ slopes.T)
         spreads.append(_total(crosses[-1] * slopes.T))
         places.append(place)
     mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
     cross = crosses[0] * 0
-    between, within = 0.0, 0.0  # variance of the components' optima, of degree 0 and what degree 1 adds
+    between, within = 0.0, 0.0  # variance of the components' optima: degree 0, and the part that degree 1 adds
     for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
         cross = cross + weights[c] * (k + z[:, None] * (f - mean))
         between += scalar(weights[c]) * _total((f - mean) ** 2)

@@ -30,7 +30,7 @@ def fit_neuronwise(net: Layer, inputs: GaussianMixture, degree: int) -> RidgePol
     parts = [Units.under(net, g, spreads=True) for g in inputs.components]
     pooled = Units.pooled(weights, parts, rounding_error(promote(like, inputs.means)[0]))
     systems = [_system(net.activation, pooled, own, degree) for own in parts]
-    # A basis function that overflows on some component could not be evaluated there either: it gets no coefficient.
+    # A basis function that overflows on some component could not be evaluated there either: its coefficient is zero.
     usable = systems[0][0][:1, ...] == systems[0][0][:1, ...]
     for basis, _ in systems:
         usable = usable & xp.all(xp.isfinite(basis), axis=0, keepdims=True)

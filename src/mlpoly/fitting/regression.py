@@ -1,7 +1,7 @@
-"""Exact least squares on samples: all monomials of a degree, while they are few.
+"""Exact least squares on samples over all monomials of a degree, if they are few enough.
 
 The rows are products of Hermite polynomials of whitened inputs, ordered by degree. They are gathered by orthogonal
-transformations, some at a time: normal equations would square the condition number.
+transformations, chunk by chunk: normal equations would square the condition number.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from mlpoly.records import replace
 __all__ = ["Regression", "fit_samples", "fit_samples_neuronwise", "regression"]
 
 METHOD = "least squares on samples"
-_NUMBERS = 2**24  # values of monomials that are held at once
-_NOISE = 10  # roundings that may make up a standard deviation which should be zero
+_NUMBERS = 2**24  # values of monomials held at once
+_NOISE = 10  # rounding errors that may add up to a standard deviation which should be zero
 
 
 class Regression(NamedTuple):
     """A network on samples beside the products he_a(z), |a| <= degree, of z = forward (x - center)."""
 
-    problem: LeastSquares  # of t products, by degree, and o outputs
+    problem: LeastSquares  # in t products, ordered by degree, with o outputs
     center: Array  # (d,)
     forward: Array  # (r, d)
 
 
 def fit_samples(net: Layer, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
-    """Optimal polynomial on samples while it has at most 10^4 monomials, else neuron by neuron. No gradients flow.
+    """Optimal polynomial on samples for up to 10^4 monomials, else neuron by neuron; without gradients.
 
     Where the samples do not determine the polynomial, it is the one whose terms, products of orthonormal Hermite
     polynomials of whitened inputs, have the least sum of mean squares on them.
 
-    The answer stays in whitened coordinates at every degree. Dense coefficients of x would be evaluated a little
-    faster at degree 2, but where inputs nearly repeat one another they are large and cancel.
+    The answer stays in whitened coordinates at every degree. Dense coefficients of x would be slightly faster to
+    evaluate at degree 2, but if some inputs nearly duplicate others they are large and cancel.
     """
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
@@ -79,8 +79,8 @@ def fit_samples(net: Layer, inputs: Samples, degree: int) -> ChaosPolynomial | R
     if used < terms:
         warnings.warn(
             f"{used} samples cannot determine the {terms} monomials of degree {degree} in {forward.shape[0]} "
-            f"directions: the answer has least norm among all that fit them equally well (rank {problem.rank}), and "
-            f"may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
+            f"directions: the answer is the one of least norm among those that fit equally well (rank {problem.rank}), "
+            f"and may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
             stacklevel=3,
         )
     kept = int(forward.shape[0])
@@ -108,7 +108,7 @@ def regression(net: Layer, inputs: Samples, degree: int) -> Regression | None:
     """Network and products on all samples; None where there are more than 10^4 products."""
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("least squares on samples finds its rank by value; call it outside jax.jit and torch.compile.")
-    directions = 0  # as many as may be
+    directions = 0  # at most this many, or there are too many monomials
     while directions < inputs.dim and math.comb(directions + 1 + degree, degree) <= MOST_MONOMIALS:
         directions += 1
     forward = _whitener(inputs, directions)
@@ -117,7 +117,7 @@ def regression(net: Layer, inputs: Samples, degree: int) -> Regression | None:
     exponents = multi_indices(int(forward.shape[0]), degree)
     width = len(exponents) + net.dim_out
     problem = LeastSquares()
-    # With fewer rows than columns at a time, most of the work would go into the rows that are known already.
+    # With fewer rows than columns per chunk, most of the work would go into rows that are already factored.
     for x, weights in inputs.chunks(max(width, _NUMBERS // width)):
         z = (widen(x) - inputs.mean) @ forward.T
         problem.add(weights, products(z, exponents).T, widen(net(x)))
@@ -131,13 +131,13 @@ def regression(net: Layer, inputs: Samples, degree: int) -> Regression | None:
 
 
 def _whitener(inputs: Samples, most: int) -> Array | None:
-    """Matrix (r, d) that makes x - mean white; None where the samples vary in more than `most` directions.
+    """Matrix (r, d) that whitens x - mean; None if the samples vary in more than `most` directions.
 
-    From the samples themselves: in their covariance, directions of a relative size below 10^-8 are lost.
+    From the samples themselves, because their covariance loses directions of a relative size below 10^-8.
     """
     xp = namespace(x=inputs.x)
     few = 4 * (most + 1)
-    if inputs.dim > most and inputs.count > few:  # some samples may be enough to see that there are too many
+    if inputs.dim > most and inputs.count > few:  # a few samples may suffice to show that there are too many
         rows = np.arange(inputs.count) if inputs.weights is None else np.flatnonzero(to_numpy(inputs.weights))
         rows = rows[np.linspace(0, len(rows) - 1, min(few, len(rows))).astype(int)]
         if _whitener(Samples(take_rows(inputs.x, rows)), most) is None:
@@ -151,7 +151,7 @@ def _whitener(inputs: Samples, most: int) -> Array | None:
         u = (widen(x) - inputs.mean) * inverse
         scaled.add(weights, u, u[:, :0])
     _, values, vectors = xp.linalg.svd(scaled.factor, full_matrices=False)
-    # Inputs that are sums of others are so up to the rounding of the samples, which is relative to x, not to x - mean.
+    # Inputs that are sums of others are so up to the rounding of the samples, relative to x and not to x - mean.
     sizes = xp.where(inverse > 0, 1 + xp.abs(inputs.mean) * inverse, 0.0)
     rounding = float(xp.finfo(inputs.x.dtype).eps) * scalar(xp.linalg.vector_norm(sizes))
     floor = _NOISE * (rounding + float(xp.finfo(values.dtype).eps) * inputs.dim)

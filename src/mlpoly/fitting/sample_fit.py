@@ -1,8 +1,8 @@
 """Each neuron's own best polynomial on samples: a ridge form, from one pass over the data (MATH 4b, 4c).
 
 Real activations have heavier tails than the Gaussian of their mean and covariance, and a neuron's polynomial is only
-as good as the marginal that it is fitted under. The samples themselves give that marginal. Every neuron needs the
-moments of as many functions as its polynomial has coefficients, so that one pass sums all there is to know.
+as good as the marginal that it is fitted under. The samples themselves provide that marginal. Every neuron needs the
+moments of as many functions as its polynomial has coefficients, so one pass over the data suffices.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ __all__ = ["SampleFit"]
 P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 METHOD = "least squares neuron by neuron on samples"
-_NUMBERS = 2**24  # values of basis functions that are held at once
+_NUMBERS = 2**24  # values of basis functions held at once
 
 
 class SampleFit(Generic[P]):
     """Least squares on a stream of samples, neuron by neuron.
 
-    What is fitted is what will be computed: for a bounded polynomial each neuron is a polynomial of its preactivation
-    within the bound and a straight line beyond it, and both are fitted together.
+    For a bounded polynomial, each neuron is a polynomial of its preactivation within the bound and a straight line
+    beyond it, and both are fitted together.
 
-    The closed form counts as if it were some more samples, a `fraction` of those that there are. It decides where the
-    samples do not: in directions they have not seen, and with too few of them.
+    The closed form acts as a prior, with the weight of a `fraction` of the samples. It decides where the samples do
+    not: in directions that they do not cover, and when there are too few of them.
 
     Parameters
     ----------
     net : Layer
     start : RidgePolynomial or BoundedPolynomial
-        The closed form, fitted to `net` under the Gaussian of the samples, or nearly: it chooses the coordinates.
+        The closed form, fitted to `net` under about the Gaussian of the samples; it determines the coordinates.
     fraction : float
-        Weight of the closed form, relative to that of all samples; above 0.
+        Weight of the closed form relative to that of all samples; above 0.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class SampleFit(Generic[P]):
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.fitting.sample_fit import SampleFit
+    >>> from mlpoly.fitting import SampleFit
     >>> rng = np.random.default_rng(0)
     >>> net = mp.MLP(rng.standard_normal((8, 3)), None, rng.standard_normal((1, 8)), None, "relu")
     >>> x = rng.standard_t(3, (5000, 3))  # heavy tails
@@ -73,26 +73,26 @@ class SampleFit(Generic[P]):
 
     def __init__(self, net: Layer, start: P, fraction: float = 1e-3) -> None:
         if not isinstance(start, (RidgePolynomial, BoundedPolynomial)) or not isinstance(start.inputs, Gaussian):
-            raise TypeError("start must be what mlpoly.fit makes of the network under a Gaussian, bounded or not.")
+            raise TypeError("start must be the result of mlpoly.fit for this network under a Gaussian, bounded or not.")
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
         self._net, self._start, self._fraction = check_network(net), start, float(fraction)
         given: Any = start
         lines = isinstance(start, BoundedPolynomial)
         self._closed: RidgePolynomial = given.inner if lines else given
-        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # a constant has no lines
+        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # degree 0 has no lines
         if self._closed.units.directions.shape != net.forms.directions.shape:
             raise ValueError(
                 f"start has {self._closed.units.size} neurons of {start.dim_in} inputs, the network has "
-                f"{net.dim_hidden} of {net.dim_in}; give the polynomial that was fitted to it."
+                f"{net.dim_hidden} of {net.dim_in}; pass the polynomial that was fitted to it."
             )
         self.count = 0.0
-        self._spreads: Array = None  # (h,), of what the preactivation does not explain of the second factor
+        self._spreads: Array = None  # (h,), of the second factors given the preactivations
         gate = Units.under(net, start.inputs, spreads=True).gate if self._closed.series.gated is not None else None
         if gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
-            # Beyond a bound the residual also has what the preactivation, held there, no longer explains.
+            # Beyond a bound, where t stops, the residual grows by the part of the factor that t explained.
             self._spreads = xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
@@ -104,7 +104,7 @@ class SampleFit(Generic[P]):
         ----------
         samples : array (n, d)
         weights : array (n,), optional
-            How much each sample counts; one by default.
+            Weights of the samples; one by default.
         """
         samples = as_float_array("samples", samples, integers=True)
         xp = namespace(samples=samples, net=self._net.prototype)
@@ -115,7 +115,7 @@ class SampleFit(Generic[P]):
         rows = xp.reshape(samples, (-1, dim))
         width = self._closed.units.size * (2 * self._closed.degree + 5)
         for part in chunks(rows.shape[0], max(1, _NUMBERS // width)):
-            # Products of float32 numbers would lose in the sums what the solution has to distinguish.
+            # Sums of float32 products would be too inaccurate for a solution that depends on small differences.
             basis = widen(xp.permute_dims(self._basis(rows[part, ...]), (2, 0, 1)))  # (h, basis, n)
             target = widen(xp.permute_dims(self._net.hidden(rows[part, ...]), (1, 0)))[..., None]
             weighted = basis if weights is None else basis * widen(weights[part])
@@ -126,10 +126,10 @@ class SampleFit(Generic[P]):
         return self
 
     def _basis(self, x: Array) -> Array:
-        """The functions of each neuron that are fitted, in the order of `_known` (basis, n, h).
+        """Basis functions of each neuron, in the order of `_known`: (basis, n, h).
 
-        They are he_k(t), and he_k(t) e / spread, orthonormal under the Gaussian; with a bound, t is held within it,
-        and there are the excesses of t below and above it, and these times e / spread.
+        They are he_k(t), and he_k(t) e / spread, orthonormal under the Gaussian; with a bound, t is clipped to it, and
+        the excesses of t below and above the bound follow, alone and times e / spread.
         """
         closed, bounded, units = self._closed, self._bounded, self._closed.units
         xp, (y, z) = namespace(x=x), closed.forms_at(x)
@@ -159,13 +159,13 @@ class SampleFit(Generic[P]):
             raise ValueError("no samples yet: call update(batch) before polynomial().")
         closed, bounded, known = self._closed, self._bounded, self._known()
         xp, weight = namespace(closed=known), self._fraction * self.count
-        # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right side the
-        # closed form. The lines beyond the bound count as if that many samples were a standard deviation beyond it.
+        # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right-hand side the
+        # closed form. For the lines, the prior acts like that many samples one standard deviation beyond the bound.
         gram = self._gram + weight * eye(known.shape[0], self._gram)
         right = self._right + weight * xp.permute_dims(known, (1, 0))[..., None]
-        # Massive activations make some functions thousands of times larger than others: first all to length one. What
-        # they then have in common may leave less than the rounding errors of the sums, or of the coefficients once
-        # they are stored, so coefficients cost as much as these errors: a higher degree can then do no harm.
+        # Massive activations make some functions thousands of times larger than others, so all are scaled to length
+        # one. They may then be dependent up to the rounding errors of the sums, or of the stored coefficients. So
+        # coefficients are penalised by as much as these errors: a higher degree can then do no harm.
         lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
         noise = float(xp.finfo(gram.dtype).eps)
         cost = max((4 * rounding_error(closed.series.plain)) ** 2, 10 * known.shape[0] * noise)

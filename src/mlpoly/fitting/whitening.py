@@ -15,7 +15,7 @@ __all__ = ["Whitening", "whiten"]
 class Whitening:
     """z = forward (x - center) and x = center + back z, on the range of the mixture.
 
-    Any rotation of z would do; `ordered_for` chooses one for a network.
+    Any rotation of z whitens as well; `ordered_for` chooses one for a network.
     """
 
     center: Array  # (d,)
@@ -44,7 +44,7 @@ class Whitening:
 
     def gaussian(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         """Mean (r,) and covariance (r, r) of a component in these coordinates."""
-        # Rounding must not make it asymmetric: an asymmetric Gram operator is no sum of squares, and has no minimum.
+        # Rounding must not make it asymmetric: an asymmetric Gram operator is not a sum of squares and has no minimum.
         inside = self.forward @ widen(cov) @ self.forward.T
         return self.forward @ (widen(mean) - self.center), 0.5 * (inside + inside.T)
 
@@ -53,8 +53,8 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     """Whitening by the total covariance; directions whose variance is a rounding error are dropped.
 
     The inputs are standardised first, so that the units in which they are measured do not decide what is dropped. With
-    `stored`, directions below the rounding of its dtype are dropped as well: quadratic coefficients of x that are kept
-    in it would be too large there to cancel.
+    `stored`, directions below the rounding of its dtype are dropped as well: quadratic coefficients stored in it would
+    be too large there to cancel.
     """
     xp = namespace(means=inputs.means)
     weights, means = widen(inputs.weights), widen(inputs.means)
@@ -75,7 +75,7 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     spectrum = to_numpy(values)
     floor = 20 * (known + (used + given**2) * total.shape[0])
     if stored is not None:
-        # x' Q x is rounded by about eps |Q| |x|^2, where |x|^2 is the number of inputs, and |Q| one over the variance.
+        # x' Q x is rounded by about eps |Q| |x|^2, with |x|^2 the number of inputs, and |Q| one over the variance.
         floor = max(floor, float(xp.finfo(stored.dtype).eps) * total.shape[0])
     keep = np.flatnonzero(spectrum > floor)
     index = constant_index(keep[::-1].copy(), total)  # largest variance first
@@ -83,6 +83,6 @@ def whiten(inputs: GaussianMixture, stored: Array | None = None) -> Whitening:
     vectors = xp.take(vectors, index, axis=1)
     forward = (vectors / scale).T * inverse
     inside = to_numpy(xp.vecdot(forward @ within, forward))
-    # Where the components do not vary at all, nothing can be lost inside them.
+    # If the components do not vary at all, nothing can be lost within them.
     least = float(inside[inside > 1e-14].min(initial=1.0))
     return Whitening(center, forward, vectors * scale * units[:, None], least)

@@ -1,4 +1,4 @@
-"""What goes in: the distribution of the inputs."""
+"""Input distributions: Gaussians, mixtures, samples."""
 
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian

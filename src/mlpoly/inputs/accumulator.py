@@ -56,23 +56,23 @@ class MomentAccumulator:
         self.count = 0
         self._mean: Array = None
         self._scatter: Array = None  # sum of squared deviations from the mean, (d, d)
-        self._dtype: object = None  # of the samples
-        self._narrow: object = None  # of the Gaussian, where one was asked for
+        self._dtype: object = None  # dtype of the samples
+        self._narrow: object = None  # dtype of the Gaussian, if one was requested
 
     @classmethod
     def from_moments(cls, count: int, mean: Array, scatter: Array, dtype: object = None) -> MomentAccumulator:
-        """Go on from moments that were summed elsewhere, or saved.
+        """Continue from moments that were summed elsewhere, or saved.
 
         Parameters
         ----------
         count : int
-            Samples that they are of.
+            Number of samples behind the moments.
         mean : array (d,)
         scatter : array (d, d)
             Sum of squared deviations from the mean: `count` times the population covariance.
         dtype : optional
-            Of the Gaussian that `gaussian` gives, if it is to be narrower than float64; 16 bits, too few for a
-            covariance, give float32.
+            Dtype of the Gaussian that `gaussian` returns, if narrower than float64; 16 bits, too few for a covariance,
+            give float32.
         """
         count = as_integer("count", count, 1)
         mean, scatter = as_float_array("mean", mean), as_float_array("scatter", scatter)
@@ -151,8 +151,8 @@ class MomentAccumulator:
     def gaussian(self, shrinkage: float | str = 0.0) -> Gaussian:
         """The Gaussian with these moments (population covariance), in float64 where the library has it.
 
-        Whatever the dtype of the samples: rounded to theirs, a covariance whose variances differ a lot would lose the
-        small ones. What it samples has the dtype of the first batch.
+        This holds whatever the dtype of the samples: rounded to it, a covariance whose variances differ a lot would
+        lose the small ones. Samples drawn from the Gaussian have the dtype of the first batch.
 
         Parameters
         ----------
@@ -170,13 +170,13 @@ class MomentAccumulator:
             trace2, square = xp.sum(xp.linalg.diagonal(cov)) ** 2, xp.sum(cov * cov)
             up = (1 - 2 / d) * square + trace2
             down = (self.count + 1 - 2 / d) * (square - trace2 / d)
-            share: Array = xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)
+            fraction: Array = xp.where(down > 0, xp.clip(up / xp.where(down > 0, down, 1.0), 0, 1), 1.0)
         elif isinstance(shrinkage, Real) and 0 <= shrinkage <= 1:
-            share = float(shrinkage)
+            fraction = float(shrinkage)
         else:
             raise ValueError(f"shrinkage must be a number in [0, 1] or 'oas', got {shrinkage!r}.")
-        if shrinkage == "oas" or share > 0:
-            cov = (1 - share) * cov + share * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
+        if shrinkage == "oas" or fraction > 0:
+            cov = (1 - fraction) * cov + fraction * (xp.sum(xp.linalg.diagonal(cov)) / d) * eye(d, cov)
         if self._narrow is not None:
             with np.errstate(over="ignore"):
                 mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)

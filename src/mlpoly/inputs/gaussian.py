@@ -1,4 +1,4 @@
-"""The Gaussian that a polynomial is fitted under."""
+"""Gaussian inputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Gaussian(Gaussians):
     neutral : bool
         True for `Gaussian.standard(d)`, which belongs to no array library: `fit` moves it to the network's.
     sample_dtype : dtype or None
-        Of what `sample` draws: that of the data for a Gaussian that was estimated; None is that of the mean.
+        Dtype of what `sample` draws: that of the data for an estimated Gaussian; None means that of the mean.
 
     Examples
     --------
@@ -86,15 +86,15 @@ class Gaussian(Gaussians):
     def from_samples(cls, samples: Array, shrinkage: float | str = 0.0) -> Gaussian:
         """The Gaussian with the mean and (population) covariance of the samples, in float64 where the library has it.
 
-        A fit is in the network's dtype all the same, and `sample` draws in the dtype of these samples.
+        A fit still has the network's dtype, and `sample` draws in the dtype of these samples.
 
         Parameters
         ----------
         samples : array (n, d)
             One sample is enough: its covariance is zero.
         shrinkage : float in [0, 1] or "oas"
-            Share of the covariance replaced by its mean variance times the identity; "oas" chooses the share by the
-            oracle approximating shrinkage formula.
+            Fraction of the covariance replaced by its mean variance times the identity; "oas" chooses it by the
+            formula of oracle approximating shrinkage.
         """
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
@@ -104,7 +104,7 @@ class Gaussian(Gaussians):
 
     @classmethod
     def unchecked(cls, mean: Array, cov: Array | None, sample_dtype: Any = None) -> Gaussian:
-        """Gaussian whose covariance is positive semidefinite by construction, or may not be looked at."""
+        """Gaussian whose covariance is positive semidefinite by construction, or cannot be read (under jit)."""
         made = object.__new__(cls)
         for name, value in (("mean", mean), ("cov", cov), ("neutral", False), ("sample_dtype", sample_dtype)):
             object.__setattr__(made, name, value)
@@ -125,7 +125,7 @@ class Gaussian(Gaussians):
         return f"Gaussian(dim={self.dim}, {kind} covariance)"
 
     def like(self, array: Array) -> Gaussian:
-        """A neutral Gaussian in the library of `array`; any other is returned as it is."""
+        """Return a neutral Gaussian in the library of `array`, and any other unchanged."""
         return Gaussian.unchecked(constant(np.zeros(self.dim), array), None) if self.neutral else self
 
     def times_covariance(self, rows: Array) -> Array:

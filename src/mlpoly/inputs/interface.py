@@ -1,4 +1,4 @@
-"""What every distribution of inputs offers, whatever its kind."""
+"""The interface of all input distributions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Inputs(ABC):
     mean : array (d,)
     """
 
-    mean: Array  # a field of some, a property of others
+    mean: Array  # a field of some classes, a property of others
 
     @property
     @abstractmethod
@@ -61,7 +61,7 @@ class Inputs(ABC):
 
     @property
     def prototype(self) -> Array:
-        """One of the stored arrays, to tell library, dtype and device."""
+        """One of the stored arrays, which shows library, dtype and device."""
         return self.mean
 
     @cached_property
@@ -101,7 +101,7 @@ class Inputs(ABC):
         """`projection_moments` of checked directions (h, d), in the widest precision."""
 
     def like(self, array: Array) -> Inputs:
-        """What belongs to no array library, in that of `array`; any other inputs are returned as they are."""
+        """Return inputs that belong to no array library in that of `array`, and any others unchanged."""
         return self
 
     def to(self: T, like: Array) -> T:
@@ -116,7 +116,7 @@ class Gaussians(Inputs):
     Attributes
     ----------
     weights : array (c,)
-        Not negative, with sum one.
+        Weights of the components, not negative, with sum one.
     """
 
     weights: Array
@@ -140,7 +140,7 @@ class Gaussians(Inputs):
 
 
 def checked_inputs(inputs: Any, dim: int, weights: Array) -> Any:
-    """The inputs of a network that takes `dim` of them, in the array library of its weights."""
+    """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights."""
     if not isinstance(inputs, Inputs):
         raise TypeError(
             f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}; for data use "

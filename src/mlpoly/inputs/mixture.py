@@ -43,7 +43,7 @@ class GaussianMixture(Gaussians):
         Not negative, summing to one.
     means : array (c, d)
     covs : None or array
-        None is the identity; (c, d, d) full; (c, d) diagonal; (d, d) or (d,) shared by all components. Where c = d
+        None is the identity; (c, d, d) full; (c, d) diagonal; (d, d) or (d,) shared by all components. If c = d
         makes (d, d) ambiguous, say which with `shared`.
     shared : bool, optional
         Whether `covs` is one covariance for all components.
@@ -51,7 +51,7 @@ class GaussianMixture(Gaussians):
     Attributes
     ----------
     sample_dtype : dtype or None
-        Of what `sample` draws: that of the data for a mixture that was estimated; None is that of the means.
+        Dtype of what `sample` draws: that of the data for an estimated mixture; None means that of the means.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class GaussianMixture(Gaussians):
 
     @classmethod
     def of(cls, weights: Array, components: Sequence[Gaussian]) -> GaussianMixture:
-        """Mixture of Gaussians that exist already; nothing is checked twice."""
+        """Mixture of existing Gaussians; nothing is checked twice."""
         weights = as_float_array("weights", weights)
         check_shape("weights", weights, (len(components),), "one weight per component")
         weights = _checked_weights(weights)
@@ -121,8 +121,8 @@ class GaussianMixture(Gaussians):
     def from_labels(cls, samples: Array, labels: Array, shrinkage: float | str = 0.0) -> GaussianMixture:
         """One Gaussian per class: weights from counts, population means and covariances.
 
-        In float64 where the library has it; a fit is in the network's dtype all the same, and `sample` draws in the
-        dtype of these samples.
+        In float64 where the library has it; a fit still has the network's dtype, and `sample` draws in the dtype of
+        these samples.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class GaussianMixture(Gaussians):
             Any integers or strings; gaps are allowed, and a class of one sample gets covariance zero. The components
             are in the order of ``np.unique(labels)``.
         shrinkage : float or "oas"
-            See `Gaussian.from_samples`, applied to each class.
+            As in `Gaussian.from_samples`, for each class.
         """
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
@@ -146,7 +146,7 @@ class GaussianMixture(Gaussians):
     def from_accumulators(
         cls, accumulators: dict[Any, MomentAccumulator], shrinkage: float | str = 0.0
     ) -> GaussianMixture:
-        """Mixture from streamed moments, one accumulator per component; empty ones drop out."""
+        """Mixture from streamed moments, one accumulator per component; empty ones are left out."""
         used = [a for a in accumulators.values() if a.count]
         if not used:
             raise ValueError("accumulators hold no samples yet: call update(batch) on them first.")
@@ -156,7 +156,7 @@ class GaussianMixture(Gaussians):
 
     @classmethod
     def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> GaussianMixture:
-        """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which takes `options`)."""
+        """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which receives `options`)."""
         sklearn = library("sklearn.mixture", "scikit-learn", "GaussianMixture.from_samples")
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
@@ -202,11 +202,11 @@ class GaussianMixture(Gaussians):
         return total
 
     def sample(self, n: int, seed: int | Sequence[int] = 0, return_labels: bool = False) -> Any:
-        """Draw n samples (n, d), and on request the component of each (n,), as NumPy integers."""
+        """Draw n samples (n, d), with `return_labels` also the component of each (n,), as NumPy integers."""
         n = as_integer("n", n, 1)
         rng = np.random.default_rng(seed)
-        shares = to_numpy(self.weights).astype(float)
-        labels = rng.choice(len(shares), size=n, p=shares / shares.sum())
+        weights = to_numpy(self.weights).astype(float)
+        labels = rng.choice(len(weights), size=n, p=weights / weights.sum())
         noise = constant(rng.standard_normal((n, self.dim)), self.means)
         order = np.argsort(labels, kind="stable")
         parts = [
@@ -230,7 +230,7 @@ class GaussianMixture(Gaussians):
 
 
 def as_labels(labels: Any, length: int) -> np.ndarray:
-    """Labels, integers or text, as a NumPy vector of given length."""
+    """Check labels, integers or text, and return them as a NumPy vector of the given length."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
     if found.dtype.kind == "O" and all(isinstance(label, str) for label in found.flat):  # a column of a data frame
         found = found.astype(str)
@@ -243,12 +243,12 @@ def as_labels(labels: Any, length: int) -> np.ndarray:
 
 
 def _checked_weights(weights: Array) -> Array:
-    """Weights that sum to one as exactly as their dtype can."""
+    """Check weights, and return them with a sum of one to the precision of their dtype."""
     check_finite("weights", weights)
     if not readable(weights):
         return weights
     eps = float(namespace(weights=weights).finfo(weights.dtype).eps)
-    (weights,) = promote(weights)  # their sum is to be one in more than three digits
+    (weights,) = promote(weights)  # their sum must be one to more than three digits
     values = to_numpy(weights).astype(float)
     if (values < 0).any():
         raise ValueError(f"weights must not be negative, lowest is {values.min():.3g}.")

@@ -29,7 +29,7 @@ from mlpoly.records import record
 
 __all__ = ["Samples"]
 
-_NUMBERS = 2**22  # that are held at once in the widest precision
+_NUMBERS = 2**22  # numbers held at once in the widest precision
 
 
 @record
@@ -46,7 +46,7 @@ class Samples(Inputs):
     Attributes
     ----------
     weights : array (n,) or None
-        With sum one; None where all samples count the same.
+        Weights with sum one; None if all samples count the same.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class Samples(Inputs):
     def mean(self) -> Array:
         """Mean of the samples, (d,), in float64 where the library has it."""
         xp, first = namespace(x=self.x), widen(self.x[0, :])
-        # Relative to one of them: a constant input then has exactly its value as mean, and no variance.
+        # Relative to the first sample: a constant input then has exactly its value as mean, and no variance.
         return first + sum(xp.sum(w * (widen(x) - first), axis=0) for x, w in self.chunks(self._rows))
 
     @cached_property
@@ -124,7 +124,7 @@ class Samples(Inputs):
 
     @property
     def _rows(self) -> int:
-        """Rows that are handled together."""
+        """Number of rows in a chunk."""
         return max(1, _NUMBERS // self.dim)
 
     def gaussian(self) -> Gaussian:
@@ -133,9 +133,9 @@ class Samples(Inputs):
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n of the samples with replacement, (n, d); the same seed draws the same rows on every array library."""
-        shares = None if self.weights is None else to_numpy(self.weights).astype(float)
-        shares = None if shares is None else shares / shares.sum()
-        drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=shares)
+        weights = None if self.weights is None else to_numpy(self.weights).astype(float)
+        weights = None if weights is None else weights / weights.sum()
+        drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=weights)
         return take_rows(self.x, drawn)
 
     def _moments(self, directions: Array, order: int) -> Array:

@@ -27,18 +27,18 @@ Predicate = Callable[[nn.Module], bool]
 
 @dataclass(frozen=True)
 class Adapter:
-    """How one kind of module becomes a record of weights.
+    """Conversion of one kind of module to a network.
 
     Attributes
     ----------
     matches : type or callable
         Class of modules, or a function of a module.
     convert : callable
-        From the module to an `MLP` or `GLU`.
+        Function from the module to an `MLP` or `GLU`.
     entry, exit : str
         Paths of the submodules that take the block's input and return its output; "" is the module itself.
     label : str
-        What messages call it.
+        Name in messages.
     listed : bool
         Whether `find_blocks` looks for it in whole models.
     """
@@ -51,7 +51,7 @@ class Adapter:
     listed: bool = True
 
     def takes(self, module: nn.Module) -> bool:
-        """Whether the adapter is meant for a module."""
+        """Whether the adapter matches a module."""
         return isinstance(module, self.matches) if isinstance(self.matches, type) else bool(self.matches(module))
 
 
@@ -59,12 +59,12 @@ _adapters: list[Adapter] = []
 
 
 def add_adapter(adapter: Adapter) -> None:
-    """Put an adapter in front of all others."""
+    """Add an adapter in front of all others."""
     _adapters.append(adapter)
 
 
 def find_adapter(module: nn.Module) -> Adapter | None:
-    """The latest adapter that takes a module."""
+    """The latest adapter that matches a module, or None."""
     return next((adapter for adapter in reversed(_adapters) if adapter.takes(module)), None)
 
 
@@ -76,13 +76,13 @@ def register_adapter(
     Parameters
     ----------
     matches : type or callable
-        A class of modules (its subclasses included), or a function of a module that says whether the adapter is meant
-        for it. The latest adapter that matches is used.
+        A class of modules (its subclasses included), or a function of a module that says whether the adapter applies
+        to it. The latest adapter that matches is used.
     adapter : callable
-        Takes the module, gives an `MLP` or `GLU` that holds the module's own parameters.
+        Function from the module to an `MLP` or `GLU` that holds the module's own parameters.
     entry, exit : str
-        For a block that is only a part of the module: the submodules, such as "fc1" and "fc2", whose input and whose
-        output are the block's. By default the module's own are.
+        Submodules whose input and output are those of the block, such as "fc1" and "fc2", for a block that is only a
+        part of the module. By default the module itself.
 
     Examples
     --------
@@ -153,12 +153,12 @@ def _advice(module: nn.Module) -> str:
     name = type(module).__name__
     if is_mixture(module):
         return (
-            f"from_torch does not take {name}: it is a mixture of experts, which are several blocks behind a router, "
-            f"and no single MLP or GLU. Convert the experts one by one, each with mlpoly.MLP or mlpoly.GLU."
+            f"from_torch does not take {name}: it is a mixture of experts, that is, several blocks behind a router, "
+            f"not a single MLP or GLU. Convert the experts one by one, each with mlpoly.MLP or mlpoly.GLU."
         )
     if isinstance(module, nn.Linear):
         return (
-            f"from_torch takes networks with a hidden layer, and a {name} alone is an affine map: it is its own "
+            f"from_torch takes networks with a hidden layer, but a {name} alone is an affine map, which is its own "
             f"polynomial. To use it like any other network, put it in an nn.Sequential: from_torch(nn.Sequential(m))."
         )
     inner = next((n for n, m in module.named_modules() if n and (a := find_adapter(m)) is not None and a.listed), None)
@@ -172,7 +172,7 @@ def _advice(module: nn.Module) -> str:
     first, last = names if len(names) == 2 else ("fc1", "fc2")
     record = f"mlpoly.MLP(m.{first}.weight, m.{first}.bias, m.{last}.weight, m.{last}.bias, activation='relu')"
     return (
-        f"from_torch does not know {name}. Hand over its weights, {record}, or an mlpoly.GLU for a gated unit. Once "
+        f"from_torch does not know {name}. Pass its weights, {record}, or an mlpoly.GLU for a gated unit. Once "
         f"for all modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with that "
-        f"record. help(mlpoly.from_torch) says what is known."
+        f"network. help(mlpoly.from_torch) lists what is known."
     )

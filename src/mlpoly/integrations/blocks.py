@@ -1,8 +1,9 @@
-"""The feedforward blocks of a whole model, by name, with the places where their inputs and outputs can be seen."""
+"""The feedforward blocks of a whole model, by name, with the modules whose hooks see their inputs and outputs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -14,27 +15,27 @@ from mlpoly.integrations.torch import from_torch
 from mlpoly.networks import Layer
 from mlpoly.records import replace
 
-__all__ = ["Block", "feedforward_blocks", "find_blocks"]
+__all__ = ["Block", "feedforward_blocks", "find_blocks", "listed"]
 
 
 @dataclass(frozen=True, repr=False)
 class Block:
     """One feedforward block of a model.
 
-    A forward hook on `entry` and one on `exit` see the block's inputs and outputs while the model runs. They are one
-    module where the block has one of its own, as in Llama, and two where it is a part of a layer, as in BERT. A hook
-    that keeps a tensor should copy it: some models go on to add to it in place (Falcon).
+    Forward hooks on `entry` and `exit` see the block's inputs and outputs while the model runs. They are the same
+    module if the block has one of its own, as in Llama, and two if it is a part of a layer, as in BERT. A hook that
+    keeps a tensor should copy it: some models later add to it in place (Falcon).
 
     Attributes
     ----------
     name : str
         Name of `module` in the model: "model.layers.0.mlp".
     entry : nn.Module
-        Its first positional input is the block's input (..., d).
+        Module whose first positional input is the block's input (..., d).
     exit : nn.Module
-        Its output is the block's output (..., o).
+        Module whose output is the block's output (..., o).
     module : nn.Module
-        What `mlpoly.from_torch` takes.
+        Module that `mlpoly.from_torch` converts.
     """
 
     name: str
@@ -43,13 +44,13 @@ class Block:
     module: nn.Module
 
     def net(self, dtype: torch.dtype | None = None) -> Layer:
-        """The block's weights as a record that `mlpoly.fit` takes, cut off from autograd.
+        """The block's weights as a network that `mlpoly.fit` takes, detached from autograd.
 
         Parameters
         ----------
         dtype : torch.dtype, optional
-            By default the module's own, over the same memory; but float32, and a copy, for 16-bit weights. A fit
-            returns its polynomial in the dtype of the record, and 16 bits are too few for coefficients.
+            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights. A fit returns its
+            polynomial in the dtype of the network, and 16 bits are too few for coefficients.
         """
         net = from_torch(self.module)
         weights = {name: value for name, value in vars(net).items() if isinstance(value, torch.Tensor)}
@@ -61,13 +62,13 @@ class Block:
         return f"Block({self.name!r}, {type(self.module).__name__})"
 
 
-def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
+def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """See `mlpoly.integrations.find_blocks`."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    blocks = []
-    inside: str | None = None  # names in a block's own module: its parts are no further blocks
-    for name, module in model.named_modules():  # one that stands in several places comes once
+    found = []
+    inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
+    for name, module in model.named_modules():  # a module used several times comes once
         if _of_expert(name) or (inside is not None and name.startswith(inside)):
             continue
         adapter = find_adapter(module)
@@ -75,25 +76,31 @@ def find_blocks(model: nn.Module, pattern: str | None = None) -> list[Block]:
             continue
         if not adapter.entry:
             inside = f"{name}." if name else ""
-        blocks.append(Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module))
-    if not blocks:
+        found.append(Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module))
+    if not found:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
-            f"find_blocks knows no feedforward block in {type(model).__name__}.{_mixture_note(model, '*')} The model "
-            f"has modules of the classes {', '.join(classes)}. Teach it the one that is the block with an adapter, "
-            f"before you call find_blocks:\n{sketch('TheBlocksClass')}"
+            f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
+            f"{_mixture_note(model, '*')} The model has modules of the classes {', '.join(classes)}. Register an "
+            f"adapter for the class of its blocks before you call find_blocks:\n{sketch('TheBlocksClass')}"
         )
-    if pattern is None:
-        return blocks
-    chosen = [block for block in blocks if _fits(block.name, pattern)]
-    if not chosen:
-        names = [block.name for block in blocks]
-        shown = ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
-        raise ValueError(
-            f"pattern {pattern!r} matches no feedforward block of {type(model).__name__}."
-            f"{_mixture_note(model, pattern)} Its hookpoints ({len(names)}) are {shown}."
-        )
-    return chosen
+    if blocks is None:
+        return found
+    patterns = [blocks] if isinstance(blocks, str) or not isinstance(blocks, Sequence) else list(blocks)
+    if not patterns:
+        raise ValueError("blocks is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
+    for pattern in patterns:
+        if not any(_fits(block.name, pattern) for block in found):
+            raise ValueError(
+                f"blocks={pattern!r} matches no feedforward block of {type(model).__name__}."
+                f"{_mixture_note(model, pattern)} Its blocks ({len(found)}) are {listed([b.name for b in found])}."
+            )
+    return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for an error message, those in the middle left out if there are many."""
+    return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
 
 
 def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -102,13 +109,13 @@ def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _of_expert(name: str) -> bool:
-    """Whether a module is an expert, or one that all share: a term of a sum that a router weights."""
+    """Whether a module is an expert, shared ones included: a term of a sum that a router weights."""
     return any("expert" in part.lower() for part in name.split("."))
 
 
 def _fits(name: str, pattern: str) -> bool:
     if not isinstance(pattern, str):
-        raise TypeError(f"pattern must be a string such as 'layers.*.mlp', got {type(pattern).__name__}.")
+        raise TypeError(f"blocks must be a pattern such as 'layers.*.mlp', or several, got {type(pattern).__name__}.")
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
@@ -118,6 +125,6 @@ def _mixture_note(model: nn.Module, pattern: str) -> str:
     if not names:
         return ""
     return (
-        f" {names[0]!r} is a mixture of experts, which is not supported: its experts are several blocks behind a "
-        f"router, and no single MLP or GLU."
+        f" {names[0]!r} is a mixture of experts, which is not supported: it is several blocks behind a router, not a "
+        f"single MLP or GLU."
     )

@@ -1,4 +1,4 @@
-"""Devices of PyTorch: whether one can be used here, and what to say of the machine."""
+"""Devices of PyTorch: whether one can be used here, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_device", "describe_machine"]
 
 
 def check_device(device: str) -> str:
-    """The name of a device that PyTorch can use here.
+    """Return the name of a device, if PyTorch can use it here.
 
     Raises
     ------
@@ -20,7 +20,7 @@ def check_device(device: str) -> str:
     """
     try:
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # what PyTorch raises for absent devices
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # PyTorch's errors for absent devices
         first = str(error).splitlines()[0]
         raise ValueError(
             f"device {device!r} is not usable here ({first}); use cpu, or install PyTorch for it."
@@ -29,7 +29,7 @@ def check_device(device: str) -> str:
 
 
 def describe_machine(device: str) -> dict[str, str]:
-    """Device, system, and the versions of Python, PyTorch and NumPy; no names of machines."""
+    """Device, system, and the versions of Python, PyTorch and NumPy, without the name of the machine."""
     import numpy
 
     kind = torch.cuda.get_device_name() if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"

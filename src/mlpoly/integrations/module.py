@@ -1,4 +1,4 @@
-"""Polynomials out: a polynomial as a torch module."""
+"""A polynomial as a torch module."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ __all__ = ["PolynomialModule", "full_precision"]
 
 
 class PolynomialModule(nn.Module):
-    """A polynomial as a module: drop-in for the block that it was fitted to.
+    """A polynomial as a module that replaces the block it was fitted to.
 
-    The arrays are buffers, named like the fields of the polynomial (``units_directions``, ``series_plain``): the module
-    moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser leaves it alone. It owns a copy of its
-    numbers, so that training the network does not touch it; gradients reach the input, and the coefficients after
-    ``requires_grad_()`` on the buffers.
+    The arrays are buffers, named after the fields of the polynomial (``units_directions``, ``series_plain``): the
+    module moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser does not change it. It owns a copy
+    of its numbers, so that training the network does not affect it; gradients reach the input, and after
+    ``requires_grad_()`` on the buffers the coefficients.
 
     Unless `fast`, it computes in float32 or wider, also inside ``torch.autocast``, because powers of 16-bit numbers
-    lose their digits. ``.to(torch.bfloat16)`` on it, or on a model that it is a part of, rounds the coefficients to 8
-    bits, for good; the arithmetic stays in float32. Put it in its place after the model has been converted to keep
-    them.
+    lose their digits. ``.to(torch.bfloat16)`` on it, or on a model that contains it, rounds the coefficients to 8 bits
+    for good; the arithmetic stays in float32. To keep the coefficients, insert it after the model has been converted.
 
     Parameters
     ----------
@@ -41,48 +40,46 @@ class PolynomialModule(nn.Module):
     Attributes
     ----------
     polynomial : Polynomial
-        Over the buffers as they are now.
+        The polynomial over the present buffers.
     fast : bool
     """
 
     def __init__(self, polynomial: Polynomial, fast: bool = False) -> None:
         super().__init__()
         if not isinstance(polynomial, Polynomial):
-            raise TypeError(
-                f"polynomial must be one that mlpoly.fit or mlpoly.load made, got {type(polynomial).__name__}."
-            )
+            raise TypeError(f"polynomial must be made by mlpoly.fit or mlpoly.load, got {type(polynomial).__name__}.")
         self.fast = bool(fast) and hasattr(polynomial, "neurons")
-        plain = replace(polynomial, inputs=None, report=None)  # the distribution that it was fitted under stays behind
+        plain = replace(polynomial, inputs=None, report=None)  # the inputs it was fitted under are not kept
         names = [name.replace(".", "_") for name in arrays_of(plain)]
         for name, array in zip(names, arrays_of(plain).values(), strict=True):
             own = array.detach().clone() if isinstance(array, torch.Tensor) else torch.tensor(to_numpy(array))
             self.register_buffer(name, own)
         rest = iter(names)
-        self._names = map_arrays(plain, lambda _: next(rest))  # the polynomial with names of buffers for its arrays
+        self._names = map_arrays(plain, lambda _: next(rest))  # the polynomial, with names of buffers as its arrays
 
     @property
     def source(self) -> Source:
-        """Where the polynomial comes from."""
+        """Provenance of the polynomial."""
         return self._names.source
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the buffers."""
+        """Dtype of the buffers."""
         return next(self.buffers()).dtype
 
     @property
     def polynomial(self) -> Any:
-        """The polynomial over the buffers as they are now."""
+        """The polynomial over the present buffers."""
         return self._polynomial(self.dtype)
 
     def _polynomial(self, dtype: torch.dtype) -> Any:
-        """The polynomial over the buffers in a dtype; nothing is copied where they have it."""
+        """The polynomial over the buffers in a dtype, without a copy if they have it."""
         buffers = dict(self.named_buffers())
         return map_arrays(self._names, lambda name: buffers[name].to(dtype))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values (..., o) at points x (..., d), in the dtype of x; unless `fast`, 16 bits are computed in float32."""
-        as_float_array("x", x)  # a polynomial takes integers, but here values would be rounded to the dtype of x
+        as_float_array("x", x)  # refuse integers: values would be rounded to the dtype of x
         wide = torch.promote_types(torch.promote_types(x.dtype, self.dtype), torch.float32)
         with full_precision(x):
             p = self._polynomial(wide)
@@ -91,7 +88,7 @@ class PolynomialModule(nn.Module):
 
     def _fast_values(self, p: Any, x: torch.Tensor) -> torch.Tensor:
         """Values with the three large products in the dtype of x, and everything else in that of the polynomial."""
-        # The forms stay in 16 bits: what follows widens them while it reads them, which saves a pass.
+        # The forms stay in 16 bits: the next operation widens them as it reads, which saves a pass over the memory.
         y, z = (
             None if w is None else functional.linear(x, w.to(x.dtype))
             for w in (p.units.directions, None if p.units.gate is None else p.units.gate.directions)
@@ -103,15 +100,15 @@ class PolynomialModule(nn.Module):
         return values if p.bias is None else values + p.bias
 
     def extra_repr(self) -> str:
-        """What print shows of the module."""
+        """Text between the brackets when the module is printed."""
         return repr(self.polynomial)
 
 
-# Asked here and not while a module runs: torch.compile cannot look into the question.
+# Checked here and not while a module runs: torch.compile cannot trace the check.
 _AUTOCAST = {kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind)}
 
 
 def full_precision(x: torch.Tensor) -> AbstractContextManager[Any]:
-    """Autocast, which would multiply in 16 bits, off; it does not exist on every device."""
+    """Turn off autocast, which would multiply in 16 bits, on devices that have it."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if kind in _AUTOCAST else nullcontext()

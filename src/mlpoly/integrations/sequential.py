@@ -17,22 +17,22 @@ from mlpoly.networks import MLP
 __all__ = ["from_parts", "from_sequential"]
 
 _REMEDY = (
-    "Forward hooks, a forward of its own or a residual connection make it another function: remove them, or hand "
-    "over the weights that you mean: mlpoly.MLP(W1, b1, W2, b2, activation=...)."
+    "Forward hooks, a forward of its own or a residual connection make it another function: remove them, or pass "
+    "the weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...)."
 )
 
 
 def _flat(module: Any) -> list[nn.Module]:
-    """The modules of nested Sequentials, in order, without those that do nothing in evaluation mode."""
+    """Modules of nested Sequentials, in order, without those that do nothing in evaluation mode."""
     module = unwrapped(module)
     if is_plain(module, nn.Sequential):
-        # Not .children(), which leaves out a module that stands in two places.
+        # Not .children(), which lists a module that is used twice only once.
         return [part for child in module._modules.values() for part in _flat(child)]
     return [] if isinstance(module, (nn.Dropout, nn.AlphaDropout, nn.Identity)) else [module]
 
 
 def from_sequential(module: nn.Module) -> MLP:
-    """Linear, activation, Linear, the last of which may be missing; a missing activation is the identity."""
+    """Convert Linear, activation, Linear; the last may be missing, and a missing activation is the identity."""
     parts = _flat(module)
     linear = [is_plain(part, nn.Linear) for part in parts]
     if not linear or not linear[0] or len(parts) > 3 or (len(parts) == 3 and linear[1:] != [False, True]):
@@ -48,7 +48,7 @@ def from_sequential(module: nn.Module) -> MLP:
 
 
 def from_parts(module: nn.Module) -> MLP:
-    """A class whose parts are Linear, activation and Linear, if it computes them in this order and nothing else."""
+    """Convert a class whose parts are Linear, activation and Linear, if it computes just these in this order."""
     name = type(module).__name__
     net = _record(_parts(module))
     check_computes(module, net, f"{name} has the parts of an MLP, but computes something else", _REMEDY, whole=True)
@@ -61,10 +61,10 @@ def _record(parts: list[nn.Module]) -> MLP:
     W1, b1 = linear_weights(first, "the first Linear")
     W2, b2 = (None, None) if last is None else linear_weights(last, "the last Linear")
     if rest and isinstance(rest[0], nn.PReLU) and rest[0].weight.numel() > 1:
-        # A slope for each unit, as two ReLUs for each: y if y > 0 else s y = relu(y) - s relu(-y).
+        # One slope per unit, as two ReLUs per unit: y if y > 0 else s y = relu(y) - s relu(-y).
         if W2 is None:
             raise TypeError(
-                "from_torch takes a PReLU with a slope for each unit only in front of a second Linear; use "
+                "from_torch takes a PReLU with one slope per unit only before a second Linear; use "
                 "nn.PReLU(), which has one slope for all, or append nn.Linear."
             )
         both = None if b1 is None else torch.cat([b1, -b1])
@@ -77,19 +77,19 @@ def _is_mlp(parts: list[nn.Module]) -> bool:
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:
-    """The parts of a class, in the order in which it defines them."""
+    """Parts of a class, in the order in which it defines them."""
     return [part for child in module.children() for part in _flat(child)]
 
 
-# The first of these is the last that is asked. It says nothing about what a class computes before it is tried, so that
-# whole models are not searched for it.
-# A class with the parts of an MLP and no parameters besides, which `from_parts` would leave out.
+# Later adapters come first, so this one is the last resort. Whether a class computes its parts in order is only known
+# after a test, so whole models are not searched for it.
+# It matches a class with the parts of an MLP and no other parameters, which `from_parts` would ignore.
 add_adapter(
     Adapter(
         lambda m: not any(True for _ in m.parameters(recurse=False)) and _is_mlp(_parts(m)), from_parts, listed=False
     )
 )
 add_adapter(Adapter(lambda m: is_plain(m, nn.Sequential), from_sequential, listed=False))
-# One Linear alone is no block that a model should be searched for. The activation is looked at by `from_sequential`,
-# which says what it does not know.
+# A single Linear is not a block to search a model for. `from_sequential` checks the activation, and names an unknown
+# one in its error.
 add_adapter(Adapter(lambda m: is_plain(m, nn.Sequential) and _is_mlp(_flat(m)), from_sequential))

@@ -1,4 +1,4 @@
-"""PyTorch: modules in (`from_torch`, with one adapter per kind of block), polynomials out (`PolynomialModule`)."""
+"""PyTorch: from modules (`from_torch`, with one adapter per kind of block) and to modules (`PolynomialModule`)."""
 
 from __future__ import annotations
 

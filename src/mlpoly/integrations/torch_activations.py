@@ -18,7 +18,7 @@ __all__ = ["activation_from_torch"]
 def _prelu(module: Any) -> Activation:
     if module.weight.numel() > 1:
         raise TypeError(
-            f"PReLU({module.weight.numel()}) is another function for every unit, and not one activation; use "
+            f"PReLU({module.weight.numel()}) is a different function for every unit, not one activation; use "
             f"nn.PReLU(), which has one slope for all, or an nn.Sequential of Linear, PReLU, Linear, which from_torch "
             f"takes."
         )
@@ -29,7 +29,7 @@ def _softplus(module: Any) -> Activation:
     # PyTorch replaces softplus by the identity above a threshold. At the default, 20, the two differ by 2e-9.
     if module.threshold < 20:
         raise TypeError(
-            f"Softplus(threshold={module.threshold}) jumps at its threshold, mlpoly's softplus does not; use a "
+            f"Softplus(threshold={module.threshold}) jumps at its threshold, but mlpoly's softplus does not; use a "
             f"threshold of 20 or more, or mlpoly.register_activation with that kink."
         )
     return get("softplus", beta=module.beta)
@@ -63,7 +63,7 @@ _OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {
     nn.Softplus: _softplus,
 }
 
-# Classes of transformers, by name so that nothing is imported; names of earlier versions included.
+# Classes of transformers, by name so that nothing is imported, including names of earlier versions.
 _TRANSFORMERS = {
     "AccurateGELUActivation": "gelu_tanh",
     "BloomGelu": "gelu_tanh",
@@ -79,7 +79,7 @@ _TRANSFORMERS = {
     "SiLUActivation": "silu",
 }
 
-# A configuration of transformers may hold a function in place of a name.
+# A configuration of transformers may hold a function instead of a name.
 _FUNCTIONS: list[tuple[Callable[..., Any], str]] = [
     (functional.gelu, "gelu"),
     (functional.relu, "relu"),

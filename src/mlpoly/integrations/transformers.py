@@ -1,8 +1,8 @@
-"""The feedforward blocks of Hugging Face transformers, known by their parts; transformers itself is not imported.
+"""The feedforward blocks of Hugging Face transformers, recognised by their parts; transformers is not imported.
 
-One record per naming of the parts. Most families share a naming, and a class from outside the library that uses one
-of them is taken as well. What the parts are named does not yet say what the module does with them: where the module
-is the block, `probe` checks that.
+One row of `FAMILIES` per naming of the parts. Most families have a naming in common, and a class from outside the
+library that uses one of them is accepted as well. Names alone do not say what the module does with its parts: if the
+module is the block, `probe` checks that.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_ac
 
 @dataclass(frozen=True)
 class BlockFamily:
-    """Names of the parts of a block.
+    """Names of the parts of a block in some architectures.
 
     Attributes
     ----------
     name : str
         Architectures that use these names.
     first : tuple of str
-        One Linear; two for a gated unit, the gate before the other factor.
+        Name of the first Linear; two names for a gated unit, the gate before the other factor.
     last : str
-        The Linear that reads the hidden units out.
+        Name of the Linear that reads out the hidden units.
     activations : tuple of str
-        Where the activation may be.
+        Possible names of the activation.
     fused : bool
-        The one Linear of `first` holds a gate and the other factor, in this order.
+        Whether the one Linear of `first` holds the gate and the other factor, in this order.
     residual : bool
-        The module takes a second tensor and adds it, so that the block ends with its `last` part.
+        Whether the module adds a second tensor that it takes, so that the block ends with its `last` part.
     layer : bool
-        The parts stand in a transformer layer, beside its attention, and not in a module of their own.
+        Whether the parts belong to a transformer layer, beside its attention, and not to a module of their own.
     """
 
     name: str
@@ -64,18 +64,18 @@ class BlockFamily:
         return next((part for part in found if callable(part)), None)
 
     def matches(self, module: nn.Module) -> bool:
-        """Whether a module has these parts, and no others that would change what it computes."""
+        """Whether a module has these parts, and no others that would change its result."""
         if not all(_is_linear_part(_part(module, path)) for path in self.linears) or self.activation(module) is None:
             return False
         if self.layer:
-            return "." in self.last or has_attention(module)  # names with a dot cannot be mistaken
+            return "." in self.last or has_attention(module)  # names with a dot are unmistakable
         expected = {*self.linears, *self.activations}
         others = [child for name, child in module.named_children() if name not in expected]
         own = [p for p in module._parameters.values() if p is not None]
         return not own and all(next(child.parameters(), None) is None for child in others)
 
     def convert(self, module: nn.Module) -> Layer:
-        """The record of a module's block."""
+        """The network of a module's block."""
         kind = type(module).__name__
         parts = [linear_weights(_part(module, path), f"{path} of {kind}", strict=self.layer) for path in self.linears]
         *first, last = in_one_dtype(parts)
@@ -94,14 +94,14 @@ class BlockFamily:
 
     @property
     def _unlike(self) -> str:
-        return f"has parts named as in {self.name}, but is not the block that they make up there"
+        return f"has parts named as in {self.name}, but is not the block that they form there"
 
 
 _REMEDY = "Write an adapter for it, see mlpoly.integrations.torch.register_adapter."
 
 
 def _part(module: nn.Module, path: str) -> Any:
-    """What stands at a dotted path, or None."""
+    """The submodule at a dotted path, or None."""
     found: Any = module
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -109,7 +109,7 @@ def _part(module: nn.Module, path: str) -> Any:
 
 
 def _is_linear_part(part: Any) -> bool:
-    """Whether a part may stand for a linear map; `linear_weights` has the last word, and says why not."""
+    """Whether a part may be a linear map; `linear_weights` decides, and explains a refusal."""
     return isinstance(part, nn.Module) and not isinstance(part, (nn.Sequential, nn.modules.conv._ConvNd))
 
 

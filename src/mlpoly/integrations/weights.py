@@ -1,4 +1,4 @@
-"""The weights of linear modules, whatever they are called: nn.Linear, GPT-2's transposed Conv1D."""
+"""The weights of linear modules: nn.Linear and its relatives, and GPT-2's transposed Conv1D."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module computes what `kind` does; a subclass with its own forward (LoRA, say) does not."""
+    """Whether a module computes the same as `kind`; a subclass with its own forward (such as LoRA) does not."""
     return isinstance(module, kind) and type(module).forward is kind.forward
 
 
 def computes(module: nn.Module) -> str:
-    """Name of the class that a module has its forward from: what it computes, if a subclass changes nothing."""
+    """Name of the class that defines a module's forward, which a subclass may leave unchanged."""
     return next(kind.__name__ for kind in type(module).__mro__ if "forward" in vars(kind))
 
 
@@ -33,7 +33,7 @@ def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
     ----------
     part : nn.Module
     name : str
-        What an error calls it, "down_proj of LlamaMLP".
+        Name in an error, such as "down_proj of LlamaMLP".
     strict : bool
         Refuse subclasses of nn.Linear with a forward of their own; without it the caller checks what they compute.
 
@@ -43,13 +43,13 @@ def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
         For a module that is not linear or that holds its weight in some other form: LoRA, quantised, lazy.
     """
     transposed = computes(part) == "Conv1D" and not isinstance(part, nn.modules.conv._ConvNd)
-    own: Any = evaluated(part)  # a weight may be computed by other modules or hooks, and be another one in training
+    own: Any = evaluated(part)  # a weight may be computed by other modules or hooks, and differ in training
     weight = getattr(own, "weight", None)
     if isinstance(weight, torch.Tensor) and nn.parameter.is_lazy(weight):
         raise TypeError(f"{name} is a LazyLinear without weights; run one batch through it first.")
     if isinstance(weight, torch.Tensor) and weight.dtype not in _FLOATING:
         raise TypeError(
-            f"{name} has a quantised weight ({weight.dtype}); load the model without quantisation, or turn it back "
+            f"{name} has a quantised weight ({weight.dtype}); load the model without quantisation, or convert it back "
             f"with model.dequantize() where transformers offers that."
         )
     linear = transposed or (is_plain(part, nn.Linear) if strict else isinstance(part, nn.Linear))

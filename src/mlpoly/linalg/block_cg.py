@@ -1,9 +1,9 @@
-"""Block conjugate gradients: all right-hand sides search in one shared Krylov space.
+"""Block conjugate gradients: all right-hand sides search in one common Krylov space.
 
-One right-hand side after the other would need as many iterations each as the worst of them alone. Together, every
-iteration searches along one direction per right-hand side, and each solution takes its best step along all of them: o
-right-hand sides see a Krylov space of dimension o times the iterations, and the operator works on a large block at
-a time, which is what matrix units are good at.
+Solved one by one, each right-hand side would need its own iterations. Together, every iteration searches along one
+direction per right-hand side, and each solution takes the best step along all of them: o right-hand sides search a
+space of dimension o times the iterations, and the operator works on a large block of vectors at a time, which is what
+matrix units are good at.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from mlpoly.arrays import Array, accumulate_product, constant, namespace, on_cpu
 
 __all__ = ["BlockSolution", "block_cg"]
 
-_WINDOW = 5  # iterations over which the speed of convergence is judged
-_FEW = 2  # the same for a start that is nearly there, on which two windows would be wasted
+_WINDOW = 5  # iterations over which the rate of convergence is measured
+_FEW = 2  # the same for a start close to the answer, on which two full windows would be wasted
 _SLOWEST = 0.9  # largest fraction of the decrease of one window that the next one is expected to bring
-# Smallest eigenvalue of the inner products of directions of length one. Below the first, curvatures turned to an
-# orthonormal basis on the host have lost too many digits; above the second, that is unlikely in the next iteration.
+# Smallest eigenvalue of the inner products of directions of length one. Below the first, the curvature matrix loses too
+# many digits when it is transformed to an orthonormal basis; above the second, that is unlikely in the next iteration.
 _DEPENDENT, _INDEPENDENT = 1e-4, 1e-2
 _NOISE = 20  # rounding errors that add up in one product
 
 
 @dataclass(frozen=True)
 class BlockSolution:
-    """What the iterations found."""
+    """Result of the iterations."""
 
     x: Array  # (o, ...), last iterate
     history: tuple[float, ...]  # misfit after each iteration
     gain_left: float  # estimate of the decrease of the misfit still possible, relative to the misfit
     converged: bool  # whether that met the tolerance, or rounding ended all progress
     exhausted: bool  # whether it was rounding
-    interrupted: bool  # whether the user ended it
+    interrupted: bool  # whether the user interrupted it
 
 
 def block_cg(
@@ -53,7 +53,7 @@ def block_cg(
 ) -> BlockSolution:
     """Minimise misfit - 2 <b, x> + <x, A x> over blocks x of o vectors.
 
-    Stops when the decrease of the misfit still to be expected is below `tolerance` times the misfit, or when rounding
+    Stops when the expected further decrease of the misfit is below `tolerance` times the misfit, or when rounding
     ends all progress. A KeyboardInterrupt ends it with the current iterate.
 
     Parameters
@@ -83,7 +83,7 @@ def block_cg(
         return lambda flat: rows(operator(xp.reshape(flat, (flat.shape[0], *b.shape[1:]))))
 
     def next_search(r: Array, step: _BestStep | None = None) -> _Search:
-        """Along the preconditioned residuals, less what is not conjugate to the step before."""
+        """Search along the preconditioned residuals, made conjugate to the step before."""
         fresh = precondition(r)
         residual = _dot(fresh, r)
         if step is None:
@@ -93,16 +93,16 @@ def block_cg(
         return _Search(accumulate_product(fresh, past, step.directions, -1.0), residual, step.independent, step.largest)
 
     apply, precondition = on_rows(apply), on_rows(precondition)
-    # The loop adds to x and r = b - A x in place, so they must not be the caller's.
+    # The loop adds to x and r = b - A x in place, so they must not be the caller's arrays.
     x, r = rows(b) * 0, rows(b) + 0
     search = next_search(r)
-    noise = rounding**2 * scalar(search.residual)  # what rounding alone makes of the squared residual
+    noise = rounding**2 * scalar(search.residual)  # squared residual that rounding alone can cause
     value, floor = misfit, rounding * misfit
     if start is not None:
         image = apply(rows(start))
         there = misfit + scalar(_dot(image - 2 * r, rows(start)))
-        # A start worse than none is ignored. It is far away, and the solution would be left with rounding errors of
-        # the start's size instead of b's.
+        # A start worse than zero is ignored: it is far from the answer, and the solution would inherit rounding errors
+        # of the start's size instead of b's.
         if there < misfit:
             x, r, value = rows(start) + 0, r - image, there
             search = next_search(r)
@@ -112,8 +112,8 @@ def block_cg(
     before = math.inf
     try:
         while not converged:
-            # Here r is the true residual. It decides whether rounding has ended all progress: it is at the level of
-            # noise, or searching from the last true residual has hardly reduced it.
+            # Here r is the true residual. Rounding has ended all progress if it is at the level of noise, or has hardly
+            # shrunk since the last true residual.
             residual = scalar(search.residual)
             if residual <= 400 * noise or residual > 0.25 * before:
                 converged, exhausted, gain = True, True, 0.0
@@ -141,8 +141,8 @@ def block_cg(
                 search = next_search(r, step)
                 del step  # so that its large arrays make room for the next images
             if not converged:
-                # The residual of the recurrence drifts away from the true one by a rounding error per step. Where it
-                # says that nothing is left to do, or the directions have run out, the true one may know better.
+                # The residual of the recurrence drifts from the true one by a rounding error per step. So if it is at
+                # the level of noise, or no direction is left, recompute the true residual and search again from there.
                 r = rows(b) - apply(x)
                 search = next_search(r)
     except KeyboardInterrupt:
@@ -152,12 +152,12 @@ def block_cg(
 
 @dataclass(frozen=True)
 class _Search:
-    """Where the next step is looked for."""
+    """Directions for the next step."""
 
-    directions: Array  # (k, size), conjugate to all that were searched before
+    directions: Array  # (k, size), conjugate to all earlier ones
     residual: Array  # (), squared size of the residuals in the metric of the preconditioner
-    # whether the last directions were so far from dependent that these need not be made orthonormal
-    independent: bool = False  # of the first ones nothing is known
+    # whether the last directions were so far from dependent that these need not be made orthonormal; unknown at first
+    independent: bool = False
     largest: float = 0.0  # largest curvature so far, in an orthonormal basis
 
 
@@ -165,25 +165,25 @@ class _Search:
 class _BestStep:
     """The best step along k directions, for all o residuals at once."""
 
-    directions: Array  # (k, size), what was searched along
-    images: Array  # (k, size), what the operator makes of it
+    directions: Array  # (k, size), the directions of the search
+    images: Array  # (k, size), products of the operator with them
     coefficients: Array  # (o, k), of the directions, for each residual
-    inverse: Array  # (k, k), of the curvature, which is the inner products of directions and images
+    inverse: Array  # (k, k), inverse of the curvature, the inner products of directions and images
     decrease: float  # of the misfit
     residual: float  # squared size of the residuals before the step, on the host
-    independent: bool  # this and the next as for the search that follows
+    independent: bool  # this and the next are for the search that follows
     largest: float
 
 
 def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], rounding: float) -> _BestStep | None:
-    """The step that minimises the misfit along the directions of a search, for residuals r; None if none is left.
+    """Step that minimises the misfit along the directions of a search, for residuals r; None without any direction.
 
     Directions must be independent, or their curvature cannot be inverted. The obvious way is to make them orthonormal
-    in every iteration, and on a processor that is done. A GPU would have to wait for the host twice then: for the
-    orthonormal basis, and for the inverse of the curvature. So there the directions stay as they are unless they are
-    nearly dependent. The basis that would make them orthonormal is worked out on the host, from their inner products,
-    while the GPU makes their images, and only the small curvature matrix is turned to it. That leaves one wait, and
-    after it the GPU has work until the next images.
+    in every iteration, which is done on a CPU. A GPU would then have to wait for the host twice: for the orthonormal
+    basis, and for the inverse of the curvature. So there the directions are left alone unless they are nearly
+    dependent. The host computes the basis that would make them orthonormal from their inner products, while the GPU
+    computes their images, and only the small curvature matrix is transformed to it. That leaves one wait, after which
+    the GPU has work until the next images.
     """
     directions, independent = search.directions, search.independent
     if independent:
@@ -191,7 +191,7 @@ def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], round
         basis, smallest = _orthonormal_basis(gram, 0.0)
         independent = smallest > _DEPENDENT
     if not independent:
-        # The images must be made again. To leave out the dependent directions would save them, but lose conjugacy.
+        # The images must be computed again. Dropping the dependent directions would avoid that, but lose conjugacy.
         directions, smallest = _orthonormal(directions)
         if directions.shape[0] == 0:
             return None
@@ -200,24 +200,24 @@ def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], round
         independent = not on_cpu(directions) and smallest > _INDEPENDENT
     curvature = basis.T @ to_numpy(directions @ images.T).astype(np.float64) @ basis
     largest = max(search.largest, float(curvature.max()))
-    # Along directions whose curvature is a rounding error there is no step, for it could have any length.
+    # No step along directions whose curvature is a rounding error: it could have any length.
     values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
     good = values > _NOISE * rounding * largest
     turned = (vectors * np.where(good, 1 / np.where(good, values, 1.0), 0.0)) @ vectors.T
     inverse = basis @ turned @ basis.T
     coefficients = inverse @ slopes
-    there = constant(np.concatenate([coefficients.T, inverse]), r)  # in one transfer
+    moved = constant(np.concatenate([coefficients.T, inverse]), r)  # to the device in one transfer
     o = r.shape[0]
     decrease = float(np.sum(coefficients * slopes))
-    return _BestStep(directions, images, there[:o, :], there[o:, :], decrease, residual, independent, largest)
+    return _BestStep(directions, images, moved[:o, :], moved[o:, :], decrease, residual, independent, largest)
 
 
 def _images_and_products(
     directions: Array, residual: Array, r: Array, apply: Callable[[Array], Array]
 ) -> tuple[Array, np.ndarray, np.ndarray, float]:
-    """Images (k, size); on the host, inner products of directions (k, k) and with r (k, o), and the residual's size.
+    """Images (k, size); on the host, inner products of directions (k, k) and with r (k, o), and the residual.
 
-    The small arrays set out for the host, in one transfer, before the operator begins.
+    The copy of the small arrays to the host, in one transfer, starts before the operator does.
     """
     xp = namespace(r=r)
     small = directions @ directions.T, directions @ r.T, residual
@@ -228,7 +228,7 @@ def _images_and_products(
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """Sum of all products, where the arrays are."""
+    """Sum of all products, on the arrays' device."""
     xp = namespace(a=a)
     return xp.reshape(a, (-1,)) @ xp.reshape(b, (-1,))
 
@@ -236,11 +236,11 @@ def _dot(a: Array, b: Array) -> Array:
 def _orthonormal(rows: Array) -> tuple[Array, float]:
     """Orthonormal basis of the row space, and the smallest eigenvalue of the rows' scaled inner products.
 
-    Directions of right-hand sides that have converged, or repeat others, drop out; the eigenvalue is zero then.
+    Directions of converged or repeated right-hand sides are dropped, and the eigenvalue is then zero.
     """
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
     first = math.inf
-    for _ in range(2):  # once leaves errors of the condition number squared, twice none
+    for _ in range(2):  # once leaves errors of the squared condition number, twice none
         basis, smallest = _orthonormal_basis(to_numpy(rows @ rows.T).astype(np.float64), floor)
         if not basis.shape[1]:
             return rows[:0, ...], 0.0
@@ -266,24 +266,24 @@ def _orthonormal_basis(gram: np.ndarray, floor: float) -> tuple[np.ndarray, floa
 
 
 def _is_noise(residuals: list[float], noise: float) -> bool:
-    """Whether squared residuals are rounding errors, `noise`, or so near to these that they grow again.
+    """Whether squared residuals have reached the rounding error `noise`, or grow again close to it.
 
-    Residuals of conjugate gradients may grow for a while in between, most of all after a good start. So the first ones
-    do not count, and the farther the best one is from rounding, the more they must have grown.
+    Residuals of conjugate gradients may also grow for a while on the way, most of all after a good start. So the first
+    ones are ignored, and the farther the best one is from rounding, the more they must have grown.
     """
     if residuals[-1] <= 400 * noise:
         return True
     best = min(residuals[_WINDOW:], default=math.inf)
-    near = max(1e6 * noise, 1e-300)  # of a right-hand side of zeros no rounding is known
+    near = max(1e6 * noise, 1e-300)  # the noise of a right-hand side of zeros is zero
     return residuals[-1] > 10 * best * max(1.0, best / near)
 
 
 def _gain_left(decreases: list[float], misfit: float) -> float:
-    """Decrease still to be expected relative to the misfit, extrapolated from the last two windows of iterations.
+    """Expected further decrease relative to the misfit, extrapolated from the last two windows of iterations.
 
-    If each window brings `rate` times the decrease of the one before, all that are still to come bring
-    newer (rate + rate^2 + ...) = newer rate / (1 - rate). The decreases are those of the steps themselves: differences
-    of misfits are lost in rounding long before the answer has settled.
+    If each window brings `rate` times the decrease of the one before, all future windows together bring
+    newer (rate + rate^2 + ...) = newer rate / (1 - rate). The decreases come from the steps themselves: differences of
+    misfits are lost in rounding long before the answer has settled.
     """
     if len(decreases) < 2 * _WINDOW:
         # Too few iterations to measure a rate, so the slowest is assumed: only a start close to the answer ends here.
@@ -293,6 +293,6 @@ def _gain_left(decreases: list[float], misfit: float) -> float:
     older, newer = sum(decreases[-2 * _WINDOW : -_WINDOW]), sum(decreases[-_WINDOW:])
     if newer <= 0:
         return 0.0
-    # Early windows fall faster than later ones, so a rate below one half is not believed.
+    # Convergence slows down after the first windows, so a rate below one half is not trusted.
     rate = min(max(newer / older, 0.5), _SLOWEST) if older > 0 else _SLOWEST
     return newer * rate / (1 - rate) / misfit

@@ -25,9 +25,9 @@ def dense_eigenpairs(matrix: Array, k: int) -> tuple[Array, Array]:
 def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) -> tuple[Array, Array, float]:
     """The k eigenpairs of largest magnitude by block Lanczos with full reorthogonalisation and thick restarts.
 
-    The basis grows by one block of vectors a step, so that clusters and repeated eigenvalues are found together. All
-    of it is kept orthogonal: Lanczos without that finds converged pairs again and again. When it is full it restarts
-    from its best part, which keeps memory bounded and loses next to nothing.
+    The basis grows by one block of vectors per step, so that clusters and repeated eigenvalues are found together. All
+    of it is kept orthogonal: otherwise Lanczos finds converged pairs again and again. When the basis is full, the
+    method restarts from its best part, which bounds the memory and loses next to nothing.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) ->
             if residual <= tolerance:
                 return values[:k], vectors[:, :k], residual
             if basis.shape[1] + width > basis.shape[0]:
-                break  # the basis nearly fills the space: restart from its best part
+                break  # no room for another block: restart from the best part
             # The residuals of the leading pairs span the next Krylov block.
             fresh = _orthogonal(images[:, :width] - vectors[:, :width] * values[:width], basis)
             basis, image = xp.concat([basis, fresh], axis=1), xp.concat([image, apply(fresh)], axis=1)
@@ -78,9 +78,9 @@ def _residual(values: Array, vectors: Array, images: Array) -> float:
 
 
 def _orthogonal(block: Array, basis: Array) -> Array:
-    """Orthonormal basis of a block beside `basis`; projecting twice is enough for full orthogonality."""
+    """Orthonormal basis of a block, orthogonal to `basis`; projecting twice is enough for full orthogonality."""
     xp = namespace(block=block)
-    # A converged column is noise after projection: scale it up, so that QR still finds a direction beside the basis.
+    # A converged column is noise after projection: scale it up, so that QR still finds a direction off the basis.
     for _ in range(3):
         block = block - basis @ (basis.T @ block)
         size = xp.sqrt(xp.sum(block * block, axis=0))

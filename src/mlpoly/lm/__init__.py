@@ -1,49 +1,47 @@
-"""Language models: moments of what goes into their blocks, polynomials in the blocks' place, what it costs and says."""
+"""Language models: moments of the inputs of their blocks, polynomials in place of the blocks, and what they read."""
+
+from typing import Any
 
 from mlpoly.extras import explain_missing
 
 with explain_missing("mlpoly.lm"):
-    from mlpoly.lm.convert.conversion import Conversion, load_conversion
+    from mlpoly.lm.convert.conversion import Conversion
     from mlpoly.lm.convert.convert import convert
     from mlpoly.lm.convert.skip_connections import skip_initialiser
-    from mlpoly.lm.distributed import exchange, finish, gather_tensors, initialise, share, world
     from mlpoly.lm.evaluate.losses import Evaluation, evaluate
     from mlpoly.lm.model.graft import graft
     from mlpoly.lm.model.loading import load_model
     from mlpoly.lm.moments.block_moments import Moments
     from mlpoly.lm.moments.collect import collect
     from mlpoly.lm.moments.groups import NormOutliers
-    from mlpoly.lm.moments.row_sums import Component, Norms
-    from mlpoly.lm.reading.attribution import attribute, degree_parts
+    from mlpoly.lm.reading.attribution import attribute
     from mlpoly.lm.reading.block_spectra import block_spectra
     from mlpoly.lm.reading.token_features import block_features
-    from mlpoly.lm.text.token_batches import split_text, token_batches, vocabulary
+    from mlpoly.lm.text.token_batches import split_text, token_batches
 
 __all__ = [
-    "Component",
     "Conversion",
     "Evaluation",
     "Moments",
     "NormOutliers",
-    "Norms",
     "attribute",
     "block_features",
     "block_spectra",
     "collect",
     "convert",
-    "degree_parts",
     "evaluate",
-    "exchange",
-    "finish",
-    "gather_tensors",
     "graft",
-    "initialise",
-    "load_conversion",
     "load_model",
-    "share",
     "skip_initialiser",
     "split_text",
+    "study_lm",
     "token_batches",
-    "vocabulary",
-    "world",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "study_lm":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mlpoly.lm.study.run import study_lm  # on request: its report needs extras that the rest does without
+
+    return study_lm

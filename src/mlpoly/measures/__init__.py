@@ -1,4 +1,4 @@
-"""How good: what a polynomial leaves of its network unexplained, and at which degrees the network lives."""
+"""Measures: how far a polynomial is from its network, and how the network's variance is spread over degrees."""
 
 from mlpoly.measures.compare import Comparison, compare
 from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum

@@ -1,4 +1,4 @@
-"""Checks of arguments that the measures share; each message names the argument and says what to do."""
+"""Checks of the arguments of measures; each message names the argument and says what to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def check_models(**models: Any) -> int | None:
-    """Raise unless all can be called, with the same inputs and outputs; the number of inputs, if one of them knows."""
+    """Raise unless all are callable, with the same inputs and outputs; return the number of inputs, if known."""
     for name, value in models.items():
         if not callable(value):
             found = type(value).__name__
@@ -47,7 +47,7 @@ def check_functions(net: Any, poly: Any) -> None:
     for name, value in (("net", net), ("poly", poly)):
         if not _has_sizes(value):
             hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
-            data = "; on data, samples=x, any callable will do" if callable(value) else ""
+            data = "; on data, with samples=x, any callable works" if callable(value) else ""
             raise TypeError(
                 f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}{data}."
             )
@@ -63,7 +63,7 @@ def _has_sizes(value: Any) -> bool:
 
 
 def checked_samples(samples: Any, dim: int | None, minimum: int = 1) -> Array:
-    """Samples (n, d) as floats, at least `minimum` of them."""
+    """Check samples (n, d), at least `minimum` of them, and return them as floats."""
     samples = as_float_array("samples", samples, integers=True)
     check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
     if samples.shape[0] < minimum:
@@ -74,7 +74,7 @@ def checked_samples(samples: Any, dim: int | None, minimum: int = 1) -> Array:
 
 
 def checked_outputs(f: Any, p: Any) -> tuple[Array, Array]:
-    """Two tables of outputs (n, o) of the same samples."""
+    """Check two tables of outputs (n, o) on the same samples."""
     f, p = as_float_array("f", f), as_float_array("p", p)
     namespace(f=f, p=p)
     check_shape("f", f, (None, None), "one row per sample, outputs in columns")
@@ -83,7 +83,7 @@ def checked_outputs(f: Any, p: Any) -> tuple[Array, Array]:
 
 
 def checked_labels(labels: Any, samples: Array) -> Array:
-    """Labels (n,) as integers beside the samples, or their outputs."""
+    """Check integer labels (n,) of samples or outputs, and return them in their library and on their device."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
     if found.dtype.kind not in "iu":
         raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
@@ -93,7 +93,7 @@ def checked_labels(labels: Any, samples: Array) -> Array:
 
 
 def checked_weights(weights: Any, samples: Array) -> Array | None:
-    """Weights (n,) of the samples, or of their outputs, in float64 where the library has it; None stays None."""
+    """Check weights (n,) of samples or outputs, or None; return them in float64 where the library has it."""
     if weights is None:
         return None
     weights = as_float_array("weights", weights, integers=True)

@@ -22,7 +22,7 @@ __all__ = ["Comparison", "compare"]
 
 @record
 class Comparison:
-    """A polynomial beside a network on data.
+    """A polynomial compared with a network on data.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Comparison:
     kl : Estimate
         Mean KL(softmax f || softmax p), in nats.
     agreement : Estimate
-        Fraction of samples on which both have their largest output at the same place.
+        Fraction of samples on which the largest output of both is the same one.
     accuracy, network_accuracy : Estimate or None
         Fraction of samples whose largest output is that of their label, if labels were given.
     """
@@ -53,7 +53,7 @@ def compare(
     labels: Any = None,
     outputs: Array | None = None,
 ) -> Comparison:
-    """What `fvu`, `kl`, `agreement` and `accuracy` say, at the price of one of them.
+    """Return `fvu`, `kl`, `agreement` and `accuracy` together, at the cost of one of them.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def compare(
     samples : array (n, d)
     labels : integers (n,), optional
     outputs : array (n, o), optional
-        ``net(samples)``, if it is known already, as when several polynomials are compared.
+        ``net(samples)``, if already known, for example when several polynomials are compared.
     """
     f, p = outputs_of(net, poly, samples, minimum=2, known=outputs)
     return Comparison(

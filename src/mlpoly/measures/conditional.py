@@ -1,12 +1,12 @@
 """Second moments of single units and of listed pairs as one-dimensional integrals, exact at any correlation.
 
 Given t_i, the other preactivation is normal with mean m_j + s_j rho t_i and standard deviation s_j sqrt(1 - rho^2), and
-the expectation of its unit is a Hermite coefficient that the library has anyway. What is left is an integral over t_i,
-on panels that follow the kinks and bends of both units.
+the expectation of its unit is a Hermite coefficient, which the library can already compute. That leaves an integral
+over t_i, on panels that follow the kinks and bends of both units.
 
-Where that coefficient is itself an integral on panels, a pair costs half a million evaluations. But pairs whose series
-converges too slowly are nearly collinear: little noise is left given t_i, and a plain rule with a few nodes suffices.
-Two such rules must agree about a pair; if none do, it is done in full.
+If that coefficient is itself an integral on panels, a pair costs half a million evaluations. But pairs whose series
+converges too slowly are nearly collinear: given t_i little noise is left, and a simple rule with a few nodes suffices.
+Rules of increasing order are tried until two in a row agree on a pair; if none do, it is integrated in full.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from mlpoly.units import Angles, Units
 
 __all__ = ["filled", "pair_moments", "unit_moments"]
 
-_REACH = 37.0  # beyond, the density is below 1e-297: also units that live in the far tail are integrated in full
+_REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
 _NODES = 16
 _LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # where functions without pieces may bend
-_LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # across a smoothed kink
-_NOTHING = 1e-31  # share of a node in E[F_i^2] that is left out: together below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
-_UNITS, _PAIRS = 1024, 64  # at a time; so few pairs that their nodes stay in the cache (16 times that on a GPU)
+_LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # panel ends across a smoothed kink
+_NOTHING = 1e-31  # fraction of E[F_i^2] below which a node is skipped: in all below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
+_UNITS, _PAIRS = 1024, 64  # in a chunk; so few pairs that their nodes stay in the cache (16 times that on a GPU)
 _NOISE = np.linspace(-8.5, 8.5, 6)  # panels for the noise where it reaches across a kink
 
 
 class _Rule(NamedTuple):
-    """Nodes and weights for standard normal noise, and how many nodes a panel has that ends at a kink."""
+    """Nodes and weights for standard normal noise, and the number of nodes of a panel that ends at a kink."""
 
     nodes: list[float]
     weights: list[float]
@@ -51,12 +51,12 @@ def _gauss(size: int, beside: int) -> _Rule:
 
 
 def _trapezoid(parts: int, beside: int) -> _Rule:
-    """Step 1/parts: it converges geometrically, and sooner than Gauss-Hermite where many nodes are needed."""
+    """Step 1/parts: it converges geometrically, and faster than Gauss-Hermite if many nodes are needed."""
     nodes = np.arange(-10 * parts, 10 * parts + 1) / parts
     return _Rule(nodes.tolist(), (np.exp(-nodes * nodes / 2) / (parts * math.sqrt(2 * math.pi))).tolist(), beside)
 
 
-# Each is held against the one before, so no two may share their nodes on the panels beside a kink.
+# Each is compared with the one before, so no two may use the same nodes on the panels beside a kink.
 _RULES = (_gauss(8, 12), _gauss(16, 16), *[_trapezoid(2**k, 14 + 8 * k) for k in range(1, 6)])
 
 
@@ -111,19 +111,19 @@ def pair_moments(
     centres : array (h,), optional
         Zero by default. With the means of the units, covariances lose no digits to large means.
     limits : array (p,), optional
-        By how much two rules for the noise may differ about a pair. By default every pair is done in full.
+        Largest accepted difference between two rules for the noise. By default every pair is integrated in full.
     """
     xp = namespace(rho=angles.rho)
     centres = units.means * 0 if centres is None else centres
     rules: Sequence[_Rule] = () if limits is None or activation.route == "closed form" else _RULES
-    # The second unit is smoothed by the noise: that with the smaller standard deviation sees less of it.
+    # The noise smooths the second unit, so that is the one with the smaller standard deviation: it sees less noise.
     turn = xp.take(units.scales, j) > xp.take(units.scales, i)
     i, j = xp.where(turn, j, i), xp.where(turn, i, j)
     if angles.left is not None:
         left, right = xp.where(turn, angles.right, angles.left), xp.where(turn, angles.left, angles.right)
         angles = Angles(angles.rho, right, left, angles.gates)
     limits = angles.rho * 0 if limits is None else limits
-    # In the order of their noise: a rule that no longer serves a block of pairs serves no later one.
+    # In the order of their noise: a rule that is too coarse for one chunk of pairs is too coarse for all later ones.
     every = _Pairs(units, i, j, angles, centres)
     order = xp.argsort(every.two.scales * every.side)
     out = []
@@ -147,7 +147,7 @@ class _Pairs:
         self.side = xp.sqrt((1 - angles.rho) * (1 + angles.rho))
 
     def at(self, index: Array) -> _Pairs:
-        """Some of the pairs, by their positions; repeated where a position is."""
+        """Some of the pairs, by their positions, which may repeat."""
         xp = namespace(index=index)
         angles = self.angles.at(index)
         return _Pairs(self.units, xp.take(self.i, index), xp.take(self.j, index), angles, self.centres)
@@ -156,7 +156,7 @@ class _Pairs:
 def _settled(
     activation: Activation, pairs: _Pairs, limits: Array, rules: Sequence[_Rule]
 ) -> tuple[Array, Sequence[_Rule]]:
-    """Moments by the first rule that agrees with the one before it, or in full; and the rules without useless ones."""
+    """Moments by the first rule that agrees with the one before it, or in full; and the rules worth trying next."""
     xp = namespace(limits=limits)
     found, open_pairs = limits * 0, limits >= 0
     useful: Sequence[_Rule] = ()
@@ -179,8 +179,9 @@ def _settled(
 def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> Array:
     rho, one, two = pairs.angles.rho, pairs.one, pairs.two
     xp, bends = namespace(rho=rho), _bends(activation)
-    # Panels end at the images of the bends of both units in t; a kink of the second is smoothed over side / |rho|.
-    seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the whole line
+    # Panels end at the images of the bends of both units in t. Averaged over the noise, a kink of the second unit
+    # becomes a smooth layer of width side / |rho| in t, which gets panels of its own.
+    seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the range of t
     moving = seen & (two.scales > 0)
     slope = xp.where(moving, two.scales * rho, 1.0)
     width = xp.where(moving, pairs.side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
@@ -193,7 +194,7 @@ def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> 
     t, weight = _panels(edges, max(_splits(activation, one), _splits(activation, two)))
     value = _value(activation, one.means + one.scales * t)
     square = weight * _square(one, t, value, pairs.centre_i)
-    # By Cauchy and Schwarz, nodes without a share in E[F_i^2] have none in E[F_i F_j]: most panels need no inner step.
+    # By Cauchy and Schwarz, nodes that add nothing to E[F_i^2] add nothing to E[F_i F_j]: most need no inner integral.
     keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
     (flat,) = xp.nonzero(keep)
     kept_t, kept_value = (xp.take(xp.reshape(a, (-1,)), flat) for a in (t, value))
@@ -205,7 +206,7 @@ def _inner(activation: Activation, pairs: _Pairs, t: Array, value: Array, rule: 
     """E[(F_i - centre_i) (F_j - centre_j) | t_i = t], where act_i has this value; all (m,).
 
     With t_j = rho t + side w, gated units have e_i = (left/side) w + ... and e_j = right t - (rho right/side) w + ...;
-    what is left out is independent of t and w, and powers of w are Hermite coefficients of act_j.
+    the omitted parts are independent of t and w, and averages of powers of w are Hermite coefficients of act_j.
     """
     one, two, angles, side = pairs.one, pairs.two, pairs.angles, pairs.side
     degree = 0 if one.gate is None else 2
@@ -217,16 +218,16 @@ def _inner(activation: Activation, pairs: _Pairs, t: Array, value: Array, rule: 
     in_j = two.gate.slopes * side - angles.rho * angles.right * inverse
     zi = one.gate.means + one.gate.slopes * t
     zj = two.gate.means + (two.gate.slopes * angles.rho + angles.right) * t
-    # What t tells of both units, and what they share beyond it.
-    told = (value * zi - pairs.centre_i) * (zj * c[0] + in_j * c[1] - pairs.centre_j)
+    # The product of both means given t, and the covariance given t, from what e_i and e_j have in common.
+    means = (value * zi - pairs.centre_i) * (zj * c[0] + in_j * c[1] - pairs.centre_j)
     beyond = (angles.gates + angles.left * two.gate.slopes) * c[0] + in_i * (zj * c[1] + math.sqrt(2) * in_j * c[2])
-    return told + value * beyond
+    return means + value * beyond
 
 
 def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule: _Rule | None) -> list[Array]:
-    """Hermite coefficients of act under N(mean, std^2) up to degree 0 or 2, (m,) each; by a rule if given.
+    """Hermite coefficients of act under N(mean, std^2) up to degree 0 or 2, (m,) each; by the rule, if any.
 
-    Where the noise reaches across a kink, it is integrated on panels that end there.
+    If the noise reaches across a kink, it is integrated on panels that end there.
     """
     if rule is None:
         c = project(activation, mean, std, degree)
@@ -246,7 +247,7 @@ def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule
 def _averages(
     activation: Activation, mean: Array, std: Array, degree: int, nodes: Iterable[tuple[Any, Any]]
 ) -> list[Array]:
-    """Sum of act(mean + std w) he_k(w) over nodes and weights, k <= degree; node by node, so that it stays in cache."""
+    """Weighted sum of act(mean + std w) he_k(w) over nodes w, k <= degree; node by node, to stay in the cache."""
     total = [mean * 0 for _ in range(degree + 1)]
     for w, weight in nodes:
         value = activation(mean + std * w) * weight
@@ -263,16 +264,16 @@ def _split_nodes(activation: Activation, mean: Array, std: Array, count: int) ->
     grid = xp.broadcast_to(constant(_NOISE[:, None], mean), (len(_NOISE), mean.shape[0]))
     images = xp.clip(_images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
     cuts = xp.sort(xp.concat([grid, images], axis=0), axis=0)
-    x, share = np.polynomial.legendre.leggauss(count)
+    x, weights = np.polynomial.legendre.leggauss(count)
     for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):
         width = (right - left) / 2
-        for at, weight in zip((x + 1).tolist(), share.tolist(), strict=True):
+        for at, weight in zip((x + 1).tolist(), weights.tolist(), strict=True):
             w = left + width * at
             yield w, normal_pdf(w) * (width * weight)
 
 
 def _some(units: Units, index: slice | Array) -> Units:
-    """Moments of some of the units; their directions are not needed here."""
+    """Some of the units, without their directions, which are not needed here."""
     xp = namespace(scales=units.scales)
     gate = None if units.gate is None else replace(units.gate, directions=None)
     moments = replace(units, directions=None, gate=gate)
@@ -280,7 +281,7 @@ def _some(units: Units, index: slice | Array) -> Units:
 
 
 def filled(values: Array, where: Array, found: Array) -> Array:
-    """`values` (m,) with those marked by `where` replaced by `found`, in order; without writing into an array."""
+    """Replace the `values` (m,) marked by `where` by `found`, in order, without writing into an array."""
     xp = namespace(values=values)
     if found.shape[0] == 0:
         return values
@@ -298,12 +299,12 @@ def _bends(activation: Activation) -> list[float]:
 
 
 def _splits(activation: Activation, units: Units) -> int:
-    """Parts that every panel is cut into: one, but for waves, which never settle, as many as they have turns."""
+    """Number of parts of every panel: one, but more for fast sines and cosines, which oscillate everywhere."""
     return 1 + int(scalar(namespace(scales=units.scales).max(units.scales)) / 2) if is_wave(activation) else 1
 
 
 def _images(points: list[float], mean: Array, scale: Array) -> Array:
-    """Where mean + scale t passes the points, (points, p); scale must not be zero."""
+    """Values of t at which mean + scale t passes the points, (points, p); scale must not be zero."""
     xp = namespace(mean=mean)
     distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
     return in_deviations(distance, xp.abs(scale)) * xp.sign(scale)
@@ -319,7 +320,7 @@ def _panels(edges: list[Array], splits: int) -> tuple[Array, Array]:
     left, width = cuts[:-1, :], (cuts[1:, :] - cuts[:-1, :]) / splits
     x, w = np.polynomial.legendre.leggauss(_NODES)
     inside = constant((np.arange(splits)[:, None] + (x + 1) / 2).reshape(1, -1, 1), like)
-    share = constant(np.tile(w / 2, splits).reshape(1, -1, 1), like)
+    fraction = constant(np.tile(w / 2, splits).reshape(1, -1, 1), like)
     shape = (left.shape[0] * _NODES * splits, count)
     t = xp.reshape(left[:, None, :] + width[:, None, :] * inside, shape)
-    return t, xp.reshape(width[:, None, :] * share, shape) * normal_pdf(t)
+    return t, xp.reshape(width[:, None, :] * fraction, shape) * normal_pdf(t)

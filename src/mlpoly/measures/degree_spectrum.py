@@ -1,4 +1,4 @@
-"""The degree spectrum of a network: how much of its variance lives at each polynomial degree (MATH 5)."""
+"""The degree spectrum of a network: how much of its variance belongs to each polynomial degree (MATH 5)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DegreeSpectrum:
     Attributes
     ----------
     variance : array (n, o)
-        Variance of each output at degree exactly 1, ..., n: what the best polynomial of degree k explains beyond the
-        best one of degree k - 1.
+        Variance of each output at degree exactly 1, ..., n: the part that the best polynomial of degree k explains
+        and the best one of degree k - 1 does not.
     total : array (o,)
         Variance of each output.
     remainder : array (o,)
@@ -30,7 +30,7 @@ class DegreeSpectrum:
     between : array (o,)
         Variance of the component means of a mixture; zero under one Gaussian.
     bound : array (o,)
-        What cut series may have left out of `remainder` and `total` at most; zero for exact kernels.
+        Bound on the error of `remainder` and `total` from truncated series; zero for exact kernels.
     """
 
     variance: Array
@@ -41,17 +41,17 @@ class DegreeSpectrum:
 
     @property
     def max_degree(self) -> int:
-        """Highest degree n that is told apart."""
+        """Highest degree n that is listed separately."""
         return int(self.variance.shape[0])
 
     @property
     def overall(self) -> Array:
-        """Share of each degree 1, ..., n in the variance of all outputs together, (n,)."""
+        """Fraction of the variance of all outputs together at each degree 1, ..., n, (n,)."""
         return namespace(variance=self.variance).sum(self.variance, axis=1) / self._all()
 
     @property
     def unexplained(self) -> Array:
-        """Fraction of all degrees above k = 1, ..., n, (n,): the FVU of the best polynomials, but for a mixture."""
+        """Fraction of variance above degree k = 1, ..., n, (n,): the FVU of the best polynomials, not for mixtures."""
         xp = namespace(variance=self.variance)
         rest = xp.concat([xp.sum(self.variance, axis=1)[1:], xp.sum(self.remainder)[None]])
         return xp.flip(xp.cumulative_sum(xp.flip(rest))) / self._all()
@@ -60,18 +60,18 @@ class DegreeSpectrum:
         """Variance of all outputs together."""
         total = namespace(total=self.total).sum(self.total)
         if readable(total) and not bool(total > 0):
-            raise ValueError("the outputs have no variance, so there are no shares; use inputs on which they vary.")
+            raise ValueError("the outputs have no variance, so fractions are undefined; use inputs on which they vary.")
         return total
 
     def __repr__(self) -> str:
         if not readable(self.total) or not bool((self.total > 0).any()):
             return f"DegreeSpectrum(outputs={self.total.shape[0]})"
-        shares = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
-        return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{shares}])"
+        fractions = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
+        return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{fractions}])"
 
     def plot(self, **options: Any) -> Any:
-        """Bar chart of the shares; options are those of `mlpoly.plots.spectrum.plot_spectrum`."""
-        from mlpoly.plots.spectrum import plot_spectrum  # a leaf: imported on request only
+        """Bar chart of the fractions; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
+        from mlpoly.plots.degree_bars import plot_spectrum  # a leaf of the import graph: imported on demand
 
         return plot_spectrum(self, **options)
 
@@ -83,8 +83,8 @@ def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSp
     ----------
     net : Layer
     inputs : Gaussian, GaussianMixture or Samples
-        On samples, what least squares of degree k explains beyond that of degree k - 1, while there are at most 10^4
-        monomials; otherwise nothing is sampled.
+        On samples, degree k gets the variance that least squares of degree k explains beyond that of degree k - 1, for
+        up to 10^4 monomials. Under a distribution nothing is sampled.
     max_degree : int
         At least 1.
 

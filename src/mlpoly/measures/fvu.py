@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 from mlpoly.arrays import Array, cast_result, namespace
-from mlpoly.inputs import Gaussian, Inputs, Samples
+from mlpoly.inputs import Inputs, Samples
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
@@ -33,15 +33,15 @@ def fvu(
     Parameters
     ----------
     net : Layer
-        On data also any callable from (n, d) to (n, o), such as a deep network.
+        Network; on data also any callable from (n, d) to (n, o), such as a deep network.
     poly : Polynomial
-        On data any callable. In closed form a polynomial of any form and origin: it need not be optimal, nor fitted
-        under these inputs.
+        Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
+        nor fitted under these inputs.
     inputs : Gaussian, GaussianMixture or Samples, optional
-        Closed form under a distribution, without a sample (MATH 5), or on weighted samples. By default what the
-        polynomial was fitted under.
+        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
+        default those that the polynomial was fitted under.
     samples : array (n, d), optional
-        The same on data, with the population variance and a standard error, instead of `inputs`.
+        Data instead of `inputs`: population variance, with a standard error.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def fvu(
     Raises
     ------
     ValueError
-        Also if an output of the network is constant: it has no variance to explain.
+        If arguments are missing or do not match, or an output of the network is constant, with no variance to explain.
 
     Examples
     --------
@@ -79,17 +79,12 @@ def fvu(
             "read from a file of an older version, does not know what it was fitted under."
         )
     layer = check_network(net)
-    return _closed_form(layer, [(w, cast(Polynomial, poly), g) for w, g in components(layer, inputs)])
-
-
-def _closed_form(net: Layer, pieces: Sequence[tuple[Array, Polynomial, Gaussian]]) -> FVU:
-    """FVU from the moments under each Gaussian; in the variance, what lies between their means comes on top."""
-    parts = [(weight, gaussian_error(net, poly, g)) for weight, poly, g in pieces]
+    parts = [(w, gaussian_error(layer, cast(Polynomial, poly), g)) for w, g in components(layer, inputs)]
     mean = sum(w * e.mean for w, e in parts)
-    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)
+    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them
     xp = namespace(variance=variance)
     variance = xp.where(variance > sum(w * e.rounding for w, e in parts), variance, 0.0)
     missed, squares = sum(w * e.miss_mean for w, e in parts), sum(w * e.miss for w, e in parts)
     bound = sum(w * e.bound for w, e in parts)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
-    return map_arrays(found, lambda a: cast_result(a, net.prototype))
+    return map_arrays(found, lambda a: cast_result(a, layer.prototype))

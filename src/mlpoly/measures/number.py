@@ -1,4 +1,4 @@
-"""Results of measuring: records that stand for one number."""
+"""Results of measures: records that act as one number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["FVU", "Estimate", "Number"]
 
 
 class Number:
-    """Lets a record be converted, formatted and compared like the one number that it is about."""
+    """A record that can be converted, formatted and compared like its main number."""
 
     def _number(self) -> Array:
         raise NotImplementedError
@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
 class FVU(Number):
     """Fraction of variance unexplained; 0 is a perfect polynomial, 1 is as good as the mean.
 
-    Where one number is wanted it stands for `total`: ``float(f)``, ``f"{f:.3f}"`` and ``f < 0.1`` work.
+    As a number it is `total`: ``float(f)``, ``f"{f:.3f}"`` and ``f < 0.1`` work.
 
     Two conventions for all outputs together are in use, and they differ:
 
@@ -55,15 +55,14 @@ class FVU(Number):
         The same for each output: E(f_o - p_o)^2 / Var f_o.
     flattened : array ()
         Over flattened outputs, as in the code of the paper: var(f - p) / var(f) with all outputs of all inputs in one
-        list. The variance then includes that between the means of the outputs, and an error that is the same for all
+        list. The variance then includes that between the means of the outputs, and a constant error common to all
         outputs does not count.
     explained : array ()
         1 - total.
     standard_error : array () or None
-        Standard error of `total`, on data: it is a ratio of two means over the samples.
+        Standard error of `total` on data, as a ratio of two means over the samples.
     bound : array () or None
-        Bound on the error of `total`, in closed form: how much series that were cut may have changed it, rounding
-        aside; 0 for exact kernels.
+        Bound on the error of `total` from truncated series, in closed form, rounding aside; 0 for exact kernels.
     """
 
     total: Array
@@ -89,7 +88,7 @@ class FVU(Number):
 
 @record
 class Estimate(Number):
-    """A mean over samples; where one number is wanted it stands for `mean`.
+    """A mean over samples; as a number it is `mean`.
 
     Attributes
     ----------

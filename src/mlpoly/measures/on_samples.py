@@ -16,7 +16,7 @@ __all__ = ["degrees_on_samples", "moments_on_samples"]
 
 
 def moments_on_samples(net: Layer, inputs: Samples) -> tuple[Array, ...]:
-    """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is cut."""
+    """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""
     checked_inputs(inputs, check_network(net).dim_in, net.prototype)
     f = evaluated("net", net, inputs.x)
     check_finite("net(samples)", f)
@@ -26,10 +26,10 @@ def moments_on_samples(net: Layer, inputs: Samples) -> tuple[Array, ...]:
 
 
 def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array, ...]:
-    """Fields of a `DegreeSpectrum`: what least squares of degree k explains beyond that of degree k - 1.
+    """Fields of a `DegreeSpectrum`: the variance that least squares of degree k explains beyond degree k - 1.
 
-    One decomposition serves all degrees. Of the columns of degree k, what lower degrees do not span is orthogonal to
-    them, and what of the outputs lies in it is the variance at degree k.
+    One decomposition serves all degrees: the component of the columns of degree k that is orthogonal to all lower
+    degrees spans a space, and the outputs' part in that space is the variance at degree k.
     """
     checked_inputs(inputs, check_network(net).dim_in, net.prototype)
     with no_gradients(net.prototype):
@@ -44,11 +44,11 @@ def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array,
         xp = namespace(factor=factor)
         basis, rest = factor[:, :terms], factor[:, terms:]
         basis = basis * safe_inverse(xp.sqrt(xp.sum(basis * basis, axis=0)))
-        floor = 10 * terms * float(xp.finfo(basis.dtype).eps)  # as when the coefficients are solved for
+        floor = 10 * terms * float(xp.finfo(basis.dtype).eps)  # as in the solution for the coefficients
         explained = []
         for size in sizes.tolist():
             new, triangle = xp.linalg.qr(basis[:, :size])
-            if size and scalar(xp.min(xp.abs(xp.linalg.diagonal(triangle)))) < 1e-4:  # some columns may be spanned
+            if size and scalar(xp.min(xp.abs(xp.linalg.diagonal(triangle)))) < 1e-4:  # some columns may be dependent
                 left, values, _ = xp.linalg.svd(basis[:, :size], full_matrices=False)
                 new = left * xp.astype(values > floor, left.dtype)
             along = new.T @ rest

@@ -1,8 +1,8 @@
 """How close two tables of outputs are: fraction of variance unexplained, divergence, accuracy, agreement.
 
-Arrays in, numbers out: nothing here knows what made the outputs, so that everything can be measured with it. Sums are
-taken in float64 where the library has it. Samples may have weights, relative frequencies of any scale: moments are then
-weighted population moments, and for whole numbers those of repeated rows. Standard errors take the samples for
+Arrays in, numbers out: nothing here knows where the outputs come from, so that anything can be measured. Sums are taken
+in float64 where the library has it. Samples may have weights, relative frequencies of any scale: moments are then
+weighted population moments, and for integer weights those of repeated rows. Standard errors treat the samples as
 independent draws with given weights w: the squared error of a mean of v is sum w^2 (v - mean)^2 / (sum w)^2, times
 m / (m - 1) for the effective number of samples m = (sum w)^2 / sum w^2.
 """
@@ -46,7 +46,7 @@ __all__ = [
     "unexplained",
 ]
 
-_ROWS = 8192  # samples that models are evaluated on at once, so that hidden units do not fill the memory
+_ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
 _ENTRIES = 2**22  # outputs whose softmax is taken at once
 
 
@@ -61,11 +61,11 @@ def outputs_of(
     minimum: int = 1,
     known: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Outputs (n, o) of two models on at least `minimum` samples (n, d); those of `net` may be known already."""
+    """Outputs (n, o) of two models on at least `minimum` samples (n, d); those of `net` may already be known."""
     samples = checked_samples(samples, check_models(net=net, poly=poly), minimum)
     if known is not None:
         shape = (samples.shape[0], getattr(net, "dim_out", None))
-        check_shape("outputs", known, shape, "what the network makes of the samples")
+        check_shape("outputs", known, shape, "outputs of the network on the samples")
     f = evaluated("net", net, samples) if known is None else known
     p = evaluated("poly", poly, samples)
     check_shape("poly(samples)", p, tuple(f.shape), "one row per sample, as many columns as the network has outputs")
@@ -73,7 +73,7 @@ def outputs_of(
 
 
 def evaluated(name: str, model: Callable[[Array], Array], samples: Array) -> Array:
-    """Outputs (n, o) of one model on checked samples (n, d), some thousand at a time."""
+    """Outputs (n, o) of one model on checked samples (n, d), chunk by chunk."""
     name = f"{name}(samples)"
     made = [as_float_array(name, model(samples[rows, ...])) for rows in chunks(samples.shape[0], _ROWS)]
     outputs = namespace(samples=samples).concat(made)
@@ -127,7 +127,7 @@ class ErrorSums:
     Parameters
     ----------
     standard_error : bool
-        Whether to keep what the standard error takes: a matrix over the outputs (o + 3, o + 3).
+        Whether to keep the sums for the standard error: a matrix over the outputs, (o + 3, o + 3).
 
     Examples
     --------
@@ -146,13 +146,13 @@ class ErrorSums:
         self._eps = 0.0  # relative rounding error of the outputs
         self._weight: Any = 0.0  # sum of the weights
         self._origin: Array = None  # the first sample (o,); means are relative to it
-        self._mean: Array = None  # of f - origin, (o,)
+        self._mean: Array = None  # mean of f - origin, (o,)
         self._scatter: Array = None  # weighted sum of (f - mean)^2, (o,)
         self._missed: Array = None  # weighted sum of f - p, (o,)
         self._missed_squares: Array = None  # weighted sum of (f - p)^2, (o,)
         self._largest: Array = None  # largest |f|, (o,)
         # Sum of w^2 u u^T with u = (1, |f - p|^2, |f - mean|^2, f - mean) of each sample. A change of the mean acts
-        # linearly on u, so that this is all it takes to know the squares of |f - p|^2 - total |f - mean|^2 at the end.
+        # linearly on u, so that this suffices for the squares of |f - p|^2 - total |f - mean|^2 at the end.
         self._gram: Array = None
 
     @property
@@ -165,7 +165,7 @@ class ErrorSums:
 
     @property
     def total(self) -> Array:
-        """`FVU.total` in float64 where the library has it; outputs that are constant count as well."""
+        """`FVU.total` in float64 where the library has it; constant outputs are included."""
         self._check_started()
         xp = namespace(scatter=self._scatter)
         return xp.sum(self._missed_squares) / xp.sum(self._scatter)
@@ -195,7 +195,7 @@ class ErrorSums:
         return self.merge(batch)
 
     def merge(self, other: ErrorSums) -> ErrorSums:
-        """Add everything that other sums have seen; returns self, leaves `other` alone."""
+        """Add everything that other sums have seen; returns self, leaves `other` unchanged."""
         if not isinstance(other, ErrorSums):
             raise TypeError(f"other must be ErrorSums, got {type(other).__name__}.")
         if other._like is None:
@@ -225,7 +225,7 @@ class ErrorSums:
         """The fraction of variance unexplained so far, in the dtype of the first outputs f."""
         variance = self.variance
         missed, squares = self._missed / self._weight, self._missed_squares / self._weight
-        # Only differences between the means of the outputs count, and those of large ones keep their digits this way.
+        # Only differences between the means of the outputs count; this way those of large means keep their digits.
         made = unexplained(self._origin - self._origin[:1] + self._mean, variance, missed, squares)
         if self._with_error:
             xp, g, total = namespace(variance=variance), self._gram, made.total
@@ -271,7 +271,7 @@ def unexplained(mean: Array, variance: Array, missed: Array, squares: Array) -> 
             f"FVU is undefined: {listed} of the network has no variance, so there is nothing to explain. "
             f"Leave it out of the network (rows of the last weight and bias), or use inputs on which it varies."
         )
-    # One list of all outputs: what the outputs' means differ by is variance, what the residuals' means share is none.
+    # In one list of all outputs, differences of the outputs' means are variance; the common mean of residuals is not.
     spread = xp.mean(variance) + xp.mean((mean - xp.mean(mean)) ** 2)
     flattened = (xp.mean(squares) - xp.mean(missed) ** 2) / spread
     return FVU(xp.sum(squares) / xp.sum(variance), squares / variance, flattened)
@@ -321,19 +321,19 @@ def _mean_and_error(values: Array, weights: Array | None) -> tuple[Array, Array]
     w = xp.ones_like(values) if weights is None else weights
     total = xp.sum(w)
     mean = xp.sum(w * values) / total
-    spare = 1 - xp.sum(w**2) / total**2  # (m - 1) / m of the effective number m of samples; one of them has no error
+    spare = 1 - xp.sum(w**2) / total**2  # (m - 1) / m for the effective number m of samples; zero for one
     return mean, xp.sqrt(xp.sum((w * (values - mean)) ** 2) / xp.where(spare > 0, spare, 1.0)) / total
 
 
 def _counted(weights: Array | None, *tables: Array) -> tuple[Any, ...]:
-    """Weights (n,) and tables (n, ...) without the rows of weight zero, whatever these hold; under jit they stay."""
+    """Weights (n,) and tables (n, ...) without the rows of weight zero, which may hold NaN; under jit they stay."""
     if weights is None or not readable(weights):
         return weights, *tables
     return tuple(a[weights > 0] for a in (weights, *tables))
 
 
 def chosen(outputs: Array) -> Array:
-    """Place of the largest output of each sample, (n,), as an integer: 16-bit floats end at 256 classes."""
+    """Index of the largest output of each sample, (n,), as an integer: 16-bit floats can count only 256 classes."""
     return namespace(outputs=outputs).argmax(outputs, axis=-1)
 
 

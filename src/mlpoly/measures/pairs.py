@@ -1,9 +1,9 @@
-"""Covariances of hidden units beyond a degree, block by block: the route for every activation (MATH 5).
+"""Covariances of hidden units beyond a degree, chunk by chunk: the route for every activation (MATH 5).
 
-Piecewise-linear activations and waves have an exact kernel. Every other one is summed degree by degree, with a rigorous
-bound on what is cut; the diagonal is a one-dimensional integral, and pairs whose bound is not small enough are done by
-conditioning, which is exact at any correlation. So identical units cost no accuracy, and no array is larger than a
-block of pairs or K numbers per unit.
+Piecewise-linear activations, sine and cosine have an exact kernel. Every other one is summed degree by degree, with a
+rigorous bound on the truncated rest; the diagonal is a one-dimensional integral, and pairs whose bound is not small
+enough are integrated by conditioning, which is exact at any correlation. So identical units cost no accuracy, and no
+array is larger than a chunk of pairs or K numbers per unit.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from mlpoly.units import Angles, Units, decay, energies, terms_between
 
 __all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "WaveKernel", "kernel_of"]
 
-_DEGREES = (32, 256)  # series are this long; the second length only where the first leaves anything
-_CUTS = (16, 32, 64, 128, 256)  # a block of pairs stops at the first of these that suffices
-_TOLERANCE = 1e-12  # cut of one pair, relative to the standard deviations of both units
-_ROUNDING = 32.0  # units of rounding in the value of a unit, which leave this much of its variance unknown
-_CANCELLATION = 100.0  # terms may be this much larger than the unit they add up to
+_DEGREES = (32, 256)  # lengths of series; the second only if the first leaves anything
+_CUTS = (16, 32, 64, 128, 256)  # the series of a chunk of pairs stop at the first of these that suffices
+_TOLERANCE = 1e-12  # truncation error of one pair, relative to the standard deviations of both units
+_ROUNDING = 32.0  # rounding errors in the value of a unit, which make its variance uncertain by as much
+_CANCELLATION = 100.0  # how much larger terms may be than the unit that they add up to
 
 
 @record
 class Tail:
-    """Covariance of a block of units beyond a degree.
+    """Covariance of a chunk of units beyond a degree.
 
-    `matrix` (a, b) needs `extra` added at the pairs (i, j), positions in the whole layer; `bound` (a, b) is what the
-    series cut at most, None if nothing was.
+    `extra` must be added to `matrix` (a, b) at the pairs (i, j), positions in the whole layer; `bound` (a, b) bounds
+    the truncation error, None if nothing was truncated.
     """
 
     matrix: Array
@@ -41,7 +41,7 @@ class Tail:
 
 
 class AffineKernel:
-    """Piecewise-linear activations: closed form up to degree 1, one integral beyond it; nothing is cut."""
+    """Piecewise-linear activations: closed form up to degree 1, one integral beyond it; nothing is truncated."""
 
     def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
         self.units = units
@@ -50,7 +50,7 @@ class AffineKernel:
         self.breaks = breaks_of(activation, units)
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
-        """Covariance of two blocks of units at all degrees above `degree`."""
+        """Covariance of two chunks of units at all degrees above `degree`."""
         left, right = self.series.rows(rows), self.series.columns(columns)
         beyond = beyond_linear(self.breaks, rows, columns, angles.rho)
         if degree == 0:
@@ -59,7 +59,7 @@ class AffineKernel:
 
 
 class WaveKernel:
-    """Sine and cosine: closed form; nothing is cut."""
+    """Sine and cosine: closed form; nothing is truncated."""
 
     def __init__(self, activation: Activation, units: Units, degree: int) -> None:
         self.activation = activation
@@ -68,14 +68,14 @@ class WaveKernel:
         self.series = units.expand(activation, degree)
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
-        """Covariance of two blocks of units at all degrees above `degree`."""
+        """Covariance of two chunks of units at all degrees above `degree`."""
         left, right = self.series.rows(rows), self.series.columns(columns)
         total = wave_covariances(self.activation, self.units, rows, columns, angles.rho)
         return Tail(total - terms_between(left, right, angles, 0, degree))
 
 
 class SeriesKernel:
-    """Any activation, plain or gated: a series up to some degree, and conditioning where that does not suffice."""
+    """Any activation, plain or gated: a series up to some degree, and conditioning if that does not suffice."""
 
     def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
         self.activation = activation
@@ -89,18 +89,18 @@ class SeriesKernel:
             self.energy = energies(self.series, units)
             left = variances - xp.sum(self.energy[1:, ...], axis=0)
             self.left = xp.maximum(left, 8 * eps * variances)  # energy beyond the series; its rounding counts as energy
-            # A unit that is constant but for rounding asks for no more than that.
+            # A unit that is constant up to rounding needs no more accuracy than that.
             unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
             self.spreads = xp.sqrt(variances + unknown)
             if bool(xp.all(self.left <= self.tolerance * self.spreads**2)):
                 break
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
-        """Covariance of two blocks of units at all degrees above `degree`."""
+        """Covariance of two chunks of units at all degrees above `degree`."""
         xp = namespace(rho=angles.rho)
         limit = self.tolerance * self.spreads[rows][:, None] * self.spreads[columns][None, :]
         open_pairs = self._bound(rows, columns, angles, self.series.degree) > limit
-        # The shortest series that suffices for every pair that a series suffices for; the longest does.
+        # The shortest series that is as good as the longest for all pairs that a series can serve.
         for cut in (*(c for c in _CUTS if degree <= c < self.series.degree), self.series.degree):
             bound = self._bound(rows, columns, angles, cut)
             if bool(xp.all(open_pairs | (bound <= limit))):
@@ -116,7 +116,7 @@ class SeriesKernel:
             a, b = a[keep], b[keep]
         flat = a * matrix.shape[1] + b
         i, j, listed = a + rows.start, b + columns.start, angles.at(flat)
-        exact = xp.take(self.variances, i)  # right for a unit with itself
+        exact = xp.take(self.variances, i)  # exact for a unit with itself
         other = i != j
         if bool(xp.any(other)):
             some = map_arrays(listed, lambda a: a[other])
@@ -128,7 +128,7 @@ class SeriesKernel:
         return Tail(matrix, bound, i, j, exact - xp.take(xp.reshape(matrix, (-1,)), flat))
 
     def _bound(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Array:
-        """What the series of two blocks of units leaves beyond a degree at most, (a, b)."""
+        """Bound on what the series of two chunks of units leave beyond a degree, (a, b)."""
         xp = namespace(rho=angles.rho)
         rest = xp.sqrt(self.left + xp.sum(self.energy[degree + 1 :, ...], axis=0))
         return decay(angles.rho, degree, self.series.gated is not None) * rest[rows][:, None] * rest[columns][None, :]

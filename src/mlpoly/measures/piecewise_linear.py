@@ -26,12 +26,12 @@ from mlpoly.units import Units
 
 __all__ = ["Break", "beyond_linear", "breaks_of", "cancellation", "is_affine"]
 
-_FAR = 60.0  # breaks this many standard deviations away act like any farther one: not at all
+_FAR = 60.0  # breaks more standard deviations away than this have no effect
 _EMPTY = 17.0  # E is below 1e-15 of its peak for tan(p/2) < |x - y| / 17
 
 
 class Break(NamedTuple):
-    """A break of every unit: where it lies in t, and by how much slope (in t) and value jump; (h,) each."""
+    """A break of every unit: its position in t, and the jumps of slope (in t) and value; (h,) each."""
 
     at: Array
     slope: Array
@@ -50,7 +50,7 @@ def is_affine(activation: Activation) -> bool:
 
 
 def breaks_of(activation: Activation, units: Units) -> list[Break]:
-    """The breaks of a piecewise-linear activation as each unit sees them; a unit without variance sees none."""
+    """Breaks of a piecewise-linear activation in the t of each unit; a unit without variance has none."""
     xp = namespace(means=units.means)
     moving = units.scales > 0
     lines = [(*piece, 0.0)[:2] for piece in activation.pieces or ()]
@@ -85,10 +85,10 @@ def cancellation(breaks: list[Break], moments: Array) -> Array:
 
 
 def beyond_linear(breaks: list[Break], rows: slice, columns: slice, rho: Array) -> Array:
-    """Covariance of two blocks of units beyond degree 1, (a, b)."""
+    """Covariance of two chunks of units beyond degree 1, (a, b)."""
     nodes = _rule(48, 4) if all(b.value is None for b in breaks) else _rule(128, 6)
     if len(breaks) > 1 and breaks[0].value is None:
-        nodes = _rule(64, 4)  # differences of neighbouring breaks ask for more digits
+        nodes = _rule(64, 4)  # differences of neighbouring breaks need more digits
     total = rho * 0
     for one in breaks:
         for two in breaks:
@@ -104,7 +104,7 @@ def _rule(count: int, power: int) -> list[tuple[float, float]]:
 
 
 def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) -> Array:
-    """Covariance beyond degree 1 that one break of the row units and one of the column units make."""
+    """Covariance beyond degree 1 due to one break of the row units and one of the column units."""
     xp = namespace(rho=rho)
     sign = xp.where(rho < 0, -1.0, 1.0)
     size = xp.abs(rho)
@@ -125,7 +125,7 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
         ramps = ramps + ramp
         if one.value is not None and two.value is not None:
             steps, tilt = steps + density, q * (x + y)
-            # 4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit, and with x and y changed the other.
+            # 4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit; with x and y swapped for the other.
             jumps = one.value * two.slope * (tilt + gap) + sign * one.slope * two.value * (tilt - gap)
             mixed = mixed + ramp * (k / q) * jumps
     unit = length * (1 / math.pi)

@@ -1,4 +1,4 @@
-"""Moments of a network's outputs under its inputs, alone and beside a polynomial, without a sample (MATH 5).
+"""Moments of a network's outputs under its inputs, alone and compared with a polynomial, without sampling (MATH 5).
 
 The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
 difference is orthogonal to every polynomial of the degree. So E|f - g|^2 = E|f - g_n|^2 + E|g_n - g|^2, and the second
@@ -47,7 +47,7 @@ class SecondMoment:
     cov : array (o, o)
         Cov[f].
     bound : array (o, o)
-        What cut series may have left out of `cov` and `raw` at most, rounding aside; zero for exact kernels.
+        Bound on the error of `cov` and `raw` from truncated series, rounding aside; zero for exact kernels.
     """
 
     mean: Array
@@ -61,7 +61,7 @@ class SecondMoment:
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """A network under one Gaussian, in float64 where the library has it: hidden units, and their way to outputs."""
+    """Hidden units and readout of a network under one Gaussian, in float64 where the library has it."""
 
     kernel: Kernel  # covariances of the hidden units
     net: Layer
@@ -84,7 +84,7 @@ class Hidden:
 
 @record
 class Variance:
-    """Mean of the outputs, (o,), and their variance degree by degree: (n, o), all above n (o,), what was cut (o,)."""
+    """Mean of the outputs (o,), their variance by degree (n, o) and above n (o,), and its truncation error (o,)."""
 
     mean: Array
     head: Array
@@ -95,7 +95,7 @@ class Variance:
 def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
     """Weights and Gaussians of the inputs, in the array library of the network; one Gaussian has weight 1.
 
-    Every measure in closed form is a weighted sum over them, plus what lies between their means.
+    Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
     check_network(net)
     inputs = checked_inputs(inputs, net.dim_in, net.prototype)
@@ -114,7 +114,7 @@ def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
     """Mean, E[f f'] and covariance of a network's outputs.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
-    the degree with a bound on what was cut; units that are strongly correlated or identical are integrated exactly.
+    the degree, with a bound on the truncation error; strongly correlated or identical units are integrated exactly.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
 
 
 def _add_tail(total: OutputSum, bound: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
-    """Add the covariance of two chunks of units, and the bound on what was cut."""
+    """Add the covariance of two chunks of units, and the bound on its truncation error."""
     total.add(rows, columns, tail.matrix)
     if tail.extra is not None:
         total.add_listed(tail.i, tail.j, tail.extra)
@@ -189,7 +189,7 @@ def _add_tail(total: OutputSum, bound: OutputSum, rows: slice, columns: slice, t
         bound.add(rows, columns, tail.bound)
 
 
-# -- beside a polynomial -----------------------------------------------------------------------------------------------
+# -- compared with a polynomial ----------------------------------------------------------------------------------------
 
 
 @record
@@ -200,12 +200,12 @@ class Error:
     variance: Array  # Var[f]
     miss_mean: Array  # E[f - g]
     miss: Array  # E[(f - g)^2]
-    bound: Array  # what cut series may have left out of `variance` and `miss` at most
-    rounding: Array  # a variance below this is none
+    bound: Array  # on the truncation error of `variance` and `miss`
+    rounding: Array  # a variance below this is zero
 
 
 def gaussian_error(net: Layer, poly: Polynomial, inputs: Gaussian) -> Error:
-    """How a network and any polynomial differ under one Gaussian."""
+    """Moments of a network and of its difference from any polynomial under one Gaussian."""
     poly, missing = poly.projected(inputs)
     n = poly.degree
     hidden = hidden_of(net, inputs, n)
@@ -214,13 +214,13 @@ def gaussian_error(net: Layer, poly: Polynomial, inputs: Gaussian) -> Error:
     xp = namespace(tail=spread.tail)
     variance = spread.tail + xp.sum(spread.head, axis=0)
     miss = spread.tail + gap_variance + gap_mean**2
-    # Deviations from the mean carry the rounding of the values, variances that of what cancels in the sum over units.
+    # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
     eps = 100 * float(xp.finfo(variance.dtype).eps)
     spreads, values = xp.sqrt(hidden.kernel.variances), xp.abs(hidden.kernel.series.plain[0, :])
     if hidden.net.readout is not None:
         spreads, values = xp.abs(hidden.net.readout) @ spreads, xp.abs(hidden.net.readout) @ values
     rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
     if missing is not None:
-        # What is beyond the degree, of the network and of a piecewise polynomial, may partly cancel or add up.
+        # Beyond the degree, the network and a piecewise polynomial may partly cancel or add up.
         bound = bound + missing + 2 * xp.sqrt(missing * spread.tail)
     return Error(spread.mean, variance, gap_mean, miss, bound, rounding)

@@ -1,6 +1,6 @@
-"""The exact pair kernel of sine and cosine: products of waves are waves of sums and differences.
+"""The exact pair kernel of sine and cosine: their products are sinusoids of sums and differences.
 
-Their series is no help for fast waves: at standard deviation s it peaks at degree s^2.
+A Hermite series does not help at high frequency: at standard deviation s it peaks at degree s^2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_wave(activation: Activation) -> bool:
 
 
 def wave_variances(activation: Activation, units: Units) -> Array:
-    """Variance of act(y_i) of plain units, (h,); no digits are lost where it is small."""
+    """Variance of act(y_i) of plain units, (h,), without loss of digits where it is small."""
     xp = namespace(means=units.means)
     square = units.scales**2
     double = xp.exp(-square) * xp.cos(2 * units.means)
@@ -26,7 +26,7 @@ def wave_variances(activation: Activation, units: Units) -> Array:
 
 
 def wave_covariances(activation: Activation, units: Units, rows: slice, columns: slice, rho: Array) -> Array:
-    """Covariance of act(y_i) and act(y_j) of two blocks of plain units, (a, b)."""
+    """Covariance of act(y_i) and act(y_j) of two chunks of plain units, (a, b)."""
     xp = namespace(rho=rho)
     mi, mj = units.means[rows][:, None], units.means[columns][None, :]
     si, sj = units.scales[rows][:, None], units.scales[columns][None, :]

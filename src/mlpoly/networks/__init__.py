@@ -1,4 +1,4 @@
-"""Through what: frozen records of weights that can be called."""
+"""Networks: frozen records of weights that can be called."""
 
 from mlpoly.networks.affine import Affine
 from mlpoly.networks.glu import GLU

@@ -1,4 +1,4 @@
-"""A lone linear map."""
+"""A single affine map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Affine"]
 
 @record
 class Affine(Layer):
-    """f(x) = W x + b, with weights in PyTorch's layout: the hidden units are the outputs, and bend nothing.
+    """f(x) = W x + b, with weights in PyTorch's layout.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Affine(Layer):
 
     @property
     def forms(self) -> Forms:
-        """The rows of W; the bias is that of the outputs."""
+        """Linear forms of the hidden units: the rows of W. The bias is that of the outputs."""
         return Forms(self.W)
 
     @property

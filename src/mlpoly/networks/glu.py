@@ -17,8 +17,8 @@ __all__ = ["GLU"]
 class GLU(Layer):
     """f(x) = W_down [act(W_gate x + b_gate) * (W_up x + b_up)] + b_down, with weights in PyTorch's layout.
 
-    scikit-learn, Keras and Flax keep them the other way round, (inputs, outputs): pass their transposes, for nothing
-    shows the mistake where the matrices are square.
+    scikit-learn, Keras and Flax store the transposes, (inputs, outputs): transpose theirs first. With square matrices
+    the mistake cannot be detected.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class GLU(Layer):
 
     @property
     def forms(self) -> Forms:
-        """What enters the hidden units."""
+        """Linear forms that enter the hidden units."""
         return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up)
 
     @property

@@ -1,4 +1,4 @@
-"""What every network offers, whatever its kind."""
+"""The interface of all networks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, as_float_array, namespace, on, promote
+from mlpoly.arrays import Array, check_points, namespace, on, promote
 from mlpoly.records import map_arrays, record
 
 __all__ = ["Forms", "Layer", "Network", "affine", "check_network"]
@@ -78,7 +78,7 @@ class Layer(Network):
     @property
     @abstractmethod
     def forms(self) -> Forms:
-        """What enters the hidden units."""
+        """Linear forms that enter the hidden units."""
 
     @property
     @abstractmethod
@@ -115,11 +115,7 @@ class Layer(Network):
 
     def hidden(self, x: Array) -> Array:
         """Values (..., h) of the hidden units at inputs x (..., d)."""
-        x = as_float_array("x", x, integers=True)
-        namespace(x=x, weights=self.prototype)
-        if len(x.shape) < 1 or x.shape[-1] != self.dim_in:
-            shape = f"{tuple(x.shape)}, expected (..., {self.dim_in})"
-            raise ValueError(f"x has shape {shape}: the last axis holds the inputs.")
+        x = check_points(x, self.dim_in, weights=self.prototype)
         forms = self.forms
         units = self.activation(affine(x, forms.directions, forms.bias))
         if forms.gate_directions is None:
@@ -132,7 +128,7 @@ class Layer(Network):
 
 
 def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
-    """X weight' + bias, either of which may be missing."""
+    """X weight' + bias, where weight and bias may be None."""
     if weight is not None:
         x, weight = promote(x, weight)
         x = x @ weight.T
@@ -140,7 +136,7 @@ def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
 
 
 def check_network(net: Any) -> Layer:
-    """The network, if it is one of this library."""
+    """Return the network, or raise if it is not one of this library."""
     if isinstance(net, Layer):
         return net
     hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""

@@ -17,8 +17,8 @@ __all__ = ["MLP"]
 class MLP(Layer):
     """f(x) = W2 act(W1 x + b1) + b2, with weights in PyTorch's layout.
 
-    scikit-learn, Keras and Flax keep them the other way round, (inputs, outputs): pass their transposes, for nothing
-    shows the mistake where the matrices are square.
+    scikit-learn, Keras and Flax store the transposes, (inputs, outputs): transpose theirs first. With square matrices
+    the mistake cannot be detected.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class MLP(Layer):
 
     @property
     def forms(self) -> Forms:
-        """What enters the hidden units."""
+        """Linear forms that enter the hidden units."""
         return Forms(self.W1, self.b1)
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of weights that the networks share."""
+"""Checks of weights, common to all networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_bias", "check_weight", "layout_hint", "set_weights"]
 
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
-    """A weight matrix: floating, of the right shape, finite."""
+    """Return a weight, or raise unless it is a finite floating array of the given shape."""
     weight = as_float_array(name, value)
     check_shape(name, weight, shape, meaning)
     check_finite(name, weight)
@@ -18,14 +18,14 @@ def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: 
 
 
 def check_bias(name: str, value: Any, length: int, hint: str = "") -> Array | None:
-    """An optional bias vector."""
+    """Return an optional bias vector, checked like a weight."""
     if value is None:
         return None
     return check_weight(name, value, (length,), "one entry per row of its weight matrix" + hint)
 
 
 def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -> str:
-    """What to add to complaints about shapes if weights would fit together once they are transposed, else nothing.
+    """Hint for an error about shapes, if the weights would fit together once transposed, else the empty string.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -
 
 
 def set_weights(net: Any, weights: dict[str, Array | None], **static: Any) -> None:
-    """Fill the fields of a network: weights of one array library, device and dtype, with an input and an output."""
+    """Fill the fields of a network with weights of one array library, device and dtype; it needs inputs and outputs."""
     namespace(**weights)
     dtypes = {name: w.dtype for name, w in weights.items() if w is not None}
     if len(set(dtypes.values())) > 1:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
-import math
-import struct
-import zlib
+import io
 from typing import Any
 
 import numpy as np
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
 
-from mlpoly.page.html import Html, element
+from mlpoly.codec import to_plain
+from mlpoly.page.html import element
 
 __all__ = ["DIVERGING", "GREY", "eigenpicture", "island", "pack_images", "picture", "to_json"]
 
@@ -26,36 +26,21 @@ DIVERGING = np.round(np.stack([np.interp(_PLACES, np.arange(11), c) for c in _CH
 GREY = np.repeat(np.round(np.linspace(0, 255, _LEVELS)).astype(np.uint8)[:, None], 3, 1)
 
 
-def to_json(value: Any) -> str:
-    """JSON without NaN, which browsers reject, and without "<", which could end the script it stands in.
+def to_json(value: Any) -> Markup:
+    """Return JSON without NaN, which browsers reject, and without "<", which could end the script it stands in.
 
     NumPy numbers and arrays become plain ones; numbers that are not finite become null.
     """
-    compact = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        compact = compact.replace(character, f"\\u{ord(character):04x}")
-    return compact
+    return htmlsafe_json_dumps(to_plain(value), allow_nan=False, separators=(",", ":"))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def island(name: str, value: Any) -> Html:
-    """Data for the scripts of the page, which find it by its name."""
-    return element("script", Html(to_json(value)), type="application/json", id=name)
+def island(name: str, value: Any) -> Markup:
+    """Return data for the scripts of the page, which find it by its name."""
+    return element("script", to_json(value), type="application/json", id=name)
 
 
 def pack_images(images: np.ndarray) -> dict[str, Any]:
-    """Images (n, d) as signed bytes with one scale each: pixel = byte * scale, to half a scale.
+    """Return images (n, d) as signed bytes with one scale each: pixel = byte * scale, to half a scale.
 
     Returns
     -------
@@ -64,7 +49,7 @@ def pack_images(images: np.ndarray) -> dict[str, Any]:
     """
     images = np.nan_to_num(np.asarray(images, float), nan=0.0, posinf=0.0, neginf=0.0)
     largest = np.abs(images).max(axis=1, initial=0.0)
-    # Rounded before it is used, so that what the page multiplies with is what was divided by.
+    # Rounded before it is used, so that the page multiplies by exactly what was divided by here.
     scale = np.array([float(f"{(size or 1.0) / 127:.5g}") for size in largest])
     pixels = np.round(images / scale[:, None]).clip(-127, 127).astype(np.int8)
     return {"scale": scale.tolist(), "pixels": base64.b64encode(pixels.tobytes()).decode("ascii")}
@@ -72,36 +57,33 @@ def pack_images(images: np.ndarray) -> dict[str, Any]:
 
 def picture(
     image: np.ndarray, limits: tuple[float, float], alt: str, palette: np.ndarray = GREY, **attributes: object
-) -> Html:
-    """An image (rows, columns) as an <img> that carries its own bytes.
+) -> Markup:
+    """Return an image (rows, columns) as an <img> that carries its own bytes.
 
     Parameters
     ----------
     image : array (rows, columns)
     limits : (float, float)
-        Values at the two ends of the palette; what lies beyond is drawn as the end.
+        Values at the two ends of the palette; values beyond are drawn as the end.
     alt : str
-        What a reader hears who does not see it.
+        Description for readers who do not see it.
     palette : array (levels, 3) of uint8
     **attributes
-        Of the element.
+        Attributes of the element.
     """
+    from PIL import Image  # comes with matplotlib
+
     low, high = limits
-    share = (np.nan_to_num(np.asarray(image, float)) - low) / ((high - low) or 1.0)
-    levels = np.round(np.clip(share, 0, 1) * (len(palette) - 1)).astype(np.uint8)
-    # A PNG of eight bits with a palette: a few lines here instead of an imaging library.
-    rows, columns = levels.shape
-    header = struct.pack(">2I5B", columns, rows, 8, 3, 0, 0, 0)
-    lines = b"".join(b"\0" + line.tobytes() for line in levels)  # each begins with its filter: none
-    parts = ((b"IHDR", header), (b"PLTE", palette.tobytes()), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
-    )
-    source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    fraction = (np.nan_to_num(np.asarray(image, float)) - low) / ((high - low) or 1.0)
+    png = Image.fromarray(np.round(np.clip(fraction, 0, 1) * (len(palette) - 1)).astype(np.uint8))
+    png.putpalette(palette.tobytes())
+    buffer = io.BytesIO()
+    png.save(buffer, "PNG", optimize=True)
+    source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
     return element("img", src=source, alt=alt, width=image.shape[1], height=image.shape[0], **attributes)
 
 
-def eigenpicture(vector: np.ndarray, image_shape: tuple[int, int], alt: str) -> Html:
-    """An eigenvector as a picture with its own colour range; as its sign means nothing, its largest pixel is red."""
+def eigenpicture(vector: np.ndarray, image_shape: tuple[int, int], alt: str) -> Markup:
+    """Return an eigenvector as a picture with its own colour range; its sign is free, so its largest pixel is red."""
     peak = float(vector[np.abs(vector).argmax()]) or 1.0
     return picture(np.reshape(vector / peak, image_shape), (-1.0, 1.0), alt, DIVERGING)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: few digits, a true minus sign, thin spaces between thousands."""
+"""Numbers as people read them: few digits, a true minus sign, thin spaces between thousands, no line break inside."""
 
 from __future__ import annotations
 
@@ -7,37 +7,39 @@ from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["counted", "duration", "listing", "number", "percent", "signed", "span"]
 
-_MINUS, _THIN = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}"
+_MINUS, _THIN, _FIXED = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{NO-BREAK SPACE}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PERCENT = f"{_THIN}%"
 _MISSING = "–"
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number to some significant digits; powers of ten where it is tiny or huge, a dash where it is not finite."""
+    """Return a number to some significant digits; a power of ten if it is tiny or huge, a dash if it is not finite."""
     if not math.isfinite(value):
         return _MISSING
     size = abs(value)
     if size != 0 and not 1e-4 <= size < 1e7:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return f"{mantissa} × 10{str(int(exponent)).translate(_RAISED)}".replace("-", _MINUS)
+        return f"{mantissa}{_FIXED}×{_FIXED}10{str(int(exponent)).translate(_RAISED)}".replace("-", _MINUS)
     if size >= 10**digits or value == int(value):
         return f"{value:,.0f}".replace(",", _THIN).replace("-", _MINUS)
     return f"{value:#.{digits}g}".rstrip(".").replace("-", _MINUS)
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number with its sign, whichever it is."""
+    """Return a number with its sign, whichever it is."""
     return f"+{number(value, digits)}" if value > 0 else number(value, digits)
 
 
-def percent(value: float, decimals: int = 1) -> str:
-    """A share as a percentage."""
-    return f"{100 * value:.{decimals}f}{_PERCENT}" if math.isfinite(value) else _MISSING
+def percent(value: float, decimals: int | None = 1) -> str:
+    """Return a fraction as a percentage; None for decimals gives three significant digits."""
+    if not math.isfinite(value):
+        return _MISSING
+    return (number(100 * value) if decimals is None else f"{100 * value:.{decimals}f}") + _PERCENT
 
 
 def span(values: Iterable[float], show: Callable[[float], str] = number) -> str:
-    """The range of several numbers, as "0.011 to 0.013" or "2 to 3 %"; one number where all read the same."""
+    """Return the range of several numbers, as "0.011 to 0.013" or "2 to 3 %"; one number where all read the same."""
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
         return _MISSING
@@ -46,7 +48,7 @@ def span(values: Iterable[float], show: Callable[[float], str] = number) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it."""
+    """Return a time as people say it."""
     if not math.isfinite(seconds):
         return _MISSING
     if seconds < 120:
@@ -57,11 +59,11 @@ def duration(seconds: float) -> str:
 
 
 def listing(items: Sequence[object]) -> str:
-    """Several things in a sentence: "a", "a and b", "a, b and c"."""
+    """Return several things in a sentence: "a", "a and b", "a, b and c"."""
     names = [str(item) for item in items]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun: "1 seed", "3 seeds"."""
+    """Return a count with its noun: "1 seed", "3 seeds"."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -1,104 +1,156 @@
-"""A plot with several views of its data, chosen by buttons; drawn in the browser by plotly.js."""
+"""Charts on a page: drawn in the browser by plotly.js, with buttons that choose the panel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import replace
 from typing import Any
 
+from markupsafe import Markup
+
 from mlpoly.page.embedded import island
-from mlpoly.page.html import Html, element
+from mlpoly.page.html import element
 from mlpoly.page.widgets import choices
+from mlpoly.plots.chart import Area, Axis, Chart, Curve, Mark, Panel, Points
 
-__all__ = ["Plot", "Trace", "View", "with_scales"]
+__all__ = ["plot", "plot_data"]
 
-Trace = dict[str, Any]  # as plotly writes it; a colour "var(--blue)" is one of page.css, light or dark
-
-
-@dataclass(frozen=True)
-class View:
-    """What one choice shows.
-
-    Attributes
-    ----------
-    choice : tuple of str
-        An option of every group of buttons.
-    traces : sequence of dict
-        Those shared by several views are written to the page once.
-    layout : dict
-        On top of that of the plot.
-    """
-
-    choice: tuple[str, ...]
-    traces: Sequence[Trace]
-    layout: dict[str, Any] = field(default_factory=dict)
+_HEIGHT = 430  # pixels
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A plot and the buttons above it.
+def plot(name: str, chart: Chart) -> Markup:
+    """Buttons that choose a panel, a space to draw it in, and the data.
 
-    Attributes
+    Parameters
     ----------
     name : str
         Different for every plot of a page.
-    label : str
-        What it shows, in a sentence, for those who do not see it.
-    views : sequence of View
-        The first is shown first. Every combination of options must have one.
-    groups : sequence of str
-        What each group of buttons chooses.
-    layout : dict
-        As plotly writes it; colours, fonts and margins are those of the page.
-    height : int
-        In pixels.
+    chart : Chart
+        Its first panel is shown first.
     """
-
-    name: str
-    label: str
-    views: Sequence[View]
-    groups: Sequence[str] = ()
-    layout: dict[str, Any] = field(default_factory=dict)
-    height: int = 430
-
-    def options(self) -> list[list[str]]:
-        """The options of every group, in the order of the views."""
-        return [list(dict.fromkeys(view.choice[i] for view in self.views)) for i in range(len(self.groups))]
-
-    def data(self) -> dict[str, Any]:
-        """What the page holds of it: traces, views that name them by their place, layout."""
-        pool = {id(trace): trace for view in self.views for trace in view.traces}
-        place = {key: i for i, key in enumerate(pool)}
-        options = self.options()
-        views = [
-            {
-                "choice": [group.index(option) for group, option in zip(options, view.choice, strict=True)],
-                "traces": [place[id(trace)] for trace in view.traces],
-                "layout": view.layout,
-            }
-            for view in self.views
-        ]
-        return {"traces": list(pool.values()), "views": views, "layout": self.layout}
-
-    def html(self) -> Html:
-        """Buttons, a place to draw, and the data."""
-        groups = [
-            choices(f"{self.name}-{i}", legend, options)
-            for i, (legend, options) in enumerate(zip(self.groups, self.options(), strict=True))
-            if len(options) > 1
-        ]
-        controls = element("div", *groups, class_="controls") if groups else Html()
-        space = element("div", class_="space", style=f"height:{self.height}px", role="img", aria_label=self.label)
-        data = island(f"{self.name}-data", self.data())
-        return element("div", controls, space, data, class_="plot", id=self.name, data_plot=f"{self.name}-data")
+    chart = _with_scales(chart)
+    groups = [
+        choices(f"{name}-{i}", legend, options)
+        for i, (legend, options) in enumerate(zip(chart.groups, _options(chart), strict=True))
+        if len(options) > 1
+    ]
+    controls = element("div", *groups, class_="controls") if groups else Markup()
+    space = element("div", class_="space", style=f"height:{_HEIGHT}px", role="img", aria_label=chart.label)
+    data = island(f"{name}-data", plot_data(chart))
+    return element("div", controls, space, data, class_="plot", id=name, data_plot=f"{name}-data")
 
 
-def with_scales(views: Sequence[View], names: tuple[str, str] = ("logarithmic", "linear")) -> list[View]:
-    """Every view twice, with a logarithmic and a linear vertical axis, as one more group of buttons."""
-    kinds = (("log", {"rangemode": "normal"}), ("linear", {"rangemode": "tozero"}))
-    both = []
-    for view in views:
-        for name, (kind, more) in zip(names, kinds, strict=True):
-            axis = {**view.layout.get("yaxis", {}), "type": kind, **more}
-            both.append(replace(view, choice=(*view.choice, name), layout={**view.layout, "yaxis": axis}))
-    return both
+def plot_data(chart: Chart) -> dict[str, Any]:
+    """Data for plots.js: traces as plotly writes them, and views with the numbers of their traces and a layout.
+
+    Marks shared by several panels are written once. A colour "var(--blue)" is one of page.css, light or dark.
+    """
+    options = _options(chart)
+    traces: list[dict[str, Any]] = []
+    places: dict[int, list[int]] = {}  # numbers of the traces of a mark
+    views = []
+    for panel in chart.panels:
+        for mark in panel.marks:
+            if id(mark) not in places:
+                made = _traces(mark, panel)
+                places[id(mark)] = list(range(len(traces), len(traces) + len(made)))
+                traces += made
+        choice = [group.index(option) for group, option in zip(options, panel.choice, strict=True)]
+        shown = [place for mark in panel.marks for place in places[id(mark)]]
+        views.append({"choice": choice, "traces": shown, "layout": _layout(panel)})
+    return {"traces": traces, "views": views}
+
+
+def _with_scales(chart: Chart) -> Chart:
+    """Every panel twice, with a logarithmic and a linear vertical axis, as one more group of buttons, if asked for."""
+    if not chart.scales:
+        return chart
+    panels = [
+        replace(panel, y=y, choice=(*panel.choice, words))
+        for panel in chart.panels
+        for words, y in (
+            ("logarithmic", replace(panel.y, scale="log")),
+            ("linear", replace(panel.y, scale="linear", limits=(0.0, None))),
+        )
+    ]
+    return replace(chart, panels=panels, groups=(*chart.groups, "Axis"), scales=False)
+
+
+def _options(chart: Chart) -> list[list[str]]:
+    """The options of every group, in the order of the panels."""
+    return [list(dict.fromkeys(panel.choice[i] for panel in chart.panels)) for i in range(len(chart.groups))]
+
+
+def _traces(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
+    colour, names = f"var(--{mark.colour})", getattr(mark, "names", ())
+    value = "%{y:.3~%}" if panel.y.percent else "%{y:.4g}"
+    hover = f"<b>{mark.label}</b><br>{panel.x.name} %{{customdata[0]{'' if names else ':,'}}}<br>{panel.y.name} {value}"
+    places = panel.x.places(mark.x)
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "name": mark.label,
+        "legendgroup": mark.label,
+        "x": places,
+        "y": mark.y,
+        "customdata": [[name] for name in names or mark.x],
+    }
+    if isinstance(mark, Curve):
+        dots = mark.dots or len(mark.x) == 1
+        trace |= {"mode": "lines+markers" if dots else "lines", "marker": {"color": colour, "size": 7}}
+        trace["line"] = {"color": colour, "dash": mark.dash, "width": mark.width}
+        if mark.low:
+            hover += f"<br>{mark.spread}: %{{customdata[1]:.4g}} to %{{customdata[2]:.4g}}"
+            trace["customdata"] = list(zip(names or mark.x, mark.low, mark.high, strict=True))
+    elif isinstance(mark, Points):
+        bars = {"type": "data", "array": mark.error, "thickness": 1.2, "width": 2.5, "color": colour}
+        circle = {"color": colour, "size": 6, "symbol": "circle-open", "line": {"width": 1.4}}
+        trace |= {"name": f"{mark.label}, on samples", "mode": "markers", "marker": circle, "error_y": bars}
+        trace["showlegend"] = False
+    elif isinstance(mark, Area):
+        trace |= {"mode": "lines", "line": {"color": colour, "width": 0.5}, "stackgroup": "areas", "fillcolor": colour}
+    else:
+        trace |= {"type": "bar", "marker": {"color": colour}, "text": mark.texts, "textposition": "outside"}
+    trace["hovertemplate"] = f"{hover}<extra></extra>"
+    if not (isinstance(mark, Curve) and len(mark.low) > 1):
+        return [trace]
+    band = {
+        "type": "scatter",
+        "x": [*places, *reversed(places)],
+        "y": [*mark.high, *reversed(mark.low)],
+        "fill": "toself",
+        "fillcolor": colour,
+        "opacity": 0.17,
+        "line": {"width": 0},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "legendgroup": mark.label,
+    }
+    return [band, trace]
+
+
+def _layout(panel: Panel) -> dict[str, Any]:
+    """Axes and reference lines; colours, fonts and margins are those of plots.js."""
+    line = {"type": "line", "line": {"color": "var(--line)", "width": 1}, "layer": "below"}
+    shapes = [{**line, "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x} for x, _ in panel.x.guides]
+    line["line"] = {"color": "var(--faint)", "dash": "dot", "width": 1.2}
+    shapes += [{**line, "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y, _ in panel.y.guides]
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 8, "yanchor": "bottom", "showarrow": False}
+    words = [
+        {**place, "y": y, "text": text, "font": {"size": 12, "color": "var(--muted)"}} for y, text in panel.y.guides
+    ]
+    layout: dict[str, Any] = {"shapes": shapes, "annotations": words, "barmode": "stack", "bargap": 0.25}
+    return layout | {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    made: dict[str, Any] = {"type": axis.scale, "title": {"text": axis.title}}
+    if axis.percent:
+        made["tickformat"] = ".3~%"
+    if axis.ticks:
+        made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [text for _, text in axis.ticks]}
+    if axis.limits == (0.0, None):
+        made["rangemode"] = "tozero"
+    elif axis.limits:
+        made["range"] = [math.log10(end) if end and axis.scale == "log" else end for end in axis.limits]
+    return made

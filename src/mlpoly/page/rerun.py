@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from mlpoly.page.html import element
+from mlpoly.page.html import element, link
 from mlpoly.page.numbers import duration
 from mlpoly.page.page import Page
-from mlpoly.page.widgets import command, file_list, options, table
+from mlpoly.page.widgets import command, options, table
 
 __all__ = ["rerun_section"]
 
 
 def rerun_section(page: Page, about: Mapping[str, Any], folder: Path, patterns: Sequence[str]) -> None:
-    """How to make the page again, on what it was made, and links to files beside it.
+    """Add a section that says how to make the page again and on what machine, with links to the files beside it.
 
     Parameters
     ----------
@@ -23,16 +24,18 @@ def rerun_section(page: Page, about: Mapping[str, Any], folder: Path, patterns: 
     about : mapping
         "command" (str), "config" and "machine" (mappings), "seconds" (stage to float), each where known.
     folder : Path
-        Of the page.
+        Folder of the page.
     patterns : sequence of str
         Files in it to link, such as "tables/*.csv"; those that are not there yet are left out.
     """
     section = page.section("rerun", "How to rerun it", "Rerun it")
     if about.get("command"):
         section.add(command(str(about["command"])))
-    files = file_list(folder, patterns)
-    if files:
-        section.add(element("h3", "Files beside this page"), files)
+    found = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    if found:
+        names = [path.relative_to(folder).as_posix() for path in found]
+        links = (element("li", link(quote(name), name)) for name in names)
+        section.add(element("h3", "Files beside this page"), element("ul", *links, class_="files"))
     tables = []
     for title, key in (("Option", "config"), ("Machine and versions", "machine")):
         if about.get(key):

@@ -1,14 +1,14 @@
-"""What pages are put together from: tables, verdicts, numbers to remember, choices, commands, figures."""
+"""Building blocks of pages: tables, verdicts, numbers to remember, choices, commands, figures, formulas."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeGuard
-from urllib.parse import quote
 
-from mlpoly.page.html import Html, element, link, paragraph, text
+from markupsafe import Markup
+
+from mlpoly.page.html import element, paragraph
 from mlpoly.page.numbers import number
 
 __all__ = [
@@ -17,11 +17,13 @@ __all__ = [
     "command",
     "facts",
     "figure",
-    "file_list",
+    "formula",
     "options",
+    "panels",
     "picture_row",
     "table",
     "tiles",
+    "variable",
     "verdict",
 ]
 
@@ -32,19 +34,19 @@ def table(
     caption: str = "",
     stacked: bool = False,
     digits: int = 3,
-) -> Html:
-    """A table that scrolls inside its own frame where the window is narrow; numbers stand to the right.
+) -> Markup:
+    """Return a table that scrolls inside its own frame where the window is narrow; numbers stand to the right.
 
     Parameters
     ----------
     columns : sequence of str
     rows : sequence of sequences
-        Numbers are written to some digits, other things as their escaped text; the first of a row is its heading.
+        Numbers are rounded to `digits`, other things written as their escaped text; the first of a row is its heading.
     caption : str
     stacked : bool
-        Rows of sentences: in a narrow window each becomes a card.
+        Whether rows are sentences: in a narrow window each becomes a card.
     digits : int
-        Of numbers.
+        Significant digits of numbers.
     """
     numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     names = zip(columns, numeric, strict=True)
@@ -56,8 +58,8 @@ def table(
             shown, kind = (number(value, digits), "number") if _is_number(value) else (value, None)
             cells.append(element("td", shown, class_=kind, data_label=column))
         body.append(element("tr", *cells))
-    parts = [element("caption", caption)] if caption else []
-    inner = element("table", *parts, element("thead", head), element("tbody", *body))
+    title = element("caption", caption) if caption else Markup()
+    inner = element("table", title, element("thead", head), element("tbody", *body))
     frame = "table stacked" if stacked else "table"
     # Reachable with the keyboard, as whoever has no pointer must be able to scroll it.
     return element("div", inner, class_=frame, tabindex=0, role="region", aria_label=caption or ", ".join(columns))
@@ -67,48 +69,46 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def options(values: Mapping[str, object]) -> list[tuple[str, object]]:
-    """A nested mapping as rows of a table: ("train.steps", 100)."""
-    rows: list[tuple[str, object]] = []
+def options(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return a nested mapping as rows of a table: ("train.steps", "100")."""
+    rows: list[tuple[str, str]] = []
     for key, value in values.items():
         if isinstance(value, Mapping):
             rows += [(f"{key}.{inner}", item) for inner, item in options(value)]
-        elif isinstance(value, str):
-            rows.append((str(key), value))
         else:
-            rows.append((str(key), json.dumps(value, default=str)))
+            rows.append((str(key), value if isinstance(value, str) else json.dumps(value, default=str)))
     return rows
 
 
-def verdict(holds: bool | None) -> Html:
-    """Yes, no or "cannot be judged", in colour and in words."""
+def verdict(holds: bool | None) -> Markup:
+    """Return yes, no or "cannot be judged", in colour and in words."""
     kind, words = {True: ("yes", "yes"), False: ("no", "no"), None: ("open", "cannot be judged")}[holds]
     return element("span", words, class_=f"verdict {kind}")
 
 
-def tiles(items: Sequence[tuple[str, str, str]]) -> Html:
-    """Numbers to remember: each a value, its name and a remark."""
+def tiles(items: Sequence[tuple[str, str, str]]) -> Markup:
+    """Return numbers to remember: each a value, its name and a remark."""
     blocks = []
     for value, name, remark in items:
-        details = element("dd", remark, class_="remark") if remark else Html()
+        details = element("dd", remark, class_="remark") if remark else Markup()
         blocks.append(element("div", element("dt", name), element("dd", value, class_="value"), details))
     return element("dl", *blocks, class_="tiles")
 
 
-def facts(items: Mapping[str, object]) -> Html:
-    """Names with what they stand for."""
+def facts(items: Mapping[str, object]) -> Markup:
+    """Return names with their values."""
     rows = [element("div", element("dt", name), element("dd", value)) for name, value in items.items()]
     return element("dl", *rows, class_="facts")
 
 
-def figure(content: Html, caption: object, label: str = "") -> Html:
-    """Something to look at, on a card, with its caption."""
-    number_ = element("strong", label, ". ") if label else Html()
-    return element("figure", content, element("figcaption", number_, text(caption)))
+def figure(content: Markup, caption: object, label: str = "") -> Markup:
+    """Return something to look at, on a card, with its caption."""
+    name = element("strong", label, ". ") if label else Markup()
+    return element("figure", content, element("figcaption", name, caption))
 
 
-def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -> Html:
-    """One of several, as buttons: radio buttons underneath, so that the arrow keys work.
+def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -> Markup:
+    """Return buttons to choose one of several: radio buttons underneath, so that the arrow keys work.
 
     The value of each is its place, "0", "1", ...
     """
@@ -119,27 +119,58 @@ def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -
     return element("fieldset", element("legend", legend), *buttons, class_="choices")
 
 
+def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Markup:
+    """Return several contents in one place, chosen by buttons; the first is shown."""
+    shown = [element("div", content, class_="panel", hidden=i > 0) for i, (_, content) in enumerate(items)]
+    buttons = element("div", choices(name, legend, [label for label, _ in items]), class_="controls")
+    return element("div", buttons, *shown, class_="panels", data_panels=name)
+
+
+def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]], rest: str = "", digits: int = 3) -> Markup:
+    """Return a polynomial written out, "p = 2.1 + 0.5 x − 0.3 x y", in MathML; lines break between terms.
+
+    Parameters
+    ----------
+    name : str
+        Left-hand side.
+    terms : sequence of (float, sequence of Markup)
+        Coefficient and factors of each; a factor is MathML, see `variable`. The same factor twice is its square.
+    rest : str
+        Words at the end in place of further terms.
+    digits : int
+        Significant digits of coefficients.
+    """
+    pieces = [element("math", element("mi", name), element("mo", "="))]
+    for i, (coefficient, factors) in enumerate(terms):
+        squared = len(factors) == 2 and factors[0] == factors[1]
+        shown = [element("msup", factors[0], element("mn", 2))] if squared else list(factors)
+        sign = "−" if coefficient < 0 else "+" if i else ""
+        parts = [element("mo", sign, form="infix" if i else "prefix")] if sign else []
+        size = element("mn", number(abs(coefficient), digits))
+        pieces.append(element("math", *parts, size, *(Markup("<mspace width='0.15em'></mspace>") + f for f in shown)))
+    if rest:
+        pieces.append(element("span", "+ ", rest))
+    return element("p", Markup(" ").join(pieces), class_="formula", tabindex=0)
+
+
+def variable(name: str, *indices: object) -> Markup:
+    """Return a variable with its indices, "x" or "x₂,₃", as MathML for `formula`."""
+    letter = element("mi", name)
+    return element("msub", letter, element("mtext", ",".join(map(str, indices)))) if indices else letter
+
+
 def class_name(classes: Sequence[str], label: int) -> str:
-    """Name of a class, or its number where it has none."""
+    """Return the name of a class, or its number where it has none."""
     return classes[label] if 0 <= label < len(classes) else str(label)
 
 
-def command(line: str) -> Html:
-    """A command to copy."""
+def command(line: str) -> Markup:
+    """Return a command to copy."""
     button = element("button", "Copy", type="button", class_="copy")
     return element("div", element("pre", element("code", line)), button, class_="command")
 
 
-def picture_row(pictures: Sequence[tuple[Html, object]], label: str) -> Html:
-    """Small pictures beside one another, each with a line below it."""
+def picture_row(pictures: Sequence[tuple[Markup, object]], label: str) -> Markup:
+    """Return small pictures beside one another, each with a line below it."""
     items = [element("li", image, element("span", below)) for image, below in pictures]
     return element("div", paragraph(label, class_="row-label"), element("ul", *items), class_="pictures")
-
-
-def file_list(folder: Path, patterns: Sequence[str]) -> Html | None:
-    """Links to the files below a folder that match, relative to it; None if there are none."""
-    found = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    names = [path.relative_to(folder).as_posix() for path in found]
-    if not names:
-        return None
-    return element("ul", *(element("li", link(quote(name), name)) for name in names), class_="files")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, constant, widen
-from mlpoly.paper.checks import batch_shape, symmetric, together
-from mlpoly.paper.recurrence import expected_product
+from mlpoly.paper.moment_arguments import batch_shape, symmetric, together
 
-__all__ = ["isserlis"]
+__all__ = ["expected_product", "isserlis"]
+
+Index = tuple[int, ...]  # a multi-index, written as the sorted variables with repetition
 
 
 def isserlis(mean: Array, cov: Array, index: Iterable[int]) -> Array:
@@ -32,11 +33,6 @@ def isserlis(mean: Array, cov: Array, index: Iterable[int]) -> Array:
     -------
     array (...)
         In the array library and device of `mean` and `cov` and the wider of their dtypes (16-bit floats give float32).
-
-    Raises
-    ------
-    ValueError
-        If an index is out of range, shapes do not fit, or `cov` is not symmetric.
 
     Examples
     --------
@@ -64,3 +60,36 @@ def isserlis(mean: Array, cov: Array, index: Iterable[int]) -> Array:
         lambda i, j: cov[..., i, j],
     )
     return astype(result, dtype)
+
+
+def expected_product(
+    index: Index, one: Array, times_mean: Callable[[int, Array], Array], cov: Callable[[int, int], Array]
+) -> Array:
+    """E[prod X_i] over i in `index`, by E[X_i R] = mean_i E[R] + sum_{j in R} Cov(X_i, X_j) E[R / X_j].
+
+    Every multi-index is evaluated once, where the sum over partitions of n variables into singletons and pairs grows
+    like sqrt(n!). `one` is the empty product; ``times_mean(i, value)`` is mean_i times value, where the means may
+    themselves be polynomials of another variable; ``cov(i, j)`` is Cov(X_i, X_j).
+    """
+    whole = tuple(sorted(index))
+    values: dict[Index, Array] = {(): one}
+    # The multi-indices that this reaches. A recursive function would meet Python's limit at long products.
+    found, stack = {whole}, [whole]
+    while stack:
+        rest = stack.pop()[1:]
+        smaller = {rest, *(_without(rest, j) for j in set(rest))} - found
+        found |= smaller
+        stack.extend(smaller)
+    for key in sorted(found - {()}, key=len):
+        first, rest = key[0], key[1:]
+        total = times_mean(first, values[rest])
+        for j in sorted(set(rest)):
+            # Equal factors give equal terms: their number is the weight.
+            total = total + rest.count(j) * (cov(first, j) * values[_without(rest, j)])
+        values[key] = total
+    return values[whole]
+
+
+def _without(index: Index, j: int) -> Index:
+    at = index.index(j)
+    return index[:at] + index[at + 1 :]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mlpoly.arrays import Array, astype, constant, namespace, widen
-from mlpoly.paper.checks import batch_shape, check_not_negative, symmetric, together
-from mlpoly.paper.recurrence import expected_product
+from mlpoly.paper.isserlis import expected_product
+from mlpoly.paper.moment_arguments import batch_shape, check_not_negative, symmetric, together
 
 __all__ = ["master_theorem"]
 
@@ -33,11 +33,6 @@ def master_theorem(mean_x: Array, var_x: Array, mean_y: Array, cov_xy: Array, co
     -------
     array (n + 1, ...)
         In the array library and device of the arguments and the widest of their dtypes (16-bit floats give float32).
-
-    Raises
-    ------
-    ValueError
-        If `var_x` is negative, shapes do not fit, or `cov_yy` is not symmetric.
 
     Notes
     -----

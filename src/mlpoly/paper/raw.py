@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mlpoly.activations import Activation, get, project
 from mlpoly.arrays import Array, as_integer, astype, namespace, widen
-from mlpoly.paper.checks import batch_shape, check_not_negative, together
+from mlpoly.paper.moment_arguments import batch_shape, check_not_negative, together
 from mlpoly.special import times_line
 
 __all__ = ["raw_moments"]

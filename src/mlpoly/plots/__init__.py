@@ -1,9 +1,5 @@
-"""Pictures of the library's records, one kind per file (needs matplotlib)."""
+"""Pictures of the library's records: described by `mlpoly.plots.chart`, drawn by `mlpoly.plots.draw` (matplotlib)."""
 
-from mlpoly.extras import explain_missing
+from mlpoly.plots.eigenfeatures import plot_eigenfeatures
 
-with explain_missing("mlpoly.plots"):
-    from mlpoly.plots.eigenfeatures import plot_eigenfeatures
-    from mlpoly.plots.style import save_figure
-
-__all__ = ["plot_eigenfeatures", "save_figure"]
+__all__ = ["plot_eigenfeatures"]

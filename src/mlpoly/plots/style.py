@@ -1,73 +1,45 @@
-"""What the figures share: colours and sizes, the axis of training steps, curves over seeds, and writing to files."""
+"""Colours and sizes that all figures share, and figures as files and in notebooks."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-
+from mlpoly.extras import explain_missing
 from mlpoly.files import replacing
 
-__all__ = ["Curve", "Look", "curve_over_seeds", "save_figure"]
+with explain_missing("mlpoly.plots"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+
+__all__ = ["COLOURS", "save_figure"]
 
 INK, FAINT, GUIDE = "#222222", "#8a8a8a", "#d4d4d4"
-IMAGES = "RdBu_r"  # diverging, and told apart with every kind of colour blindness
-POSITIVE, NEGATIVE = "#b2182b", "#2166ac"  # towards the ends of that colormap
 NETWORK, LINEAR, QUADRATIC = INK, "#d55e00", "#0072b2"  # Okabe and Ito: safe for every kind of colour blindness
-MODELS = {"network": NETWORK, "linear": LINEAR, "quadratic": QUADRATIC}
-BAR, REST = "#2166ac", "#bdbdbd"
+COLOURS = {  # by the names that page.css has for the same ones
+    "black": INK,
+    "grey": FAINT,
+    "orange": LINEAR,
+    "blue": QUADRATIC,
+    "violet": "#7b4fa3",
+    "positive": "#b2182b",  # towards the ends of the diverging colormap
+    "negative": "#2166ac",
+    "area-1": "#440154",  # viridis, without the palest yellow
+    "area-2": "#423f85",
+    "area-3": "#2d718e",
+    "area-4": "#1e9d89",
+    "area-5": "#56c667",
+    "area-6": "#cae11f",
+    "area-rest": "#bdbdbd",
+    "area-between": "#e8d5b5",  # not of the colormap of degrees: variance between classes has no degree
+}
 SMALL, NORMAL, LARGE = 9.0, 11.0, 14.0  # font sizes
 WIDTH = 9.0  # of a figure of a study, in inches: 100 pixels to the inch on a page 900 pixels wide
 DASHED, DOTTED, DASH_DOT = (0, (4, 1.5)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5))
-_ZERO = 0.5  # where step 0 stands on the logarithmic axis
-
-
-class Curve(NamedTuple):
-    """One quantity over training, or over k: its mean, smallest and largest value over the seeds."""
-
-    x: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    seeds: int
-
-
-class Look(NamedTuple):
-    """How one kind of curve is drawn."""
-
-    label: str
-    dashes: Any
-    width: float
-    white: float  # share of white in the colour
-
-    def options(self, colour: str) -> dict[str, Any]:
-        """For `Axes.plot` and `key`."""
-        return {"color": lighter(colour, self.white), "linestyle": self.dashes, "linewidth": self.width}
-
-
-def curve_over_seeds(rows: Iterable[Any], x: str, y: str | Callable[[Any], float]) -> Curve:
-    """Collect ``row.y``, or ``y(row)``, at every value of ``row.x``, over the seeds that have it."""
-    value = y if callable(y) else attrgetter(y)
-    groups: dict[float, list[float]] = {}
-    seeds = set()
-    for row in rows:
-        groups.setdefault(getattr(row, x), []).append(value(row))
-        seeds.add(row.seed)
-    order = sorted(groups)
-    mean, low, high = (np.array([f(groups[place]) for place in order], dtype=float) for f in (np.mean, np.min, np.max))
-    return Curve(np.array(order, dtype=float), mean, low, high, len(seeds))
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
@@ -128,53 +100,6 @@ def shown_figure(**options: Any) -> Figure:
         return Figure(**options)
 
 
-# -- small parts -------------------------------------------------------------------------------------------------------
-
-
-def check_rows(name: str, rows: Iterable[Any], what: str) -> list[Any]:
-    """The rows as a list; an empty one is an error."""
-    rows = list(rows)
-    if not rows:
-        raise ValueError(f"{name} is empty; give at least one {what}.")
-    return rows
-
-
-def spread(rows: Sequence[Any], count: int) -> list[Any]:
-    """At most `count` of the rows, evenly spread, with the first and the last; one is the last."""
-    places = np.linspace(0, len(rows) - 1, min(count, len(rows))) if count > 1 else [len(rows) - 1]
-    return [rows[int(i)] for i in np.round(places)]
-
-
-def as_image(name: str, pixels: Any, image_shape: tuple[int, int]) -> np.ndarray:
-    """Pixels (d,) as an image."""
-    pixels = np.asarray(pixels, dtype=float)
-    if len(image_shape) != 2 or pixels.size != math.prod(image_shape):
-        raise ValueError(f"{name} has {pixels.size} pixels, which do not fill an image of shape {tuple(image_shape)}.")
-    return pixels.reshape(image_shape)
-
-
-def lighter(colour: str, share: float) -> tuple[float, float, float]:
-    """A colour mixed with a share of white."""
-    red, green, blue = (c + share * (1 - c) for c in to_rgb(colour))
-    return red, green, blue
-
-
-def signed(value: float, decimals: int) -> str:
-    """A number with its sign."""
-    return f"{value:+.{decimals}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def two_digits(value: float) -> str:
-    """A number with its sign and two digits, whatever its size."""
-    text = f"{value:+.0f}" if abs(value) >= 100 else f"{value:+#.2g}".rstrip(".").replace("e-0", "e-")
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def percent(axis: Axis) -> None:
-    """Write shares as per cent."""
-    axis.set_major_formatter(lambda share, _: f"{100 * share:.4g} %")
-
-
 def tidy(ax: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
     """Two spines, quiet ticks and labels."""
     ax.spines[["top", "right"]].set_visible(False)
@@ -185,39 +110,9 @@ def tidy(ax: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
     ax.set_title(title, fontsize=NORMAL, color=INK)
 
 
-def headline(figure: Figure, title: str) -> None:
-    """A title over all panels, if there is one."""
-    if title:
-        figure.suptitle(title, fontsize=LARGE, color=INK)
-
-
-def draw_image(ax: Axes, image: np.ndarray, cmap: Any = IMAGES, limit: float | None = None) -> None:
-    """An image centred at zero, in a thin frame; without a limit it is scaled by its own largest pixel."""
-    limit = limit or float(np.abs(image).max()) or 1.0
-    ax.imshow(image, cmap=cmap, vmin=-limit, vmax=limit, interpolation="nearest")
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set(color=FAINT, linewidth=0.6)
-
-
 def note(ax: Axes, text: str, place: tuple[float, float], offset: tuple[float, float] = (0, 0), **options: Any) -> None:
     """A small text, `offset` points from a place."""
     ax.annotate(text, place, offset, textcoords="offset points", fontsize=SMALL, **{"color": INK, **options})
-
-
-def beside(ax: Axes, text: str) -> None:
-    """The name of a row of images, left of the first; as text, so that it is there even if the image is not."""
-    note(ax, text, (-0.12, 0.5), xycoords="axes fraction", ha="right", va="center", linespacing=1.25)
-
-
-def draw_band(ax: Axes, x: np.ndarray, curve: Curve, colour: Any) -> None:
-    """The range over the seeds; one seed has none."""
-    if curve.seeds > 1:
-        ax.fill_between(x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0, zorder=1)
-
-
-def band_key(seeds: int) -> list[Artist]:
-    """The entry of the legend for bands, if there are any."""
-    return [Patch(color=FAINT, alpha=0.35, linewidth=0, label=f"range over {seeds} seeds")] if seeds > 1 else []
 
 
 def key(label: str, **options: Any) -> Line2D:
@@ -225,51 +120,7 @@ def key(label: str, **options: Any) -> Line2D:
     return Line2D([], [], label=label, **{"color": INK, "linewidth": 1.8, **options})
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
+def legend_below(figure: Figure | SubFigure, handles: Sequence[Any], columns: int, **options: Any) -> Legend:
     """A legend below all panels."""
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=SMALL,
-        labelcolor=INK,
-        handlelength=2.6,
-    )
-
-
-def in_columns(columns: Sequence[Sequence[Artist | None]]) -> list[Artist]:
-    """Entries of a legend that is filled column by column, so that each of `columns` gets its own."""
-    kept = [[entry for entry in column if entry is not None] for column in columns]
-    longest = max(len(column) for column in kept)
-    return [entry for column in kept for entry in (*column, *[key("", linestyle="")] * (longest - len(column)))]
-
-
-# -- the axis of training steps ----------------------------------------------------------------------------------------
-
-
-def step_places(steps: Any) -> np.ndarray:
-    """Where steps stand on a logarithmic axis: step 0 one octave left of step 1."""
-    return np.maximum(np.asarray(steps, dtype=float), _ZERO)
-
-
-def step_axis(ax: Axes, steps: Sequence[int], guides: Iterable[int] = ()) -> None:
-    """Make the horizontal axis one of training steps: octaves, with a break before step 0, and light guide lines."""
-    first, last = min(steps), max(steps)
-    jump = 2 if last > 64 else 1
-    powers = [2**i for i in range(0, int(math.log2(max(last, 1))) + 1, jump) if 2**i >= first]
-    names = [f"{p >> 20}M" if p >= 2**20 else f"{p >> 10}k" if p >= 2**10 else str(p) for p in powers]
-    ax.set_xscale("log", base=2)
-    ax.set_xticks([_ZERO, *powers] if first == 0 else powers, ["0"] * (first == 0) + names)
-    ax.xaxis.minorticks_off()
-    left, right = step_places([first, max(last, 1)])
-    ax.set_xlim(left / 1.35, right * 1.35)
-    for guide in guides:
-        if left < guide < right:
-            ax.axvline(guide, color=GUIDE, linewidth=0.8, zorder=0, label="_guide")
-    if first == 0:
-        place, middle = ax.get_xaxis_transform(), _ZERO**0.5
-        gap = [middle / 1.07, middle * 1.07]
-        ax.plot(gap, [0, 0], transform=place, color="white", linewidth=2.0, zorder=5, clip_on=False, label="_break")
-        ax.text(middle, 0, "//", transform=place, ha="center", va="center", fontsize=7, color=FAINT, zorder=6)
-    ax.set_xlabel("training step", fontsize=NORMAL, color=INK)
+    look: dict[str, Any] = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "handlelength": 2.6}
+    return figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look, **options)

@@ -1,4 +1,4 @@
-"""What comes out: polynomials in factored, dense and chaos form, their coefficients and files."""
+"""Polynomials in factored, dense, chaos and bounded form, their coefficients and files."""
 
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial

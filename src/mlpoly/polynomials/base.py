@@ -1,4 +1,4 @@
-"""What every polynomial offers, whatever its form."""
+"""The contract of all forms of polynomials."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mlpoly.polynomials.hermite_products import Ladder
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["Polynomial", "at_least_single", "check_points", "map_polynomial"]
+__all__ = ["Polynomial", "at_least_single", "map_polynomial"]
 
 
 P = TypeVar("P", bound="Polynomial")
@@ -44,27 +44,26 @@ P = TypeVar("P", bound="Polynomial")
 class Polynomial(ABC):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it.
 
-    A form is a record with the fields `inputs`, `source`, `report` and arrays of its own. It says how to evaluate,
-    differentiate and truncate itself, and by `_scaled`, `_shifted`, `_mapped` and `_plus` how its arrays are added and
-    multiplied. Arithmetic, files, moves between array libraries and torch modules follow from these and from the
-    fields.
+    A form is a record with the fields `inputs`, `source`, `report` and arrays of its own. It implements evaluation,
+    derivatives, truncation, and with `_scaled`, `_shifted`, `_mapped` and `_plus` how its arrays are added and
+    multiplied. Arithmetic, files, torch modules and moves between array libraries follow from these and the fields.
 
     Attributes
     ----------
     inputs : Inputs or None
-        What the polynomial was fitted under, if known. Multiples, shifts and maps of the outputs keep it, and sums of
-        polynomials that were fitted under the same.
+        Inputs that the polynomial was fitted under, if known. Multiples, shifts and maps of the outputs keep them, and
+        so do sums of polynomials that were fitted under the same inputs.
     source : Source
-        Where it comes from; arithmetic leaves nothing of it.
+        Provenance; empty for a result of arithmetic.
     report : SolveReport, FinetuneReport or None
         How it was found.
     shapes : dict from str to str
-        Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and any
-        other that are used consistently. A "?" behind a part of a name marks what may be missing.
+        Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and
+        any other letters used consistently. A "?" after a part of a name marks it as optional.
     needs : dict from str to str
-        Tensors that are of no use without another one: name to the name of that other.
+        Tensors that require another one: name to the name of the other.
     piecewise : bool
-        Whether the form is no polynomial everywhere, so that it adds to its own kind only.
+        Whether the form is only piecewise polynomial, so that it adds only to its own kind.
     """
 
     inputs: Any
@@ -75,7 +74,7 @@ class Polynomial(ABC):
     shapes: ClassVar[dict[str, str]] = {}
     needs: ClassVar[dict[str, str]] = {}
     piecewise: ClassVar[bool] = False
-    __array_ufunc__ = None  # so that NumPy leaves array + polynomial and matrix @ polynomial to the polynomial
+    __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -123,24 +122,24 @@ class Polynomial(ABC):
 
     @abstractmethod
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Product of the quadratic coefficients along an output direction (o,) with a block (d, m)."""
+        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
 
     def tensor_numbers(self, k: int) -> int:
-        """How many numbers `tensor(k)` holds, together with what it is made from."""
+        """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
         return self.dim_out * self.dim_in**k
 
     def coefficients(self, max_bytes: int = 4 * 2**30) -> Coefficients:
-        """Dense coefficients in the monomials of x; a tensor is made when it is asked for.
+        """Dense coefficients in the monomials of x; each tensor is computed when it is first read.
 
         Parameters
         ----------
         max_bytes : int
-            Largest tensor that may be made; beyond it a `TooLargeError` names the size.
+            Largest tensor that may be computed; beyond it a `TooLargeError` states the size.
         """
         return Coefficients(self, max_bytes)
 
     def bounded(self, bound: float) -> Polynomial:
-        """The polynomial with straight lines beyond so many standard deviations; only forms with neurons have any."""
+        """The polynomial with straight lines beyond `bound` standard deviations; only for forms made of neurons."""
         raise TypeError(
             f"a {type(self).__name__} has no neurons that could continue as straight lines; fit under one Gaussian or "
             f"with method='neuronwise'."
@@ -159,19 +158,19 @@ class Polynomial(ABC):
         inputs : Gaussian
         """
         raise TypeError(
-            f"there is no closed form for a {type(self).__name__}; on data any polynomial can be judged: "
+            f"there is no closed form for a {type(self).__name__}; on data any polynomial can be measured: "
             f"fvu(net, poly, samples=x)."
         )
 
     def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
-        """A polynomial that stands for this one under a Gaussian, and the variance (o,) of what it lacks at most.
+        """A polynomial close to this one under a Gaussian, and a bound (o,) on the variance of the difference.
 
-        Only forms that are piecewise polynomial lack anything.
+        The difference is zero (None) except for piecewise polynomials.
         """
         return self, None
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w.
+        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w.
 
         Parameters
         ----------
@@ -190,7 +189,7 @@ class Polynomial(ABC):
     def to(self: P, like: Array) -> P:
         """The same polynomial in the array library, dtype and device of `like`.
 
-        The inputs that it was fitted under come along, in float64 where the library has it.
+        The inputs that it was fitted under move with it, in float64 where the library has it.
         """
         like = as_float_array("like", like)
         moved = map_polynomial(self, lambda a: on(a, like))
@@ -201,25 +200,25 @@ class Polynomial(ABC):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it.
 
-        A Gaussian or a mixture that the polynomial was fitted under is written too, so that ``fvu(net, load(path))``
-        works; of other inputs the file holds the fingerprint.
+        A Gaussian or a mixture that the polynomial was fitted under is saved too, so that ``fvu(net, load(path))``
+        works; of other inputs the file holds only the fingerprint.
         """
-        from mlpoly.polynomials.saving import save_polynomial  # it knows the forms, which all know this class
+        from mlpoly.polynomials.saving import save_polynomial  # imports all forms, which import this module
 
         save_polynomial(self, path)
 
     @classmethod
     def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """What the tensors of a file of this form cannot hold, but do, besides wrong shapes; empty if all is well."""
+        """Describe impossible values in the tensors of a file of this form; empty if there are none."""
         return ""
 
     @classmethod
     def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are no arrays, of a polynomial that is read from a file."""
+        """Fields that are not arrays, for a polynomial that is read from a file."""
         return {"source": source}
 
     def to_torch(self, fast: bool = False) -> Any:
-        """The polynomial as a torch.nn.Module, to put in the place of the block that it was fitted to.
+        """The polynomial as a torch.nn.Module that replaces the block it was fitted to.
 
         Parameters
         ----------
@@ -227,7 +226,7 @@ class Polynomial(ABC):
             For forms made of neurons and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does,
             instead of in float32.
         """
-        from mlpoly.integrations.torch import PolynomialModule  # a leaf: imported on request only
+        from mlpoly.integrations.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
         return PolynomialModule(self, fast)
 
@@ -247,10 +246,10 @@ class Polynomial(ABC):
 
     @abstractmethod
     def _plus(self: P, other: P) -> P:
-        """Sum with a polynomial of the same form and of the same number of inputs and outputs."""
+        """Sum with a polynomial of the same form and the same numbers of inputs and outputs."""
 
     def _absorbed(self, other: Polynomial) -> Polynomial | None:
-        """Sum with a polynomial of another form, or None if this form cannot hold it."""
+        """Sum with a polynomial of another form, or None if this form cannot represent it."""
         return None
 
     def __mul__(self: P, factor: Any) -> P:
@@ -299,7 +298,7 @@ class Polynomial(ABC):
         return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
 
     def __matmul__(self, matrix: Any) -> Any:
-        raise TypeError("a matrix maps the outputs of a polynomial from the left: matrix @ poly.")
+        raise TypeError("a matrix maps the outputs of a polynomial from the left; use matrix @ poly.")
 
     def output(self: P, which: int | Array) -> P:
         """The polynomial of one output.
@@ -313,7 +312,7 @@ class Polynomial(ABC):
             return self.__rmatmul__(which)
         index = as_integer("which", which, -self.dim_out)
         if index >= self.dim_out:
-            raise ValueError(f"which is {index}, but the polynomial has {self.dim_out} outputs.")
+            raise ValueError(f"which is {index}, but the outputs are numbered from 0 to {self.dim_out - 1}.")
         p = at_least_single(self)
         return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 
@@ -336,8 +335,8 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
     names = f"{type(one).__name__} and a {type(two).__name__}"
     if one.piecewise or two.piecewise:
         raise TypeError(
-            f"a {names} have no common form, for one of them is no polynomial everywhere; add their values, "
-            f"lambda x: p(x) + q(x), or the polynomial without its bounds."
+            f"a {names} have no common form, because one of them is only piecewise polynomial; add their values, "
+            f"lambda x: p(x) + q(x), or the polynomial without its bounds, bounded.polynomial."
         )
     found = one._absorbed(two) or two._absorbed(one)
     if found is None:
@@ -347,12 +346,12 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
 
 
 def _made(poly: P, inputs: Any) -> P:
-    """A result of arithmetic: it comes from no fit."""
+    """Result of arithmetic, which has no source and no report."""
     return replace(poly, inputs=inputs, source=Source(), report=None)
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a polynomial may be multiplied by a value or shifted by it: a number, or an array without axes."""
+    """Whether a value is a number or an array without axes, by which a polynomial may be multiplied or shifted."""
     return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
 
 
@@ -361,32 +360,23 @@ def _is_term(value: Any) -> bool:
 
 
 def _number(value: Any, like: Array) -> Any:
-    """A number that leaves the dtype of `like` as it is when it meets it."""
+    """A number that does not change the dtype of `like` in arithmetic."""
     if isinstance(value, (int, float)):
         return float(value)
     try:
         namespace(value=value, like=like)
-    except TypeError:  # of another library or on another device: its value alone counts
+    except TypeError:  # of another library or on another device: only its value counts
         return scalar(value)
     return cast_like(value, like)
 
 
-def check_points(x: Any, like: Array, dim: int) -> Array:
-    """Points (..., d) in the library and on the device of a polynomial."""
-    x = as_float_array("x", x, integers=True)
-    namespace(x=x, polynomial=like)
-    if len(x.shape) < 1 or x.shape[-1] != dim:
-        raise ValueError(f"x has shape {tuple(x.shape)}, expected (..., {dim}): the last axis holds the inputs.")
-    return x
-
-
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:
-    """A polynomial with a function applied to its arrays; the inputs that it was fitted under stay as they are."""
+    """Apply a function to the arrays of a polynomial, but not to the inputs that it was fitted under."""
     return replace(map_arrays(replace(poly, inputs=None), change), inputs=poly.inputs)
 
 
 def at_least_single(poly: P) -> P:
-    """A polynomial whose arrays are to be computed with: those of 16 bits in float32, any other as it is."""
+    """The polynomial with 16-bit arrays in float32, for computing; any other unchanged."""
     if not is_low_precision(poly.prototype.dtype):
         return poly
     return map_polynomial(poly, lambda a: promote(a)[0])

@@ -24,25 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundedPolynomial", "check_bound", "chords"]
 
-_DEGREE = 64  # of the polynomial that stands for the piecewise one in closed-form measures; what it lacks is bounded
-_NODES = 24  # of Gauss-Legendre on each panel
-_REACH = 12.0  # standard deviations beyond which nothing is left of a polynomial times the normal density
-_PANELS = 12  # between -reach and reach, besides the bounds
+_DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
+_NODES = 24  # Gauss-Legendre nodes on each panel
+_REACH = 12.0  # standard deviations beyond which a polynomial times the normal density is negligible
+_PANELS = 12  # panels between -reach and reach, besides those that end at the bounds
 
 
 @record
 class BoundedPolynomial(Polynomial):
     """A ridge polynomial whose neurons are straight lines beyond a bound, so that none explodes far from the data.
 
-    With t_i held within +-b_i, a neuron is P_i + e_i Q_i as in the polynomial. Beyond the bound P_i and Q_i continue
-    as lines in t_i from the values that they have there. So the function is piecewise polynomial; its coefficients are
-    those of the polynomial within the bounds. The second factor v_i.x of a gated unit is not held: the unit is linear
-    in it.
+    While |t_i| <= b_i, a neuron is P_i + e_i Q_i as in the polynomial. Beyond the bound P_i and Q_i continue as lines
+    in t_i from their values there. So the function is piecewise polynomial; its coefficients are those of the
+    polynomial within the bounds. The second factor v_i.x of a gated unit is not bounded: the unit is linear in it.
 
     Attributes
     ----------
     inner : RidgePolynomial
-        The polynomial within the bounds; `polynomial` is the same with what is known of it.
+        The polynomial within the bounds; `polynomial` is the same with inputs, source and report.
     bounds : array (h,)
         The b_i, in standard deviations of w_i.x; infinite for a neuron without a bound.
     slopes : array (2, h)
@@ -50,7 +49,7 @@ class BoundedPolynomial(Polynomial):
     gate_slopes : array (2, h) or None
         Slopes of Q_i, for gated units.
     inputs, source, report
-        As in every `Polynomial`.
+        As in any `Polynomial`.
     """
 
     inner: RidgePolynomial
@@ -67,12 +66,12 @@ class BoundedPolynomial(Polynomial):
 
     @classmethod
     def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Bounds that leave nothing of the polynomial."""
+        """Describe bounds that leave nothing of the polynomial."""
         return "a bound of zero" if (arrays["bounds"] == 0).any() else ""
 
     @classmethod
     def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are no arrays, of a polynomial that is read from a file."""
+        """Fields that are not arrays, for a polynomial that is read from a file."""
         return {"source": source, "inner.source": source, "inner.activation": activation}
 
     @property
@@ -145,14 +144,14 @@ class BoundedPolynomial(Polynomial):
             return hidden
         factor = clenshaw(p.series.gated, held)
         if b.gate_slopes is not None:
-            # At the bound t is held in v.x = shift + slope t + e too, so that what it no longer explains goes into e.
+            # In v.x = shift + slope t + e, too, t stops at the bound: the rest of v.x becomes part of e.
             line, gate = _line(b.gate_slopes, excess), p.units.gate
             hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
             factor = factor + line
         return add_product(hidden, z, factor)
 
     def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
-        """First and, if asked for, second derivatives of the neurons, given their linear forms."""
+        """First and, on request, second derivatives of the neurons, given their linear forms."""
         units, t = self.units, self.units.standardise(y)
         xp = namespace(t=t)
         held = xp.clip(t, -self.bounds, self.bounds)
@@ -179,7 +178,7 @@ class BoundedPolynomial(Polynomial):
     # -- other forms --------------------------------------------------------------------------------------------------
 
     def truncate(self, degree: int) -> BoundedPolynomial:
-        """Drop everything above `degree`: also lines, which are of degree 1, and of degree 2 times e."""
+        """Drop everything above `degree`, lines included: they have degree 1, and degree 2 when multiplied by e."""
         if degree >= self.degree:
             return self
         slopes = self.slopes if degree else self.slopes * 0
@@ -195,26 +194,26 @@ class BoundedPolynomial(Polynomial):
         return self.inner.tensor(k)
 
     def tensor_numbers(self, k: int) -> int:
-        """How many numbers `tensor(k)` holds, together with what it is made from."""
+        """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
         return self.inner.tensor_numbers(k)
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Product of the quadratic coefficients, within the bounds, with a block (d, m)."""
+        """Return a function that multiplies the quadratic coefficients within the bounds with (d, m)."""
         return self.inner.quadratic_form(direction)
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
     def projected(self, inputs: Gaussian) -> tuple[RidgePolynomial, Array]:
-        """The closest polynomial of a high degree under a Gaussian, and a bound (o,) on the variance of what it lacks.
+        """Closest polynomial of a high degree under a Gaussian, and a bound (o,) on the variance of the difference.
 
-        The projection is a one-dimensional integral for each neuron, on panels that end at the bounds. What is beyond
-        the degree is orthogonal to it, and between two neurons falls with a power of their correlation (MATH 5).
+        The projection is a one-dimensional integral for each neuron, on panels that end at the bounds. The remainder is
+        orthogonal to it, and its covariance between two neurons falls with a power of their correlation (MATH 5).
         """
         wide = map_arrays(replace(self, inputs=None), widen)
         old, n = wide.units, max(_DEGREE, self.degree)
         units = Units.under(old, inputs, spreads=True)
         xp, inverse = namespace(scales=units.scales), old.inverse_scales
-        # Where the bounds lie in the new t', and panels between them and a fixed grid, (m, h).
+        # Positions of the bounds in the new t', and panels between them and a fixed grid, (m, h).
         shift, scale = (units.shifts - old.shifts) * inverse, units.scales * inverse
         moving = scale > 0
         edges = [(sign * wide.bounds - shift) / xp.where(moving, scale, 1.0) for sign in (-1.0, 1.0)]
@@ -236,7 +235,7 @@ class BoundedPolynomial(Polynomial):
             return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])
 
         found = Series(series(values, n), None if factor is None else series(factor, n - 1))
-        whole = xp.sum((values - found.plain[0, :]) ** 2 * weight, axis=0)  # a mean would swamp what is left
+        whole = xp.sum((values - found.plain[0, :]) ** 2 * weight, axis=0)  # centred: a mean would swamp the remainder
         if factor is not None and units.gate is not None:
             whole = whole + units.gate.spreads**2 * xp.sum(factor**2 * weight, axis=0)
         rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units)[1:, ...], axis=0), 0, None))
@@ -265,7 +264,7 @@ class BoundedPolynomial(Polynomial):
         return replace(self, inner=self.inner._mapped(matrix))
 
     def _plus(self, other: BoundedPolynomial) -> BoundedPolynomial:
-        """The sum: neurons side by side."""
+        """Sum, with the neurons of both side by side."""
         xp = namespace(left=self.bounds, right=other.bounds)
         lines = [p.slopes * 0 if p.gate_slopes is None else p.gate_slopes for p in (self, other)]
         gated = self.gate_slopes is not None or other.gate_slopes is not None
@@ -278,25 +277,25 @@ class BoundedPolynomial(Polynomial):
 
 
 def check_bound(bound: Any) -> float:
-    """A positive number of standard deviations."""
+    """Return the bound, or raise unless it is a positive number of standard deviations."""
     if isinstance(bound, bool) or not isinstance(bound, Real) or not 0 < float(bound) < math.inf:
         raise ValueError(f"bound must be a positive number of standard deviations, such as 4.0, got {bound!r}.")
     return float(bound)
 
 
 def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | None]:
-    """Bounds (h,) and slopes (2, h) of P and of Q for the neurons of a polynomial, along its network's activation.
+    """Bounds (h,) and slopes (2, h) of P and of Q for the neurons of a polynomial, from its network's activation.
 
-    A chord between one and two bounds from the mean, in standard deviations, and not the tangent at the bound: it shows
-    how the activation continues, also where it is still bent there. A gated unit is act(y) z with z = mean + slope t +
-    e; at the bound t is held in z, and P has the slope of act(y) times what is left of z without e.
+    The slope is that of the chord from one bound to two bounds away from the mean, not of the tangent at the bound: it
+    follows the activation even where that still bends. A gated unit is act(y) z with z = mean + slope t + e; in z, t
+    stops at the bound, and P has the slope of act(y) times z without e.
     """
     bound, units, activation = check_bound(bound), map_arrays(poly.units, widen), poly.activation
     if activation is None:
         raise ValueError(
-            "this polynomial does not know the activation that its neurons continue along: it was fine-tuned, made by "
-            "arithmetic, or read from a file without a registered one. Call bounded() on the result of mlpoly.fit, and "
-            "fine-tune or add what it gives."
+            "this polynomial does not know the activation that its lines should follow: it was fine-tuned, made by "
+            "arithmetic, or read from a file whose activation is not registered. Call bounded() on the result of "
+            "mlpoly.fit, then fine-tune or add the bounded polynomial."
         )
     xp = namespace(shifts=units.shifts)
     means, scales = units.means, units.scales
@@ -317,5 +316,5 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
 
 
 def _line(slopes: Array, excess: Array) -> Array:
-    """What P or Q gains by an excess t - clip(t, -b, b) (..., h)."""
+    """Change of P or Q along its line for an excess t - clip(t, -b, b) (..., h)."""
     return excess * namespace(slopes=slopes, excess=excess).where(excess < 0, slopes[0, ...], slopes[1, ...])

@@ -22,11 +22,11 @@ class Derivatives:
     Attributes
     ----------
     along, bend : array
-        First and second derivative in t_i; `bend` is None where only the first was asked for.
+        First and second derivative in t_i; `bend` is None if only the first was requested.
     factor : array or None
         Derivative in z_i, for gated units.
     change : array or None
-        Derivative of that in t_i.
+        Derivative of `factor` in t_i.
     """
 
     along: Array

@@ -14,6 +14,7 @@ from mlpoly.arrays import (
     Array,
     as_integer,
     cast_like,
+    check_points,
     constant,
     eye,
     namespace,
@@ -24,7 +25,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
+from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.hermite_products import (
     Ladder,
@@ -41,8 +42,8 @@ from mlpoly.records import record, replace, static
 
 __all__ = ["ChaosPolynomial"]
 
-_HIGHEST = 1000  # exponent that a polynomial of fewer terms may have in a file
-_INVERTIBLE = 1e-10  # ratio of the singular values of coordinates that x is computed from
+_HIGHEST = 1000  # largest exponent accepted in a file whose polynomial has fewer terms than that
+_INVERTIBLE = 1e-10  # least ratio of the singular values of coordinates from which x can be recovered
 
 
 @record
@@ -54,10 +55,10 @@ class ChaosPolynomial(Polynomial):
     center : array (d,)
     whitener : array (r, d)
     exponents : tuple of tuples of int, t by r
-        The multi-indices a; an integer array is taken as well.
+        The multi-indices a; an integer array is accepted as well.
     values : array (o, t)
     inputs, report, source
-        As in every `Polynomial`.
+        As in any `Polynomial`.
     """
 
     center: Array
@@ -71,7 +72,7 @@ class ChaosPolynomial(Polynomial):
     shapes: ClassVar[dict[str, str]] = {"center": "d", "whitener": "r d", "exponents": "t r", "values": "o t"}
 
     def __post_init__(self) -> None:
-        # They are structure, and hashable: JAX must not trace them.
+        # Exponents are structure: hashable, so that JAX does not trace them.
         rows = np.asarray(self.exponents, dtype=np.int64).tolist()
         object.__setattr__(self, "exponents", tuple(map(tuple, rows)))
 
@@ -106,7 +107,7 @@ class ChaosPolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        x, p = check_points(x, self.center, self.dim_in), at_least_single(self)
+        x, p = check_points(x, self.dim_in, polynomial=self.center), at_least_single(self)
         return p._sum(p._coordinates(x), p._table, p.values)
 
     def _coordinates(self, x: Array) -> Array:
@@ -132,7 +133,7 @@ class ChaosPolynomial(Polynomial):
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
         p = at_least_single(self)
-        z = p._coordinates(check_points(x, p.center, self.dim_in))
+        z = p._coordinates(check_points(x, self.dim_in, polynomial=p.center))
         if not p.exponents[0]:
             return (z @ p.whitener)[..., None, :] + p.values[:, :1] * 0
         xp = namespace(values=p.values)
@@ -143,7 +144,7 @@ class ChaosPolynomial(Polynomial):
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
         p = at_least_single(self)
-        return 2 * p._tensor_at(p._coordinates(check_points(x, self.center, self.dim_in)), 2)
+        return 2 * p._tensor_at(p._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
@@ -184,30 +185,30 @@ class ChaosPolynomial(Polynomial):
         return self._table[rows] - taken, take_rows(self.values.T, rows).T * constant(factors, self.values)
 
     def tensor_numbers(self, k: int) -> int:
-        """The result, in input and in whitened coordinates."""
+        """Number of entries of the tensor in input and in whitened coordinates."""
         return self.dim_out * (self.dim_in**k + int(self.whitener.shape[0]) ** k)
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Product of the quadratic coefficients along an output direction (o,) with a block (d, m)."""
+        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
         form = namespace(values=self.values).tensordot(direction, self.coefficients().quadratic, axes=1)
         return lambda block: form @ block
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
     def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, in whose Hermite basis `best` is.
+        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis.
 
         Both are expanded in the products that are orthonormal under the Gaussian.
         """
         factor = covariance_factor(inputs)
         degree = max(self.degree, best.degree)
-        check_monomials(int(factor.shape[1]), degree, "judge it on data: fvu(net, poly, samples=x)")
+        check_monomials(int(factor.shape[1]), degree, "measure it on data: fvu(net, poly, samples=x)")
         own = ladder(int(factor.shape[1]), degree)
         apart = project_ridge(best, factor, own) - self.in_products(inputs.mean, factor, own)
         return apart[0, :], namespace(apart=apart).sum(apart[1:, :] ** 2, axis=0)
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
         whitener, basis = widen(self.whitener), ladder(int(self.whitener.shape[0]), self.degree)
         place = whitener @ (widen(center) - widen(self.center))
         columns = change_of_basis(place, whitener @ back, basis, own)
@@ -219,7 +220,7 @@ class ChaosPolynomial(Polynomial):
 
     @classmethod
     def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """No terms, or exponents that the recurrences, which run up to the highest, would take years for."""
+        """Describe a lack of terms, or exponents so high that the recurrences up to them would take years."""
         exponents = arrays["exponents"]
         if not len(exponents):
             return "no terms"
@@ -246,11 +247,11 @@ class ChaosPolynomial(Polynomial):
 
     def _absorbed(self, other: Polynomial) -> ChaosPolynomial | None:
         if isinstance(other, DensePolynomial) and max(self.degree, other.degree) <= 2:
-            return None  # the dense form holds it, and is cheaper to evaluate
+            return None  # the dense form represents the sum, and is cheaper to evaluate
         return self._in_common_coordinates(other)
 
     def _in_common_coordinates(self, other: Polynomial) -> ChaosPolynomial:
-        """The sum in the coordinates of one of the two that has as many as there are inputs, else in x - center."""
+        """The sum in the coordinates of that of the two whose coordinates determine x, else in x - center."""
         d, degree = self.dim_in, max(self.degree, other.degree)
         check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
         center, whitener = self.center, eye(d, self.center)
@@ -274,7 +275,7 @@ class ChaosPolynomial(Polynomial):
         for j, row in enumerate(map(tuple, exponents.tolist())):
             known.setdefault(row, j)
         own, more = promote(self.values, values)
-        # Terms that both have, once each; where there is none, the column of zeros behind the last.
+        # Common terms are merged; a missing one refers to the column of zeros behind the last.
         shared = np.asarray([known.pop(row, len(exponents)) for row in self.exponents], dtype=np.int64)
         rest = np.setdiff1d(np.arange(len(exponents)), shared)
         xp = namespace(values=own)

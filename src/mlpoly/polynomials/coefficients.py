@@ -1,4 +1,4 @@
-"""Dense coefficients in the raw monomial basis, made from the factored form on request."""
+"""Dense coefficients in the monomial basis, computed from the stored form on request."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, promote, take_rows, widen
+from mlpoly.arrays import Array, as_integer, check_points, constant, namespace, promote, take_rows, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points, map_polynomial
+from mlpoly.polynomials.base import Polynomial, at_least_single, map_polynomial
 from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.saving import is_symmetric
@@ -27,13 +27,13 @@ class DensePolynomial(Polynomial):
     Attributes
     ----------
     center : array (d,)
-        Where the coefficients are taken; near the mean of the inputs they are well scaled.
+        Point that the coefficients are taken around; near the mean of the inputs they are well scaled.
     constant : array (o,)
     linear : array (o, d) or None
     quadratic : array (o, d, d) or None
         Symmetric in the last two axes.
     inputs, report, source
-        As in every `Polynomial`.
+        As in any `Polynomial`.
     """
 
     center: Array
@@ -72,7 +72,7 @@ class DensePolynomial(Polynomial):
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
         xp, p = namespace(polynomial=self.center), at_least_single(self)
-        x = check_points(x, p.center, self.dim_in)
+        x = check_points(x, self.dim_in, polynomial=p.center)
         u, constant_term = promote(x - p.center, p.constant)
         value = u[..., :1] * 0 + constant_term
         if p.linear is not None:
@@ -93,7 +93,7 @@ class DensePolynomial(Polynomial):
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
         xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u = check_points(x, p.center, self.dim_in) - p.center
+        u = check_points(x, self.dim_in, polynomial=p.center) - p.center
         zero = u[..., None, :] * 0 + p.constant[:, None] * 0
         total = zero if p.linear is None else zero + p.linear
         if p.quadratic is None:
@@ -102,8 +102,8 @@ class DensePolynomial(Polynomial):
         return total + 2 * xp.stack(bends, axis=-2)
 
     def hessian(self, x: Array) -> Array:
-        """Second derivatives (..., o, d, d) at points x (..., d): the same at every one."""
-        x = check_points(x, self.center, self.dim_in)
+        """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
+        x = check_points(x, self.dim_in, polynomial=self.center)
         shape = (*x.shape[:-1], self.dim_out, self.dim_in, self.dim_in)
         return namespace(x=x).broadcast_to(self.tensor(2) * 2, shape) + 0
 
@@ -120,14 +120,14 @@ class DensePolynomial(Polynomial):
         return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Product of the quadratic coefficients along an output direction (o,) with a block (d, m)."""
+        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
         form = namespace(polynomial=self.center).tensordot(direction, self.tensor(2), axes=1)
         return lambda block: form @ block
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
     def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, in whose Hermite basis `best` is.
+        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis.
 
         Around the mean the difference is a + b.u + u'Cu; its linear and quadratic Hermite parts have the variances
         b'Sb and 2 tr(CSCS): two d x d products per output (MATH 4).
@@ -140,7 +140,7 @@ class DensePolynomial(Polynomial):
         first = b.series.plain[0, :]
         means, variances = [], []
         for o in range(self.dim_out):
-            # Weights of the units in this output; without a readout it is unit o.
+            # Weights of the units in this output; without a readout, output o is unit o.
             row = constant(np.arange(len(first)) == o, first) if b.readout is None else b.readout[o, :]
             mean, variance = level[o], level[o] * 0
             slope = u * 0 if p.linear is None else p.linear[o, :]
@@ -160,7 +160,7 @@ class DensePolynomial(Polynomial):
         return b.mean() - xp.stack(means), xp.stack(variances)
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
         p = to_dense(map_polynomial(self, widen), widen(center))
         out = own.constant_row(back) * p.constant
         if p.linear is None:
@@ -190,7 +190,7 @@ class DensePolynomial(Polynomial):
 
     @classmethod
     def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """A quadratic form that is not symmetric."""
+        """Describe a quadratic form that is not symmetric."""
         symmetric = all(is_symmetric(q) for q in arrays.get("quadratic", ()))
         return "" if symmetric else "a quadratic form that is not symmetric"
 
@@ -215,14 +215,14 @@ class DensePolynomial(Polynomial):
         return self._plus(other) if other.degree <= 2 else None
 
     def _changed(self, change: Callable[[Array], Array]) -> DensePolynomial:
-        """The polynomial with a linear map applied to all coefficients."""
+        """Apply a linear map to all coefficients."""
         linear = None if self.linear is None else change(self.linear)
         quadratic = None if self.quadratic is None else change(self.quadratic)
         return replace(self, constant=change(self.constant), linear=linear, quadratic=quadratic)
 
 
 def _linear_part(best: Any, row: Array) -> Array:
-    """Coefficients (d,) of the part of degree 1 of a ridge polynomial along an output: P_1 t_i + Q_0 e_i."""
+    """Coefficients (d,) of the degree-1 part of a ridge polynomial along an output: P_1 t_i + Q_0 e_i."""
     units, series = best.units, best.series
     direct = series.plain[1, :] * units.inverse_scales
     if series.gated is None or units.gate is None:
@@ -233,7 +233,7 @@ def _linear_part(best: Any, row: Array) -> Array:
 
 
 def _quadratic_part(best: Any, row: Array) -> Array:
-    """Symmetric coefficients (d, d) of the part of degree 2: P_2 he_2(t_i) + Q_1 t_i e_i."""
+    """Symmetric coefficients (d, d) of the degree-2 part: P_2 he_2(t_i) + Q_1 t_i e_i."""
     units, series = best.units, best.series
     W, inverse = units.directions, units.inverse_scales
     square = series.plain[2, :] * inverse**2 / math.sqrt(2)

@@ -37,7 +37,7 @@ MOST_MONOMIALS = 10_000
 
 
 def check_monomials(variables: int, degree: int, remedy: str) -> None:
-    """Raise if there are more monomials than matrices over all of them could hold."""
+    """Raise if there are too many monomials for matrices over all of them."""
     terms = math.comb(variables + degree, degree)
     if terms > MOST_MONOMIALS:
         raise TooLargeError(
@@ -64,7 +64,7 @@ def products(z: Array, exponents: np.ndarray) -> Array:
     if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
     rows = xp.reshape(xp.moveaxis(table, -1, 1), (table.shape[0] * variables, *z.shape[:-1]))  # row a r + i: he_a(z_i)
-    # A product has no more factors than its degree, often far fewer than r: first the variables in it, then he_0 = 1.
+    # A product has at most as many factors as its degree, often far fewer than r; the rest are he_0 = 1.
     factors = max(1, int((exponents > 0).sum(axis=1).max(initial=0)))
     chosen = np.argsort(exponents == 0, axis=1, kind="stable")[:, :factors]
     places = np.take_along_axis(exponents, chosen, axis=1) * variables + chosen
@@ -109,7 +109,7 @@ class Ladder(NamedTuple):
 
 
 def ladder(variables: int, degree: int) -> Ladder:
-    """All products of up to `degree` in some variables."""
+    """All products of total degree up to `degree`."""
     exponents = multi_indices(variables, degree)
     t = len(exponents)
     where = {row.tobytes(): i for i, row in enumerate(exponents)}
@@ -120,15 +120,15 @@ def ladder(variables: int, degree: int) -> Ladder:
 
 
 def covariance_factor(inputs: Gaussian) -> Array:
-    """L (d, q) with x = mean + L w under a Gaussian, w standard normal in the q directions that have a variance."""
+    """L (d, q) with x = mean + L w under a Gaussian, w standard normal, for the q directions with variance."""
     xp = namespace(mean=inputs.mean)
     cov = widen(inputs.covariance)
     units = xp.sqrt(xp.linalg.diagonal(cov))
     inverse = safe_inverse(units)
     values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])
     spectrum = to_numpy(values)
-    # The covariance itself is known only to the precision of the caller's dtype. The floor is below that of the fit's
-    # whitening: a direction that it keeps must not be missing here, or a component would be taken for singular.
+    # The covariance is known only to the precision of the caller's dtype. The floor is below that of the fit's
+    # whitening: a direction kept there must not be dropped here, or a component would pass for singular.
     floor = 10 * float(xp.finfo(inputs.mean.dtype).eps) * len(spectrum)
     keep = np.flatnonzero(spectrum > floor)
     return take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep)) * units[:, None]
@@ -152,7 +152,7 @@ def change_of_basis(place: Array, factor: Array, basis: Ladder, own: Ladder) -> 
         total = parents * take_rows(place, variable)
         for j in range(own.variables):
             total = total + slopes[:, j] * (own.raised(parents, j) + own.lowered(parents, j))
-        # Where there is no grandparent its weight is zero; any column will do.
+        # Without he_{a_i - 2} its weight is zero, and any column will do.
         earlier = take_rows(columns.T, np.where(grand < columns.shape[1], grand, 0)).T
         total = total - earlier * constant(np.sqrt(count - 1.0), place)
         columns = xp.concat([columns, total / constant(np.sqrt(count), place)], axis=1)

@@ -52,7 +52,7 @@ def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
     total = _contract(p, a[k], [p.units.directions] * k)
     if p.units.gate is not None and k - 1 < len(b):
         once = _contract(p, b[k - 1], [p.units.gate.directions] + [p.units.directions] * (k - 1))
-        # Symmetrise: v stands in each of the k places with the same weight.
+        # Symmetrise: v takes each of the k positions with the same weight.
         for place in range(k):
             axes = (0, *range(2, place + 2), 1, *range(place + 2, k + 1))
             total = total + xp.permute_dims(once, axes) / k

@@ -1,4 +1,4 @@
-"""The native result: a sum of univariate polynomials of linear forms, never a d^n tensor (MATH 1, 2)."""
+"""The factored form: a sum of univariate polynomials of linear forms, never a d^n tensor (MATH 1, 2)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, add_product, as_integer, cast_like, constant, eye, namespace, promote, widen
+from mlpoly.arrays import (
+    Array,
+    add_product,
+    as_integer,
+    cast_like,
+    check_points,
+    constant,
+    eye,
+    namespace,
+    promote,
+    widen,
+)
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, check_points
+from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.bounded import BoundedPolynomial, chords
 from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
 from mlpoly.polynomials.hermite_products import Ladder, project_ridge
@@ -29,21 +40,21 @@ class RidgePolynomial(Polynomial):
     """p(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias, with t_i and e_i the linear forms of `units`.
 
     P_i and Q_i are series in orthonormal Hermite polynomials, so `truncate` of an optimal polynomial is optimal.
-    Everything is of the size of the network's own weights, at any degree.
+    Its arrays have the size of the network's own weights, at any degree.
 
     Attributes
     ----------
     units : Units
-        Directions, shifts and scales of the t_i; those of the second factors for gated units.
+        Directions, shifts and scales of the t_i, and for gated units those of the second factors.
     series : Series
         Coefficients of P_i, (degree + 1, h), and of Q_i, (degree, h).
     readout : array (o, h) or None
         None leaves the neurons as outputs.
     bias : array (o,) or None
     activation : Activation or None
-        Activation of the network, if known; `bounded` continues the neurons along it.
+        Activation of the network, if known; the lines of `bounded` follow it.
     inputs, source, report
-        As in every `Polynomial`.
+        As in any `Polynomial`.
     """
 
     units: Units
@@ -77,11 +88,11 @@ class RidgePolynomial(Polynomial):
 
     @classmethod
     def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are no arrays, of a polynomial that is read from a file."""
+        """Fields that are not arrays, for a polynomial that is read from a file."""
         return {"source": source, "activation": activation}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle keeps: all but an activation that it cannot find by its name, which `bounded` alone asks for."""
+        """State for pickle: without an activation that it cannot find by name, which only `bounded` needs."""
         try:
             pickle.dumps(self.activation)
         except (pickle.PicklingError, AttributeError, TypeError):
@@ -120,7 +131,7 @@ class RidgePolynomial(Polynomial):
 
     def forms_at(self, x: Array) -> tuple[Array, Array | None]:
         """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
-        x = check_points(x, self.prototype, self.dim_in)
+        x = check_points(x, self.dim_in, polynomial=self.prototype)
         x, directions = promote(x, self.units.directions)
         gate = None if self.series.gated is None else self.units.gate
         return x @ directions.T, None if gate is None else x @ promote(x, gate.directions)[1].T
@@ -140,7 +151,7 @@ class RidgePolynomial(Polynomial):
         return hidden if self.bias is None else hidden + self.bias
 
     def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
-        """First and, if asked for, second derivatives of the neurons, given their linear forms."""
+        """First and, on request, second derivatives of the neurons, given their linear forms."""
         t, first = self.units.standardise(y), derivative(self.series.plain)
         along, bend = clenshaw(first, t), clenshaw(derivative(first), t) if second else None
         gate = self.units.gate
@@ -172,10 +183,10 @@ class RidgePolynomial(Polynomial):
         return replace(self, units=units, series=self.series.truncate(degree), report=None)
 
     def bounded(self, bound: float) -> BoundedPolynomial:
-        """The polynomial with straight lines beyond so many standard deviations of each preactivation (MATH 4c).
+        """The polynomial with straight lines beyond `bound` standard deviations of each preactivation (MATH 4c).
 
-        Outside of the data a polynomial explodes while an activation is all but straight. Beyond the bound every
-        neuron continues from its value there along the chord of the network's activation between one and two bounds.
+        Away from the data a polynomial explodes while an activation is almost straight. Beyond the bound every neuron
+        continues from its value there with the slope of the network's activation between one and two bounds.
         """
         inner, about = replace(self, inputs=None, report=None), (self.inputs, self.source, self.report)
         return BoundedPolynomial(inner, *chords(self, bound), *about)
@@ -187,7 +198,7 @@ class RidgePolynomial(Polynomial):
         return replace(wide, units=units, series=wide.series.rebase(wide.units, units))
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,), of the polynomial at x = center + back w."""
+        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
         return project_ridge(self.rebase(Gaussian.unchecked(widen(center), back @ back.T)), back, own)
 
     def powers(self) -> tuple[list[Array], list[Array]]:
@@ -199,11 +210,14 @@ class RidgePolynomial(Polynomial):
         return ridge_tensor(self, k)
 
     def tensor_numbers(self, k: int) -> int:
-        """The result, and the h rank-one terms of one order less that it is made from."""
+        """Number of entries of the tensor, and of the h rank-one terms of one order less that it is computed from."""
         return self.dim_out * self.dim_in**k + self.units.size * self.dim_in ** max(k - 1, 0)
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Product of Q_u = W' diag(.) W, plus the symmetrised W' diag(.) V of a gate, with a block (d, m) (MATH 6)."""
+        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m).
+
+        They are W' diag(.) W, plus the symmetrised W' diag(.) V of a gate (MATH 6).
+        """
         a, b = self.powers()
         neurons = direction if self.readout is None else direction @ self.readout
         W = self.units.directions
@@ -226,7 +240,7 @@ class RidgePolynomial(Polynomial):
         return self.read_out(self.series.plain[0, :])
 
     def variance(self, inputs: Gaussian) -> Array:
-        """Variance (o,) of each output under `inputs`, whose `units` these are: a finite sum over degrees (MATH 5)."""
+        """Variance (o,) of each output under `inputs`, which `units` must belong to: a sum over degrees (MATH 5)."""
         xp = namespace(series=self.series.plain)
         if self.readout is None:
             return xp.sum(energies(self.series, self.units)[1:, ...], axis=0)
@@ -237,7 +251,7 @@ class RidgePolynomial(Polynomial):
         return total.value
 
     def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, whose units those of `best` are."""
+        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis."""
         mine = self.rebase(inputs)
         same = [(best.readout, mine.readout), (best.units.directions, mine.units.directions)]
         if best.units.gate is not None and mine.units.gate is not None:
@@ -245,7 +259,7 @@ class RidgePolynomial(Polynomial):
         if all(
             a is b or (a is not None and b is not None and a.shape == b.shape and bool((a == b).all())) for a, b in same
         ):
-            # Unit by unit: what they have in common cancels before it is squared.
+            # Unit by unit: common parts cancel before they are squared.
             degree = max(best.degree, mine.degree)
             gated = best.series.gated is not None or mine.series.gated is not None
             one, two = best.series.padded(degree, gated), mine.series.padded(degree, gated)
@@ -264,7 +278,7 @@ class RidgePolynomial(Polynomial):
         bias = None if self.bias is None else self.bias * factor
         if self.readout is not None:
             return replace(self, readout=self.readout * factor, bias=bias)
-        # The neurons themselves are scaled, so that they no longer continue along the activation.
+        # The neurons themselves are scaled, so that the activation no longer describes them.
         return replace(self, series=map_arrays(self.series, lambda a: a * factor), bias=bias, activation=None)
 
     def _shifted(self, by: Any) -> RidgePolynomial:
@@ -276,14 +290,14 @@ class RidgePolynomial(Polynomial):
         return replace(self, readout=readout, bias=None if self.bias is None else matrix @ self.bias)
 
     def _plus(self, other: RidgePolynomial) -> RidgePolynomial:
-        """The sum: neurons side by side."""
+        """Sum, with the neurons of both side by side."""
         xp = namespace(left=self.prototype, right=other.prototype)
         degree = max(self.degree, other.degree)
         gated = self.series.gated is not None or other.series.gated is not None
         parts = (self, other)
 
         def joined(arrays: list[Array | None], axis: int = 0) -> Array | None:
-            """Side by side; where only one of the two is there, the other is zero."""
+            """Concatenate; if only one of the two exists, the other is zero."""
             if all(a is None for a in arrays):
                 return None
             whole = [p.units.shifts * 0 if a is None else a for a, p in zip(arrays, parts, strict=True)]

@@ -24,9 +24,9 @@ from mlpoly.records import arrays_of, from_arrays
 
 __all__ = ["is_symmetric", "load", "save_polynomial"]
 
-# Layouts 1 and 2, without and with straight lines, have no inputs and the names of version 0.1.
+# Layouts 1 and 2, without and with straight lines, have no inputs and use the names of version 0.1.
 _LAYOUT = 3
-# What a tensor of a ridge polynomial in layouts 1 and 2 is called now.
+# Tensors of a ridge polynomial: name in layouts 1 and 2 to the present name.
 _OLD_NAMES = {
     "directions": "units.directions",
     "shifts": "units.shifts",
@@ -38,7 +38,7 @@ _OLD_NAMES = {
     "gate.series": "series.gated",
 }
 
-# Inputs that a file holds, with the shapes of their tensors; of others it holds the fingerprint alone.
+# Inputs that are saved, with the shapes of their tensors; of others a file holds only the fingerprint.
 _INPUTS: dict[type, dict[str, str]] = {
     Gaussian: {"mean": "d", "cov?": "d | d d"},
     GaussianMixture: {"weights": "c", "means": "c d", "covs?": "d | d d | c d | c d d"},
@@ -48,7 +48,7 @@ _LARGEST = sys.float_info.max
 
 
 def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
-    """Write a polynomial; the file is whole or not there."""
+    """Write a polynomial, whole or not at all."""
     source = p.source
     if not source.inputs and p.inputs is not None:
         source = replace(source, inputs=p.inputs.fingerprint)
@@ -87,7 +87,7 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     ------
     FileNotFoundError
     FileFormatError
-        If the file is corrupt, truncated or not one of ours.
+        If the file is corrupt, truncated or not written by this library.
     """
     place = Path(path)
     if not place.is_file():
@@ -118,7 +118,7 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     static |= {name: tuple(map(tuple, arrays.pop(name).tolist())) for name in _integers(form)}
     if inside:
         about, under = header["distribution"], {name: placed(a, True) for name, a in inside.items()}
-        if any(name.startswith("covs.") for name in under):  # one for each component, None for the identity
+        if any(name.startswith("covs.") for name in under):  # one per component, None for the identity
             count = int(under["means"].shape[0])
             under["covs"] = tuple(under.pop(f"covs.{c}", None) for c in range(count))
         if about["kind"] == "Gaussian":
@@ -133,7 +133,7 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
 
 
 def _registered(name: str) -> Activation | None:
-    """The activation of that name, if there is one."""
+    """The activation of that name, or None if there is none."""
     try:
         return get(name) if name else None
     except (UnknownActivationError, ValueError):
@@ -143,15 +143,15 @@ def _registered(name: str) -> Activation | None:
 def _migrated(
     path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A ridge polynomial of layouts 1 and 2 under today's names; with lines it is a bounded polynomial now."""
+    """A ridge polynomial of layouts 1 and 2 under the present names; with lines it becomes a bounded polynomial."""
     lines = {name: arrays.pop(f"tails.{old}", None) for name, old in (("slopes", "slopes"), ("gate_slopes", "gate"))}
     arrays = {_OLD_NAMES.get(name, name): a for name, a in arrays.items()}
     if lines["slopes"] is None and lines["gate_slopes"] is None:
         return header, arrays
     bound: Any = header.get("bound")
-    # An infinite one is that of lines that were made by hand; integers may be too large for a float.
+    # Lines made by hand have an infinite bound; integers may be too large for a float.
     if not (isinstance(bound, float) or _is_size(bound)) or not (0 < bound <= _LARGEST or bound == math.inf):
-        shown = f"the bound {repr(bound)[:40]}, which is no positive number"
+        shown = f"the bound {repr(bound)[:40]}, which is not a positive number"
         raise FileFormatError(f"{path} has {shown}; the file is damaged, save it again.")
     made = {f"inner.{name}": a for name, a in arrays.items()}
     made |= {name: a for name, a in lines.items() if a is not None}
@@ -165,11 +165,11 @@ def _integers(form: type[Polynomial]) -> list[str]:
     return [f.name for f in fields(form) if f.metadata.get("static") and f.name in form.shapes]  # type: ignore[arg-type]
 
 
-# -- what may be wrong with a file -------------------------------------------------------------------------------------
+# -- checks of a file --------------------------------------------------------------------------------------------------
 
 
 def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
-    """The header, if it is that of a polynomial in a layout that is known."""
+    """Return the header, or raise unless it belongs to a polynomial in a known layout."""
     about: dict[str, Any] = header or {}
     kind, layout = about.get("kind"), about.get("layout", -1)
     known = isinstance(kind, str) and kind in Polynomial.forms
@@ -178,10 +178,10 @@ def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
     if layout > _LAYOUT:
         raise FileFormatError(f"{path} has file layout {layout}, mlpoly {__version__} knows {_LAYOUT}; upgrade it.")
     if layout < 1:
-        raise FileFormatError(f"{path} has file layout {layout}, which never was; the file is damaged, save it again.")
+        raise FileFormatError(f"{path} has the impossible file layout {layout}; the file is damaged, save it again.")
     for name in ("degree", "dim_in", "dim_out"):
         if not _is_size(about.get(name)):
-            shown = f"{name} {repr(about.get(name))[:40]} in its header, which is no size"
+            shown = f"{name} {repr(about.get(name))[:40]} in its header, which is not a size"
             raise FileFormatError(f"{path} has {shown}; the file is damaged, save it again.")
     return about
 
@@ -191,14 +191,14 @@ def _is_size(value: Any) -> bool:
 
 
 def _damaged_inputs(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """What is wrong with the tensors of the inputs; empty if nothing is, or if there are none."""
+    """Describe what is wrong with the tensors of the inputs; empty if nothing is, or if there are none."""
     about: Any = header.get("distribution")
     if about is None and not arrays:
         return ""
     kinds = {kind.__name__: kind for kind in _INPUTS}
     known = isinstance(about, dict) and isinstance(about.get("kind"), str) and about["kind"] in kinds
     if not known or about.get("shared") not in (None, True, False):
-        return f"inputs {repr(about)[:60]}, which are no distribution"
+        return f"inputs {repr(about)[:60]}, which are not a distribution"
     shapes = dict(_INPUTS[kinds[about["kind"]]])
     sizes = {"d": header["dim_in"]}
     if "covs?" in shapes:
@@ -216,21 +216,21 @@ def _damaged_inputs(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) ->
         matrices = a.reshape(-1, d, d) if full else np.zeros((0, d, d))
         variances = np.einsum("kii->ki", matrices) if full else a
         if (variances < 0).any() or not all(map(is_symmetric, matrices)):
-            return f"a covariance in {name!r} that is none, among its inputs"
+            return f"a matrix in {name!r} that is not a covariance, among its inputs"
     return ""
 
 
 def _misfit(
     shapes: Mapping[str, str], arrays: Mapping[str, np.ndarray], sizes: dict[str, int], missing: list[str]
 ) -> str:
-    """Which tensor is missing, unknown or misshapen; empty if none is.
+    """Describe a tensor that is missing, unknown or misshapen; empty if none is.
 
     Parameters
     ----------
     shapes : mapping from name to letters
-        A "?" behind a part of a name says that it, and what is below it, may be missing; "|" separates alternatives.
+        A "?" after a part of a name makes it, and everything below it, optional; "|" separates alternatives.
     sizes : dict from letter to number
-        What is known; others are found.
+        Known sizes; the others are read off the tensors.
     missing : list of str
         Tensors that are known to be missing.
     """
@@ -238,7 +238,7 @@ def _misfit(
     for marked in shapes:
         parts = marked.split(".")
         above = [".".join(parts[: i + 1]).replace("?", "") for i, part in enumerate(parts) if part.endswith("?")]
-        # A part that may be missing asks for this tensor only once another one of that part is there.
+        # A tensor of an optional part is required only if another tensor of that part is present.
         if marked.endswith("?") or not all(any(n.startswith(f"{a}.") for n in arrays) for a in above):
             continue
         if marked.replace("?", "") not in arrays:
@@ -260,7 +260,7 @@ def _misfit(
 
 
 def _odd_numbers(arrays: Mapping[str, np.ndarray], integers: list[str]) -> str:
-    """Which numbers cannot be those of a polynomial or of its inputs; empty if all can."""
+    """Describe numbers that a polynomial or its inputs cannot have; empty if there are none."""
     for name, a in arrays.items():
         last = name.split(".")[-1]
         if a.dtype.kind != ("i" if name in integers else "f"):
@@ -273,7 +273,7 @@ def _odd_numbers(arrays: Mapping[str, np.ndarray], integers: list[str]) -> str:
 
 
 def is_symmetric(matrix: np.ndarray) -> bool:
-    """Whether a matrix is symmetric up to what rounding may leave."""
+    """Whether a matrix is symmetric up to rounding."""
     with np.errstate(over="ignore"):
         gap = np.abs(matrix - matrix.T).max(initial=0)
     return bool(gap <= math.sqrt(np.finfo(matrix.dtype).eps) * np.abs(matrix).max(initial=0))

@@ -1,4 +1,4 @@
-"""Where a polynomial comes from."""
+"""Provenance of a polynomial."""
 
 from __future__ import annotations
 

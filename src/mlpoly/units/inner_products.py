@@ -1,6 +1,6 @@
-"""How hidden units are correlated under a Gaussian, chunk by chunk.
+"""Inner products of hidden units under a Gaussian, chunk by chunk.
 
-All that second moments of units P_i(t_i) + e_i Q_i(t_i) need of the inputs are the inner products of t_i, e_i with
+Second moments of units P_i(t_i) + e_i Q_i(t_i) depend on the inputs only through the inner products of t_i, e_i with
 t_j, e_j (MATH 5).
 """
 
@@ -17,7 +17,7 @@ from mlpoly.units.units import Units
 
 __all__ = ["Angles", "angle_count", "angles"]
 
-# Hidden units in a chunk. About twenty (chunk, chunk) arrays in float64 are alive at a time: 40 MB and 160 MB.
+# Hidden units in a chunk. About twenty float64 arrays (chunk, chunk) exist at a time: 40 MB and 160 MB.
 _SMALL, _LARGE = 512, 1024
 
 
@@ -47,7 +47,7 @@ class Angles:
 def angles(units: Units, inputs: Gaussian) -> Iterator[tuple[slice, slice, Angles]]:
     """Inner products of all units under `inputs`, as chunks (rows, columns) on and above the diagonal.
 
-    One product with the covariance per chunk of rows; no h x h array is made unless it is one chunk. The units are
+    One product with the covariance per chunk of rows; no h x h array unless that is a single chunk. The units are
     those under `inputs`; a gate must have its spreads.
     """
     parts = _parts(units)
@@ -59,7 +59,7 @@ def angles(units: Units, inputs: Gaussian) -> Iterator[tuple[slice, slice, Angle
 
 
 def angle_count(units: Units) -> int:
-    """How many chunks `angles` yields."""
+    """Number of chunks that `angles` yields."""
     count = len(_parts(units))
     return count * (count + 1) // 2
 
@@ -73,9 +73,9 @@ def _inner(units: Units, rows: slice, columns: slice, spread: Array, gate_spread
     moving, inverse = units.scales > 0, units.inverse_scales
     up, down = inverse[rows][:, None], inverse[columns][None, :]
     rho = (spread @ units.directions[columns, :].T) * up * down
-    # Correlations inside [-1, 1]; those that differ from +-1 by rounding only become +-1.
+    # Correlations within [-1, 1]; those that differ from +-1 only by rounding become +-1.
     rho = xp.where(xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps), xp.sign(rho), rho)
-    if rows == columns:  # rounding must not part a unit from itself
+    if rows == columns:  # a unit must correlate with itself by exactly one
         eye = constant(np.eye(rows.stop - rows.start), rho)
         rho = xp.where((eye > 0) & moving[rows][:, None], 1.0, rho)
     if units.gate is None or gate_spread is None:
@@ -85,7 +85,7 @@ def _inner(units: Units, rows: slice, columns: slice, spread: Array, gate_spread
     zt = (gate_spread @ units.directions[columns, :].T) * down
     ri, rj = g.slopes[rows][:, None], g.slopes[columns][None, :]
     ee = gate_spread @ g.directions[columns, :].T - zt * rj - ri * tz + ri * rj * rho
-    # e is orthogonal to its own t, so it meets another t at most with what that has beside its own: sqrt(1 - rho^2).
+    # e is orthogonal to its own t, so its inner product with another t is at most sqrt(1 - rho^2) of its size.
     side = xp.sqrt((1 - rho) * (1 + rho))
     qi, qj = g.spreads[rows][:, None], g.spreads[columns][None, :]
     return Angles(rho, _within(tz - rho * rj, side * qj), _within(zt - ri * rho, side * qi), _within(ee, qi * qj))

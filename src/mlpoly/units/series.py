@@ -46,12 +46,12 @@ class Series:
         return int(self.plain.shape[0]) - 1
 
     def truncate(self, degree: int) -> Series:
-        """Everything up to a degree."""
+        """The terms up to a degree."""
         gated = None if self.gated is None or degree == 0 else self.gated[:degree, ...]
         return Series(self.plain[: degree + 1, ...], gated)
 
     def padded(self, degree: int, gated: bool) -> Series:
-        """The same series with zeros up to a degree, and with a second one of zeros where `gated` asks for it."""
+        """The same series padded with zeros up to a degree, with a gated series of zeros if `gated` and it has none."""
         zero = self.plain[:1, ...] * 0
         rows = [] if self.gated is None else [self.gated]
         missing = degree - (0 if self.gated is None else int(self.gated.shape[0]))
@@ -60,7 +60,7 @@ class Series:
         return Series(plain, xp.concat([*rows, *[zero] * missing]) if gated and degree else None)
 
     def rebase(self, old: Units, new: Units) -> Series:
-        """The series of the same functions of x in the t and e of `new`, which has the directions of `old`; exact.
+        """Series of the same functions of x in the t and e of `new`, which has the directions of `old`; exact.
 
         With t = shift + scale t' the old and the new standardised preactivation, n + 1 Gauss-Hermite nodes in t'
         integrate every product of two polynomials of degree n.
@@ -80,15 +80,15 @@ class Series:
         if self.gated is None or old.gate is None or new.gate is None:
             return Series(projected(values, n))
         second = clenshaw(self.gated[:, None, :], shift + scale * t)
-        # v.x is shift + slope t + e in both, so that what the new e lacks of the old one joins the first series.
+        # v.x is shift + slope t + e in both; the difference of the old e and the new one joins the first series.
         level = new.gate.shifts - old.gate.shifts - old.gate.slopes * shift
         values = values + (level + (new.gate.slopes - old.gate.slopes * scale) * t) * second
         return Series(projected(values, n), projected(second, n - 1))
 
     def at_no_factor(self, units: Units) -> Array:
-        """Series (n + 1, h) of what is left of the units where v_i.x = 0: P_i - (shift_i + slope_i t) Q_i.
+        """Series (n + 1, h) of the units at v_i.x = 0: P_i - (shift_i + slope_i t) Q_i.
 
-        With it a unit is that plus v_i.x Q_i, and e_i never fills an array of the size of all units.
+        A unit is this plus v_i.x Q_i, so that e_i never needs an array of the size of all units.
         """
         if self.gated is None or units.gate is None:
             return self.plain

@@ -27,7 +27,7 @@ _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, 
 
 
 class HasForms(Protocol):
-    """Anything with linear forms of x: a layer of a network, or units."""
+    """An object with linear forms of x: a layer of a network, or units."""
 
     @property
     def forms(self) -> Forms:
@@ -47,9 +47,9 @@ class Gate:
     slopes : array (h,)
         Regression of v_i.x on t_i.
     bias : array (h,) or None
-        What the network adds to v_i.x, if known.
+        Bias that the network adds to v_i.x, if known.
     spreads : array (h,) or None
-        Standard deviations of e_i, where they were asked for.
+        Standard deviations of e_i, if requested.
     """
 
     directions: Array
@@ -75,7 +75,7 @@ class Units:
     shifts, scales : array (h,)
         Means and standard deviations of w_i.x; a scale of zero marks a constant unit, whose t_i is zero.
     bias : array (h,) or None
-        What the network adds to w_i.x before the activation, if known.
+        Bias that the network adds to w_i.x before the activation, if known.
     gate : Gate or None
         Second factors, for gated units.
     """
@@ -88,7 +88,7 @@ class Units:
 
     @classmethod
     def under(cls, layer: HasForms, inputs: Gaussian, spreads: bool = False) -> Units:
-        """The units of a layer under a Gaussian; everything of size h is in float64 where the library has it.
+        """Units of a layer under a Gaussian; everything of size h is in float64 where the library has it.
 
         The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i.
 
@@ -97,7 +97,7 @@ class Units:
         layer : Layer or Units
         inputs : Gaussian
         spreads : bool
-            Whether to compute the spreads of a gate too, at the price of a second product.
+            Whether to compute the spreads of a gate too, at the cost of a second product.
 
         Raises
         ------
@@ -138,20 +138,19 @@ class Units:
 
     @classmethod
     def pooled(cls, weights: Array, parts: Sequence[Units], rounding: float) -> Units:
-        """The units under a mixture, by the law of total covariance, from those under its components, with spreads.
+        """Units under a mixture, from those under its components with spreads, by the law of total covariance.
 
         Parameters
         ----------
         weights : array (c,)
         parts : sequence of Units
-            Under each component.
+            Units under each component.
         rounding : float
-            Relative rounding error of the moments, below which a spread is none.
+            Relative rounding error of the moments; a smaller spread counts as zero.
         """
-        shares = [weights[c] for c in range(len(parts))]
 
         def total(values: Sequence[Array]) -> Array:
-            return sum((w * value for w, value in zip(shares, values, strict=True)), start=0.0)
+            return sum((weights[c] * value for c, value in enumerate(values)), start=0.0)
 
         shifts = total([u.shifts for u in parts])
         gaps = [u.shifts - shifts for u in parts]
@@ -212,7 +211,7 @@ class Units:
 
 
 def root(variance: Array) -> Array:
-    """Square root, in float64 where there is one, that is zero, with a zero gradient, where rounding left nothing."""
+    """Square root in the widest precision; zero, with a zero gradient, where rounding left nothing positive."""
     variance = widen(variance)
     xp = namespace(variance=variance)
     positive = variance > 0
@@ -231,7 +230,7 @@ def _times_mean(weight: Array, mean: Array) -> Array:
         return widen(weight @ mean)
 
 
-# -- sizes are taken out before squares are formed, which soon leave the range of floats, and put back after -----------
+# -- scales are factored out before squaring, which would soon leave the range of floats, and restored afterwards ------
 
 
 def _scaled(weight: Array, size: Array) -> tuple[Array, Array]:
@@ -242,13 +241,13 @@ def _scaled(weight: Array, size: Array) -> tuple[Array, Array]:
     limits = xp.finfo(weight.dtype)
     with np.errstate(over="ignore"):
         scale = _power_of_two(xp.where(high > low, high, low)) * size
-    # Out of this range the spread itself has left the range of the dtype.
+    # Outside of this range the spread itself is out of the range of the dtype.
     scale = xp.clip(scale, float(limits.smallest_normal), float(limits.max))
     return weight / scale[:, None], scale
 
 
 def _product(first: Array, *others: Array) -> Array:
-    """Their product in the widest precision; infinite where it is out of range, which is found later."""
+    """Product in the widest precision; infinite where it is out of range, which is checked later."""
     first = widen(first)
     with np.errstate(over="ignore"):
         for a in others:
@@ -257,7 +256,7 @@ def _product(first: Array, *others: Array) -> Array:
 
 
 def _power_of_two(a: Array) -> Array:
-    """The power of two below each entry; dividing by it changes no digit. One for zeros, constant under autograd."""
+    """The power of two below each entry, which divides without rounding. One for zeros, constant under autograd."""
     xp = namespace(a=a)
     with no_gradients(a):
         exponent = xp.floor(xp.log2(xp.where(a > 0, a, 1.0)))

@@ -32,7 +32,7 @@ class GramOperator:
     weights: Array  # (c,)
     means: Array  # (c, n): v
     seconds: Array  # (c, n, n): M
-    products: Array  # (c, m, m): M once more for the large products, in their precision, m >= n with zeros
+    products: Array  # (c, m, m): M for the large products, in their precision, padded with zeros to m >= n
     weighted: Array  # (m, m, c): the same times the weights, with the components along the last axis
 
     @property
@@ -42,7 +42,7 @@ class GramOperator:
 
     @property
     def side(self) -> int:
-        """Side m of the matrices that `apply` takes: n, and zeros up to a multiple of 8, as matrix units want it."""
+        """Side m of the matrices that `apply` takes: n rounded up to a multiple of 8, for the sake of matrix units."""
         return int(self.products.shape[-1])
 
     def component(self, index: int, matrices: Array) -> Array:
@@ -61,7 +61,7 @@ class GramOperator:
         for part in parts[1:]:
             half = half + self._half(narrow, part)
         half = astype(half, matrices.dtype)
-        # Both halves, and no antisymmetric part, which rounding would leave in.
+        # The sum with the transpose is the whole operator, and exactly symmetric in spite of rounding.
         return half + namespace(half=half).matrix_transpose(half)
 
     def in_full_precision(self) -> GramOperator:
@@ -78,9 +78,10 @@ class GramOperator:
     def _half(self, matrices: Array, part: slice) -> Array:
         """Half of the operator's three terms, over a chunk of components, in two large products.
 
-        H M_c for all outputs and components is one product, whose result lies in memory as (o, n, c, n). Read as
-        (o, n c, n) it stands ready for the second one, in which rows and components are summed together. Because
-        M_c I = M_c and M_c e_0 = v_c, the other terms need only changes to diagonals and first rows in between.
+        H M_c for all outputs and components is one product, with a result of shape (o, n, c, n). Read as (o, n c, n),
+        without moving memory, it is the right factor of the second product, which sums over rows and components
+        together. Because M_c I = M_c and M_c e_0 = v_c, the other two terms of the operator only change the diagonals
+        and first rows in between.
         """
         xp = namespace(matrices=matrices)
         o, n, _ = matrices.shape

@@ -12,13 +12,13 @@ __all__ = ["standard_inverse"]
 
 
 def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
-    """The preconditioner: inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m).
+    """Return the inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m).
 
-    In these coordinates it makes the operator the identity for one Gaussian and well scaled for a mixture. Matrices may
-    be padded with zeros beyond n.
+    With it, the operator in these coordinates is the identity for one Gaussian and well scaled for a mixture. Matrices
+    may be padded with zeros beyond n.
     """
     m = like.shape[-1]
-    # It halves the matrix and changes its diagonal by a linear map of that: few kernels, two passes over the memory.
+    # It halves the matrix and adds to its diagonal a linear map of the diagonal: few kernels, two passes over memory.
     map_of_diagonal = np.zeros((m, m))
     map_of_diagonal[0, 1:n] = map_of_diagonal[1:n, 0] = -1
     map_of_diagonal[0, 0] = n

@@ -2,8 +2,9 @@
 
     ( sum_c pi_c G_c ) g = sum_c pi_c G_c g_c
 
-Up to 23 inputs this is solved directly. Above that the left side is applied with matrix products alone, in block
-conjugate gradients; and above some 150 inputs, these first work in the directions that the network sees most of.
+Here g_c is the optimum of component c and G_c its Gram operator. Up to 23 inputs this is solved directly. For more, the
+left side is only applied, with matrix products, in block conjugate gradients. Above some 150 inputs these begin in the
+directions in which the network's preactivations vary most.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ from mlpoly.records import replace
 
 __all__ = ["BlockCG", "fit_mixture_quadratic", "normal_equations"]
 
-_DIRECT = 300  # monomials, which 23 inputs have: no tolerance, start or distance of components matters there
+_DIRECT = 300  # monomials, as 23 inputs have: up to there neither tolerance, start nor distant components matter
 _COARSEST = 96  # whitened coordinates of the smallest problem worth solving first
 _COARSE_TOLERANCE = 2e-3
-# Least variance within the components, as a fraction of that between them, at which the stopping rule can be trusted;
-# and at which its square, the curvature of what happens inside them, is above rounding.
+# Least variance within the components, as a fraction of the whole, at which the stopping rule can be trusted; and at
+# which its square, the curvature of a quadratic within the components, is above rounding.
 _DISTANT, _OUT_OF_SIGHT = 1e-5, 1e-9
-_OUTPUTS = 32  # outputs solved together: more share a larger Krylov space, but need more memory
+_OUTPUTS = 32  # outputs solved together: more outputs search a larger Krylov space, but need more memory
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class BlockCG:
     Parameters
     ----------
     tolerance : float
-        Fraction of the misfit: it stops when further iterations would reduce the misfit by less than that.
+        Fraction of the misfit; the solver stops when further iterations would reduce the misfit by less.
     max_iterations : int
-        Largest number of iterations at full size, and of each smaller problem before.
+        Largest number of iterations at full size, and for each smaller problem before.
     start : Polynomial, optional
         First iterate, of degree 2 or less.
     show_progress : bool
@@ -124,16 +125,16 @@ def fit_mixture_quadratic(net: Layer, inputs: GaussianMixture, solver: BlockCG) 
 def _solve_iteratively(
     net: Layer, inputs: GaussianMixture, whitening: Whitening, solver: BlockCG
 ) -> tuple[Array, SolveReport]:
-    """Matrices (o, n, n) of the optimum, some outputs at a time, and how that went."""
+    """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
-    rounding = rounding_error(inputs.means)  # inputs in float32 are known no better, whatever follows
+    rounding = rounding_error(inputs.means)  # float32 inputs are not known more precisely, whatever the later precision
     if whitening.within < _DISTANT:
-        # What varies inside components that are far apart converges last, after a standstill that would pass for the
-        # end; and its curvature, `within` squared, lies below the roundings of float32.
+        # If components are far apart, the variation within them converges last, after a plateau that the stopping rule
+        # would mistake for the end; and its curvature, `within` squared, is below the rounding of float32.
         solver, rounding = replace(solver, tolerance=0.0), rounding_error(whitening.center)
-    # Products in float32 are faster on a processor. Their relative error is 1e-7 of a residual that the stopping rule
-    # lets stand at about the root of the tolerance, so that it cannot be seen. The vectors, the right-hand side and the
-    # certificate stay in float64.
+    # On a CPU, products in float32 are faster. Their error of 1e-7 is invisible beside the residual, which the stopping
+    # rule accepts at about the root of the tolerance. The vectors, the right-hand side and the certificate stay in
+    # float64.
     single = solver.tolerance >= 1e-4 and inputs.dim >= 64 and on_cpu(inputs.means)
     operator = gram_operator(inputs, whitening, single)
     b, misfits = normal_equations(net, inputs, whitening, operator)
@@ -150,8 +151,8 @@ def _solve_iteratively(
         right, at_zero = padded(b[part, ...], operator.side), scalar(xp.sum(misfits[part]))
         start = None if first is None else padded(first[part, ...], operator.side)
         found = _solve_outputs(operator, right, at_zero, start, solver, rounding)
-        # The certificate, from scratch and never in float32. Gradients are measured in the metric of N(0, I), in which
-        # the problem is well scaled.
+        # The certificate of optimality, recomputed and never in float32. Gradients are measured in the metric of
+        # N(0, I), in which the problem is well scaled.
         x = _symmetric(found.x)
         image = operator.in_full_precision().apply(x)
         inverse = standard_inverse(operator.size, right)
@@ -165,11 +166,11 @@ def _solve_iteratively(
     out_of_sight = whitening.within < _OUT_OF_SIGHT
     if out_of_sight:
         warnings.warn(
-            f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: what a "
-            f"quadratic of {inputs.dim} inputs can do inside them is lost in rounding; use method='neuronwise'.",
+            f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: within them a "
+            f"quadratic of {inputs.dim} inputs is determined only by rounding errors; use method='neuronwise'.",
             stacklevel=4,
         )
-    report = SolveReport(  # the worst of each figure
+    report = SolveReport(  # of each figure the worst over all outputs
         method="block conjugate gradients",
         iterations=max(len(s.history) for s in solutions),
         converged=all(s.converged for s in solutions) and not out_of_sight,
@@ -201,7 +202,7 @@ def normal_equations(
 def _solve_outputs(
     operator: GramOperator, b: Array, misfit: float, start: Array | None, solver: BlockCG, rounding: float
 ) -> BlockSolution:
-    """Solution of the normal equations for some outputs, b (o, m, m), of misfit `misfit` at zero."""
+    """Solution of the normal equations for some outputs, b (o, m, m), with the given misfit of the zero polynomial."""
     with progress("mixture fit", solver.max_iterations, solver.show_progress) as update:
 
         def iterate(
@@ -219,11 +220,11 @@ def _solve_outputs(
                 report=lambda k, value: update(k, f"{operator.size - 1} directions, misfit {value:.4g}"),
             )
 
-        # A start for large problems: solve in the directions that the network sees most of, then in more and more of
-        # them. The network's variance lies in few directions, so that this does most of the work at a fraction of the
-        # cost: on MNIST it replaces 40 of 60 iterations. The start lies in the span of the leading directions, so where
-        # several quadratics agree on the whole mixture the answer may differ from the one of minimum norm. A start that
-        # the caller gives is corrected in the same way.
+        # A start for large problems: solve in the directions in which the preactivations vary most, then in more and
+        # more of them. Few directions carry most of the network's variance, so this does most of the work at a fraction
+        # of the cost: on MNIST it replaces 40 of 60 iterations. The start is in the span of the leading directions, so
+        # if several quadratics agree on the whole mixture, the answer may differ from the one of minimum norm. To a
+        # start from the caller, the coarse problems compute a correction: their right-hand side is its residual.
         stopped = False
         if sizes := _coarse_sizes(operator.size):
             left, at_start = b, misfit
@@ -241,7 +242,7 @@ def _solve_outputs(
         found = iterate(operator, b, misfit, start, solver.tolerance, stopped)
         stopped = stopped or found.interrupted
         if found.exhausted and rounding_error(operator.products) > rounding_error(b):
-            # It was the rounding of float32 that ended all progress.
+            # Rounding in float32 has ended all progress, so continue in full precision.
             exact = operator.in_full_precision()
             more = iterate(exact, b, misfit, _symmetric(found.x), solver.tolerance, stopped)
             stopped = stopped or more.interrupted
@@ -250,7 +251,7 @@ def _solve_outputs(
 
 
 def _coarse_sizes(n: int) -> list[int]:
-    """Sides of the smaller problems that are worth solving before one of side n."""
+    """Sides of the smaller problems that are worth solving before one of side n, multiples of 8."""
     return [-(-m // 8) * 8 for m in (n * 10 // 55, n * 10 // 28, n * 10 // 16) if m >= _COARSEST]
 
 

@@ -1,1 +1,1 @@
-"""The parts of fine-tuning: batches, parameters, the way to torch and back, learning rates, descent."""
+"""The parts of fine-tuning: batches, parameters, conversion to torch and back, learning rates, descent."""

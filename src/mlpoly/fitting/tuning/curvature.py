@@ -12,14 +12,14 @@ from mlpoly.fitting.tuning.trainable import Tensor, Trainable
 
 __all__ = ["Jacobian", "curvature_units", "spread_units"]
 
-_ITERATIONS = 10  # of the power method, and random signs: either is needed to some per cent only
+_ITERATIONS = 10  # of the power method, and draws of random signs: either result is needed only to a few per cent
 
 
 def curvature_units(jacobian: Jacobian) -> list[float]:
     """1 / curvature for each group of parameters, such that one step of that size in all of them does not overshoot.
 
-    The largest eigenvalue of J'J / n on a batch is what bounds a step. Where features outnumber the samples of a batch
-    it exceeds the one in expectation, by just the sampling noise that a step has to bear.
+    The largest eigenvalue of J'J / n on a batch bounds the step. If features outnumber the samples of a batch, it
+    exceeds the expected one by just the sampling noise that a step has to tolerate.
     """
     groups = range(len(jacobian.parameters))
     own = [jacobian.largest([float(i == j) for j in groups]) for i in groups]
@@ -38,7 +38,7 @@ class Jacobian:
     Parameters
     ----------
     coordinates : tensor
-        Of a batch, as `Trainable.evaluate` takes them.
+        Coordinates of a batch, as for `Trainable.evaluate`.
     """
 
     def __init__(self, torch: Any, problem: Trainable, coordinates: Tensor, seed: int) -> None:

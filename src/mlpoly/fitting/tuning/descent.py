@@ -18,18 +18,18 @@ from mlpoly.records import replace
 
 __all__ = ["Descent", "Plan", "TuningRun"]
 
-_CALIBRATION = 4096  # samples that scales are taken from, at least
+_CALIBRATION = 4096  # least number of samples for measuring scales
 # Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
-# about 12 on; a ridge form is a product of readout and series, whose curvature grows on the way.
+# about 12 on; a ridge form is a product of readout and series, whose curvature grows during training.
 _RATES = {("sgd", True): 5.0, ("sgd", False): 2.0, ("adamw", True): 0.1, ("adamw", False): 0.1}
-_WARMUP = 20  # one step in so many raises the learning rate from zero
-_HOPELESS = 100.0  # an error of so many times the start's, or the variance, is taken for divergence
+_WARMUP = 20  # the learning rate rises from zero during the first 1 / 20 of the steps
+_HOPELESS = 100.0  # an error this many times that of the start, or the variance, counts as divergence
 _ATTEMPTS, _RETREAT = 6, 4.0  # a default learning rate that diverges is divided by four, and tried again
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for; see `finetune`."""
+    """Options of a fine-tuning; see `finetune`."""
 
     steps: int
     batch_size: int
@@ -48,7 +48,7 @@ class Plan:
         if self.loss not in ("mse", "kl"):
             raise ValueError(f"loss must be 'mse' or 'kl', got {self.loss!r}.")
         if not 0 < self.momentum < 1:
-            raise ValueError(f"momentum must lie between 0 and 1, both excluded, got {self.momentum}.")
+            raise ValueError(f"momentum must be above 0 and below 1, got {self.momentum}.")
         if self.learning_rate is not None and not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
 
@@ -66,7 +66,7 @@ class TuningRun:
 
 
 class Descent:
-    """A polynomial on its way down.
+    """Schedule-free descent of one polynomial.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Descent:
     def __init__(self, bridge: Bridge, poly: Polynomial, draw: Draw, judge: Judge, plan: Plan, optimizers: Any) -> None:
         self.bridge, self.judge, self.plan = bridge, judge, plan
         self.draw, self.optimizers = draw, optimizers
-        # The covariance of a dense form needs some samples per dimension; a ridge form needs variances alone.
+        # The covariance of a dense form needs several samples per dimension; a ridge form needs only variances.
         rows = _CALIBRATION if isinstance(poly, RidgePolynomial) else max(_CALIBRATION, 4 * poly.dim_in)
         sample = self._batch(max(rows, plan.batch_size), CALIBRATION, 0)
         with bridge.torch.no_grad():
@@ -90,7 +90,7 @@ class Descent:
         self.start = judge.score(bridge.apply(poly, judge.x))
 
     def run(self) -> TuningRun:
-        """Descend; should the default learning rate diverge, go on from the best so far with a lower one."""
+        """Descend; if the default learning rate diverges, resume from the best iterate with a lower one."""
         start = [p.detach().clone() for p in self.problem.parameters]
         run = TuningRun(None, 0, 0, "steps", [(0, self.start)], self.rate)
         for _ in range(_ATTEMPTS):
@@ -103,7 +103,7 @@ class Descent:
         return run
 
     def _attempt(self, run: TuningRun) -> TuningRun:
-        """Take the steps that are left; an interrupt keeps the best so far."""
+        """Take the remaining steps; an interrupt keeps the best iterate."""
         plan, optimizer = self.plan, self._optimizer(run.rate)
         hopeless = _HOPELESS * max(self.start, 1.0)
         try:
@@ -115,7 +115,7 @@ class Descent:
                         return replace(self._look(run, optimizer), reason="diverged")
                     if step % plan.evaluate_every == 0 or step == plan.steps:
                         run = self._look(run, optimizer)
-                        waiting = sum(at > run.best_step for at, _ in run.history)  # looks since the best one
+                        waiting = sum(at > run.best_step for at, _ in run.history)  # evaluations since the best one
                         if plan.patience is not None and waiting >= plan.patience and step < plan.steps:
                             return replace(run, reason="patience")
                     update(step, f"{'KL' if plan.loss == 'kl' else 'FVU'} {run.history[-1][1]:.4g}")
@@ -127,13 +127,13 @@ class Descent:
         return self.bridge.samples(self.draw(size, stream_seed(self.plan.seed, stream, step)))
 
     def _step(self, optimizer: Any, x: Tensor) -> float:
-        """One step on a batch, and the error there, as a fraction of the variance or in nats."""
+        """Take one step on a batch, and return the error there, as a fraction of the variance or in nats."""
         target = self.bridge.apply(self.bridge.net, x)
         values = self._values(x)
         if self.plan.loss == "kl":
             unit, loss = 1.0, divergences(target, values).mean()
         else:
-            # Over the spread: gradients are then free of the units of the outputs, as the epsilon of AdamW wants them.
+            # Over the spread: gradients then do not depend on the units of the outputs, which AdamW's epsilon requires.
             unit = self.judge.variance / (2 * self.judge.spread)
             loss = (values - target).square().sum(1).mean() / (2 * self.judge.spread)
         optimizer.zero_grad()
@@ -145,8 +145,8 @@ class Descent:
         return self.problem.evaluate(self.problem.parameters, self.problem.coordinates(x))
 
     def _look(self, run: TuningRun, optimizer: Any) -> TuningRun:
-        """Judge the averaged iterate, and keep it if it is the best."""
-        optimizer.eval()  # schedule-free optimisers keep the average apart from the point where they take gradients
+        """Evaluate the averaged iterate, and keep it if it is the best."""
+        optimizer.eval()  # schedule-free optimisers take gradients at another point than the average
         score = self.judge.evaluate(self._values)
         if score < min(value for _, value in run.history):
             run = replace(run, best=[p.detach().clone() for p in self.problem.parameters], best_step=run.steps)

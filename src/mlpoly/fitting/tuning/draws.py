@@ -1,4 +1,4 @@
-"""Batches for fine-tuning: from a distribution, from rows of data, or from a function, by seed alone."""
+"""Batches for fine-tuning, determined by a seed: from a distribution, from rows of data, or from a function."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ __all__ = ["CALIBRATION", "TRAINING", "VALIDATION", "Draw", "draws", "stream_see
 Draw = Callable[[int, int], Array]  # (n, seed) -> (n, d)
 
 TRAINING, VALIDATION, CALIBRATION = 0, 1, 2  # streams of seeds, so that held-out samples are never trained on
-_HELD_OUT = 5  # one row of data in five, at most, is held out
+_HELD_OUT = 5  # at most one row of data in five is held out
 
 
 def draws(
     data: Any, validation: Any, size: int, seed: int, dim: int, like: Array, place: Array | None = None
 ) -> tuple[Draw, Array]:
-    """A function that draws batches to train on, and held-out samples.
+    """Return a function that draws training batches, and the held-out samples.
 
     Parameters
     ----------
     data, validation : Gaussian, GaussianMixture, Samples, array (n, d) or callable
-        Without `validation`, it is drawn from `data`, and rows of an array or of samples are then used for one of the
-        two only.
+        Sources of batches and held-out samples. Without `validation` both come from `data`, and each row of an array or
+        of samples is then used for only one of the two.
     size : int
-        Held-out samples to draw; a `validation` array is used whole, and so are samples without weights.
+        Number of held-out samples; a `validation` array is used whole, and so are samples without weights.
     like : array
-        Tells the array library that a distribution must have.
+        Array of the library that a distribution must have.
     place : array, optional
-        Where samples of a distribution are wanted: they are drawn there, in its library and on its device.
+        Array in whose library and on whose device samples of a distribution are drawn.
     """
     spot = like if place is None else place
     held_out = stream_seed(seed, VALIDATION, 0)
@@ -49,14 +49,14 @@ def draws(
     data, weights = _rows_of("data", data, dim)
     count = min(size, data.shape[0] // _HELD_OUT)
     if count < 2:
-        raise ValueError(f"data holds {data.shape[0]} rows, too few to hold some out; give validation=... or 10 rows.")
+        raise ValueError(f"data holds {data.shape[0]} rows, too few to hold some out; pass validation=... or 10 rows.")
     order = np.random.default_rng(held_out).permutation(data.shape[0])
     held = take_rows(data, order[:count]) if weights is None else _rows(data, order[:count], weights)(count, held_out)
     return _rows(data, order[count:], weights), held
 
 
 def stream_seed(seed: int, stream: int, step: int) -> int:
-    """A seed of its own for every use."""
+    """A separate seed for every use."""
     return int(np.random.SeedSequence((seed, stream, step)).generate_state(1)[0])
 
 
@@ -89,7 +89,7 @@ def _rows(data: Array, rows: np.ndarray, weights: np.ndarray | None = None) -> D
     """Random rows of data, each at most once in a batch; with weights they are drawn with replacement."""
     chances = None if weights is None else weights[rows].astype(float)
     if chances is not None and not chances.sum() > 0:
-        raise ValueError("too few samples of data have a weight above zero to hold some out; give validation=...")
+        raise ValueError("too few samples of data have a weight above zero to hold some out; pass validation=...")
 
     def draw(n: int, seed: int) -> Array:
         rng = np.random.default_rng(seed)

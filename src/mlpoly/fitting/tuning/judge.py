@@ -1,4 +1,4 @@
-"""Between the caller's array library and torch, and the held-out samples on which a polynomial is judged."""
+"""Conversion between the caller's array library and torch, and the error on held-out samples."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ROWS = 4096  # samples evaluated at a time
 class Bridge:
     """Arrays into torch for the training, and back to the caller's library, dtype and device.
 
-    The network is evaluated in its own library: its activation may be a function of the user's for that one.
+    The network is evaluated in its own library: its activation may be a user's function for that library.
     """
 
     def __init__(self, torch: Any, net: Layer, like: Array) -> None:
         self.torch, self.net, self.like = torch, net, like
         self.native = isinstance(like, torch.Tensor)
-        # Scales are worked out in float64, which Apple's GPUs do not have.
+        # Scales are computed in float64, which Apple's GPUs do not have.
         elsewhere = not self.native or like.device.type == "mps"
         self.device = torch.device("cpu") if elsewhere else like.device
         self.given = like.dtype if self.native else getattr(torch, str(like.dtype))
@@ -54,13 +54,13 @@ class Bridge:
 
 
 class Judge:
-    """The held-out samples, and how far a polynomial is from the network there.
+    """The held-out samples, and the error of a polynomial on them.
 
     Parameters
     ----------
     samples : array (n, d)
     loss : {"mse", "kl"}
-        What the score is: fraction of variance unexplained, or divergence in nats.
+        Score: fraction of variance unexplained, or divergence in nats.
     """
 
     def __init__(self, bridge: Bridge, samples: Array, loss: str) -> None:
@@ -92,13 +92,13 @@ class Judge:
         return _finite(self._each(values))
 
     def gain(self, before: Tensor, after: Tensor) -> tuple[float, float]:
-        """By how much the score falls, and the standard error of that."""
+        """Decrease of the score, and its standard error."""
         fall = self._each(before) - self._each(after)
         found = estimate(fall, fall)
         return float(found.mean), float(found.standard_error)
 
     def evaluate(self, function: Callable[[Tensor], Tensor]) -> float:
-        """Score of a function of the training's own tensors."""
+        """Score of a function of the tensors used in training."""
         with self.torch.no_grad():
             return self.score(self.torch.cat([function(self.x[rows]) for rows in chunks(len(self.x), _ROWS)]))
 

@@ -1,7 +1,8 @@
 """Polynomials as parameters of a well-conditioned least-squares problem, for gradient descent (torch).
 
-Each form is rewritten, without changing a value, in coordinates taken from a sample of the inputs: the features that
-the parameters multiply then have mean zero where they can, comparable sizes, and little correlation.
+Each form is rewritten, without changing its values, in coordinates estimated from a sample of the inputs, in which the
+features that the parameters multiply have comparable sizes, little correlation and, where possible, mean zero. Gradient
+descent needs that: its speed is limited by the ratio of the largest curvature to the smallest.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ __all__ = ["Tensor", "Trainable", "trainable"]
 
 Tensor = Any  # torch.Tensor; the core does not import torch
 
-_FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # of the mean variance: below it a direction is not scaled up any further
+_FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # fraction of the mean variance below which a direction is not scaled up further
 
 
 @dataclass(frozen=True)
 class Trainable:
     """A polynomial as a function of parameters."""
 
-    parameters: tuple[Tensor, ...]  # as the polynomial has them, one tensor per group of like features
-    coordinates: Callable[[Tensor], Tensor]  # of inputs (n, d), for `evaluate`; whatever the parameters are
+    parameters: tuple[Tensor, ...]  # those of the polynomial, one tensor per group of similar features
+    coordinates: Callable[[Tensor], Tensor]  # of inputs (n, d), for `evaluate`; independent of the parameters
     evaluate: Callable[[Sequence[Tensor], Tensor], Tensor]  # (parameters, coordinates) -> values (n, o)
     polynomial: Callable[[Sequence[Tensor]], Any]  # parameters -> polynomial of the same form
-    # whether each output is linear in parameters of its own, along their first axis: all have one curvature
+    # whether each output is linear in parameters of its own, along their first axis: then all have the same curvature
     separate: bool
 
 
@@ -45,11 +46,11 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
     Parameters
     ----------
     poly : RidgePolynomial, DensePolynomial or ChaosPolynomial
-        Over torch tensors; their dtype is that of the training.
+        Polynomial over torch tensors; their dtype is that of the training.
     sample : tensor (n, d)
     batch_size : int
-        Features that a batch outnumbers are whitened. More features than samples in a batch are not: steps would be
-        limited by sampling noise in all directions alike, and those with much variance matter first.
+        Number of samples in a batch. Fewer features than that are whitened. More are not whitened fully: sampling noise
+        would limit the steps in all directions alike, while directions with much variance matter first.
     """
     if isinstance(poly, (RidgePolynomial, BoundedPolynomial)):
         return _neurons(poly, sample)
@@ -72,19 +73,21 @@ def _dense(poly: DensePolynomial, sample: Tensor, batch_size: int) -> Trainable:
     mean = sample.mean(0)
     cov = _covariance(sample - mean)
     T, inverse = _whitener(cov, math.comb(d + degree, degree) <= batch_size)
-    second = T @ cov @ T
+    second = T @ cov @ T  # E z z', which is I only if whitened in full
     wide = map_polynomial(poly, lambda a: a.double())
     start = [wide(mean)]
     if degree >= 1:
         start.append(wide.gradient(mean) @ inverse)
     if degree == 2:
+        # z' B z = <B, z z' - E z z'> + <B, E z z'>: the constant takes up the mean of the quadratic part.
         bend = inverse @ wide.quadratic @ inverse
         start[0] = start[0] + (bend * second).sum((1, 2))
         start.append(0.5 * (bend + bend.mT) * math.sqrt(2))
-    mean_, T_, second_ = (a.to(dtype) for a in (mean, T, second))
+    mean_, T_, second_ = (a.to(dtype) for a in (mean, T, second))  # training runs in `dtype`, conversion in float64
     origin = mean_ * 0
 
     def local(theta: Sequence[Tensor], center: Tensor, moment: Tensor) -> DensePolynomial:
+        """The polynomial of z at given parameters, around `center`."""
         if degree < 2:
             return DensePolynomial(center, *theta)
         bend = theta[2] * math.sqrt(0.5)
@@ -118,7 +121,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     features = products((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
     scale = _positive(features.square().mean(0).sqrt())
     full = exponents.shape[0] <= batch_size
-    # The constant is one of the features, so this is not centred.
+    # The constant is one of the features, so they are not centred.
     T, inverse = _whitener(_covariance(features / scale), True) if full else (None, None)
 
     def mixed(a: Tensor, matrix: Tensor | None) -> Tensor:
@@ -138,7 +141,7 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
 
 
 class _Scales(NamedTuple):
-    """What a change of a neuron's coefficients does to the outputs, (h,) each."""
+    """Effect of a change of a neuron's coefficients on the outputs, (h,) each: coefficients times this are trained."""
 
     plain: Tensor  # size of its readout
     gated: Tensor  # the same times the spread of its second factor
@@ -147,9 +150,9 @@ class _Scales(NamedTuple):
 def _neurons(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Trainable:
     """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
 
-    Whitening the hidden units gains nothing: they change while their readout is trained, and readouts of directions
-    that have no variance at the start then blow up. Bounds are in the standard deviations that a polynomial has, so
-    that those of a bounded one stay.
+    The hidden units are not whitened: they change while their readout is trained, and readouts of directions without
+    variance at the start would then blow up. A bounded polynomial is not standardised, because its bounds are in
+    multiples of the standard deviations that it has.
     """
     dtype = poly.prototype.dtype
     wide = map_polynomial(poly, lambda a: a.double())
@@ -165,7 +168,7 @@ def _neurons(poly: RidgePolynomial | BoundedPolynomial, sample: Tensor) -> Train
         start["series"] = p.series.plain
     else:
         start |= {"bias": p.bias, "readout": p.readout}
-        if p.degree:  # the constants of the series are left to the bias, which they would only repeat
+        if p.degree:  # without the constants of the series, which would only duplicate the bias
             start["series"] = p.series.plain[1:] * scales.plain
     if p.series.gated is not None:
         start["gate"] = p.series.gated * scales.gated
@@ -204,7 +207,7 @@ def _rebuilt(poly: Any, scales: _Scales, at: dict[str, Tensor]) -> Any:
 
 
 def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
-    """The same polynomial with shifts, scales and slopes those of the sample; neurons that do not move keep theirs."""
+    """The same polynomial with the shifts, scales and slopes of the sample; constant neurons keep theirs."""
     y = sample @ p.units.directions.T
     spread = y.std(0, correction=0)
     moving = spread > 1e-9 * spread.max()
@@ -215,14 +218,14 @@ def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
         slopes = (t * (z - z.mean(0))).mean(0)
         units = replace(units, gate=replace(gate, shifts=z.mean(0) - slopes * t.mean(0), slopes=slopes, spreads=None))
     series = p.series.rebase(p.units, units)
-    if p.readout is None and p.bias is not None:
+    if p.readout is None and p.bias is not None:  # the neurons are the outputs: their constants take up the bias
         plain = namespace(series=series.plain).concat([series.plain[:1] + p.bias, series.plain[1:]])
         series = replace(series, plain=plain)
     return replace(p, units=units, series=series, bias=None if p.readout is None else p.bias)
 
 
 def _balanced(poly: Any, sample: Tensor) -> Any:
-    """Hidden units of mean zero and unit spread under the sample, absorbed by bias and readout."""
+    """The same polynomial with hidden units of mean zero and unit spread under the sample."""
     p = poly.inner if isinstance(poly, BoundedPolynomial) else poly
     if p.readout is None:
         return poly
@@ -231,7 +234,7 @@ def _balanced(poly: Any, sample: Tensor) -> Any:
     plain = namespace(series=p.series.plain).concat([p.series.plain[:1] - mean, p.series.plain[1:]])
     series = map_arrays(replace(p.series, plain=plain), lambda a: a / size)
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
-    # Neurons of another size no longer continue along the activation.
+    # The activation no longer describes the rescaled neurons.
     made = replace(p, series=series, readout=p.readout * size, bias=bias, activation=None)
     if p is poly:
         return made
@@ -239,7 +242,7 @@ def _balanced(poly: Any, sample: Tensor) -> Any:
     return replace(poly, inner=made, slopes=poly.slopes / size, gate_slopes=lines)
 
 
-# -- what they share ---------------------------------------------------------------------------------------------------
+# -- common helpers ----------------------------------------------------------------------------------------------------
 
 
 def _covariance(rows: Tensor) -> Tensor:
@@ -247,7 +250,7 @@ def _covariance(rows: Tensor) -> Tensor:
 
 
 def _whitener(cov: Tensor, full: bool) -> tuple[Tensor, Tensor]:
-    """Symmetric T with T cov T = I, or cov^(1/2) for half of it, and its inverse; small variances are not blown up."""
+    """Symmetric T with T cov T = I if `full`, else cov^(1/2), and its inverse; small variances are not blown up."""
     values, vectors = namespace(cov=cov).linalg.eigh(cov)
     values = values.clip(0) + (_FLOOR_FULL if full else _FLOOR_HALF) * values.clip(0).mean()
     roots = values ** (0.5 if full else 0.25)
@@ -255,5 +258,5 @@ def _whitener(cov: Tensor, full: bool) -> tuple[Tensor, Tensor]:
 
 
 def _positive(a: Tensor) -> Tensor:
-    """Sizes to divide by, with one for those that vanish."""
+    """Sizes to divide by, with one in place of zeros."""
     return a.where(a > 1e-9 * a.max(), a * 0 + 1)

@@ -12,7 +12,7 @@ __all__ = ["skip_initialiser"]
 
 
 def skip_initialiser(poly: Polynomial) -> tuple[Tensor, Tensor]:
-    """The affine part of a block's polynomial, as a transcoder with a skip connection takes it.
+    """Return the affine part of a block's polynomial, as a transcoder with a skip connection takes it.
 
     A `SparseCoder` of EleutherAI's sparsify with ``transcode`` and ``skip_connection`` computes
     ``decode(latents) + x @ W_skip.mT + b_dec``, and starts with a decoder of zeros. With these two it starts at the
@@ -25,8 +25,8 @@ def skip_initialiser(poly: Polynomial) -> tuple[Tensor, Tensor]:
     Parameters
     ----------
     poly : Polynomial
-        Of degree 1, or a ridge polynomial of any degree, of which the part of degree 1 is taken: under one Gaussian
-        that is the best affine map.
+        Polynomial of degree 1, or a ridge polynomial of any degree, of which the part of degree 1 is taken: under one
+        Gaussian that is the best affine map.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def skip_initialiser(poly: Polynomial) -> tuple[Tensor, Tensor]:
     Raises
     ------
     ValueError
-        If the part of degree 1 of the polynomial is no best affine map.
+        If the part of degree 1 of the polynomial is not the best affine map.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""What it costs a language model to have its blocks replaced: cross-entropy, and divergence from itself."""
+"""The cost of replacing blocks of a language model: cross-entropy, and divergence from the model itself."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlpoly.lm.evaluate.baselines import BASELINES, baseline_modules
+from mlpoly.integrations.torch import PolynomialModule
+from mlpoly.lm.evaluate.baselines import BASELINES, Baseline, baseline_modules
 from mlpoly.lm.model.graft import as_modules, graft
-from mlpoly.lm.model.running import evaluating, explained_memory_errors
+from mlpoly.lm.model.running import Runner, evaluating, explained_memory_errors
 from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.measures.outputs import cross_entropies, divergences
@@ -23,14 +23,17 @@ __all__ = ["Evaluation", "Loss", "evaluate"]
 
 @dataclass(frozen=True)
 class Loss:
-    """The model with some of its blocks replaced.
+    """Loss of the model with some of its blocks replaced.
 
     Attributes
     ----------
     replaced : str
         "none", "all" (all that were given), or the name of the only block.
     by : str
-        "" for the model as it is, "polynomial", or a baseline: "removed", "mean", "linear".
+        "" for the model as it is, "polynomial", or a baseline: "removed", "mean", "linear". In a study, "unbounded"
+        for polynomials without their bound.
+    degree : int
+        Highest degree of the polynomials; 0 where there are none.
     cross_entropy : float
         Mean per predicted token, in nats.
     kl : float
@@ -39,6 +42,7 @@ class Loss:
 
     replaced: str
     by: str
+    degree: int
     cross_entropy: float
     kl: float
 
@@ -50,16 +54,16 @@ class Evaluation:
     Attributes
     ----------
     rows : tuple of Loss
-        The model as it is comes first.
+        Losses, that of the model as it is first.
     tokens : int
-        Predictions that the means are over.
+        Number of predictions that the means are over.
     """
 
     rows: tuple[Loss, ...]
     tokens: int
 
     def loss(self, replaced: str = "all", by: str = "polynomial") -> Loss:
-        """One of the rows."""
+        """Return one of the rows."""
         for row in self.rows:
             if (row.replaced, row.by) == (replaced, by):
                 return row
@@ -73,11 +77,11 @@ class Evaluation:
 
     @property
     def increase(self) -> float:
-        """What the cross-entropy gains with all polynomials in place."""
+        """Increase of the cross-entropy with all polynomials in place."""
         return self.loss().cross_entropy - self.original
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per replacement, with the change of the cross-entropy."""
+        """Return one row per replacement, with the change of the cross-entropy."""
         return [asdict(row) | {"change": row.cross_entropy - self.original} for row in self.rows]
 
     def __str__(self) -> str:
@@ -92,32 +96,32 @@ def evaluate(
     polys: Any,
     batches: Iterable[Any],
     *,
-    baselines: Sequence[str] = BASELINES,
+    baselines: Sequence[Baseline] = BASELINES,
     calibration: Iterable[Any] | None = None,
     each: bool = False,
     next_token: bool = True,
     show_progress: bool = True,
 ) -> Evaluation:
-    """Cross-entropy and divergence of a model with its blocks replaced, beside three simpler replacements.
+    """Measure cross-entropy and divergence of a model with its blocks replaced, beside three simpler replacements.
 
     Parameters
     ----------
     model : nn.Module
-        Gives logits (b, t, v), as they are or as ``.logits``.
+        Model whose output is logits (b, t, v), as they are or as ``.logits``.
     polys : Conversion, or mapping of str to Polynomial or nn.Module
-        See `graft`.
+        Replacements of the blocks, see `graft`.
     batches : iterable
-        As `collect` takes them. Padding is neither a prediction nor a target.
+        Batches of tokens, as `collect` takes them. Padding is neither a prediction nor a target.
     baselines : sequence of {"removed", "mean", "linear"}
-        What else to put in place of the same blocks: zero, their mean output, and the affine map of their input that
-        is closest to them on `calibration`.
+        Simpler replacements of the same blocks: zero, their mean output, and the affine map of their input that is
+        closest to them on `calibration`.
     calibration : iterable, optional
         Batches to estimate means and affine maps from. By default `batches`, which flatters those two.
     each : bool
         Whether to replace each block alone as well, by its polynomial.
     next_token : bool
         Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
-        place, as in a masked one; the targets are then the batch's "labels", where these are not -100.
+        position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 
@@ -128,9 +132,7 @@ def evaluate(
     Examples
     --------
     >>> import torch
-    >>> from mlpoly.lm import collect
-    >>> from mlpoly.lm import convert
-    >>> from mlpoly.lm import evaluate
+    >>> from mlpoly.lm import collect, convert, evaluate
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 10))
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
     >>> ids = torch.arange(10).reshape(2, 5)
@@ -145,7 +147,7 @@ def evaluate(
         raise ValueError(f"baselines must be among {', '.join(map(repr, BASELINES))}, got {unknown[0]!r}.")
     if isinstance(batches, (Tensor, Mapping, str)) or not isinstance(batches, Iterable):
         raise TypeError(f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; use a list.")
-    given = list(batches)  # they are gone through more than once
+    given = list(batches)  # they are read more than once
     modules = as_modules(polys)
     variants: dict[tuple[str, str], Mapping[str, nn.Module]] = {("none", ""): {}, ("all", "polynomial"): modules}
     others = baseline_modules(model, modules, given if calibration is None else calibration, baselines)
@@ -154,6 +156,7 @@ def evaluate(
         variants |= {(name, "polynomial"): {name: module} for name, module in modules.items()}
     sums = {key: [0.0, 0.0] for key in variants}  # cross-entropies and divergences
     tokens = done = 0
+    run = Runner(model)
     with (
         evaluating(model),
         explained_memory_errors(),
@@ -164,8 +167,15 @@ def evaluate(
             base: Tensor | None = None
             for key, replaced in variants.items():
                 with graft(model, replaced):
-                    logits = _logits(model, batch).flatten(0, 1)
-                found = logits[places.to(logits.device)]
+                    out = run(batch)
+                logits = getattr(out, "logits", out)
+                if not isinstance(logits, Tensor) or logits.shape[:2] != batch.shape or logits.ndim != 3:
+                    raise TypeError(
+                        f"{type(model).__name__} gave {type(out).__name__}, not logits (b, t, v) for {batch.shape} "
+                        f"tokens of batch {batch.number}; pass a model with its language-model head, such as "
+                        f"AutoModelForCausalLM loads."
+                    )
+                found = logits.flatten(0, 1)[places.to(logits.device)]
                 base = found if base is None else base
                 sums[key][0] += float(cross_entropies(found, targets.to(found.device)).sum())
                 sums[key][1] += 0.0 if found is base else float(divergences(base, found).sum())
@@ -174,11 +184,17 @@ def evaluate(
             tokens += targets.shape[0]
     if not tokens:
         raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
-    return Evaluation(tuple(Loss(*key, c / tokens, d / tokens) for key, (c, d) in sums.items()), tokens)
+    degrees = {key: max(map(_degree, made.values()), default=0) for key, made in variants.items()}
+    rows = (Loss(*key, degrees[key], entropy / tokens, kl / tokens) for key, (entropy, kl) in sums.items())
+    return Evaluation(tuple(rows), tokens)
+
+
+def _degree(module: nn.Module) -> int:
+    return module.polynomial.degree if isinstance(module, PolynomialModule) else 0
 
 
 def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor]:
-    """Which rows of the logits (b t, v) are judged, and by which tokens."""
+    """Return the rows of the logits (b t, v) that predict something, and the tokens that they should predict."""
     attended = torch.zeros(batch.shape, dtype=torch.bool)
     attended.view(-1)[batch.kept] = True
     labels = given.get("labels") if isinstance(given, Mapping) else None
@@ -189,22 +205,3 @@ def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor
         ids = ids.roll(-1, 1)
     places = counted.flatten().nonzero().squeeze(1)
     return places, ids.flatten()[places]
-
-
-def _logits(model: Any, batch: Batch) -> Tensor:
-    """Logits (b, t, v) of a model of transformers, or of any that takes token ids."""
-    device = next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
-    inputs = {name: value.to(device) for name, value in batch.inputs.items()}
-    parameters = inspect.signature(model.forward).parameters
-    if "input_ids" in parameters:
-        options = {"use_cache": False} if "use_cache" in parameters else {}
-        out = model(**{name: value for name, value in inputs.items() if name in parameters}, **options)
-    else:
-        out = model(inputs["input_ids"])
-    logits = getattr(out, "logits", out)
-    if not isinstance(logits, Tensor) or logits.shape[:2] != batch.shape or logits.ndim != 3:
-        raise TypeError(
-            f"{type(model).__name__} gave {type(out).__name__}, and no logits (b, t, v) for {batch.shape} tokens of "
-            f"batch {batch.number}; pass a model with its language-model head, such as AutoModelForCausalLM loads."
-        )
-    return logits

@@ -1,21 +1,55 @@
-"""Hooks that look at what goes into the blocks while a model runs."""
+"""Hooks on a model, and passes over data that look at what enters its blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.hooks import RemovableHandle
+from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.text.batches import Batch
+from mlpoly.lm.model.running import Runner, evaluating, explained_memory_errors
+from mlpoly.lm.text.batches import Batch, Reader
 
-__all__ = ["See", "Watcher", "block_rows", "first_tensor"]
+__all__ = ["See", "Watcher", "check_reached", "hooked", "visit"]
 
 See = Callable[[Block, Tensor, Batch], Any]
+
+
+@contextmanager
+def hooked(
+    before: Iterable[tuple[nn.Module, Callable[[Tensor], None]]] = (),
+    after: Iterable[tuple[nn.Module, Callable[[Tensor | None, Any], Any]]] = (),
+) -> Iterator[None]:
+    """Call functions while a model runs.
+
+    Parameters
+    ----------
+    before : iterable of (nn.Module, callable)
+        Modules, and functions of their input, the first tensor among the arguments.
+    after : iterable of (nn.Module, callable)
+        Modules, and functions of their input and output; a result that is not None replaces the output.
+    """
+
+    def first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+
+    def enter(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        function(first(args, kwargs))
+
+    def leave(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
+        return function(first(args, kwargs), output)
+
+    # Hooks run in the order in which they were registered, so that the inner of two grafts has the last word.
+    with ExitStack() as stack:
+        for module, function in before:
+            stack.callback(module.register_forward_pre_hook(partial(enter, function), with_kwargs=True).remove)
+        for module, replace in after:
+            stack.callback(module.register_forward_hook(partial(leave, replace), with_kwargs=True).remove)
+        yield
 
 
 class _Reached(BaseException):
@@ -23,78 +57,65 @@ class _Reached(BaseException):
 
 
 class Watcher:
-    """Shows the inputs of blocks while a model runs; a context manager that has its hooks in place inside.
+    """Runs a model on batches and shows what enters its blocks; a context manager with its hooks in place inside.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-    see : callable
-        Is called with the block, its inputs (n, d), which may change afterwards, and the batch that they belong to.
-
-    Attributes
-    ----------
-    calls : int or None
-        Of blocks, in the first batch.
-    reached : set of str
-        Names of the blocks that were run.
+    With `stop` a run ends when all blocks were called. `reached` has the names of those that were.
     """
 
-    def __init__(self, blocks: Sequence[Block], see: See) -> None:
-        self._blocks, self.see = blocks, see
-        self._handles: list[RemovableHandle] = []
-        self._batch: Batch | None = None
-        self._stop, self._seen = False, 0
+    def __init__(self, model: nn.Module, blocks: Sequence[Block], stop: bool = True) -> None:
+        self._model, self._blocks, self._stop = model, blocks, stop
+        self._run = Runner(model, blocks)
+        self._calls: int | None = None  # of blocks, in the first batch
+        self._running: tuple[Batch, See] | None = None
         self._finite: list[tuple[str, Tensor]] = []
-        self.calls: int | None = None
         self.reached: set[str] = set()
 
     def __enter__(self) -> Watcher:
-        for block in self._blocks:
-            hook = partial(self._show, block)
-            self._handles.append(block.entry.register_forward_pre_hook(hook, with_kwargs=True))
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(self._model))
+            stack.enter_context(explained_memory_errors())
+            stack.enter_context(hooked([(block.entry, partial(self._show, block)) for block in self._blocks]))
+            self._exit = stack.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._exit.__exit__(*error)
 
-    def watch(self, run: Callable[[Batch], None], batch: Batch, stop: bool = False) -> None:
-        """Run the model on a batch; with `stop`, until all blocks were called.
+    def watch(self, batch: Batch, see: See) -> None:
+        """Run the model on a batch, and raise ValueError if an input of a block is NaN or infinite.
 
-        Raises
-        ------
-        ValueError
-            If an input of a block is NaN or infinite.
+        `see` is called with a block, its inputs (n, d) without those at padding, which may change afterwards, and the
+        batch that they belong to.
         """
-        self._batch, self._stop, self._seen, self._finite = batch, stop, 0, []
+        self._running, self._finite = (batch, see), []
         try:
-            run(batch)
+            self._run(batch)
         except _Reached:
             pass
         except ValueError:
-            self._check_inputs(batch)  # the first cause, if it is one
+            self._check_finite(batch)  # the first cause, if it is one
             raise
         finally:
-            self._batch = None
-        self._check_inputs(batch)
-        self.calls = self._seen if self.calls is None else self.calls
+            self._running = None
+        self._check_finite(batch)
+        # The first batch runs to the end: a block that stands in several places is called several times.
+        self._calls = len(self._finite) if self._calls is None else self._calls
 
-    def _show(self, block: Block, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if self._batch is None:
+    def _show(self, block: Block, x: Tensor) -> None:
+        if self._running is None:
             return
-        batch = self._batch.of(block.name)
-        rows = block_rows(block.name, first_tensor(args, kwargs), batch)
+        batch, see = self._running[0].of(block.name), self._running[1]
+        rows = _rows(block.name, x, batch)
         self._finite.append((block.name, torch.isfinite(rows).all()))
-        self.see(block, rows, batch)
+        see(block, rows, batch)
         self.reached.add(block.name)
-        self._seen += 1
-        if self._stop and self._seen == len(self._blocks):
+        if self._stop and self._calls == len(self._blocks) == len(self._finite):
             raise _Reached
 
-    def _check_inputs(self, batch: Batch) -> None:
-        # Behind the model's run and not in its hooks, where the processor would wait for the GPU at every block.
-        for name, good in self._finite:
-            if not bool(good):
+    def _check_finite(self, batch: Batch) -> None:
+        # After the model's run and not in its hooks, where the processor would wait for the GPU at every block.
+        for name, finite in self._finite:
+            if not bool(finite):
                 raise ValueError(
                     f"an input of {name!r} is NaN or infinite in batch {batch.number}. float16 overflows in many "
                     f"models: load the model with dtype=torch.bfloat16 or torch.float32. If it is one already, look "
@@ -102,24 +123,40 @@ class Watcher:
                 )
 
 
-def block_rows(name: str, x: Tensor, batch: Batch) -> Tensor:
-    """The rows (n, d) of a block's input that belong to the tokens that count."""
+def _rows(name: str, x: Tensor, batch: Batch) -> Tensor:
+    """Return the rows (n, d) of a block's input that belong to the tokens that count."""
     rows = x.detach().reshape(-1, x.shape[-1])
     places = batch.shape[0] * batch.shape[1]
     if rows.shape[0] == places:
-        return rows if batch.whole else rows.index_select(0, batch.on(x.device)[0])
+        return rows if batch.kept.shape[0] == places else rows.index_select(0, batch.on(x.device)[0])
     attended = batch.inputs.get("attention_mask")
     # Some models lay out the tokens without the padding between them.
     if attended is not None and rows.shape[0] == int((attended != 0).sum()) == batch.kept.shape[0]:
         return rows
     raise ValueError(
         f"{name!r} was given {rows.shape[0]} inputs in batch {batch.number}, which has {places} tokens "
-        f"({batch.shape[0]} x {batch.shape[1]}); one input per token of input_ids is needed. Choose other hookpoints "
-        f"(of an encoder-decoder model those of its encoder, or pass decoder_input_ids), and switch chunking of the "
+        f"({batch.shape[0]} x {batch.shape[1]}); one input per token of input_ids is needed. Choose other blocks (of "
+        f"an encoder-decoder model those of its encoder, or pass decoder_input_ids), and switch chunking of the "
         f"feedforward off."
     )
 
 
-def first_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """The input of a block among the arguments that its module is called with."""
-    return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see: See) -> Reader:
+    """Run a model on all batches and show what enters its blocks, see `Watcher`; return the reader of the batches."""
+    reader = Reader(batches)
+    with Watcher(model, blocks) as watcher:
+        for batch in reader:
+            watcher.watch(batch, see)
+    check_reached(reader.tokens, [block.name for block in blocks if block.name not in watcher.reached])
+    return reader
+
+
+def check_reached(tokens: int, missed: Sequence[str]) -> None:
+    """Raise if a pass had no tokens, or missed a block."""
+    if not tokens:
+        raise ValueError("batches held no tokens; were they an iterator that was used before?")
+    if missed:
+        raise ValueError(
+            f"{missed[0]!r} was never reached while the model ran on the batches; choose others with blocks=, or pass "
+            f"the inputs that lead there."
+        )

@@ -15,7 +15,7 @@ __all__ = ["load_model"]
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model", "vocab.txt", "merges.txt")
 
-# What transformers raises for a checkpoint that is missing, damaged or of an unknown kind.
+# Errors of transformers for a checkpoint that is missing, damaged or of an unknown kind.
 _FAILURES = (OSError, ValueError, ImportError, RuntimeError, KeyError, SafetensorError)
 
 
@@ -28,7 +28,7 @@ def load_model(
     trust_remote_code: bool = False,
     gguf_file: str | None = None,
 ) -> tuple[Any, Any]:
-    """A language model in evaluation mode, and its tokenizer.
+    """Load a language model in evaluation mode, and its tokenizer.
 
     Weights are read from safetensors or GGUF, never from pickles, which can run code when they are opened.
 
@@ -38,11 +38,11 @@ def load_model(
         A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M".
     device : str or torch.device
     dtype : torch.dtype or str, optional
-        By default that of the checkpoint; float32 for GGUF.
+        Dtype of the weights. By default that of the checkpoint; float32 for GGUF.
     revision : str, optional
         Branch, tag or commit on the hub.
     trust_remote_code : bool
-        Let the checkpoint bring its own model code, and run it. Say yes only to a checkpoint whose code you have read.
+        Whether to run model code that comes with the checkpoint. Allow it only after reading that code.
     gguf_file : str, optional
         Name of a GGUF file in the folder or on the hub.
 
@@ -50,7 +50,7 @@ def load_model(
     -------
     model : transformers.PreTrainedModel
     tokenizer : transformers.PreTrainedTokenizerBase or None
-        None if the folder has none.
+        Tokenizer, None if the folder has none.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def load_model(
 
 
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:
-    """Folder or hub name, and the GGUF file in it."""
+    """Return folder or hub name, and the GGUF file in it."""
     place = Path(name_or_path).expanduser()
     if place.suffix.lower() == ".gguf":
         if not place.is_file():
@@ -125,7 +125,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _kind(transformers: Any, place: str, options: dict[str, Any]) -> Any:
-    """The class that the checkpoint was saved from, if it is one of the library's own."""
+    """Return the class that the checkpoint was saved from, if it is one of the library's own."""
     config = transformers.AutoConfig.from_pretrained(place, **options)
     for name in config.architectures or []:
         kind = getattr(transformers, name, None)
@@ -135,17 +135,17 @@ def _kind(transformers: Any, place: str, options: dict[str, Any]) -> Any:
 
 
 def _explained(place: str, error: Exception, what: str = "the model") -> Exception:
-    """One line in place of the hub's many."""
+    """Return an error of one line in place of the hub's many."""
     reason = " ".join(str(error).split())
     if "custom code" in reason or "trust_remote_code" in reason:
         return ValueError(
-            f"{place} brings model code of its own, which is not run unasked; read it, and pass trust_remote_code=True "
-            f"if you trust it."
+            f"{place} brings model code of its own, which is not run by default; read it, and pass "
+            f"trust_remote_code=True if you trust it."
         )
     reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
     if Path(place).is_dir():
         return ValueError(f"{what} in {place} could not be loaded: {reason}")
     return FileNotFoundError(
-        f"{place!r} is no local folder, and {what} could not be fetched from the hub: {reason} Check the name, the "
+        f"{place!r} is not a local folder, and {what} could not be fetched from the hub: {reason} Check the name, the "
         f"network and HF_HUB_OFFLINE, or name a folder."
     )

@@ -1,4 +1,4 @@
-"""Running a model for its activations: in evaluation mode, without its head, with errors that say what to do."""
+"""Running a model: in evaluation mode, without the parts that are not needed, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -17,57 +17,47 @@ __all__ = ["Runner", "evaluating", "explained_memory_errors"]
 
 
 class Runner:
-    """Calls the smallest part of a model that has all the blocks.
+    """Calls a model, or the smallest part of it that has all the blocks if there are some, with a batch."""
 
-    Parameters
-    ----------
-    model : nn.Module
-    blocks : sequence of Block
-    """
-
-    def __init__(self, model: nn.Module, blocks: Sequence[Block]) -> None:
-        self._body: Any = _body(model, blocks)
-        parameters = inspect.signature(self._body.forward).parameters.values()
+    def __init__(self, model: nn.Module, blocks: Sequence[Block] | None = None) -> None:
+        self._part: Any = model if blocks is None else _body(model, blocks)
+        parameters = inspect.signature(self._part.forward).parameters.values()
         self._names = {p.name for p in parameters}
         self._any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         # Weights that are offloaded, and brought in when they are needed, stand on the meta device meanwhile.
         self._device = next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
-        self._vocabulary = _vocabulary(model)
-
-    def __call__(self, batch: Batch) -> None:
-        """Run one batch; hooks see what they are there for."""
-        self._check_ids(batch)
-        inputs = {name: value.to(self._device) for name, value in batch.inputs.items()}
-        if "input_ids" not in self._names:  # a wrapper that passes everything on, or a model of the user's
-            self._body(**inputs) if self._any_name else self._body(inputs["input_ids"])
-            return
-        options = {"use_cache": False} if "use_cache" in self._names else {}
-        given = {name: value for name, value in inputs.items() if name in self._names}
         try:
-            self._body(**given, **options)
-        except ValueError as error:
-            if "decoder_input_ids" not in self._names - set(given):
-                raise
-            raise ValueError(
-                f"{type(self._body).__name__} did not run without tokens for its decoder ({error}); pass batches with "
-                f"'decoder_input_ids', or choose blocks of the encoder alone, such as 'encoder.*'."
-            ) from error
+            self._vocabulary: int | None = int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
+        except (AttributeError, NotImplementedError, TypeError):
+            self._vocabulary = None
 
-    def _check_ids(self, batch: Batch) -> None:
-        """A GPU answers an unknown token with an error that says nothing, and cannot be used afterwards."""
+    def __call__(self, batch: Batch) -> Any:
+        """Return the output of the model."""
         low, high = (int(end) for end in batch.inputs["input_ids"].aminmax())
+        # A GPU answers an unknown token with an error that says nothing, and cannot be used afterwards.
         if self._vocabulary is not None and not 0 <= low <= high < self._vocabulary:
             raise ValueError(
                 f"batch {batch.number} has token ids from {low} to {high}, but the model knows 0 to "
                 f"{self._vocabulary - 1}; use the tokenizer that belongs to it."
             )
+        inputs = {name: value.to(self._device) for name, value in batch.inputs.items()}
+        if "input_ids" not in self._names:  # a wrapper that passes everything on, or a model of the user's
+            return self._part(**inputs) if self._any_name else self._part(inputs["input_ids"])
+        options = {"use_cache": False} if "use_cache" in self._names else {}
+        given = {name: value for name, value in inputs.items() if name in self._names}
+        try:
+            return self._part(**given, **options)
+        except ValueError as error:
+            if "decoder_input_ids" not in self._names - set(given):
+                raise
+            raise ValueError(
+                f"{type(self._part).__name__} did not run without tokens for its decoder ({error}); pass batches with "
+                f"'decoder_input_ids', or choose blocks of the encoder alone, such as 'encoder.*'."
+            ) from error
 
 
 def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
-    """Without the language-model head, which can be a third of the work, and without a decoder that is not needed.
-
-    Only where transformers says where they end.
-    """
+    """Return the model without its head, which can be a third of the work, and without a decoder that is not needed."""
     body = getattr(model, getattr(model, "base_model_prefix", None) or "", None)
     whole = body if isinstance(body, nn.Module) else model
     entries = {block.entry for block in blocks}
@@ -75,13 +65,6 @@ def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
     if isinstance(encoder, nn.Module) and "input_ids" in inspect.signature(encoder.forward).parameters:
         whole = encoder if entries <= set(encoder.modules()) else whole
     return whole if entries <= set(whole.modules()) else model
-
-
-def _vocabulary(model: nn.Module) -> int | None:
-    try:
-        return int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
-    except (AttributeError, NotImplementedError, TypeError):
-        return None
 
 
 @contextmanager
@@ -109,6 +92,6 @@ def explained_memory_errors() -> Iterator[None]:
             raise
         first = str(error).strip().split("\n")[0][:200]
         raise MemoryError(
-            f"the device ran out of memory ({first}). Use smaller batches or shorter sequences, fewer hookpoints at a "
-            f"time (each keeps a d x d matrix in float64 per component), or precision='single'."
+            f"the device ran out of memory ({first}). Use smaller batches or shorter sequences, fewer blocks at a "
+            f"time (each keeps a d x d matrix in float64 per group of tokens), or precision='single'."
         ) from error

@@ -1,17 +1,18 @@
-"""How a model is wired, seen while it runs: what enters and leaves its blocks, and the norms around them."""
+"""How a model is connected, found while it runs: what enters and leaves its blocks, and the norms around them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
+from mlpoly.lm.model.hooks import hooked
 from mlpoly.lm.model.running import evaluating
 
 __all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
@@ -19,27 +20,16 @@ __all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
 
 @dataclass(frozen=True, eq=False)
 class FrozenNorm:
-    """A normalisation whose divisor is held: x -> rate weight (x - mean(x) if centred) + bias, linear in x.
-
-    Attributes
-    ----------
-    module : nn.Module
-    weight : Tensor (d,)
-        What it multiplies by, in float64: of Gemma's norms 1 + their parameter.
-    centred : bool
-        Whether it takes the mean off first, as LayerNorm does.
-    rates : Tensor (t,)
-        One over the divisor at each position.
-    """
+    """A normalisation whose divisor is held: x -> rate weight (x - mean(x) if centred) + bias, linear in x."""
 
     module: nn.Module
-    weight: Tensor
-    centred: bool
-    rates: Tensor
+    weight: Tensor  # (d,) factor of each entry, in float64: in Gemma's norms 1 + their parameter
+    centred: bool  # whether it takes the mean off first, as LayerNorm does
+    rates: Tensor  # (t,) one over the divisor at each position
 
     @classmethod
     def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> FrozenNorm:
-        """From what it made of x (t, d), whatever its class: asked with two test vectors, then compared with y."""
+        """Find it from its output y at x (t, d), whatever its class: by two test vectors, then by comparison with y."""
         d = x.shape[-1]
         double = deepcopy(module).double()
         even = torch.arange(d, device=x.device) % 2 == 0
@@ -54,29 +44,22 @@ class FrozenNorm:
         return cls(module, weight, centred, rates)
 
     def scaled(self, directions: Tensor) -> Tensor:
-        """A direction behind the norm as one before it, up to the rate."""
+        """Return a direction behind the norm as one before it, up to the rate."""
         found = directions * self.weight
         return found - found.mean(-1, keepdim=True) if self.centred else found
 
     def pull(self, directions: Tensor) -> Tensor:
-        """Directions (t, d) behind the norm as directions before it."""
+        """Return directions (t, d) behind the norm as directions before it."""
         return self.rates[:, None] * self.scaled(directions)
 
 
 @dataclass(eq=False)
 class Trace:
-    """What a model did with one prompt.
+    """Inputs and outputs of a model's blocks on one prompt, with the norms around them.
 
-    Attributes
-    ----------
-    inputs, outputs : dict of str to Tensor (t, d)
-        Of each block.
-    before, after : dict of str to FrozenNorm or None
-        The norm that made a block's input, and the one that its output goes through, where there are such.
-    final : FrozenNorm or None
-        The norm of the model's body whose result the unembedding reads.
-    logits : Tensor (t, vocabulary)
-        As the unembedding gives them, before any scale or cap.
+    Inputs and outputs are (t, d). `before` and `after` have the norm that made a block's input, and the one that its
+    output goes through, where there are such; `final` is the norm whose result the unembedding reads. The logits
+    (t, vocabulary) are before any scale or cap.
     """
 
     inputs: dict[str, Tensor] = field(default_factory=dict)
@@ -88,14 +71,24 @@ class Trace:
 
 
 def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
-    """Run a model on one prompt (t,) and look where its blocks, norms and unembedding are connected.
+    """Run a model on one prompt (t,) and find how its blocks, norms and unembedding are connected.
 
-    What is connected is seen from the memory that tensors share, so that no name of a layer needs to be known.
+    Connections are found from the memory that tensors share, so that no name of a module needs to be known.
     """
     blocks, head = find_blocks(model), _head(model)
     norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and not list(m.children())]
     device = next(model.parameters()).device
-    with evaluating(model), _recorded([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))]) as seen:
+    watched = dict.fromkeys([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))])
+    seen: dict[nn.Module, _Seen] = {}
+
+    def keep(module: nn.Module, x: Tensor | None, result: Any) -> None:
+        y = result[0] if isinstance(result, tuple) else result
+        if x is not None and isinstance(y, Tensor):
+            places = [value.untyped_storage().data_ptr() for value in (x, y)]
+            rows = [value.detach().reshape(-1, value.shape[-1]).clone() for value in (x, y)]
+            seen[module] = _Seen(rows[0], rows[1], places[0], places[1], (x, y))
+
+    with evaluating(model), hooked(after=[(module, partial(keep, module)) for module in watched]):
         model(input_ids=torch.tensor([list(ids)], device=device), use_cache=False)
     found = Trace()
     inside = set((getattr(model, getattr(model, "base_model_prefix", ""), None) or model).modules())
@@ -131,26 +124,6 @@ class _Seen:
     alive: tuple[Tensor, Tensor]  # so that nothing else gets their memory meanwhile
 
 
-@contextmanager
-def _recorded(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, _Seen]]:
-    seen: dict[nn.Module, _Seen] = {}
-
-    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
-        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        y = result[0] if isinstance(result, tuple) else result
-        if x is not None and isinstance(y, Tensor):
-            places = [value.untyped_storage().data_ptr() for value in (x, y)]
-            rows = [value.detach().reshape(-1, value.shape[-1]).clone() for value in (x, y)]
-            seen[module] = _Seen(rows[0], rows[1], places[0], places[1], (x, y))
-
-    handles = [module.register_forward_hook(keep, with_kwargs=True) for module in dict.fromkeys(modules)]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def _head(model: Any) -> nn.Module:
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if head is None:
@@ -159,6 +132,6 @@ def _head(model: Any) -> nn.Module:
 
 
 def unembedding(model: nn.Module) -> Tensor:
-    """The matrix (vocabulary, d) that makes logits."""
+    """Return the matrix (vocabulary, d) that makes logits."""
     weight: Any = _head(model).weight
     return weight.detach()

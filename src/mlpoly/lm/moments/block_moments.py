@@ -1,10 +1,11 @@
-"""Moments of the inputs of a model's blocks: the record that `collect` makes, on disk and in memory."""
+"""Moments of the inputs of a model's blocks: the record that `collect` makes, in memory and on disk."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,74 +17,70 @@ from torch import Tensor
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
-from mlpoly.lm.model.identity import check_same_model, merged_provenance
-from mlpoly.lm.moments.row_sums import Component, Norms, merge_components
+from mlpoly.integrations.blocks import listed
+from mlpoly.lm.moments.row_sums import GroupMoments, Norms, merge_groups
 
-__all__ = ["Moments", "read_moments", "write_moments"]
+__all__ = ["MOMENTS_FILE", "Moments", "read_moments", "write_moments"]
 
-_FORMAT, _VERSION = "mlpoly-moments", 1
-_FILE = "moments.safetensors"  # in a folder
+_FORMAT, _VERSION = "mlpoly-moments", 2
+MOMENTS_FILE = "moments.safetensors"  # in a folder
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments:
-    """Mean and covariance of what goes into the feedforward blocks of a model, and where they come from.
+    """Mean and covariance of the inputs of the feedforward blocks of a model, and where they come from.
 
     Attributes
     ----------
-    hookpoints : mapping of str to mapping of int to Component
-        By the block's name, then by the component's number: 0 unless inputs were told apart.
+    blocks : mapping of str to mapping of int to GroupMoments
+        Moments by the block's name, then by the number of the group of tokens: 0 alone unless there are several.
     provenance : dict
         Model, data, options and versions, as JSON can hold them.
     dtype : torch.dtype
-        Of the Gaussians that `gaussian` and `mixture` give; the moments themselves are float64.
+        Dtype of the Gaussians that `gaussian` and `mixture` give; the moments themselves are float64.
     """
 
-    hookpoints: Mapping[str, Mapping[int, Component]]
+    blocks: Mapping[str, Mapping[int, GroupMoments]]
     provenance: dict[str, Any]
     dtype: torch.dtype = torch.float64
 
     @property
     def names(self) -> list[str]:
         """Names of the blocks, in the model's order."""
-        return list(self.hookpoints)
+        return list(self.blocks)
 
     @property
     def tokens(self) -> int:
-        """Tokens that were seen."""
+        """Number of tokens that were seen."""
         return int(self.provenance.get("tokens", 0))
 
-    def components(self, name: str) -> Mapping[int, Component]:
-        """Components of one block by number; each has count, mean, covariance and norms."""
-        if name not in self.hookpoints:
-            shown = ", ".join(self.names if len(self.names) <= 8 else [*self.names[:7], "..."])
-            raise KeyError(f"no moments of {name!r}; there are those of {shown}")
-        return self.hookpoints[name]
+    def groups(self, name: str) -> Mapping[int, GroupMoments]:
+        """Return the groups of one block by number; each has count, mean, covariance and norms."""
+        if name not in self.blocks:
+            raise KeyError(f"no moments of {name!r}; there are those of {listed(self.names)}")
+        return self.blocks[name]
 
     def gaussian(self, name: str, shrinkage: float | str = 0.0, like: Tensor | None = None) -> Gaussian:
-        """The Gaussian with the moments of one block's inputs, all components together.
+        """Return the Gaussian with the moments of one block's inputs, all groups together.
 
         Parameters
         ----------
         name : str
-            Of the block.
+            Name of the block.
         shrinkage : float in [0, 1] or "oas"
-            See `mlpoly.Gaussian.from_samples`; needed where there were not many more tokens than inputs.
+            Shrinkage of the covariance, see `mlpoly.Gaussian.from_samples`; needed where there were not many more
+            tokens than inputs.
         like : Tensor, optional
             Device and dtype for the result, such as a weight of the block. By default the CPU and `dtype`.
         """
-        pooled: Component | None = None
-        for part in self.components(name).values():
-            pooled = part if pooled is None else pooled.merge(part)
-        assert pooled is not None
-        return self._placed(pooled, like).gaussian(shrinkage)
+        return self._placed(reduce(GroupMoments.merge, self.groups(name).values()), like).gaussian(shrinkage)
 
     def mixture(self, name: str, shrinkage: float | str = 0.0, like: Tensor | None = None) -> GaussianMixture:
-        """The mixture with one Gaussian per component of one block's inputs, weighted by counts; see `gaussian`."""
-        parts = {number: self._placed(part, like) for number, part in self.components(name).items()}
+        """Return the mixture with one Gaussian per group of one block's inputs, weighted by counts; see `gaussian`."""
+        parts = {number: self._placed(part, like) for number, part in self.groups(name).items()}
         return GaussianMixture.from_accumulators(parts, shrinkage)
 
-    def _placed(self, part: Component, like: Tensor | None) -> MomentAccumulator:
+    def _placed(self, part: GroupMoments, like: Tensor | None) -> MomentAccumulator:
         mean, scatter = part.moments.mean, part.moments.scatter
         if like is None:
             return MomentAccumulator.from_moments(part.count, mean, scatter, self.dtype)
@@ -91,26 +88,40 @@ class Moments:
         return MomentAccumulator.from_moments(part.count, mean.to(like.device), scatter.to(like.device), dtype)
 
     def merge(self, other: Moments) -> Moments:
-        """Moments of the data of both, exactly; neither is changed.
+        """Return the moments of the data of both, exactly; neither is changed.
 
         Raises
         ------
         ValueError
-            If they are of different models or blocks, or were told apart into components in different ways.
+            If they are of different models or blocks, or if their groups were chosen by different rules.
         """
         if not isinstance(other, Moments):
             raise TypeError(f"other must be Moments, got {type(other).__name__}.")
-        check_same_model(self.provenance, other.provenance)
-        if self._dims() != other._dims():
-            odd = sorted(set(self._dims().items()) ^ set(other._dims().items()))
+        one, two = self.provenance, other.provenance
+        if one.get("weights") != two.get("weights"):
             raise ValueError(
-                f"the moments are of different blocks, {odd[0][0]!r} among them; collect both with the same hookpoints."
+                f"the moments are of different models: {_model(one)} and {_model(two)}; merge only those of one model, "
+                f"revision and dtype."
             )
-        hookpoints = {name: merge_components(parts, other.hookpoints[name]) for name, parts in self.hookpoints.items()}
-        return Moments(hookpoints, merged_provenance(self.provenance, other.provenance), self.dtype)
-
-    def _dims(self) -> dict[str, int]:
-        return {name: part.moments.dim for name, parts in self.hookpoints.items() for part in parts.values()}
+        rules = [about.get("groups", {}).get("kind") for about in (one, two)]
+        if rules[0] != rules[1]:
+            raise ValueError(
+                f"the groups of tokens were chosen by different rules, {rules[0]!r} and {rules[1]!r}; collect both "
+                f"with the same groups=."
+            )
+        dims = [
+            {(name, part.moments.dim) for name, parts in made.blocks.items() for part in parts.values()}
+            for made in (self, other)
+        ]
+        if dims[0] != dims[1]:
+            odd = sorted(dims[0] ^ dims[1])[0][0]
+            raise ValueError(f"the moments are of different blocks, {odd!r} among them; collect both with one blocks=.")
+        # Of the provenance, what both have in common, the tokens of both, and the list of all parts.
+        common = {key: value for key, value in one.items() if key != "merged" and two.get(key) == value}
+        groups = {k: v for k, v in one.get("groups", {}).items() if two.get("groups", {}).get(k) == v}
+        parts = [part for whole in (one, two) for part in whole.get("merged", [whole])]
+        about = common | {"groups": groups, "tokens": self.tokens + other.tokens, "merged": parts}
+        return Moments({n: merge_groups(p, other.blocks[n]) for n, p in self.blocks.items()}, about, self.dtype)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write one safetensors file, never pickle.
@@ -127,7 +138,7 @@ class Moments:
         """
         target = Path(path)
         if target.suffix != ".safetensors":
-            target = make_folder(target) / _FILE
+            target = make_folder(target) / MOMENTS_FILE
         write_moments(target, self, {})
         return target
 
@@ -135,25 +146,24 @@ class Moments:
     def load(cls, path: str | PathLike[str]) -> Moments:
         """Read what `save` wrote, from the file or its folder."""
         target = Path(path)
-        return read_moments(target / _FILE if target.is_dir() else target)[0]
+        return read_moments(target / MOMENTS_FILE if target.is_dir() else target)[0]
 
     def __repr__(self) -> str:
-        counts = {number for parts in self.hookpoints.values() for number in parts}
-        kinds = f"{len(counts)} components" if len(counts) > 1 else "1 component"
-        model = self.provenance.get("model", "a model")
-        return f"Moments({model}, {len(self.names)} hookpoints, {self.tokens} tokens, {kinds})"
+        count, groups = len(self.blocks), len({number for parts in self.blocks.values() for number in parts})
+        sizes = f"{count} block{'s' * (count != 1)}, {self.tokens} tokens, {groups} group{'s' * (groups != 1)}"
+        return f"Moments({self.provenance.get('model', 'a model')}, {sizes})"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# On disk
-# ---------------------------------------------------------------------------------------------------------------------
+def _model(about: dict[str, Any]) -> str:
+    commit = [f"commit {about['commit']}"] if about.get("commit") else []
+    return f"{', '.join([str(about.get('model')), *commit, str(about.get('dtype'))])} (weights {about['weights'][:8]})"
 
 
 def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> None:
     """Write moments, with what a resumed pass needs besides."""
     arrays: dict[str, np.ndarray] = {}
     table: dict[str, dict[str, Any]] = {}
-    for name, parts in moments.hookpoints.items():
+    for name, parts in moments.blocks.items():
         table[name] = {str(number): {"count": part.count, "norms": part.norms} for number, part in parts.items()}
         for number, part in parts.items():
             arrays[f"{name}/{number}/mean"] = part.moments.mean.numpy()
@@ -162,7 +172,7 @@ def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> Non
         "format": _FORMAT,
         "version": _VERSION,
         "dtype": str(moments.dtype).removeprefix("torch."),
-        "hookpoints": table,
+        "blocks": table,
         "provenance": moments.provenance,
         "state": dict(state),
     }
@@ -170,12 +180,7 @@ def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> Non
 
 
 def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
-    """Moments and the state beside them.
-
-    Raises
-    ------
-    FileNotFoundError, FileFormatError
-    """
+    """Return moments and the state beside them."""
     if not path.is_file():
         raise FileNotFoundError(f"no moments in {path}; make them with mlpoly.lm.collect.")
     header, arrays = read_tensors(path)
@@ -186,14 +191,14 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
             f"{path} has version {header.get('version')} of the format, this library reads {_VERSION}; collect again."
         )
     try:
-        hookpoints = {
-            name: {int(number): _component(arrays, f"{name}/{number}", entry) for number, entry in parts.items()}
-            for name, parts in header["hookpoints"].items()
+        blocks = {
+            name: {int(number): _group(arrays, f"{name}/{number}", entry) for number, entry in parts.items()}
+            for name, parts in header["blocks"].items()
         }
         dtype = getattr(torch, str(header["dtype"]), None)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise ValueError(f"dtype {header['dtype']!r:.40}")
-        moments = Moments(hookpoints, dict(header["provenance"]), dtype)
+        moments = Moments(blocks, dict(header["provenance"]), dtype)
         if not isinstance(moments.provenance.get("tokens", 0), int):
             raise ValueError(f"tokens {moments.provenance['tokens']!r:.40}")
         return moments, dict(header["state"])
@@ -201,9 +206,9 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
         raise FileFormatError(f"{path} is damaged ({error}); collect again.") from None
 
 
-def _component(arrays: Mapping[str, np.ndarray], key: str, entry: Mapping[str, Any]) -> Component:
+def _group(arrays: Mapping[str, np.ndarray], key: str, entry: Mapping[str, Any]) -> GroupMoments:
     count, norms = entry["count"], Norms(*entry["norms"])
-    if type(count) is not int or not 0 < count < 2**63:  # a truth is no count
+    if type(count) is not int or not 0 < count < 2**63:  # True is not a count
         raise ValueError(f"count {count!r:.40} of {key!r}")
     if not all(isinstance(length, (int, float)) and math.isfinite(length) for length in norms):
         raise ValueError(f"norms {norms!r:.80} of {key!r}")
@@ -216,4 +221,4 @@ def _component(arrays: Mapping[str, np.ndarray], key: str, entry: Mapping[str, A
     gap = np.abs(scatter - scatter.T).max(initial=0)
     if gap > 1e-3 * spread or np.diagonal(scatter).min(initial=0) < -1e-3 * spread:
         raise ValueError(f"a scatter of {key!r} that is not symmetric, or negative")
-    return Component(made, norms)
+    return GroupMoments(made, norms)

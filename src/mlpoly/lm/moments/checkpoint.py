@@ -1,4 +1,4 @@
-"""What a pass over data leaves on disk, so that a killed one goes on where it was."""
+"""Files that a pass over data leaves on disk, so that a killed one can be resumed."""
 
 from __future__ import annotations
 
@@ -13,44 +13,26 @@ from typing import Any, NamedTuple
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder
 from mlpoly.lm.distributed import exchange, world
-from mlpoly.lm.moments.block_moments import Moments, read_moments, write_moments
-from mlpoly.lm.moments.row_sums import Component
+from mlpoly.lm.moments.block_moments import MOMENTS_FILE, Moments, read_moments, write_moments
+from mlpoly.lm.moments.row_sums import GroupMoments
 
-__all__ = ["Progress", "Shards"]
+__all__ = ["Checkpoint", "Progress"]
 
-_FINAL = "moments.safetensors"
 _PATIENCE = 10  # times as long as the last save took: for large models it is not free
 
 
 class Progress(NamedTuple):
-    """How far a pass has come.
-
-    Attributes
-    ----------
-    batches : int
-        Read, by all processes.
-    fingerprint : str
-        Hash of their tokens.
-    components : dict
-        What was calibrated.
-    """
+    """Batches read by all processes, the hash of their tokens, and the calibration of the groups."""
 
     batches: int = 0
     fingerprint: str = ""
-    components: dict[str, float] = {}  # noqa: RUF012 - never changed
+    calibration: dict[str, float] = {}  # noqa: RUF012 - never changed
 
 
-class Shards:
-    """The files of one pass: one per process while it runs, "moments.safetensors" at the end.
+class Checkpoint:
+    """The files of one pass: one per process while it runs, "moments.safetensors" at the end; without a folder, none.
 
-    Parameters
-    ----------
-    folder : path or None
-        None keeps nothing.
-    options : mapping
-        What must be the same for a pass to be resumed, as JSON can hold it.
-    every : float
-        Seconds between saves.
+    A pass is resumed only with the same `options`, which must be JSON. `every` is the time between saves, in seconds.
     """
 
     def __init__(self, folder: str | PathLike[str] | None, options: Mapping[str, Any], every: float) -> None:
@@ -63,57 +45,45 @@ class Shards:
         self._options = json.loads(json.dumps(options))
         self._every, self._took, self._last = float(every), 0.0, time.monotonic()
 
-    def start(self, resume: bool) -> tuple[dict[str, dict[int, Component]], Progress]:
-        """Components and progress that an earlier pass left; without `resume` they are deleted.
-
-        Raises
-        ------
-        ValueError
-            If the earlier pass had other options, or other processes.
-        """
+    def start(self, resume: bool) -> tuple[dict[str, dict[int, GroupMoments]], Progress]:
+        """Return moments and progress that an earlier pass left; without `resume` they are deleted."""
         if self._folder is None:
             return {}, Progress()
         if not resume:
-            for old in (self._folder / _FINAL, *self._folder.glob("partial-*.safetensors")):
+            for old in (self._folder / MOMENTS_FILE, *self._folder.glob("partial-*.safetensors")):
                 old.unlink(missing_ok=True)
             exchange(None)  # no process may delete what another has saved since
             return {}, Progress()
-        hookpoints, progress, done = self._read(self._folder / _FINAL) if world().rank == 0 else ({}, Progress(), False)
+        rank, size = world()
+        found, progress = self._read(self._folder / MOMENTS_FILE) if rank == 0 else ({}, Progress())
         # A finished pass counts once: rank 0 has its moments, and the others pass over its batches.
-        first, done = exchange([progress, done])[0]
-        if done:
-            return hookpoints, Progress(*first)
-        self._check_processes(self._folder)
-        hookpoints, progress, _ = self._read(self._folder / self._name)
-        return hookpoints, progress
+        first = Progress(*exchange(progress)[0])
+        if first.batches:
+            return found, first
+        other = [p for p in self._folder.glob("partial-*.safetensors") if f"-of-{size}." not in p.name]
+        if other:
+            raise ValueError(
+                f"{self._folder} holds a pass of {other[0].stem.rsplit('-', 1)[1]} processes, now there are {size}. "
+                f"Use as many, or start again with resume=False or another save_to."
+            )
+        return self._read(self._folder / self._name)
 
-    def _read(self, path: Path) -> tuple[dict[str, dict[int, Component]], Progress, bool]:
+    def _read(self, path: Path) -> tuple[dict[str, dict[int, GroupMoments]], Progress]:
         if not path.exists():
-            return {}, Progress(), False
+            return {}, Progress()
         moments, state = read_moments(path)
         before, progress = state.get("options", {}), state.get("progress", [])
         before = before if isinstance(before, dict) else {}
-        differing = [key for key, value in self._options.items() if before.get(key) != value]
-        if differing:
-            key = differing[0]
-            raise ValueError(
-                f"{path.parent} holds a pass with other options: {key} was {_short(before.get(key))}, now it is "
-                f"{_short(self._options[key])}. Use the same, or start again with resume=False or another save_to."
-            )
+        for key, value in self._options.items():
+            if before.get(key) != value:
+                raise ValueError(
+                    f"{path.parent} holds a pass with other options: {key} was {before.get(key)!r:.80}, now it is "
+                    f"{value!r:.80}. Use the same, or start again with resume=False or another save_to."
+                )
         kinds = [type(part) for part in progress] if isinstance(progress, list) else []
         if kinds != [int, str, dict] or progress[0] < 0:
             raise FileFormatError(f"{path} has a damaged progress of the pass; start again with resume=False.")
-        hookpoints = {name: dict(parts) for name, parts in moments.hookpoints.items()}
-        return hookpoints, Progress(*progress), True
-
-    def _check_processes(self, folder: Path) -> None:
-        size = world().size
-        other = [p.stem.rsplit("-", 1)[1] for p in folder.glob("partial-*.safetensors") if f"-of-{size}." not in p.name]
-        if other:
-            raise ValueError(
-                f"{folder} holds a pass of {other[0]} processes, now there are {size}. Use as many, or start again "
-                f"with resume=False or another save_to."
-            )
+        return {name: dict(parts) for name, parts in moments.blocks.items()}, Progress(*progress)
 
     @property
     def due(self) -> bool:
@@ -129,19 +99,14 @@ class Shards:
         self._took = self._last - began if self._every else 0.0
 
     def finish(self, moments: Moments, progress: Progress) -> None:
-        """Keep the moments of all processes, and drop what was kept on the way."""
+        """Keep the moments of all processes, and delete the files of the way there."""
         if self._folder is None:
             return
         if world().rank == 0:
-            self._write(_FINAL, moments, progress)
+            self._write(MOMENTS_FILE, moments, progress)
         exchange(None)  # the others wait for rank 0
         (self._folder / self._name).unlink(missing_ok=True)
 
     def _write(self, name: str, moments: Moments, progress: Progress) -> None:
         assert self._folder is not None
         write_moments(self._folder / name, moments, {"options": self._options, "progress": progress})
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

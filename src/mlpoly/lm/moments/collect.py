@@ -1,8 +1,9 @@
-"""Moments of what goes into the blocks of a language model, in one pass over data."""
+"""Moments of the inputs of a language model's blocks, in one pass over data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import chain
 from os import PathLike
 from typing import Any, get_args
@@ -10,30 +11,28 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from mlpoly.inputs import MomentAccumulator
+from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
-from mlpoly.lm.distributed import exchange, reduce_components, world
-from mlpoly.lm.model.hooks import Watcher
+from mlpoly.lm.distributed import exchange, gather, world
+from mlpoly.lm.model.hooks import Watcher, check_reached
 from mlpoly.lm.model.identity import describe_model, versions
-from mlpoly.lm.model.running import Runner, evaluating, explained_memory_errors
-from mlpoly.lm.model.visit import chosen_blocks
 from mlpoly.lm.moments.block_moments import Moments
-from mlpoly.lm.moments.checkpoint import Progress, Shards
-from mlpoly.lm.moments.groups import Components, as_components
-from mlpoly.lm.moments.row_sums import Component, Precision, RowSums, merge_components
+from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
+from mlpoly.lm.moments.groups import Groups, as_grouping
+from mlpoly.lm.moments.row_sums import GroupMoments, Norms, Precision, RowSums, merge_groups
 from mlpoly.lm.text.batches import Batch, Mask, Reader
 from mlpoly.progress import progress
 
 __all__ = ["collect"]
 
-Hookpoints = dict[str, dict[int, Component]]
-
 
 def collect(
     model: nn.Module,
     batches: Iterable[Any],
-    hookpoints: str | Sequence[str] | None = None,
+    blocks: str | Sequence[str] | None = None,
     *,
-    components: str | Components | Callable[[Tensor, Tensor, Tensor], Tensor] = "none",
+    groups: Groups = "none",
     tokens: int | None = None,
     mask: Mask | None = None,
     precision: Precision | None = None,
@@ -43,43 +42,46 @@ def collect(
     resume: bool = True,
     show_progress: bool = True,
 ) -> Moments:
-    """Mean and covariance of the inputs of every feedforward block of a model, in one pass over batches of tokens.
+    """Return mean and covariance of the inputs of every feedforward block of a model, in one pass over tokens.
 
     The model runs in evaluation mode without gradients, and without its language-model head; afterwards it is as it
-    was. Under torchrun (see `initialise`) every process must be given the same batches: each runs its share of them,
-    and all return the moments of the whole.
+    was. Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs
+    its part of them, and all return the moments of the whole.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Of Hugging Face transformers, or your own.
+        Model of Hugging Face transformers, or your own.
     batches : iterable
-        Of integer tensors (b, t), token ids, or of mappings as a tokenizer gives them: "input_ids", "attention_mask"
-        and others that the model takes. Positions where the attention mask is 0 are left out.
-    hookpoints : str or sequence of str, optional
-        Which blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.integrations.find_blocks`. By default all.
-    components : {"none", "first", "norm"}, NormOutliers or callable
-        Which inputs get moments of their own: none; the first token of each sequence; those of unusual length, see
-        `NormOutliers`; or a function of inputs x (n, d), positions (n,) and token ids (n,) that gives integers (n,).
+        Integer tensors (b, t) of token ids, or mappings as a tokenizer gives them: "input_ids", "attention_mask" and
+        other arguments of the model. Positions where the attention mask is 0 are left out.
+    blocks : str or sequence of str, optional
+        Names or patterns of blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.integrations.find_blocks`. All
+        blocks by default.
+    groups : {"none", "first", "norm"}, NormOutliers or callable
+        Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length,
+        see `NormOutliers`; or a function of inputs x (n, d), positions (n,) and token ids (n,) that returns the number
+        of the group of each (n,).
     tokens : int, optional
-        How many tokens to use, exactly; by default all.
+        Number of tokens to use, exactly; by default all.
     mask : callable, optional
-        From token ids (b, t) to booleans (b, t), which positions count besides padding: ``lambda ids: ids != bos``.
+        Function from token ids (b, t) to booleans (b, t), which positions count besides padding:
+        ``lambda ids: ids != bos``.
     precision : {"single", "double"}, optional
-        Of the products of a few thousand inputs at a time; they are added up in float64. By default double on the CPU
-        up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
+        Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
+        the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
     dtype : torch.dtype
-        Of the Gaussians that the result gives.
+        Dtype of the Gaussians that the result gives.
     save_to : path, optional
-        A folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
-        killed, the same call goes on from there. A function for `components` must then be the same one: its code is
-        compared, with its constants and what it closes over.
+        Folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
+        killed, the same call resumes it. A function for `groups` must then be the same one: its code is compared, with
+        its constants and what it closes over.
     save_every : float
-        Seconds. For large models, where a save takes long, it is done less often.
+        Seconds between saves. For large models, where a save takes long, they are rarer.
     resume : bool
-        Whether to go on from what `save_to` holds, instead of starting again.
+        Whether to resume the pass that `save_to` holds, instead of starting again.
     show_progress : bool
-        Whether a terminal shows a bar.
+        Whether a terminal shows a progress bar.
 
     Returns
     -------
@@ -101,7 +103,7 @@ def collect(
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
     >>> moments = collect(model, [torch.arange(10).reshape(2, 5)])
     >>> moments
-    Moments(Sequential, 1 hookpoints, 10 tokens, 1 component)
+    Moments(Sequential, 1 block, 10 tokens, 1 group)
     >>> moments.gaussian("1")
     Gaussian(dim=4, full covariance)
     """
@@ -109,87 +111,89 @@ def collect(
         raise ValueError(f"precision must be 'single', 'double' or None, got {precision!r}.")
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating dtype of torch, got {dtype!r}.")
-    blocks = chosen_blocks(model, hookpoints, "hookpoints")
-    split = as_components(components)
-    reader = Reader(batches, tokens, mask)
-    about = describe_model(model)
-    names = {"model weights": about["weights"], "hookpoints": [block.name for block in blocks]}
+    chosen, rule, reader = find_blocks(model, blocks), as_grouping(groups), Reader(batches, tokens, mask)
+    names, about, here = [block.name for block in chosen], describe_model(model), world()
     masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
-    options = {"components": split.kind, "tokens": tokens, "mask": masked, "precision": precision}
-    options["code of components"] = split.fingerprint  # functions may share a name, as all lambdas do
-    shards = Shards(save_to, names | options, save_every)
-    run = _Pass(blocks, reader, split, shards, precision)
-    with evaluating(model), run.watcher, explained_memory_errors(), progress("collect", tokens, show_progress) as bar:
-        run.go(Runner(model, blocks), resume, bar)
-        own = run.hookpoints()
-    found = reduce_components(own)
+    options = {"model weights": about["weights"], "blocks": names, "groups": rule.kind}
+    options |= {"tokens": tokens, "mask": masked, "precision": precision}
+    options |= {"code of groups": rule.fingerprint}  # functions may share a name, as all lambdas do
+    checkpoint = Checkpoint(save_to, options, save_every)
+    found, done = checkpoint.start(resume)
+    reader.skip(done.batches, done.fingerprint)
+    rule.state = dict(done.calibration)
+    sums: dict[str, dict[int, RowSums]] = {name: {} for name in names}
+
+    def add(block: Block, x: Tensor, batch: Batch) -> None:
+        """Sum the inputs (n, d) of a block, by group."""
+        numbers = rule.numbers(block.name, x, *batch.on(x.device)[1:])
+        present, parts = [0], (x,)
+        if numbers is not None:
+            # The processor waits for the GPU once here, not once for each group.
+            present, counts = (part.tolist() for part in numbers.unique(return_counts=True))
+            if len(present) > 1:
+                parts = x.index_select(0, numbers.argsort(stable=True)).split(counts)
+        for number, rows in zip(present, parts, strict=True):
+            sums[block.name].setdefault(number, RowSums(precision)).add(rows)
+
+    def fold() -> Progress:
+        """Move the sums into `found`, so that memory holds what a file does: a resumed pass gives the same bits."""
+        for name, parts in sums.items():
+            found[name] = merge_groups(found.get(name, {}), {n: part.result() for n, part in parts.items()})
+            parts.clear()
+        return Progress(reader.batches, reader.fingerprint, rule.state)
+
+    with Watcher(model, chosen, stop=False) as watcher, progress("collect", tokens, show_progress) as bar:
+        remaining = iter(reader)
+        if rule.calibrates:  # the first batch is run for it alone, and then once more
+            first = next(remaining, None)
+            if first is not None and not rule.state:
+                watcher.watch(first, lambda block, x, _: rule.calibrate(block.name, x))
+            # All processes must draw the same line.
+            rule.state = next((state for state in exchange(rule.state) if state), {})
+            remaining = chain([] if first is None else [first], remaining)
+        for batch in remaining:
+            if batch.number % here.size == here.rank:
+                watcher.watch(batch, add)
+                if checkpoint.due:
+                    reached = fold()
+                    checkpoint.save(Moments(found, {}), reached)
+            bar(reader.tokens, "tokens")
+        reached = fold()
+    found = _over_processes(found)
     if len({*exchange(reader.fingerprint)}) > 1:
-        raise ValueError("the processes were given different batches; give all of them the same, each takes its share.")
-    if reader.tokens == 0:
-        raise ValueError("batches held no tokens; were they an iterator that was used before?")
-    missed = [block.name for block in blocks if not found[block.name]]
-    if missed:
-        raise ValueError(
-            f"{missed[0]!r} was never reached while the model ran on the batches ({len(missed)} of {len(blocks)} "
-            f"hookpoints); choose others with hookpoints=, or pass the inputs that lead there."
-        )
-    extra = {"data": reader.fingerprint, "tokens": reader.tokens, "components": split.describe()}
+        raise ValueError("the processes were given different batches; give all of them the same, each takes its part.")
+    check_reached(reader.tokens, [name for name in names if not found[name]])
+    extra = {"data": reader.fingerprint, "tokens": reader.tokens, "groups": rule.describe()}
     moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
-    shards.finish(moments, run.progress)
+    checkpoint.finish(moments, reached)
     return moments
 
 
-class _Pass:
-    """One pass over the data, from the start or from where an earlier one was killed."""
+def _over_processes(found: dict[str, dict[int, GroupMoments]]) -> dict[str, dict[int, GroupMoments]]:
+    """Return the moments of the inputs that all processes saw, on every process, merged in the order of the ranks."""
+    if world().size == 1:
+        return found
+    # Processes may have seen different groups, or nothing at all; they must send the same ones in the same order.
+    seen = exchange({name: {n: part.moments.dim for n, part in parts.items()} for name, parts in found.items()})
+    merged: dict[str, dict[int, GroupMoments]] = {}
+    for name, parts in found.items():
+        dims = {int(number): d for table in seen for number, d in table[name].items()}
+        merged[name] = {number: _gathered(parts.get(number), dims[number]) for number in sorted(dims)}
+    return merged
 
-    def __init__(
-        self, blocks: Sequence[Block], reader: Reader, split: Components, shards: Shards, precision: Precision | None
-    ) -> None:
-        self.reader, self.split, self.shards, self.precision = reader, split, shards, precision
-        self.watcher = Watcher(blocks, self._add)
-        self.sums: dict[str, dict[int, RowSums]] = {block.name: {} for block in blocks}
-        self.earlier: Hookpoints = {}
 
-    def go(self, runner: Runner, resume: bool, bar: Callable[[int, str], None]) -> None:
-        self.earlier, done = self.shards.start(resume)
-        self.reader.skip(done.batches, done.fingerprint)
-        self.split.state = done.components
-        here, batches = world(), iter(self.reader)
-        if self.split.calibrates:  # it is shown the first batch, which does not count yet
-            first = next(batches, None)
-            if first is not None and not self.split.state:
-                self.watcher.see = lambda block, x, _: self.split.calibrate(block.name, x)
-                self.watcher.watch(runner, first)
-                self.watcher.see = self._add
-            # All processes must draw the same line.
-            self.split.state = next((state for state in exchange(self.split.state) if state), {})
-            batches = chain([] if first is None else [first], batches)
-        for batch in batches:
-            if batch.number % here.size == here.rank:
-                self.watcher.watch(runner, batch)
-                if self.shards.due:
-                    self.shards.save(Moments(self.hookpoints(), {}), self.progress)
-            bar(self.reader.tokens, "tokens")
-
-    def _add(self, block: Block, x: Tensor, batch: Batch) -> None:
-        """Sum the inputs (n, d) of a block, by component."""
-        _, positions, tokens = batch.on(x.device)
-        numbers = self.split.numbers(block.name, x, positions, tokens)
-        found, parts = [0], (x,)
-        if numbers is not None:
-            # The processor waits for the GPU once here, not once for each component.
-            found, counts = (part.tolist() for part in numbers.unique(return_counts=True))
-            if len(found) > 1:
-                parts = x.index_select(0, numbers.argsort(stable=True)).split(counts)
-        for number, rows in zip(found, parts, strict=True):
-            self.sums[block.name].setdefault(number, RowSums(self.precision)).add(rows)
-
-    @property
-    def progress(self) -> Progress:
-        return Progress(self.reader.batches, self.reader.fingerprint, self.split.state)
-
-    def hookpoints(self) -> Hookpoints:
-        """What was found so far, by this process alone."""
-        found = {name: {n: sums[n].result() for n in sorted(sums)} for name, sums in self.sums.items()}
-        known = {name: {n: part for n, part in parts.items() if part is not None} for name, parts in found.items()}
-        return {name: merge_components(self.earlier.get(name, {}), parts) for name, parts in known.items()}
+def _gathered(part: GroupMoments | None, d: int) -> GroupMoments:
+    """Return one group of all processes, from those that have it."""
+    row = torch.zeros(4 + d + d * d, dtype=torch.float64)
+    if part is not None:
+        numbers = torch.tensor([part.count, *part.norms], dtype=torch.float64)
+        row = torch.cat([numbers, part.moments.mean, part.moments.scatter.flatten()])
+    parts = [
+        GroupMoments(
+            MomentAccumulator.from_moments(int(row[0]), row[4 : 4 + d], row[4 + d :].reshape(d, d)),
+            Norms(*row[1:4].tolist()),
+        )
+        for row in gather(row)
+        if row[0]
+    ]
+    return reduce(GroupMoments.merge, parts)

@@ -1,4 +1,4 @@
-"""Telling functions of the user's apart by what they do, and not by what they are called."""
+"""Hashes that distinguish functions by what they do, not by their names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ __all__ = ["function_fingerprint"]
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:
-    """SHA-256 of a function's bytecode, and of the values that it depends on.
+    """Return a SHA-256 of a function's bytecode, and of the values that it depends on.
 
-    These are its constants and defaults, what it closes over, the globals that it names, and the functions of the same
-    module among all of them likewise; of an object that can be called, its attributes. Numbers, texts, containers,
-    arrays and tensors count with what they hold, modules of PyTorch with their weights; functions of other modules,
-    and anything else, with their names alone. Functions that do the same in other words differ, and so does every
-    function under another version of Python.
+    These are its constants and defaults, what it closes over, the globals that it names, and functions of the same
+    module among them likewise; of a callable object, its attributes. Functions of other modules, and anything else that
+    has no contents to compare, count with their names. Another version of Python gives another hash.
     """
     digest = hashlib.sha256(platform.python_version().rpartition(".")[0].encode())
     parts: list[Any] = [function]
@@ -42,7 +40,7 @@ def function_fingerprint(function: Callable[..., Any]) -> str:
 
 
 def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:
-    """What a value consists of; `outer` are those that it is a part of, so that circles come to an end."""
+    """Give the parts of a value; `outer` are those that it is a part of, so that circles come to an end."""
     yield type(value).__qualname__.encode()
     if id(value) in outer:
         return
@@ -81,7 +79,7 @@ def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:
 
 
 def _names(code: CodeType) -> list[str]:
-    """Names of globals (and of attributes, which cannot be told from them) in a function and those inside of it."""
+    """Return names of globals (and attributes, which look the same) in a function and the functions inside it."""
     inside = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
     return [*code.co_names, *inside]
 

@@ -1,4 +1,4 @@
-"""Telling the inputs of a block apart: ways to give each a component of the mixture."""
+"""Groups of tokens with moments of their own: the components of the mixture that a block's inputs are taken for."""
 
 from __future__ import annotations
 
@@ -6,164 +6,131 @@ from collections.abc import Callable
 from copy import copy
 from math import inf
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from mlpoly.lm.moments.fingerprint import function_fingerprint
 
-__all__ = ["Components", "FirstToken", "Function", "NormOutliers", "as_components"]
+__all__ = ["FirstToken", "GroupFunction", "Grouping", "Groups", "NormOutliers", "as_grouping"]
 
-Function = Callable[[Tensor, Tensor, Tensor], Tensor]
+GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Components:
-    """One component for all inputs; the other ways are subclasses.
+class Grouping:
+    """One group for all inputs; the other rules are subclasses."""
 
-    Attributes
-    ----------
-    kind : str
-        What provenance calls it; a pass is resumed, and moments are merged, only with the same.
-    labels : dict of int to str
-        What the components are, where that is known.
-    calibrates : bool
-        Whether `calibrate` wants to see the first batch before the pass.
-    fingerprint : str or None
-        Of a function of the user's, whose name does not tell what it does.
-    """
-
-    kind: str = "none"
+    kind: str = "none"  # a pass is resumed, and moments are merged, only with the same
     labels: dict[int, str] = {0: "all tokens"}  # noqa: RUF012 - subclasses replace it, nobody changes it
-    calibrates: bool = False
-    fingerprint: str | None = None
+    calibrates: bool = False  # whether `calibrate` must see the first batch before the pass
+    fingerprint: str | None = None  # of a function of the user's, whose name does not say what it does
+
+    def __init__(self) -> None:
+        self.state: dict[str, float] = {}  # from `calibrate`, by block
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
-        """The component of each input (n,), or None if there is only one.
+        """Return the group (n,) of each input x (n, d) of a block, or None if there is only one.
 
-        Parameters
-        ----------
-        name : str
-            Of the block.
-        x : Tensor (n, d)
-            Its inputs.
-        positions, tokens : Tensor (n,)
-            Of the tokens that they belong to: places in their sequences, and ids.
+        Positions (n,) in their sequences, and ids (n,), are those of the tokens that the inputs belong to.
         """
         return None
 
     def calibrate(self, name: str, x: Tensor) -> None:
         """Look at a block's inputs (n, d) in the first batch."""
 
-    @property
-    def state(self) -> dict[str, float]:
-        """What `calibrate` found, by block."""
-        return {}
-
-    @state.setter
-    def state(self, found: dict[str, float]) -> None: ...
-
     def describe(self) -> dict[str, Any]:
-        """For provenance."""
+        """Return the entry of provenance."""
         return {"kind": self.kind, "labels": {str(number): label for number, label in self.labels.items()}}
 
 
-class FirstToken(Components):
-    """The first token of each sequence apart: attention sinks make its activations unlike all others."""
+class FirstToken(Grouping):
+    """The first token of each sequence in a group of its own: attention sinks make its activations unlike others."""
 
     kind = "first"
     labels = {0: "other tokens", 1: "first token of a sequence"}  # noqa: RUF012
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-        """1 for the first token that is no padding, else 0."""
+        """Return 1 for the first token that is not padding, else 0."""
         return (positions == 0).long()
 
 
-class NormOutliers(Components):
-    """Inputs of unusual length apart: above `factor` times the median length, or below the median over `factor`.
+class NormOutliers(Grouping):
+    """Inputs of unusual length in groups of their own: above `factor` medians, or below one over `factor`.
 
-    The median is that of the first batch, and stays. Both sides are needed: behind a normalisation the tokens with
+    The median length is that of the first batch. Both sides are needed: behind a normalisation the tokens with
     massive activations, among them attention sinks that are not the first token, are the *short* ones (in SmolLM2-135M
-    0.16 medians in the middle layers, 3.2 in the last), while the others stay between about 0.5 and 1.7.
+    0.16 medians in the middle blocks, 3.2 in the last), while the others stay between about 0.5 and 1.7.
 
     Parameters
     ----------
     factor : float
-        Above 1. The default, 2, lies in the gap between these.
+        A number above 1. The default, 2, lies in the gap between these.
     """
 
     labels = {0: "usual", 1: "long", 2: "short"}  # noqa: RUF012
     calibrates = True
 
     def __init__(self, factor: float = 2.0) -> None:
+        super().__init__()
         if isinstance(factor, bool) or not isinstance(factor, Real) or not 1 < float(factor) < inf:
             raise ValueError(f"factor must be a number above 1, got {factor!r}.")
         self.factor: float = float(factor)
-        self._medians: dict[str, float] = {}
-
-    @property
-    def kind(self) -> str:  # type: ignore[override]
-        """The factor belongs to it."""
-        return f"norm {self.factor:g}"
+        self.kind = f"norm {self.factor:g}"
 
     def calibrate(self, name: str, x: Tensor) -> None:
         """Take the median length."""
-        self._medians[name] = float(_lengths(x).median())
-
-    @property
-    def state(self) -> dict[str, float]:
-        """Median lengths."""
-        return dict(self._medians)
-
-    @state.setter
-    def state(self, found: dict[str, float]) -> None:
-        self._medians = dict(found)
+        self.state[name] = float(_lengths(x).median())
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-        """0 for usual, 1 for long, 2 for short inputs."""
-        lengths, median = _lengths(x), self._medians[name]
+        """Return 0 for usual, 1 for long, 2 for short inputs."""
+        lengths, median = _lengths(x), self.state[name]
         return (lengths > self.factor * median).long() + 2 * (lengths < median / self.factor).long()
 
     def describe(self) -> dict[str, Any]:
-        """With the medians."""
-        return super().describe() | {"medians": self.state}
+        """Return the entry of provenance, with the medians."""
+        return super().describe() | {"medians": dict(self.state)}
 
 
-class UserFunction(Components):
-    """As a function of the user's says."""
+class _ByFunction(Grouping):
+    """Groups that a function of the user's chooses."""
 
     labels = {}  # noqa: RUF012
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: GroupFunction) -> None:
+        super().__init__()
         self._function = function
         self.kind = f"function {getattr(function, '__qualname__', type(function).__qualname__)}"
         self.fingerprint = function_fingerprint(function)
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-        """What the function gives, checked."""
+        """Return the function's integers, checked."""
         found = torch.as_tensor(self._function(x, positions, tokens), device=x.device)
         if found.shape != x.shape[:1] or found.is_floating_point() or found.is_complex():
             raise ValueError(
-                f"components gave {found.dtype} of shape {tuple(found.shape)} at {name!r}, expected one integer for "
-                f"each of the {x.shape[0]} inputs."
+                f"groups gave {found.dtype} of shape {tuple(found.shape)} at {name!r}, expected one integer for each "
+                f"of the {x.shape[0]} inputs."
             )
         return found.long()
 
 
-def as_components(components: str | Components | Function) -> Components:
-    """The way to tell inputs apart that an argument stands for."""
-    named: dict[str, type[Components]] = {"none": Components, "first": FirstToken, "norm": NormOutliers}
-    if isinstance(components, str) and components in named:
-        return named[components]()
-    if isinstance(components, Components):
-        fresh = copy(components)  # what one model taught it must not be used for the next
-        fresh.state = {}
+Groups = Literal["none", "first", "norm"] | Grouping | GroupFunction
+
+
+def as_grouping(groups: Groups) -> Grouping:
+    """Return the rule that an argument stands for."""
+    named: dict[str, type[Grouping]] = {"none": Grouping, "first": FirstToken, "norm": NormOutliers}
+    if isinstance(groups, str) and groups in named:
+        return named[groups]()
+    if isinstance(groups, Grouping):
+        fresh = copy(groups)
+        fresh.state = {}  # what one model taught it must not be used for the next
         return fresh
-    if callable(components) and not isinstance(components, type):
-        return UserFunction(components)
+    if callable(groups) and not isinstance(groups, type):
+        return _ByFunction(groups)
     raise ValueError(
-        f"components must be 'none', 'first', 'norm', mlpoly.lm.NormOutliers(factor) or a function "
-        f"(x, positions, tokens) -> integers, got {components!r}."
+        f"groups must be 'none', 'first', 'norm', mlpoly.lm.NormOutliers(factor) or a function "
+        f"(x, positions, tokens) -> integers, got {groups!r}."
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mlpoly.inputs import MomentAccumulator
 
-__all__ = ["Component", "Norms", "Precision", "RowSums", "merge_components"]
+__all__ = ["GroupMoments", "Norms", "Precision", "RowSums", "merge_groups"]
 
 Precision = Literal["single", "double"]
 
@@ -26,7 +26,7 @@ _NARROW = 1024
 
 
 class Norms(NamedTuple):
-    """Lengths |x| of the inputs of one component."""
+    """Lengths |x| of inputs."""
 
     mean: float
     smallest: float
@@ -34,22 +34,15 @@ class Norms(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Component:
-    """Moments of some of the inputs of one block.
+class GroupMoments:
+    """Moments of one group of the inputs of a block, and the lengths of the inputs."""
 
-    Attributes
-    ----------
-    moments : MomentAccumulator
-        Count, mean and scatter, in float64 on the CPU.
-    norms : Norms
-    """
-
-    moments: MomentAccumulator
+    moments: MomentAccumulator  # in float64 on the CPU
     norms: Norms
 
     @property
     def count(self) -> int:
-        """Inputs seen."""
+        """Number of inputs."""
         return self.moments.count
 
     @property
@@ -62,20 +55,20 @@ class Component:
         """Population covariance (d, d)."""
         return self.moments.scatter / self.count
 
-    def merge(self, other: Component) -> Component:
-        """Both together; neither is changed."""
+    def merge(self, other: GroupMoments) -> GroupMoments:
+        """Return the moments of both together; neither is changed."""
         moments = MomentAccumulator(self.moments.dim).merge(self.moments).merge(other.moments)
-        share = other.count / moments.count
+        fraction = other.count / moments.count
         norms = Norms(
-            (1 - share) * self.norms.mean + share * other.norms.mean,
+            (1 - fraction) * self.norms.mean + fraction * other.norms.mean,
             min(self.norms.smallest, other.norms.smallest),
             max(self.norms.largest, other.norms.largest),
         )
-        return Component(moments, norms)
+        return GroupMoments(moments, norms)
 
 
-def merge_components(one: Mapping[int, Component], other: Mapping[int, Component]) -> dict[int, Component]:
-    """Components of both; those of the same number become one."""
+def merge_groups(one: Mapping[int, GroupMoments], other: Mapping[int, GroupMoments]) -> dict[int, GroupMoments]:
+    """Return the groups of both; those of the same number become one."""
     merged = dict(one)
     for number, part in other.items():
         merged[number] = merged[number].merge(part) if number in merged else part
@@ -85,15 +78,15 @@ def merge_components(one: Mapping[int, Component], other: Mapping[int, Component
 class RowSums:
     """Sums over a stream of rows.
 
-    Rows are shifted by a fixed vector, the mean of the first few thousand of them, so that a large mean costs no
-    digits. Their products are made a few thousand rows at a time, in float32 ("single") or float64 ("double"), and
-    added up in float64. Rows wait in their own dtype until there are enough of them; a batch of enough rows is used
-    as it is, without a copy.
+    `MomentAccumulator` does the same in float64 for every batch by itself. Here products are float32 ("single") where
+    that is faster, and are made for a few thousand rows at a time; they are added up in float64. Rows are shifted by a
+    fixed vector, the mean of the first few thousand, so that a large mean costs no digits. They wait in their own dtype
+    until there are enough of them; a batch of enough rows is used as it is, without a copy.
 
     Parameters
     ----------
     precision : {"single", "double"}, optional
-        Of the products. By default double on the CPU up to 1024 columns, and single elsewhere.
+        Precision of the products. By default double on the CPU up to 1024 columns, and single elsewhere.
     """
 
     def __init__(self, precision: Precision | None = None) -> None:
@@ -114,25 +107,22 @@ class RowSums:
     def _multiply(self, parts: list[Tensor]) -> None:
         self._waiting = []
         for piece in (parts[0] if len(parts) == 1 else torch.cat(parts)).split(_AT_MOST):
-            self._add_product(piece)
-
-    def _add_product(self, piece: Tensor) -> None:
-        wide = piece.to(torch.promote_types(piece.dtype, torch.float32))
-        if self._shift is None:
-            self._begin(wide)
-        assert self._shift is not None
-        work = torch.promote_types(wide.dtype, self._dtype)  # narrowed only when the mean is gone
-        shifted = (wide.to(work) - self._shift.to(work).to(wide.device)).to(self._dtype)
-        with full_precision(shifted.device):
-            product = shifted.T @ shifted
-        home = self._product.device
-        self._product += product.to(home)
-        self._sum += shifted.sum(0).to(home).double()
-        norms = torch.linalg.vector_norm(wide, dim=1).to(home).double()
-        self._norms += norms.sum()
-        self._smallest = torch.minimum(self._smallest, norms.min())
-        self._largest = torch.maximum(self._largest, norms.max())
-        self._count += piece.shape[0]
+            wide = piece.to(torch.promote_types(piece.dtype, torch.float32))
+            if self._shift is None:
+                self._begin(wide)
+            assert self._shift is not None
+            work = torch.promote_types(wide.dtype, self._dtype)  # narrowed only when the mean is gone
+            shifted = (wide.to(work) - self._shift.to(work).to(wide.device)).to(self._dtype)
+            with exact_products(shifted.device):
+                product = shifted.T @ shifted
+            home = self._product.device
+            self._product += product.to(home)
+            self._sum += shifted.sum(0).to(home).double()
+            norms = torch.linalg.vector_norm(wide, dim=1).to(home).double()
+            self._norms += norms.sum()
+            self._smallest = torch.minimum(self._smallest, norms.min())
+            self._largest = torch.maximum(self._largest, norms.max())
+            self._count += piece.shape[0]
 
     def _begin(self, wide: Tensor) -> None:
         """Choose shift and precision, and make room for the sums."""
@@ -143,26 +133,24 @@ class RowSums:
         # Rounded to float32, so that it is the same number in both precisions.
         self._shift = wide.mean(0).float().to(home).double()
         options: dict[str, Any] = {"dtype": torch.float64, "device": home}
-        self._product = torch.zeros(d, d, **options)
-        self._sum = torch.zeros(d, **options)
-        self._norms = torch.zeros((), **options)
-        self._smallest, self._largest = self._smallest.to(home), self._largest.to(home)
+        self._product, self._sum, self._norms = (torch.zeros(shape, **options) for shape in ((d, d), (d,), ()))
+        self._smallest, self._largest = (end.to(home) for end in (self._smallest, self._largest))
 
-    def result(self) -> Component | None:
-        """What was summed so far, on the CPU; None before the first row. The sums can go on afterwards."""
+    def result(self) -> GroupMoments:
+        """Return the moments of all rows, on the CPU."""
         if self._waiting:
             self._multiply(self._waiting)
         if self._shift is None:
-            return None
+            raise ValueError("no rows yet: call add before result.")
         n = self._count
         mean = self._shift + self._sum / n
         scatter = torch.addr(self._product, self._sum, self._sum, alpha=-1 / n)
         moments = MomentAccumulator.from_moments(n, mean.cpu(), (scatter + scatter.T).mul_(0.5).cpu())
-        return Component(moments, Norms(float(self._norms) / n, float(self._smallest), float(self._largest)))
+        return GroupMoments(moments, Norms(float(self._norms) / n, float(self._smallest), float(self._largest)))
 
 
 @contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
+def exact_products(device: torch.device) -> Iterator[None]:
     """Products of float32 numbers with all their digits: no autocast, no TensorFloat, no bfloat16."""
     with ExitStack() as stack:
         if torch.amp.is_autocast_available(device.type):

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
+from mlpoly.integrations.torch import PolynomialModule
+from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.model.tracing import trace, unembedding
 from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["Attribution", "attribute", "degree_parts", "plain_polynomials"]
+__all__ = ["Attribution", "attribute", "degree_parts", "polynomials_of"]
 
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
@@ -46,7 +48,7 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.lm import degree_parts
+    >>> from mlpoly.lm.reading.attribution import degree_parts
     >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "square")
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
     >>> degree_parts(poly, np.array([[1.0, 2.0]]), np.ones(1)).round(12).tolist()  # 2 + (x1^2 - 1) + (x2^2 - 1)
@@ -126,7 +128,7 @@ class Attribution:
 
 def attribute(
     model: nn.Module,
-    polys: Any,
+    polys: Conversion | Mapping[str, Polynomial | PolynomialModule],
     prompt: str | Sequence[int] | Tensor,
     target: int | None = None,
     *,
@@ -162,7 +164,7 @@ def attribute(
     Attribution
         ``print`` shows it as a table of the tokens, ``rows()`` has every block by itself.
     """
-    chosen = plain_polynomials(polys)
+    chosen = polynomials_of(polys)
     ids = prompt_ids(prompt, tokenizer)
     seen = trace(model, ids)
     if seen.final is None:
@@ -202,15 +204,13 @@ def attribute(
     return Attribution(tuple(chosen), tuple(ids), *words, parts, actual, reached.cpu().numpy(), centred)
 
 
-def plain_polynomials(polys: Any) -> dict[str, Polynomial]:
-    """Polynomials by block, of a Conversion or of a mapping to polynomials or their modules."""
-    given = getattr(polys, "polynomials", polys)
+def polynomials_of(polys: Conversion | Mapping[str, Polynomial | PolynomialModule]) -> dict[str, Polynomial]:
+    """Return polynomials by the names of their blocks."""
+    given = polys.polynomials if isinstance(polys, Conversion) else polys
     if not isinstance(given, Mapping) or not given:
         raise TypeError(f"polys must map names of blocks to polynomials, got {type(polys).__name__}; see convert.")
-    found: dict[str, Polynomial] = {}
-    for name, value in given.items():
-        poly = value if isinstance(value, Polynomial) else getattr(value, "polynomial", None)
+    found = {str(name): p.polynomial if isinstance(p, PolynomialModule) else p for name, p in given.items()}
+    for name, poly in found.items():
         if not isinstance(poly, Polynomial):
-            raise TypeError(f"polys[{name!r}] is a {type(value).__name__}, which holds no polynomial.")
-        found[str(name)] = poly
+            raise TypeError(f"polys[{name!r}] is a {type(poly).__name__}, which holds no polynomial.")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from mlpoly.arrays import Array, as_integer, constant, to_numpy
 from mlpoly.features import eigenfeatures
 from mlpoly.features.eigen import Metric
+from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.model.tracing import Trace, trace, unembedding
-from mlpoly.lm.reading.attribution import plain_polynomials
+from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.lm.tables import TableList
 from mlpoly.lm.text.tokens import token_text
+from mlpoly.polynomials import Polynomial
 
 __all__ = ["BlockFeature", "TokenScore", "block_features"]
 
@@ -24,7 +26,8 @@ _ROWS = 16384  # rows of an embedding that are scored at once
 _SHOWN = 4  # tokens at each end of a feature that are printed
 
 
-class TokenScore(NamedTuple):
+@dataclass(frozen=True)
+class TokenScore:
     """A token and its score."""
 
     id: int
@@ -76,7 +79,7 @@ class BlockFeature:
 
 
 def block_features(
-    poly: Any,
+    poly: Polynomial | PolynomialModule,
     model: nn.Module,
     block: str,
     *,
@@ -132,7 +135,7 @@ def block_features(
     list of BlockFeature
         By descending size of their values; ``print`` shows it as a table.
     """
-    poly = plain_polynomials({block: poly})[block]
+    made = polynomials_of({block: poly})[block]
     tokens, text = as_integer("tokens", tokens, 1), token_text(tokenizer)
     seen = trace(model, [0]) if wiring is None else wiring
     if block not in seen.inputs:
@@ -159,8 +162,8 @@ def block_features(
         rows = [block_output(weight[i].double()) for i in ids]
         u, label = (rows[0] if difference is None else rows[0] - rows[1]), " − ".join(repr(text(i)) for i in ids)
 
-    quadratic, like = poly.truncate(2), poly.prototype
-    inputs = poly.inputs if inputs is None else inputs
+    quadratic, like = made.truncate(2), made.prototype
+    inputs = made.inputs if inputs is None else inputs
     # Inputs that have the form of the polynomial stay as they are: they keep the root of their covariance.
     if inputs is not None and not (
         type(inputs.mean) is type(like) and inputs.mean.dtype == like.dtype and inputs.mean.device == like.device

@@ -1,88 +1,83 @@
-"""What a study of a language model found: the records that its tables and its report are made from."""
+"""Results of a study of a language model, and tables of them."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
+from mlpoly.codec import load_results, to_plain
+from mlpoly.errors import FileFormatError
+from mlpoly.files import make_folder, write_csv
+from mlpoly.lm.convert.block_errors import BlockErrors
+from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.token_features import BlockFeature, LayerSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum
+from mlpoly.lm.reading.token_features import BlockFeature
 
-__all__ = ["FitRow", "LmResults", "Loss"]
-
-
-@dataclass(frozen=True)
-class FitRow:
-    """One polynomial against its block.
-
-    Attributes
-    ----------
-    layer : str
-    degree : int
-    closed_form : float
-        FVU under the inputs that it was fitted under, from weights and moments alone; NaN if unknown.
-    held_out : float
-        FVU on inputs from text that the moments have not seen, as the polynomial is used: with the bound, if there is
-        one. NaN if unknown, as are the following.
-    unbounded : float
-        The same without the bound.
-    typical : float
-        Median over tokens of |f - p|^2 / |f|^2, with the bound.
-    beyond : float
-        Share of preactivations beyond the bound, where the neurons are straight lines.
-    """
-
-    layer: str
-    degree: int
-    closed_form: float
-    held_out: float
-    unbounded: float = math.nan
-    typical: float = math.nan
-    beyond: float = math.nan
+__all__ = ["LmResults", "write_tables"]
 
 
 @dataclass(frozen=True)
-class Loss:
-    """The model on held-out text with some of its blocks replaced.
-
-    Attributes
-    ----------
-    replaced : str
-        "none", "all", or the name of the only block.
-    by : str
-        "" for the model as it is, "polynomial", "unbounded" for the same polynomials without their bound, or a
-        baseline: "removed", "mean", "linear".
-    degree : int
-        Of the polynomials; 0 where there are none.
-    cross_entropy : float
-        Mean per token, in nats.
-    kl : float
-        Mean KL(model ‖ model with the replacement) per token, in nats.
-    """
-
-    replaced: str
-    by: str
-    degree: int
-    cross_entropy: float
-    kl: float
-
-
-@dataclass
 class LmResults:
-    """What a study of a language model found.
+    """Results of a study of a language model.
 
     Attributes
     ----------
     about : dict
-        "version", "command", "config", "model", "data", "machine", "seconds" (by stage).
-    fits, losses, spectra, features : list
+        "version", "command", "config", "model", "data", "prompt", "machine", "seconds" (by stage).
+    errors : tuple of BlockErrors
+        Errors of every block's polynomial, by degree.
+    losses : tuple of Loss
+        Losses of the model on held-out text with all blocks replaced, and with each.
+    spectra : tuple of BlockSpectrum
+    features : tuple of BlockFeature
     attribution : Attribution or None
     """
 
-    about: dict[str, Any] = field(default_factory=dict)
-    fits: list[FitRow] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    spectra: list[LayerSpectrum] = field(default_factory=list)
-    features: list[BlockFeature] = field(default_factory=list)
+    about: dict[str, Any]
+    errors: tuple[BlockErrors, ...]
+    losses: tuple[Loss, ...]
+    spectra: tuple[BlockSpectrum, ...] = ()
+    features: tuple[BlockFeature, ...] = ()
     attribution: Attribution | None = None
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> LmResults:
+        """Read the results of a study, finished or not, from its folder.
+
+        Raises
+        ------
+        FileNotFoundError
+        FileFormatError
+            If they are damaged, of another version, or results of something else.
+        """
+        try:
+            return load_results(Path(folder) / "results.json", cls)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error} Or choose another --out.") from None
+
+    def is_of(self, about: dict[str, Any]) -> bool:
+        """Whether the results are of the same study: version, options, model, data, prompt and machine."""
+        return all(self.about.get(key) == value for key, value in about.items() if key not in ("command", "seconds"))
+
+
+def write_tables(results: LmResults, folder: Path) -> None:
+    """Write every kind of result as a CSV file; a kind that there is nothing of has no file."""
+    ends = ("reads", "reads_not", "raises", "lowers")
+    tables: dict[str, list[dict[str, Any]]] = {
+        "fvu": [to_plain(errors) for errors in results.errors],
+        "loss": [to_plain(loss) for loss in results.losses],
+        "spectrum": [spectrum.row() for spectrum in results.spectra],
+        "features": [
+            {"block": f.block, "output": f.output, "rank": f.rank, "value": f.value}
+            | {end: " | ".join(token.text for token in getattr(f, end)) for end in ends}
+            for f in results.features
+        ],
+        "attribution": results.attribution.rows() if results.attribution is not None else [],
+    }
+    make_folder(folder)
+    for name, rows in tables.items():
+        if rows:
+            write_csv(folder / f"{name}.csv", rows)

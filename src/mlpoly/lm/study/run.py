@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from mlpoly._version import __version__
+from mlpoly.codec import to_plain
 from mlpoly.files import make_folder
-from mlpoly.integrations.devices import check_device
-from mlpoly.lm.study.config import LmConfig, with_options
-from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.study.output import check_folder, command_line, write_results
-from mlpoly.lm.study.stages import Stages
-from mlpoly.lm.text.sources import Source
+from mlpoly.integrations import find_blocks
+from mlpoly.integrations.devices import check_device, describe_machine
+from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import load_model
+from mlpoly.lm.moments.collect import collect
+from mlpoly.lm.study.lm_results import LmResults, write_tables
+from mlpoly.lm.study.report.lm_page import write_lm_report
+from mlpoly.lm.study.stages import LmStudy, study_attribution, study_degrees, study_features, study_spectra
+from mlpoly.lm.study.study_data import fingerprint, study_batches
+from mlpoly.lm.text.token_batches import Source, as_path
+from mlpoly.lm.text.tokens import prompt_ids, vocabulary
+from mlpoly.lm_config import LmConfig, command_line, with_options
 
 __all__ = ["study_lm"]
+
+_PROMPT = 48  # tokens of the held-out text that are taken apart, where no prompt is given
 
 
 def study_lm(
@@ -39,35 +51,76 @@ def study_lm(
     text : str or path
         A text file, the text itself, or an .npy file of token ids (n, t), as models without a tokenizer need.
     out : path
-        The folder: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. The pass over
-        the text, if it was killed, goes on where it was.
+        Folder for everything: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. Run
+        again after an interruption, the study resumes: stages that are done are not computed again.
     config : LmConfig, optional
         Options; each can also be given by name, ``degree=2``.
     held_out : str or path, optional
-        Text to judge by; by default the last tenth of `text`, which is then not used otherwise.
+        Text for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
     prompt : str, optional
-        What is taken apart token by token; by default the beginning of the held-out text.
+        Text that is taken apart token by token; by default the beginning of the held-out text.
     device : str
+        A device of PyTorch.
     resume : bool
-        Whether to use moments that the folder already has; on the command line, --restart says no.
+        Whether to use moments and results that the folder already has; on the command line, --restart says no.
     show_progress : bool
+        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
     LmResults
     """
-    config = with_options(config, options)
-    check_folder(Path(out))
-    folder = make_folder(out)
-    study = Stages(config, folder, check_device(device), show_progress)
-    study.open(model, text, held_out)
-    moments = study.collect(resume)
-    study.spectra(moments)
-    study.convert(moments)
-    study.evaluate()
-    study.read(moments)
-    study.take_apart(prompt)
-    results = study.results
-    results.about["command"] = command_line(model, text, held_out, out, prompt, device, config)
-    write_results(folder, results)
-    return results
+    config, device, folder = with_options(config, options), check_device(device), Path(out)
+    # Results of something else, wrong patterns and prompts are refused here, before the work begins.
+    before = LmResults.load(folder) if (folder / "results.json").is_file() else None
+    make_folder(folder)
+    began = time.perf_counter()
+    net, tokenizer = load_model(model, device=device, dtype=config.dtype)
+    find_blocks(net, config.blocks)
+    texts = tokenizer or (vocabulary(model) if (Path(model) / "vocab.json").is_file() else None)
+    train, judge = study_batches(tokenizer, text, held_out, config)
+    ids = prompt_ids(judge[0][0, :_PROMPT] if prompt is None else prompt, texts)
+    loaded = time.perf_counter()
+    moments = collect(
+        net,
+        train,
+        config.blocks,
+        groups=config.groups,
+        tokens=min(config.tokens, sum(batch.numel() for batch in train)),
+        save_to=folder / "moments",
+        resume=resume,
+        show_progress=show_progress,
+    )
+    import transformers
+
+    path = as_path(text)
+    held = None if held_out is None else as_path(held_out)
+    paths = {"text": "TEXT.txt" if path is None else path, "out": folder, "held-out": held}
+    about = to_plain(
+        {
+            "version": __version__,
+            "command": command_line(model, config, paths, prompt, device),
+            "config": asdict(config),
+            "model": describe_model(net),
+            "data": {
+                "text": path.name if path is not None else "a text",
+                "tokens": moments.tokens,
+                "held_out": sum(batch.numel() for batch in judge),
+                "fingerprint": fingerprint([*train, *judge]),
+            },
+            "prompt": ids,
+            "machine": {**describe_machine(device), "transformers": transformers.__version__},
+            "seconds": {"load": loaded - began, "collect": time.perf_counter() - loaded},
+        }
+    )
+    kept = before if before is not None and resume and before.is_of(about) else LmResults(about, (), ())
+    study = LmStudy(folder, config, kept, net, texts, train, judge, moments, show_progress)
+    study_spectra(study)
+    chosen = study_degrees(study)
+    if study.results.attribution is None:  # it comes last, so that features may be missing too
+        chosen = chosen or study.polynomials(config.degree)
+        study_features(study, chosen)
+        study_attribution(study, chosen, ids)
+    write_tables(study.results, folder / "tables")
+    write_lm_report(study.results, folder / "report.html")
+    return study.results

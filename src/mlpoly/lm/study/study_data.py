@@ -1,38 +1,31 @@
-"""What goes into a study: batches to work with and others to judge by, and the texts of tokens."""
+"""Data of a study: batches for the moments, others to judge by, and the tokens that features are read towards."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlpoly.lm.study.config import LmConfig
-from mlpoly.lm.text.sources import Source, as_path, read_ids, title
-from mlpoly.lm.text.token_batches import split_text, token_batches, vocabulary
+from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
+from mlpoly.lm_config import LmConfig
 
-__all__ = ["frequent_tokens", "study_batches", "texts_of"]
+__all__ = ["fingerprint", "frequent_tokens", "study_batches"]
 
-_HELD_OUT = 0.1  # share of a text that nothing is fitted to, where no other is given
-
-
-def texts_of(model: str | PathLike[str]) -> list[str] | None:
-    """Texts of the tokens of a model that has no tokenizer but a vocab.json."""
-    return vocabulary(model) if (Path(model) / "vocab.json").is_file() else None
+_HELD_OUT = 0.1  # fraction of a text that nothing is fitted to, where no other is given
 
 
 def study_batches(
     tokenizer: Any, text: Source, held_out: Source | None, config: LmConfig
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Batches to work with, and others to judge by."""
-    path = as_path(text)
+    """Batches (b, t) of token ids to work with, and others to judge by."""
+    path, length, size = as_path(text), config.length, config.batch_size
     if held_out is None and path is not None and path.suffix == ".npy":
-        ids, length, size = torch.from_numpy(read_ids(path)), config.length, config.batch_size
+        ids = torch.from_numpy(read_ids(path))
         if ids.ndim == 1:
             ids = ids[: len(ids) // length * length].reshape(-1, length)
         if ids.shape[0] < 2 or ids.shape[1] == 0:
@@ -40,24 +33,26 @@ def study_batches(
                 f"{path} has {ids.shape[0]} sequences of {ids.shape[1]} tokens; two are needed at least, one of them "
                 f"to judge by. Pass more, or a held-out file of its own."
             )
-        last = max(1, round(_HELD_OUT * ids.shape[0]))
-        rows, others = ids[:-last, :length], ids[-last:, :length]
-        return _tensors(rows, size, config.tokens), _tensors(others, size, config.held_out_tokens)
+        last, ids = max(1, round(_HELD_OUT * ids.shape[0])), ids[:, :length]
+        # As many rows as it takes to have so many tokens.
+        rows = [math.ceil(tokens / ids.shape[1]) for tokens in (config.tokens, config.held_out_tokens)]
+        return list(ids[:-last][: rows[0]].split(size)), list(ids[-last:][: rows[1]].split(size))
     if held_out is None:
         whole = str(text) if path is None else path.read_text(encoding="utf-8")
         if not whole.strip():
             raise ValueError(f"{title(text)} is empty; pass text of a few thousand words.")
         text, held_out = split_text(whole, _HELD_OUT)
-    options: dict[str, Any] = {"length": config.length, "batch_size": config.batch_size}
-    train = token_batches(tokenizer, text, tokens=config.tokens, **options)
-    judge = token_batches(tokenizer, held_out, tokens=config.held_out_tokens, **options)
-    return list(train), list(judge)
+    pairs = ((text, config.tokens), (held_out, config.held_out_tokens))
+    train, judge = (list(token_batches(tokenizer, t, tokens=n, length=length, batch_size=size)) for t, n in pairs)
+    return train, judge
 
 
-def _tensors(ids: Tensor, batch_size: int, tokens: int) -> list[Tensor]:
-    """As many rows as it takes to have so many tokens, in batches."""
-    rows = math.ceil(tokens / ids.shape[1])
-    return list(ids[:rows].split(batch_size))
+def fingerprint(batches: Sequence[Tensor]) -> str:
+    """SHA-256 of token ids and of how they are cut into batches."""
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(f"{tuple(batch.shape)}".encode() + batch.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def frequent_tokens(batches: Sequence[Tensor], text: Callable[[int], str], count: int) -> list[int]:

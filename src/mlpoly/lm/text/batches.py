@@ -1,4 +1,4 @@
-"""Batches of token ids as they come from a tokenizer: which positions count, how many, and whose hash they have."""
+"""Batches of token ids as they come from a tokenizer: which positions count, how many there are, and their hash."""
 
 from __future__ import annotations
 
@@ -20,53 +20,30 @@ Mask = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch and the positions of it that count.
+    """One batch and the n positions of it that count."""
 
-    Attributes
-    ----------
-    number : int
-        Its place among all batches, from 0.
-    inputs : dict of str to Tensor
-        What the model is called with.
-    shape : tuple of int
-        Sequences b and their length t.
-    kept : Tensor (n,)
-        Places of the positions that count, in the batch laid out as b t rows.
-    positions : Tensor (n,)
-        Their positions in their sequences, padding not counted.
-    tokens : Tensor (n,)
-        Their token ids.
-    decoder : Batch, optional
-        The tokens of the decoder, where the model was given some for it.
-    """
-
-    number: int
-    inputs: dict[str, Tensor]
-    shape: tuple[int, int]
-    kept: Tensor
-    positions: Tensor
-    tokens: Tensor
-    decoder: Batch | None = None
+    number: int  # among all batches, from 0
+    inputs: dict[str, Tensor]  # arguments of the model
+    shape: tuple[int, int]  # sequences b and their length t
+    kept: Tensor  # (n,) places of the positions that count, in the batch laid out as b t rows
+    positions: Tensor  # (n,) in their sequences, padding not counted
+    tokens: Tensor  # (n,) ids
+    decoder: Batch | None = None  # the tokens of the decoder, where the model was given some for it
     _copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
-    @property
-    def whole(self) -> bool:
-        """Whether every position counts."""
-        return self.kept.shape[0] == self.shape[0] * self.shape[1]
-
     def of(self, name: str) -> Batch:
-        """The batch that a block of this name sees: a decoder has tokens and padding of its own."""
+        """Return the batch that a block of this name sees: a decoder has tokens and padding of its own."""
         return self.decoder if self.decoder is not None and "decoder" in name.split(".") else self
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """The tensors `kept`, `positions` and `tokens` on a device; copied there once for all hookpoints."""
+        """Return `kept`, `positions` and `tokens` on a device; copied there once for all blocks."""
         if device not in self._copies:
             self._copies[device] = (self.kept.to(device), self.positions.to(device), self.tokens.to(device))
         return self._copies[device]
 
 
 class Reader:
-    """Goes through batches once, counting and hashing.
+    """Reads batches once, counting and hashing.
 
     The hash is over the tokens that count, sequence by sequence, so that it does not depend on padding or on how
     sequences are put into batches.
@@ -74,18 +51,11 @@ class Reader:
     Parameters
     ----------
     batches : iterable
-        Of token ids (b, t), or of mappings with "input_ids" and perhaps "attention_mask".
+        Token ids (b, t), or mappings with "input_ids" and perhaps "attention_mask".
     tokens : int, optional
-        How many tokens to read; the last batch is cut so that it is exactly this many.
+        Number of tokens to read; the last batch is cut so that it is exactly this many.
     mask : callable, optional
-        From token ids (b, t) to booleans (b, t): which positions count, besides padding.
-
-    Attributes
-    ----------
-    batches : int
-        Read so far, the one that was handed out last included.
-    tokens : int
-        Likewise.
+        Function from token ids (b, t) to booleans (b, t): which positions count, besides padding.
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:
@@ -99,13 +69,11 @@ class Reader:
                 f"mask must be a function of token ids (b, t), got {type(mask).__name__}; padding needs none, give it "
                 f"as the attention_mask of a batch."
             )
-        self._source = batches
+        self._source, self._mask = batches, mask
         self._budget = None if tokens is None else as_integer("tokens", tokens, 1)
-        self._mask = mask
         self._hash = hashlib.sha256()
         self._skipped, self._expected = 0, ""
-        self.batches = 0
-        self.tokens = 0
+        self.batches = self.tokens = 0  # read so far, those of the batch that was handed out last included
 
     @property
     def fingerprint(self) -> str:
@@ -113,17 +81,11 @@ class Reader:
         return self._hash.hexdigest()
 
     def skip(self, batches: int, fingerprint: str) -> None:
-        """Hand out only what comes behind so many batches, if those have this hash."""
+        """Hand out only what follows this many batches, provided that these have this hash."""
         self._skipped, self._expected = batches, fingerprint
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give the batches that have tokens that count.
-
-        Raises
-        ------
-        ValueError
-            If a batch has the wrong form, or the skipped ones are not those that were seen before.
-        """
+        """Give the batches that have tokens that count."""
         for given in self._source:
             if self.batches == self._skipped:
                 self._check_skipped()
@@ -147,7 +109,7 @@ class Reader:
             )
 
     def _read(self, given: Any) -> Batch:
-        """What the model takes, from a batch in any of the forms."""
+        """Return a batch, given in any of the forms, as the arguments of the model."""
         if isinstance(given, Mapping):
             if "input_ids" not in given:
                 raise ValueError(f"batch {self.batches} has no 'input_ids', only {sorted(map(str, given))}.")
@@ -178,7 +140,7 @@ class Reader:
         return self._placed(inputs, "", budget, decoder)
 
     def _placed(self, inputs: dict[str, Tensor], kind: str, budget: int | None, decoder: Batch | None = None) -> Batch:
-        """The batch with the places of those tokens that count; `kind` begins the names of the decoder's inputs."""
+        """Return the batch with the places of those tokens that count; `kind` begins the names of its inputs."""
         ids = inputs[f"{kind}input_ids"].cpu()
         padding = inputs.get(f"{kind}attention_mask")
         if padding is not None and padding.shape != ids.shape:
@@ -197,19 +159,16 @@ class Reader:
                 )
             counted = attended & found
         kept = counted.flatten().nonzero().squeeze(1)[:budget]
-        positions = attended.long().cumsum(1) - 1  # from the first token on that is no padding
-        shape = (ids.shape[0], ids.shape[1])
-        tokens = ids.flatten()[kept].long()
-        return Batch(self.batches, inputs, shape, kept, positions.flatten()[kept], tokens, decoder)
+        positions = attended.long().cumsum(1) - 1  # counted from the first token that is not padding
+        places = kept, positions.flatten()[kept], ids.flatten()[kept].long()
+        return Batch(self.batches, inputs, (ids.shape[0], ids.shape[1]), *places, decoder)
 
     def _update_hash(self, batch: Batch) -> None:
         if batch.decoder is not None:
             self._update_hash(batch.decoder)
-        rows = torch.div(batch.kept, batch.shape[1], rounding_mode="floor").numpy()
-        lengths = np.bincount(rows, minlength=batch.shape[0])
-        ends = np.cumsum(lengths)
-        tokens = batch.tokens.numpy().astype("<i8")
-        for end, length in zip(ends, lengths, strict=True):
-            if length:
-                self._hash.update(int(length).to_bytes(8, "little"))
-                self._hash.update(tokens[end - length : end].tobytes())
+        rows = torch.div(batch.kept, batch.shape[1], rounding_mode="floor")
+        lengths = rows.bincount(minlength=batch.shape[0]).tolist()
+        for tokens in batch.tokens.split(lengths):
+            if len(tokens):
+                self._hash.update(len(tokens).to_bytes(8, "little"))
+                self._hash.update(tokens.numpy().astype("<i8").tobytes())

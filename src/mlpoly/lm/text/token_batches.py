@@ -1,9 +1,8 @@
-"""Text into batches of token ids."""
+"""Batches of token ids from text: files, strings or arrays of ids."""
 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -18,16 +17,77 @@ from torch import Tensor
 
 from mlpoly.arrays import as_integer
 from mlpoly.errors import FileFormatError
-from mlpoly.lm.text.sources import Source, as_path, chunks, read_ids, title
 
-__all__ = ["TokenBatches", "split_text", "token_batches", "vocabulary"]
+__all__ = ["Source", "TokenBatches", "as_path", "read_ids", "split_text", "title", "token_batches"]
 
-_MOST_TOKENS = 10**8  # an id of a vocabulary beyond it is damage, and a list of so many texts would fill the memory
+Source = str | PathLike[str]
+
+_CHUNK = 1 << 20  # characters that are tokenised at once, up to the end of their last line
+
+
+def token_batches(
+    tokenizer: Any,
+    text: Source | Sequence[Source],
+    *,
+    length: int = 512,
+    batch_size: int = 8,
+    tokens: int | None = None,
+    seed: int | None = None,
+    bos: bool = True,
+) -> TokenBatches:
+    """Cut text into sequences of equal length, in batches.
+
+    Parameters
+    ----------
+    tokenizer : tokenizer of transformers, or None
+        Not needed for .npy files.
+    text : str, path, or several
+        A text file in UTF-8, the text itself, or an .npy file of integer token ids (n, t), whose rows are taken as
+        sequences, cut to `length`. Several texts are joined. A string counts as a path if there is such a file.
+    length : int
+        Tokens in a sequence, the special ones included.
+    batch_size : int
+        Sequences in a batch; the last may have fewer.
+    tokens : int, optional
+        Number of tokens after which to stop, at the end of a sequence.
+    seed : int, optional
+        Seed of a random order of the sequences, which needs all of them in memory; by default they keep theirs.
+    bos : bool
+        Whether to put around every sequence what the tokenizer puts around a text: the beginning-of-sequence token if
+        it adds one, BERT's [CLS] and [SEP].
+
+    Returns
+    -------
+    TokenBatches
+        An iterable of int64 tensors (b, t) that can be iterated more than once.
+
+    Examples
+    --------
+    >>> from mlpoly.lm import token_batches
+    >>> class Bytes:  # a tokenizer of transformers has this method too
+    ...     def encode(self, text, add_special_tokens=True):
+    ...         return list(text.encode())
+    >>> [tuple(batch.shape) for batch in token_batches(Bytes(), "a short text", length=4, batch_size=2)]
+    [(2, 4), (1, 4)]
+    """
+    sources: tuple[Source, ...] = (text,) if isinstance(text, (str, PathLike)) else tuple(text)
+    if not sources:
+        raise ValueError("text is an empty list; pass text, a file, or several of them.")
+    arrays = [path is not None and path.suffix == ".npy" for path in map(as_path, sources)]
+    if tokenizer is None and not all(arrays):
+        raise ValueError(
+            f"text is {title(sources[arrays.index(False)])}, which needs a tokenizer; without one pass an .npy file "
+            f"of token ids (n, t)."
+        )
+    budget = None if tokens is None else as_integer("tokens", tokens, 1)
+    order = None if seed is None else as_integer("seed", seed, 0)
+    length, batch_size = as_integer("length", length, 1), as_integer("batch_size", batch_size, 1)
+    return TokenBatches(tokenizer, sources, length, batch_size, budget, order, bool(bos) and tokenizer is not None)
 
 
 @dataclass(frozen=True)
 class TokenBatches:
-    """Batches (b, t) of token ids, read when they are asked for; can be gone through again. See `token_batches`."""
+    """Batches (b, t) of token ids, read when they are asked for; can be iterated again. See `token_batches`."""
 
     tokenizer: Any
     sources: tuple[Source, ...]
@@ -56,8 +116,8 @@ class TokenBatches:
                 return
 
     def _sequences(self) -> Iterator[np.ndarray]:
-        """All sequences; the end of the text, too short for one, is dropped unless it is all there is."""
-        before, after = _around(self.tokenizer) if self.bos else ([], [])
+        """Give all sequences; the end of the text, too short for one, is dropped unless it is all there is."""
+        before, after = self._around() if self.bos else ([], [])
         room = self.length - len(before) - len(after)
         if room < 1:
             raise ValueError(
@@ -82,84 +142,42 @@ class TokenBatches:
             yield np.concatenate([before, rest, after]).astype(np.int64)
 
     def _ids(self) -> Iterator[np.ndarray]:
-        """Token ids: (n,) of a part of a text, or (n, t) of an array."""
+        """Give token ids: (n,) of a chunk of text, or (n, t) of an array."""
         for source in self.sources:
             path = as_path(source)
             if path is not None and path.suffix == ".npy":
                 yield read_ids(path)
                 continue
-            for chunk in chunks(io.StringIO(str(source)) if path is None else path):
-                yield np.asarray(_encode(self.tokenizer, chunk), dtype=np.int64)
+            try:
+                with io.StringIO(str(source)) if path is None else path.open(encoding="utf-8") as file:
+                    while lines := file.readlines(_CHUNK):  # whole lines, so that tokens are seldom cut
+                        yield np.asarray(self._encode("".join(lines)), dtype=np.int64)
+            except UnicodeDecodeError as error:
+                reason = f"{error.reason} at byte {error.start}"
+                raise FileFormatError(f"{path} is not text in UTF-8 ({reason}).") from None
 
+    def _encode(self, text: str, special: bool = False) -> list[int]:
+        # transformers warns of texts longer than its model can take at once; this one is cut afterwards.
+        quiet = {"verbose": False} if hasattr(self.tokenizer, "model_max_length") else {}
+        return list(self.tokenizer.encode(text, add_special_tokens=special, **quiet))
 
-def token_batches(
-    tokenizer: Any,
-    text: Source | Sequence[Source],
-    *,
-    length: int = 512,
-    batch_size: int = 8,
-    tokens: int | None = None,
-    seed: int | None = None,
-    bos: bool = True,
-) -> TokenBatches:
-    """Sequences of equal length from text, in batches.
-
-    Parameters
-    ----------
-    tokenizer : tokenizer of transformers, or None
-        None is enough for .npy files.
-    text : str, path, or several
-        A text file in UTF-8, the text itself, or an .npy file of integer token ids (n, t), whose rows are taken as
-        sequences, cut to `length`. Several texts are joined. A string counts as a path if there is such a file.
-    length : int
-        Tokens in a sequence, the special ones included.
-    batch_size : int
-        Sequences in a batch; the last may have fewer.
-    tokens : int, optional
-        Stop with the sequence that makes it this many tokens.
-    seed : int, optional
-        Put the sequences into random order, which needs all of them in memory; by default they stay in theirs.
-    bos : bool
-        Put around every sequence what the tokenizer puts around a text: the beginning-of-sequence token if it adds
-        one, BERT's [CLS] and [SEP].
-
-    Returns
-    -------
-    TokenBatches
-        An iterable of int64 tensors (b, t) that can be gone through more than once.
-
-    Examples
-    --------
-    >>> from mlpoly.lm import token_batches
-    >>> class Bytes:  # a tokenizer of transformers has this method too
-    ...     def encode(self, text, add_special_tokens=True):
-    ...         return list(text.encode())
-    >>> [tuple(batch.shape) for batch in token_batches(Bytes(), "a short text", length=4, batch_size=2)]
-    [(2, 4), (1, 4)]
-    """
-    sources: tuple[Source, ...] = (text,) if isinstance(text, (str, PathLike)) else tuple(text)
-    if not sources:
-        raise ValueError("text is an empty list; pass text, a file, or several of them.")
-    arrays = [path is not None and path.suffix == ".npy" for path in map(as_path, sources)]
-    if tokenizer is None and not all(arrays):
-        raise ValueError(
-            f"text is {title(sources[arrays.index(False)])}, which needs a tokenizer; without one pass an .npy file "
-            f"of token ids (n, t)."
-        )
-    budget = None if tokens is None else as_integer("tokens", tokens, 1)
-    order = None if seed is None else as_integer("seed", seed, 0)
-    length, batch_size = as_integer("length", length, 1), as_integer("batch_size", batch_size, 1)
-    return TokenBatches(tokenizer, sources, length, batch_size, budget, order, bool(bos) and tokenizer is not None)
+    def _around(self) -> tuple[list[int], list[int]]:
+        """Return the tokens that the tokenizer puts before and behind a text."""
+        plain, full = self._encode("a"), self._encode("a", special=True)
+        for start in range(len(full) - len(plain) + 1):
+            if full[start : start + len(plain)] == plain:
+                return full[:start], full[start + len(plain) :]
+        return [], []
 
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
-    """Cut a text at the end of a line into a part to work with and one to judge by, which have nothing in common.
+    """Cut a text at the end of a line into a part to work with and a part to evaluate on, which do not overlap.
 
     Parameters
     ----------
     text : str
     held_out : float
-        Share of the second part, between 0 and 1; the cut is made at the line end nearest to it.
+        Fraction of the text in the second part, between 0 and 1; the cut is made at the line end nearest to it.
 
     Returns
     -------
@@ -167,7 +185,7 @@ def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
         Joined, they are the text.
     """
     if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
-        raise ValueError(f"held_out must be a share between 0 and 1, got {held_out!r}.")
+        raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}.")
     wanted = round(len(text) * (1 - float(held_out)))
     before = text.rfind("\n", 0, max(wanted, 0)) + 1
     after = text.find("\n", max(wanted - 1, 0)) + 1
@@ -180,43 +198,34 @@ def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def vocabulary(path: Source) -> list[str]:
-    """The text of every token, by id, from a vocab.json.
+def as_path(source: Source) -> Path | None:
+    """Return the file that a source stands for, or None if it is text."""
+    if not isinstance(source, str):
+        path = Path(source)
+    elif "\n" in source or len(source) > 1000:  # not a name of a file
+        return None
+    else:
+        path = Path(source)
+        if not path.is_file() and path.suffix not in (".txt", ".md", ".npy"):
+            return None
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path} to read text or token ids from.")
+    return path
 
-    Parameters
-    ----------
-    path : path
-        The file, or its folder: a list of texts, or a mapping between ids and texts in either direction.
-    """
-    file = Path(path)
-    file = file / "vocab.json" if file.is_dir() else file
+
+def title(source: Source) -> str:
+    """Return the name of a source in messages."""
+    path = as_path(source)
+    return f"the file {path}" if path is not None else f"the text {str(source)[:20]!r}"
+
+
+def read_ids(path: Path) -> np.ndarray:
+    """Return the token ids (n, t) or (n,) of an .npy file."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            pairs = content.items()
-            by_id = {int(i): str(s) for s, i in pairs if isinstance(i, int)} or {int(i): str(s) for i, s in pairs}
-            if max(by_id) >= _MOST_TOKENS:
-                raise TypeError(f"it has an id of {max(by_id)}")
-            content = [by_id.get(i, "") for i in range(max(by_id) + 1)]
-        if not isinstance(content, list) or not all(isinstance(piece, str) for piece in content):
-            raise TypeError("it holds neither a list of texts nor a mapping of ids and texts")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"no vocabulary {file}; name a vocab.json, or a folder that has one.") from None
-    except (ValueError, TypeError, RecursionError) as error:
-        raise FileFormatError(f"{file} is no vocabulary ({error}).") from None
-    return content
-
-
-def _encode(tokenizer: Any, text: str, special: bool = False) -> list[int]:
-    # transformers warns of texts longer than its model can take at once; this one is cut afterwards.
-    quiet = {"verbose": False} if hasattr(tokenizer, "model_max_length") else {}
-    return list(tokenizer.encode(text, add_special_tokens=special, **quiet))
-
-
-def _around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What a tokenizer puts before and behind a text."""
-    plain, full = _encode(tokenizer, "a"), _encode(tokenizer, "a", special=True)
-    for start in range(len(full) - len(plain) + 1):
-        if full[start : start + len(plain)] == plain:
-            return full[:start], full[start + len(plain) :]
-    return [], []
+        ids = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError, MemoryError) as error:  # memory: a damaged shape promises anything
+        raise FileFormatError(f"{path} is not a readable .npy file without pickles ({error}).") from None
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
+        found = f"{ids.dtype} of shape {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        raise FileFormatError(f"{path} must hold integer token ids (n, t), got {found}.")
+    return ids.astype(np.int64)

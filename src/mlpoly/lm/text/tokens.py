@@ -1,17 +1,24 @@
-"""From text to token ids, and from ids to texts."""
+"""Token ids of prompts, and texts of tokens."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["prompt_ids", "token_text"]
+from mlpoly.errors import FileFormatError
+
+__all__ = ["prompt_ids", "token_text", "vocabulary"]
+
+_MOST_TOKENS = 10**8  # a larger id is damage, and a list of so many texts would fill the memory
 
 
 def prompt_ids(prompt: Any, tokenizer: Any) -> list[int]:
-    """Ids of a prompt, which is text or has them already."""
+    """Return the ids of a prompt, which is text or has them already."""
     if isinstance(prompt, str):
         if not hasattr(tokenizer, "encode"):
             raise ValueError("prompt is text, which needs a tokenizer; pass tokenizer=, or token ids.")
@@ -23,7 +30,7 @@ def prompt_ids(prompt: Any, tokenizer: Any) -> list[int]:
 
 
 def token_text(source: Any) -> Callable[[int], str]:
-    """A function from token ids to their texts.
+    """Return a function from token ids to their texts.
 
     Parameters
     ----------
@@ -43,3 +50,30 @@ def token_text(source: Any) -> Callable[[int], str]:
         return piece if "\ufffd" in decoded or not decoded else decoded  # a part of a character has no text
 
     return text
+
+
+def vocabulary(path: str | PathLike[str]) -> list[str]:
+    """Return the text of every token, by id, from a vocab.json.
+
+    Parameters
+    ----------
+    path : path
+        The file, or its folder: a list of texts, or a mapping between ids and texts in either direction.
+    """
+    file = Path(path)
+    file = file / "vocab.json" if file.is_dir() else file
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            pairs = content.items()
+            by_id = {int(i): str(s) for s, i in pairs if isinstance(i, int)} or {int(i): str(s) for i, s in pairs}
+            if max(by_id) >= _MOST_TOKENS:
+                raise TypeError(f"it has an id of {max(by_id)}")
+            content = [by_id.get(i, "") for i in range(max(by_id) + 1)]
+        if not isinstance(content, list) or not all(isinstance(piece, str) for piece in content):
+            raise TypeError("it holds neither a list of texts nor a mapping of ids and texts")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no vocabulary {file}; name a vocab.json, or a folder that has one.") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FileFormatError(f"{file} is not a vocabulary ({error}).") from None
+    return content

@@ -89,7 +89,7 @@ const Plots = (() => {
       const below = width < narrow ? named : 0; // lines of a legend under the plot
       const heights = traces.flatMap((trace) => trace.y).filter((y) => y > 0);
       const decades = Math.log10(Math.max(...heights) / Math.min(...heights));
-      const layout = fitted(merge(base(), { height: height + 21 * below, uirevision: current.choice.join() }, spec.layout, current.layout), width, decades);
+      const layout = fitted(merge(base(), { height: height + 21 * below, uirevision: current.choice.join() }, current.layout), width, decades);
       space.style.height = `${layout.height}px`;
       Plotly.react(space, coloured(traces), coloured(layout), options);
     };

@@ -1,9 +1,8 @@
-"""Networks on disk, one safetensors file per checkpoint, and the state from which a killed training goes on."""
+"""Trained networks on disk, one safetensors file per checkpoint."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["Run", "checkpoint_steps", "load_checkpoint", "parameter_shapes", "save_checkpoint"]
-
-_FILE = re.compile(r"step-(\d+)\.safetensors")
+__all__ = ["TrainingRun", "build", "checkpoint_steps", "load_checkpoint", "parameter_shapes", "save_checkpoint"]
 
 
 def checkpoint_steps(steps: int) -> list[int]:
@@ -37,29 +34,16 @@ def build(weights: dict[str, Any], gated: bool, activation: Any) -> Layer:
     return (GLU if gated else MLP)(**weights, activation=activation)
 
 
-def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], config: Any, data: str = "") -> Path:
-    """Write the weights at one step; the header says how they were trained, and has the data's fingerprint."""
-    path = folder / f"step-{step:07d}.safetensors"
-    header = {"format": "mlpoly-checkpoint", "step": step, "config": asdict(config), "data": data}
+def save_checkpoint(path: Path, step: int, weights: dict[str, Tensor], config: dict[str, Any], data: str) -> None:
+    """Write the weights at one step; the header has the options of the training and the data's fingerprint."""
+    header = {"format": "mlpoly-checkpoint", "step": step, "config": config, "data": data}
     write_tensors(path, {name: w.detach().cpu().numpy() for name, w in weights.items()}, header)
-    return path
 
 
-def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> tuple[int, Layer]:
-    """Step and network (NumPy) of a checkpoint.
-
-    Parameters
-    ----------
-    path : Path
-    dim, outputs : int, optional
-        What the data asks for; a checkpoint of another shape is refused.
-
-    Raises
-    ------
-    FileFormatError
-    """
+def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = None) -> Layer:
+    """The network (NumPy) of a checkpoint, which must fit the pixels and classes of the data where given."""
     header, arrays = read_tensors(path)
-    step, config, _ = _checked(path, header)
+    config, _ = _checked(path, header)
     expected = set(parameter_shapes(config["gated"], 1, 1, 1))
     if set(arrays) != expected:
         raise FileFormatError(f"{path} holds {sorted(arrays)}, expected {sorted(expected)}; the file is damaged.")
@@ -72,74 +56,49 @@ def load_checkpoint(path: Path, dim: int | None = None, outputs: int | None = No
             f"{path} holds a network {net.dim_in} -> {net.dim_out}, but the data has {dim} pixels and {outputs} "
             f"classes; name the data it was trained on with --data, or another folder."
         )
-    return step, net
+    return net
 
 
-def _checked(path: Path, header: dict[str, Any] | None) -> tuple[int, dict[str, Any], str]:
-    """Step, options and fingerprint of the data from the header of a checkpoint.
-
-    Raises
-    ------
-    FileFormatError
-    """
+def _checked(path: Path, header: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """Options and fingerprint of the data from the header of a checkpoint."""
     if header is None or header.get("format") != "mlpoly-checkpoint":
-        raise FileFormatError(f"{path} is no checkpoint of `mlpoly train`; train again into an empty folder.")
+        raise FileFormatError(f"{path} is not a checkpoint of `mlpoly train`; train again into an empty folder.")
     step, config, data = header.get("step"), header.get("config"), header.get("data", "")  # older ones have no data
-    if isinstance(config, dict):
-        kinds = {"seed": int, "activation": str, "gated": bool, "step": int, "data": str}
-        found = {**config, "step": step, "data": data}
-        odd = [name for name, kind in kinds.items() if type(found.get(name)) is not kind]
-        odd += [name for name in ("seed", "step") if name not in odd and found[name] < 0]
-    else:
-        odd = ["config"]
+    found = {**config, "step": step, "data": data} if isinstance(config, dict) else {}
+    kinds = {"seed": int, "activation": str, "gated": bool, "step": int, "data": str} if found else {"config": dict}
+    odd = [name for name, kind in kinds.items() if type(found.get(name)) is not kind]
+    odd += [name for name in ("seed", "step") if type(found.get(name)) is int and found[name] < 0]
     if odd:
         raise FileFormatError(f"{path} has no valid {odd[0]} in its header; it is damaged, delete it and train again.")
-    return step, config, data  # type: ignore[return-value]
+    return config, data  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
-class Run:
-    """A trained network and its checkpoints.
-
-    Attributes
-    ----------
-    folder : Path
-    config : dict
-        How it was trained: the fields of `TrainConfig`.
-    data : str
-        Fingerprint of the images that it was trained on; empty if it is not known.
-    """
+class TrainingRun:
+    """A trained network and its checkpoints."""
 
     folder: Path
-    config: dict[str, Any]
-    data: str = ""
+    config: dict[str, Any]  # the fields of `TrainConfig`
+    data: str = ""  # fingerprint of the training images; empty if it is not known
 
     @classmethod
-    def open(cls, folder: Path) -> Run:
-        """A run that is on disk already.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no checkpoint in the folder.
-        """
+    def open(cls, folder: Path) -> TrainingRun:
+        """A run that is on disk already."""
         files = sorted(folder.glob("step-*.safetensors"))
         if not files:
             raise FileNotFoundError(f"no checkpoints in {folder}; make them with `mlpoly train` first.")
-        header, _ = read_tensors(files[-1])
-        _, config, data = _checked(files[-1], header)
-        return cls(folder, config, data)
+        return cls(folder, *_checked(files[-1], read_tensors(files[-1])[0]))
 
     @property
     def seed(self) -> int:
-        """Of weights and batches."""
+        """Seed of the weights and batches."""
         return int(self.config["seed"])
 
     @property
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, ascending."""
-        found = (_FILE.fullmatch(p.name) for p in self.folder.glob("step-*.safetensors"))
-        return sorted(int(match[1]) for match in found if match)
+        found = (path.stem.removeprefix("step-") for path in self.folder.glob("step-*.safetensors"))
+        return sorted(int(step) for step in found if step.isdecimal())
 
     def path(self, step: int) -> Path:
         """File of a checkpoint."""
@@ -147,5 +106,5 @@ class Run:
 
     def net(self, step: int, device: str = "cpu", dim: int | None = None, outputs: int | None = None) -> Layer:
         """The network at a step, in torch float64 on a device."""
-        _, net = load_checkpoint(self.path(step), dim, outputs)
+        net = load_checkpoint(self.path(step), dim, outputs)
         return net.to(torch.zeros((), dtype=torch.float64, device=device))

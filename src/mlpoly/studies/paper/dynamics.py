@@ -1,14 +1,14 @@
 """How the network's polynomials change while it is trained (the paper's sections 4.1 and 4.2, figures 2 and 3).
 
-Every checkpoint is fitted under three inputs at degree 1 and 2, exactly, and once by the paper's own route. What is
-done is on disk at once: a killed study goes on behind the last finished checkpoint.
+Every checkpoint is fitted under three inputs at degree 1 and 2, exactly, and once by the paper's own route. Finished
+checkpoints are on disk at once: a killed study resumes after the last one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +16,43 @@ import torch
 from torch import Tensor
 
 from mlpoly.arrays import scalar, to_numpy
+from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.measures import compare, degree_spectrum, fvu
 from mlpoly.networks import Layer
-from mlpoly.polynomials import DensePolynomial, load
+from mlpoly.polynomials import DensePolynomial, Polynomial, load
 from mlpoly.progress import progress
 from mlpoly.records import replace
-from mlpoly.studies.paper.approximants import Approximant, approximants
-from mlpoly.studies.paper.bench import Bench
-from mlpoly.studies.paper.checkpoints import Run
+from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.results import Point, Spectrum
-from mlpoly.studies.paper.storage import decoded
-from mlpoly.studies.paper.tables import plain
+from mlpoly.studies.paper.setting import Setting
 
 __all__ = ["dynamics", "load_fits"]
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """One checkpoint on disk, with all that its numbers depend on."""
+
+    origin: dict[str, Any]
+    points: tuple[Point, ...]
+    spectra: tuple[Spectrum, ...]
+
+
 def dynamics(
-    run: Run, bench: Bench, folder: str | Path, *, show_progress: bool = True
+    run: TrainingRun, setting: Setting, folder: str | Path, *, show_progress: bool = True
 ) -> tuple[list[Point], list[Spectrum]]:
     """Fit and judge every checkpoint of a run.
 
     Parameters
     ----------
-    run : Run
-    bench : Bench
+    run : TrainingRun
+    setting : Setting
     folder : path
-        For one JSON file and two polynomials per checkpoint. Checkpoints that are finished there, of the same weights,
-        data and options, are read and not computed again.
+        Folder for one JSON file and two polynomials per checkpoint. Checkpoints that are finished there, of the same
+        weights, data and options, are read and not computed again.
     show_progress : bool
 
     Returns
@@ -58,128 +66,101 @@ def dynamics(
     with progress(f"dynamics, seed {run.seed}", len(run.steps), show_progress) as update:
         for done, step in enumerate(run.steps):
             update(done, f"step {step}")
-            found = _finished(run, step, bench, folder)
-            made = found if found is not None else _judged(run, step, bench, folder)
-            points += made[0]
-            spectra += made[1]
+            weights = hashlib.sha256(run.path(step).read_bytes()).hexdigest()
+            origin = {"checkpoint": weights, "data": setting.fingerprint, "config": asdict(setting.config)}
+            found = _finished(origin, step, setting, folder) or _judged(origin, run, step, setting, folder)
+            points += found.points
+            spectra += found.spectra
     return points, spectra
 
 
 def load_fits(folder: Path, step: int, device: str = "cpu") -> tuple[DensePolynomial, DensePolynomial]:
-    """The linear and the quadratic polynomial under the mixture, of a checkpoint that `dynamics` has finished.
-
-    Raises
-    ------
-    FileNotFoundError, FileFormatError
-    """
+    """The linear and the quadratic polynomial under the mixture, of a checkpoint that `dynamics` has finished."""
     like = torch.zeros((), dtype=torch.float64, device=device)
     found = []
-    for degree, kind in ((1, "linear"), (2, "quadratic")):
-        poly = load(_file(folder, step, kind), like=like)
+    for degree in (1, 2):
+        poly = load(_file(folder, step, degree), like=like)
         if not isinstance(poly, DensePolynomial) or poly.degree != degree:
-            raise FileFormatError(f"{_file(folder, step, kind)} is no {kind} fit; run `mlpoly dynamics` again.")
+            raise FileFormatError(
+                f"{_file(folder, step, degree)} is not a fit of degree {degree}; run `mlpoly dynamics` again."
+            )
         found.append(poly)
     return found[0], found[1]
 
 
-# -- one checkpoint ----------------------------------------------------------------------------------------------------
+def _file(folder: Path, step: int, degree: int) -> Path:
+    return folder / f"step-{step:07d}-{'linear' if degree == 1 else 'quadratic'}.safetensors"
 
 
-def _judged(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Point], list[Spectrum]]:
+def _finished(origin: dict[str, Any], step: int, setting: Setting, folder: Path) -> _Judged | None:
+    """A checkpoint that an earlier call has finished, if it is whole and of the same origin."""
+    try:
+        content = read_json(folder / f"step-{step:07d}.json")
+        found = from_plain(_Judged, content)
+        shapes = {(fit.dim_in, fit.dim_out) for fit in load_fits(folder, step)}
+    except (OSError, ValueError, TypeError):
+        return None  # missing, damaged, or of another version: computed again
+    whole = to_plain(found) == content and shapes == {(setting.dim, setting.outputs)}  # and no field too many
+    return found if whole and found.origin == origin else None
+
+
+def _judged(origin: dict[str, Any], run: TrainingRun, step: int, setting: Setting, folder: Path) -> _Judged:
     """Fit, measure, write."""
-    net = bench.net(run, step)
-    samples = bench.mixture.sample(bench.config.samples, seed=_seed(run.seed, step))
+    net = setting.net(run, step)
+    samples = setting.mixture.sample(setting.config.samples, seed=_seed(run.seed, step))
     # The quadratic of the checkpoint before, from which the solver has less far to go.
-    before = [s for s in run.steps if s < step and _file(folder, s, "quadratic").is_file()]
-    start = load(_file(folder, before[-1], "quadratic"), like=bench.test) if before else None
-    points, kept = [], {}
-    for found in approximants(net, bench, start, run.seed):
-        points.append(_point(net, found, bench, samples, run.seed, step))
-        if found.inputs == "mixture":
-            kept["quadratic" if found.poly.degree == 2 else "linear"] = found.poly
-    spectra = []
+    before = [s for s in run.steps if s < step and _file(folder, s, 2).is_file()]
+    start = load(_file(folder, before[-1], 2), like=setting.test) if before else None
+    points, spectra, kept = [], [], {}
+    for poly, inputs, seconds in approximants(net, setting, start, run.seed):
+        point = _point(net, poly, inputs, setting, samples)
+        points.append(Point(**point, seed=run.seed, step=step, degree=poly.degree, inputs=inputs, seconds=seconds))
+        if inputs == "mixture":
+            kept[poly.degree] = poly
     for name in ("gaussian", "mixture"):
-        by_degree = degree_spectrum(net, getattr(bench, name), bench.config.max_degree)
+        by_degree = degree_spectrum(net, getattr(setting, name), setting.config.max_degree)
         shares, total = tuple(float(s) for s in to_numpy(by_degree.overall)), float(by_degree.total.sum())
         rest, between = float(by_degree.remainder.sum()) / total, float(by_degree.between.sum()) / total
         spectra.append(Spectrum(run.seed, step, name, shares, rest, between))
-    _record(folder, step).unlink(missing_ok=True)  # that of an earlier origin must not stand beside these fits
-    for kind, poly in kept.items():
+    record = folder / f"step-{step:07d}.json"
+    record.unlink(missing_ok=True)  # that of an earlier origin must not stand beside these fits
+    for degree, poly in kept.items():
         # In float32, and without the mixture, which is larger than the polynomial and the same for all of them.
-        replace(poly, inputs=None).to(net.prototype.new_zeros((), dtype=torch.float32)).save(_file(folder, step, kind))
-    content = {"origin": _origin(run, step, bench), "points": plain(points), "spectra": plain(spectra)}
-    write_json(_record(folder, step), content)
-    return points, spectra
+        single = net.prototype.new_zeros((), dtype=torch.float32)
+        replace(poly, inputs=None).to(single).save(_file(folder, step, degree))
+    judged = _Judged(origin, tuple(points), tuple(spectra))
+    write_json(record, to_plain(judged))
+    return judged
 
 
-def _point(net: Layer, found: Approximant, bench: Bench, samples: Tensor, seed: int, step: int) -> Point:
-    poly = found.poly
-    mixture = fvu(net, poly, bench.mixture)
-    own = fvu(net, poly) if found.inputs in ("standard", "gaussian") else mixture
-    drawn, test = compare(net, poly, samples), compare(net, poly, bench.test, bench.test_labels)
-    return Point(
-        seed=seed,
-        step=step,
-        degree=poly.degree,
-        inputs=found.inputs,
-        fvu_own=math.nan if found.inputs == "paper" else scalar(own.total),
-        fvu_mixture=scalar(mixture.total),
-        fvu_flattened=scalar(mixture.flattened),
-        fvu_samples=scalar(drawn.fvu.total),
-        fvu_samples_error=_number(drawn.fvu.standard_error),
-        fvu_test=scalar(test.fvu.total),
-        fvu_test_error=_number(test.fvu.standard_error),
-        kl_samples=scalar(drawn.kl.mean),
-        kl_samples_error=scalar(drawn.kl.standard_error),
-        kl_test=scalar(test.kl.mean),
-        kl_test_error=scalar(test.kl.standard_error),
-        accuracy=_number(test.accuracy),
-        agreement=float(test.agreement),
-        iterations=found.iterations,
-        seconds=found.seconds,
-    )
+def _point(net: Layer, poly: Polynomial, inputs: str, setting: Setting, samples: Tensor) -> dict[str, Any]:
+    """The measures of one polynomial, as fields of `Point`."""
+    mixture = fvu(net, poly, setting.mixture)
+    own = fvu(net, poly) if inputs in ("standard", "gaussian") else mixture
+    solver = poly.report.iterations if (inputs, poly.degree) == ("mixture", 2) else 0
+    drawn, test = compare(net, poly, samples), compare(net, poly, setting.test, setting.test_labels)
+    return {
+        "fvu_own": math.nan if inputs == "paper" else scalar(own.total),
+        "fvu_mixture": scalar(mixture.total),
+        "fvu_flattened": scalar(mixture.flattened),
+        "fvu_samples": scalar(drawn.fvu.total),
+        "fvu_samples_error": _number(drawn.fvu.standard_error),
+        "fvu_test": scalar(test.fvu.total),
+        "fvu_test_error": _number(test.fvu.standard_error),
+        "kl_samples": scalar(drawn.kl.mean),
+        "kl_samples_error": scalar(drawn.kl.standard_error),
+        "kl_test": scalar(test.kl.mean),
+        "kl_test_error": scalar(test.kl.standard_error),
+        "accuracy": _number(test.accuracy),
+        "agreement": float(test.agreement),
+        "iterations": setting.config.paper_steps if inputs == "paper" else solver,
+    }
 
 
 def _number(a: Any) -> float:
     return math.nan if a is None else float(a)
 
 
-# -- what is on disk ---------------------------------------------------------------------------------------------------
-
-
-def _file(folder: Path, step: int, kind: str) -> Path:
-    return folder / f"step-{step:07d}-{kind}.safetensors"
-
-
-def _record(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:07d}.json"
-
-
-def _origin(run: Run, step: int, bench: Bench) -> dict[str, Any]:
-    """What the numbers of a checkpoint depend on."""
-    weights = hashlib.sha256(run.path(step).read_bytes()).hexdigest()
-    return {"checkpoint": weights, "data": bench.fingerprint, "config": asdict(bench.config)}
-
-
-def _finished(run: Run, step: int, bench: Bench, folder: Path) -> tuple[list[Point], list[Spectrum]] | None:
-    """What an earlier call found, if it is whole and of the same origin."""
-    files = (_record(folder, step), _file(folder, step, "linear"), _file(folder, step, "quadratic"))
-    if not all(f.is_file() for f in files):
-        return None
-    try:
-        content = read_json(files[0])
-        if content["origin"] != _origin(run, step, bench):
-            return None
-        if any((fit.dim_in, fit.dim_out) != (bench.dim, bench.outputs) for fit in load_fits(folder, step)):
-            return None
-        points = list(decoded(content["points"], tuple[Point, ...], {}))
-        spectra = list(decoded(content["spectra"], tuple[Spectrum, ...], {}))
-        whole = plain(points) == content["points"] and plain(spectra) == content["spectra"]  # no field too many
-        return (points, spectra) if whole else None
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return None  # damaged, or of another version: computed again
-
-
 def _seed(seed: int, step: int) -> int:
-    """Of the samples: another one for every checkpoint, so that errors of the curve's points are independent."""
+    """Seed of the samples: another one for every checkpoint, so that errors of the curve's points are independent."""
     return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:4], "big")

@@ -1,36 +1,38 @@
 """The paper's experiments, one function each, and `reproduce`, which runs them all.
 
 Every function works in a study's folder: it reads what the ones before it left there and adds its part to
-results.json. A killed one goes on where it was.
+results.json. A killed one resumes where it was.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
 from mlpoly.progress import progress
 from mlpoly.studies.paper.claims import judge_claims
+from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 
 with explain_missing("mlpoly.studies.paper.reproduce"):
     import torch
 
-    from mlpoly.studies.paper.attack import ablation_curve, ablation_pictures, steering_curve
-    from mlpoly.studies.paper.bench import DynamicsConfig
-    from mlpoly.studies.paper.checkpoints import Run
+    from mlpoly.studies.paper.attack import Directions, ablation_curve, ablation_pictures, steering_curve
+    from mlpoly.studies.paper.checkpoints import TrainingRun
+    from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
-    from mlpoly.studies.paper.features import align, choose_examples, explain, feature_step
     from mlpoly.studies.paper.figures import write_figures, write_tables
+    from mlpoly.studies.paper.formulas import formulas
     from mlpoly.studies.paper.report.assemble import write_report
-    from mlpoly.studies.paper.results import Attack, Features, FeatureStep, Results
+    from mlpoly.studies.paper.results import Ablation, Attack, Features, FeatureStep, Results
     from mlpoly.studies.paper.study import Study
-    from mlpoly.studies.paper.training import TrainConfig, train, training_points
+    from mlpoly.studies.paper.training import train, training_points
 
 __all__ = ["reproduce", "study_attack", "study_dynamics", "study_features", "study_report", "study_training"]
 
-_PAPERS = 512  # steps
+_PAPERS = 512  # steps: the network of the paper's own curve has the accuracy of this checkpoint
 _SHOWN = 3  # the class of the paper's figures
 _STEERED = 5  # every fifth test image: steering evaluates the network a hundred times
 
@@ -52,26 +54,22 @@ def reproduce(
     Parameters
     ----------
     out : path
-        Folder for everything; ``report.html`` in it is what to open. Run again after an interruption, it goes on.
+        Folder for everything; ``report.html`` in it is the file to open. Run again after an interruption, it resumes.
     data : str
-        "digits", "mnist", "fashion-mnist", or a path, see `mlpoly.studies.paper.data.load_images`.
+        "digits", "mnist", "fashion-mnist", or a path, see `mlpoly.studies.paper.images.load_images`.
     data_dir : path, optional
-        Where to look for the data first.
+        Folder in which the data is looked for first.
     train : TrainConfig, optional
-        Its seed is the first of `seeds` seeds.
+        Options of the training; its seed is the first of `seeds` seeds.
     fits : DynamicsConfig, optional
     seeds : int
-        Networks to train.
+        Number of networks to train.
     label : int, optional
-        The class shown in the printed figures; the report has all of them. By default 3, as in the paper, or the last
+        Class shown in the printed figures; the report has all of them. By default 3, as in the paper, or the last
         one of data with fewer classes.
     device : str
         A device of PyTorch.
     show_progress : bool
-
-    Returns
-    -------
-    Results
     """
     config = train or TrainConfig()
     study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device)
@@ -87,28 +85,24 @@ def reproduce(
 
 def _shown(study: Study, label: int | None) -> int:
     """The class that the printed figures show."""
-    classes = len(study.images.classes)
+    classes = study.images.classes
     if label is None:
-        return min(_SHOWN, classes - 1)
-    if as_integer("label", label, 0) >= classes:
-        raise ValueError(f"label is {label}, but the data has {classes} classes: 0 to {classes - 1}.")
+        return min(_SHOWN, len(classes) - 1)
+    if as_integer("label", label, 0) >= len(classes):
+        listed = ", ".join(f"{i} ({name})" if name != str(i) else name for i, name in enumerate(classes))
+        raise ValueError(f"label is {label}, but the classes of the data are {listed}.")
     return label
 
 
-def study_training(study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True) -> list[Run]:
+def study_training(
+    study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True
+) -> list[TrainingRun]:
     """Train one network per seed."""
-    seeds = as_integer("seeds", seeds, 1)
+    runs = []
     with study.stage("training") as parts:
-        runs = [
-            train(
-                study.images,
-                study.seed_folder(config.seed + i, "checkpoints"),
-                replace(config, seed=config.seed + i),
-                device=study.device,
-                show_progress=show_progress,
-            )
-            for i in range(seeds)
-        ]
+        for seed in range(config.seed, config.seed + as_integer("seeds", seeds, 1)):
+            options, folder = replace(config, seed=seed), study.seed_folder(seed, "checkpoints")
+            runs.append(train(study.images, folder, options, device=study.device, show_progress=show_progress))
         parts["training"] = tuple(p for run in study.runs for p in training_points(run, study.images, study.device))
     return runs
 
@@ -117,7 +111,7 @@ def study_dynamics(study: Study, *, show_progress: bool = True) -> Results:
     """Figures 2 and 3: fit and judge every checkpoint of every seed."""
     with study.stage("dynamics") as parts:
         found = [
-            dynamics(run, study.bench, study.seed_folder(run.seed, "fits"), show_progress=show_progress)
+            dynamics(run, study.setting, study.seed_folder(run.seed, "fits"), show_progress=show_progress)
             for run in study.runs
         ]
         parts["dynamics"] = tuple(p for points, _ in found for p in points)
@@ -126,57 +120,56 @@ def study_dynamics(study: Study, *, show_progress: bool = True) -> Results:
 
 
 def study_features(study: Study, *, show_progress: bool = True) -> Results:
-    """Figure 1: what every class reads at every checkpoint of the first seed, and a few images explained."""
+    """Figure 1: features of every class at every checkpoint of the first seed, and a few images explained."""
     run = study.runs[0]
     folder = _fits(study, run)
     steps: list[FeatureStep] = []
     with study.stage("features") as parts:
+        setting = study.setting
         with progress("features", len(run.steps), show_progress) as update:
             for done, step in enumerate(run.steps):
                 update(done, f"step {step}")
-                steps += feature_step(step, *load_fits(folder, step, study.device), inputs=study.bench.metric)
+                steps += feature_step(step, *load_fits(folder, step, study.device), inputs=setting.metric)
         # Images of every class that the last network gets right, and ones that it gets wrong, explained by its choice.
-        bench, last = study.bench, run.steps[-1]
-        net, (_, quadratic) = bench.net(run, last), load_fits(folder, last, study.device)
-        mean, chosen = bench.gaussian.mean, choose_examples(net, bench.test, bench.test_labels)
-        outputs = net(bench.test[torch.as_tensor(chosen, device=bench.test.device)]).argmax(1).tolist()
-        explanations = [
-            explain(net, quadratic, mean, bench.test[i], int(bench.test_labels[i]), output, inputs=bench.metric)
+        test, labels, last = setting.test, setting.test_labels, run.steps[-1]
+        net, (_, quadratic) = setting.net(run, last), load_fits(folder, last, study.device)
+        chosen = choose_examples(net, test, labels)
+        outputs = net(test[torch.as_tensor(chosen, device=test.device)]).argmax(1).tolist()
+        explanations = tuple(
+            explain(net, quadratic, setting.gaussian.mean, test[i], int(labels[i]), output, inputs=setting.metric)
             for i, output in zip(chosen, outputs, strict=True)
-        ]
-        parts["features"] = Features(run.seed, align(steps), tuple(explanations))
+        )
+        written = formulas(quadratic, setting.metric)
+        parts["features"] = Features(run.seed, align(steps), explanations, written)
     return study.results
 
 
 def study_attack(study: Study, *, label: int | None = None, show_progress: bool = True) -> Results:
     """Figures 4 and 5, and steering, on the last checkpoint of every seed and on an early one."""
     label = _shown(study, label)
-    # The last checkpoint, and that at step 512: the network of the paper's own curve has the accuracy of that one.
     cases = [
         (run, step) for run in study.runs for step in sorted({run.steps[-1], max(s for s in run.steps if s <= _PAPERS)})
     ]
     with study.stage("attack") as parts, progress("attack", len(cases), show_progress) as update:
-        bench, attacks = study.bench, []
-        test, labels, covariance = bench.test, bench.test_labels, bench.gaussian.covariance
+        setting, attacks = study.setting, []
+        test, labels, covariance = setting.test, setting.test_labels, setting.gaussian.covariance
         for done, (run, step) in enumerate(cases):
             update(done, f"seed {run.seed}, step {step}")
-            models = (bench.net(run, step), *load_fits(_fits(study, run), step, study.device))
-            ablations = [
-                row
-                for kind in ("singular", "random", "pca")
-                for row in ablation_curve(
-                    *models, test, labels, seed=run.seed, directions=kind, covariance=covariance, step=step
-                )
-            ]
-            steering = steering_curve(*models, test[::_STEERED], labels[::_STEERED], seed=run.seed, inputs=bench.metric)
-            pictures = ablation_pictures(models[0], models[1], test, labels, label=label)
-            attacks.append(Attack(tuple(ablations), tuple(replace(s, step=step) for s in steering), pictures, step))
+            models = (setting.net(run, step), *load_fits(_fits(study, run), step, study.device))
+            seen: dict[str, Any] = {"seed": run.seed, "step": step}
+            ablations: list[Ablation] = []
+            for kind in get_args(Directions):
+                ablations += ablation_curve(*models, test, labels, directions=kind, covariance=covariance, **seen)
+            few = test[::_STEERED], labels[::_STEERED]
+            steering = steering_curve(*models, *few, inputs=setting.metric, **seen)
+            pictures = ablation_pictures(*models[:2], test, labels, label=label)
+            attacks.append(Attack(tuple(ablations), tuple(steering), pictures, step))
         parts["attack"] = tuple(sorted(attacks, key=lambda a: -a.step))
     return study.results
 
 
-def _fits(study: Study, run: Run) -> Path:
-    """Where the fits of a run are; they must be there for every checkpoint."""
+def _fits(study: Study, run: TrainingRun) -> Path:
+    """Folder of the fits of a run, which must be there for every checkpoint."""
     folder = study.seed_folder(run.seed, "fits")
     missing = [s for s in run.steps if not (folder / f"step-{s:07d}.json").is_file()]
     if missing:
@@ -188,23 +181,17 @@ def _fits(study: Study, run: Run) -> Path:
 
 
 def study_report(study: Study, *, label: int | None = None) -> Path:
-    """Judge the claims; write tables, figures and report.html.
-
-    Returns
-    -------
-    Path
-        Of the report.
-    """
+    """Judge the claims; write tables, figures and report.html, whose path is returned."""
+    label = _shown(study, label)
     with study.stage("report") as parts:
         found = study.results
         if not found.training:
             raise FileNotFoundError(f"no results in {study.folder}; run `mlpoly train --out {study.folder}` first.")
-        ablations = [a for attack in found.attack for a in attack.ablations]
         if found.dynamics:
-            parts["claims"] = judge_claims(
-                found.dynamics, ablations, found.features, len(found.about["data"]["classes"])
-            )
+            ablations = [a for attack in found.attack for a in attack.ablations]
+            classes = len(found.about["data"]["classes"])
+            parts["claims"] = judge_claims(found.dynamics, ablations, found.features, classes)
         found = replace(found, **parts)
         write_tables(found, study.folder / "tables")
-        write_figures(found, study.folder / "figures", _shown(study, label))
+        write_figures(found, study.folder / "figures", label)
     return write_report(study.results, study.folder / "report.html")

@@ -1,14 +1,18 @@
-"""What a reproduction found: plain records, one per measurement, that tables, figures and the report are made from.
+"""Records of what a reproduction found, one per measurement; tables, figures and the report are made from them.
 
 Every number is a float, so that the records go to CSV and JSON as they are; images are arrays and go to safetensors.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from mlpoly.codec import from_plain, load_results, to_plain
 
 __all__ = [
     "Ablation",
@@ -19,11 +23,14 @@ __all__ = [
     "Explanation",
     "FeatureStep",
     "Features",
+    "Formula",
     "Point",
     "Results",
     "Spectrum",
     "Steering",
+    "Term",
     "TrainingPoint",
+    "read_results",
 ]
 
 
@@ -43,56 +50,34 @@ class TrainingPoint:
 class Point:
     """One polynomial against the network at one checkpoint (figures 2 and 3).
 
-    Attributes
-    ----------
-    seed, step, degree : int
-    inputs : str
-        What it was fitted under: "standard" is N(0, I), "gaussian" N(mean, cov) of the training images, "mixture" one
-        Gaussian per class, "paper" the paper's own route to the mixture (N(0, I), then SGD on samples of it).
-    fvu_own : float
-        Closed form, under what it was fitted under; NaN for "paper", which was fitted on samples.
-    fvu_mixture : float
-        Closed form, under the class mixture.
-    fvu_flattened : float
-        The same in the convention of the paper's code (variance over the flattened logits).
-    fvu_samples, fvu_samples_error : float
-        On fresh samples of the mixture, with its standard error.
-    fvu_test, fvu_test_error : float
-        On the test images.
-    kl_samples, kl_samples_error, kl_test, kl_test_error : float
-        Mean KL(softmax f || softmax p), in nats.
-    accuracy, agreement : float
-        On the test images: how often right, how often the network's choice.
-    iterations : int
-        Of the mixture solver, or steps of SGD; 0 for closed forms.
-    seconds : float
-        That the fit took.
+    `inputs` are those it was fitted under: "standard" is N(0, I), "gaussian" N(mean, cov) of the training images,
+    "mixture" one Gaussian per class, "paper" the paper's own route to the mixture (N(0, I), then SGD on samples of it).
     """
 
     seed: int
     step: int
     degree: int
     inputs: str
-    fvu_own: float
-    fvu_mixture: float
-    fvu_flattened: float
-    fvu_samples: float
-    fvu_samples_error: float
-    fvu_test: float
+    fvu_own: float  # closed form, under the inputs of the fit; NaN for "paper", which was fitted on samples
+    fvu_mixture: float  # closed form, under the class mixture
+    fvu_flattened: float  # the same in the convention of the paper's code (variance over the flattened logits)
+    fvu_samples: float  # on fresh samples of the mixture
+    fvu_samples_error: float  # standard error
+    fvu_test: float  # on the test images
     fvu_test_error: float
-    kl_samples: float
+    kl_samples: float  # mean KL(softmax f || softmax p), in nats
     kl_samples_error: float
     kl_test: float
     kl_test_error: float
-    accuracy: float
-    agreement: float
-    iterations: int
-    seconds: float
+    accuracy: float  # fraction of the test images that it gets right
+    agreement: float  # fraction of the test images on which it chooses the same class as the network
+    iterations: int  # of the mixture solver, or steps of SGD; 0 for closed forms
+    seconds: float  # of the fit
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Shares of the network's variance by polynomial degree at one checkpoint; they sum to one."""
+    """Fractions of the network's variance by polynomial degree at one checkpoint; they sum to one."""
 
     seed: int
     step: int
@@ -104,35 +89,25 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class FeatureStep:
-    """What one class reads at one checkpoint, by the quadratic and the linear polynomial under the mixture (figure 1).
+    """Features of one class at one checkpoint, by the quadratic and the linear polynomial under the mixture (figure 1).
 
-    Attributes
-    ----------
-    step, label : int
-    positive, negative : array (k,)
-        Eigenvalues of largest magnitude of either sign, strongest first.
-    positive_vectors, negative_vectors : array (k, d)
-        Their patterns: unit eigenvectors, or, in the metric of the training images, the change of the pixels along a
-        feature by one standard deviation.
-    linear : array (d,)
-        Coefficients of the best linear map.
-    spectrum : array (d,) or fewer
-        All eigenvalues, descending.
+    Patterns are unit eigenvectors, or, in the metric of the training images, the change of the pixels along a feature
+    by one standard deviation.
     """
 
     step: int
     label: int
-    positive: np.ndarray
+    positive: np.ndarray  # (k,), eigenvalues of largest magnitude, strongest first
     negative: np.ndarray
-    positive_vectors: np.ndarray
+    positive_vectors: np.ndarray  # (k, d), their patterns
     negative_vectors: np.ndarray
-    linear: np.ndarray
-    spectrum: np.ndarray
+    linear: np.ndarray  # (d,), coefficients of the best linear map
+    spectrum: np.ndarray  # (d,) or fewer: all eigenvalues, descending
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one eigenfeature added to one logit of one image: value * (vector . x)^2, about the mean image."""
+    """Contribution of one eigenfeature to one logit of one image: value * (vector . x)^2, about the mean image."""
 
     eigenvalue: float
     amount: float
@@ -141,39 +116,48 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One image taken apart: constant + linear + all quadratic contributions = the polynomial's logit.
+    """One image taken apart: constant + linear + all quadratic contributions = the polynomial's logit."""
 
-    Attributes
-    ----------
-    image : array (d,)
-    label, output : int
-        The class it is, and the class whose logit is explained.
-    network, polynomial : float
-        The logits.
-    constant, linear, quadratic : float
-        Parts of the polynomial's logit, expanded about the mean of the training images; they sum to it.
-    top : tuple of Contribution
-        The quadratic contributions of largest magnitude.
-    """
-
-    image: np.ndarray
-    label: int
-    output: int
-    network: float
+    image: np.ndarray  # (d,)
+    label: int  # class of the image
+    output: int  # class whose logit is explained
+    network: float  # logits
     polynomial: float
-    constant: float
+    constant: float  # parts of the polynomial's logit, expanded about the mean of the training images
     linear: float
     quadratic: float
-    top: tuple[Contribution, ...]
+    top: tuple[Contribution, ...]  # the quadratic contributions of largest magnitude
+
+
+@dataclass(frozen=True)
+class Term:
+    """A monomial of a polynomial in pixels, each minus its mean over the training images."""
+
+    pixels: tuple[int, ...]  # none for the constant, one, or two; the same twice for a square
+    coefficient: float
+    effect: float  # standard deviation of the term over the training images, taken as one Gaussian
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The quadratic of one class at the last checkpoint, written out."""
+
+    label: int
+    count: int  # number of all its terms
+    strongest: tuple[Term, ...]  # of one pixel and of two, by effect
+    strongest_fvu: float  # fraction of the logit's variance that these leave unexplained
+    small: tuple[Term, ...]  # every term of the best quadratic in a few pixels
+    small_fvu: float
 
 
 @dataclass(frozen=True)
 class Features:
-    """Figure 1 for every class, and a few images explained."""
+    """Figure 1 for every class, a few images explained, and the quadratics at the last checkpoint written out."""
 
     seed: int
     steps: tuple[FeatureStep, ...]
     explanations: tuple[Explanation, ...]
+    formulas: tuple[Formula, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,26 +177,17 @@ class Ablation:
 class Steering:
     """Accuracy when every test image is moved by `strength` along an eigenvector, or by noise of the same length.
 
-    Attributes
-    ----------
-    strength : float
-        Length of the move, in units of the mean distance of test images from their mean.
-    direction : str
-        "eigenvector" (the strongest of one class, the mean over all classes and both ways), or a control, the mean over
-        several draws: "noise" (a vector of its own for each image) or "random" (one random vector for all images).
-    network, linear, quadratic : float
-        Accuracies.
-    fvu, kl : float
-        Of the quadratic against the network on the moved images.
+    `direction` is "eigenvector" (the strongest of one class, the mean over all classes and both signs), or a control,
+    the mean over several draws: "noise" (a vector of its own for each image) or "random" (one random vector for all).
     """
 
     seed: int
     direction: str
-    strength: float
-    network: float
+    strength: float  # length of the move, in units of the mean distance of test images from their mean
+    network: float  # accuracies
     linear: float
     quadratic: float
-    fvu: float
+    fvu: float  # of the quadratic against the network on the moved images
     kl: float
     step: int = 0
 
@@ -223,11 +198,11 @@ class AttackPictures:
 
     ladder: np.ndarray  # (k + 1, d), one image with 0, 1, ..., k directions removed
     ladder_label: int
-    ladder_choices: tuple[int, ...]  # what the network calls each of them
+    ladder_choices: tuple[int, ...]  # the network's choice for each of them
     digits: np.ndarray  # (c, d), one image of each class
     ablated: np.ndarray  # (c, d), the same without all singular directions
     labels: tuple[int, ...]  # their classes
-    choices: tuple[int, ...]  # what the network calls the ablated ones
+    choices: tuple[int, ...]  # the network's choices for the ablated ones
 
 
 @dataclass(frozen=True)
@@ -252,8 +227,26 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class _Data:
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _About:
+    """The entries of `Results.about` that the report and the figures rely on."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    version: str = ""
+    data: _Data | None = None
+
+
+@dataclass(frozen=True)
 class Results:
-    """Everything, in the order of the pipeline.
+    """All results, in the order of the pipeline; pictures and labels must be those of the data in `about`.
 
     Attributes
     ----------
@@ -268,4 +261,56 @@ class Results:
     spectra: tuple[Spectrum, ...]
     features: Features | None = None
     attack: tuple[Attack, ...] = ()  # of every seed and attacked checkpoint, the last checkpoint first
-    claims: tuple[Claim, ...] = field(default=())
+    claims: tuple[Claim, ...] = ()
+
+    def __post_init__(self) -> None:
+        data = from_plain(_About, to_plain(self.about)).data
+        if data is None:
+            if self.training or self.features or self.attack:
+                raise ValueError("about does not name the data")
+            return
+        if not data.classes or min(data.image_shape) < 1:
+            raise ValueError("about.data has no classes or pixels")
+        pictures: list[np.ndarray] = []
+        labels: list[int] = []
+        pairs: list[tuple[Any, Any]] = []  # of equal length
+        for step in self.features.steps if self.features else ():
+            pictures += [step.positive_vectors, step.negative_vectors, step.linear[None]]
+            labels.append(step.label)
+            pairs += [(step.positive, step.positive_vectors), (step.negative, step.negative_vectors)]
+        for explained in self.features.explanations if self.features else ():
+            pictures += [explained.image[None], *(top.vector[None] for top in explained.top)]
+            labels += [explained.label, explained.output]
+        formulas = self.features.formulas if self.features else ()
+        labels += [formula.label for formula in formulas]
+        for shown in (attack.pictures for attack in self.attack):
+            pictures += [shown.ladder, shown.digits, shown.ablated]
+            labels += [shown.ladder_label, *shown.ladder_choices, *shown.labels, *shown.choices]
+            pairs += [(shown.ladder, shown.ladder_choices), (shown.digits, shown.labels)]
+            pairs += [(shown.digits, shown.ablated), (shown.labels, shown.choices)]
+        pixels = math.prod(data.image_shape)
+        if any(p.ndim != 2 or p.shape[1] != pixels or p.dtype.kind != "f" for p in pictures):
+            raise ValueError(f"a picture does not have the {pixels} pixels of the images")
+        if any(not 0 <= label < len(data.classes) for label in labels):
+            raise ValueError("a label is not one of the classes")
+        terms = [term for formula in formulas for term in (*formula.strongest, *formula.small)]
+        if any(not 0 <= pixel < pixels for term in terms for pixel in term.pixels):
+            raise ValueError(f"a term has a pixel that is not one of the {pixels} of the images")
+        if any(len(one) != len(other) for one, other in pairs):
+            raise ValueError("the numbers of pictures and of labels differ")
+
+
+def read_results(folder: Path) -> Results:
+    """Read the results of a study from results.json and results.safetensors in its folder.
+
+    Raises
+    ------
+    FileNotFoundError
+    FileFormatError
+        If a file is damaged or of another version.
+    """
+    if not (folder / "results.json").is_file():
+        raise FileNotFoundError(
+            f"no results in {folder}; make them with `mlpoly dynamics` or `mlpoly reproduce` first."
+        )
+    return load_results(folder / "results.json", Results)

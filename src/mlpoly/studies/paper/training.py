@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,69 +13,28 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from mlpoly.activations import get
-from mlpoly.arrays import as_integer
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
 from mlpoly.measures import accuracy_of_outputs
 from mlpoly.progress import progress
 from mlpoly.studies.paper.checkpoints import (
-    Run,
+    TrainingRun,
     build,
     checkpoint_steps,
     load_checkpoint,
     parameter_shapes,
     save_checkpoint,
 )
-from mlpoly.studies.paper.data import Images
+from mlpoly.studies.paper.images import Images
+from mlpoly.studies.paper.options import TrainConfig
 from mlpoly.studies.paper.results import TrainingPoint
 
-__all__ = ["TrainConfig", "check_run", "train", "training_points"]
+__all__ = ["check_run", "train", "training_points"]
 
-_SAVE_EVERY = 1024  # steps between states from which a killed run goes on, beside the checkpoints
+_SAVE_EVERY = 1024  # steps between states from which a killed run resumes, beside the checkpoints
 _LOOK_EVERY = 128  # steps between looks at loss and accuracy for the progress bar
 _MOST = 10_000  # training images that a checkpoint is judged on
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How to train.
-
-    Attributes
-    ----------
-    hidden : int
-        Hidden units.
-    activation : str
-        Any name that `mlpoly.activations` knows.
-    gated : bool
-        A gated linear unit instead of an MLP.
-    steps, batch_size : int
-    learning_rate, weight_decay : float
-    warmup : int
-        Steps of linear warm-up.
-    seed : int
-        Of the initial weights and the order of the images.
-    """
-
-    hidden: int = 256
-    activation: str = "relu"
-    gated: bool = False
-    steps: int = 2**14
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.1
-    warmup: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("hidden", 1), ("steps", 0), ("batch_size", 1), ("warmup", 0), ("seed", 0)):
-            as_integer(name, getattr(self, name), least)
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate}.")
-        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ValueError(f"weight_decay must be a number >= 0, got {self.weight_decay}.")
-        get(self.activation)
 
 
 def train(
@@ -85,8 +44,8 @@ def train(
     *,
     device: str = "cpu",
     show_progress: bool = True,
-) -> Run:
-    """Train a network, or go on where an earlier call was stopped; checkpoints go to `folder`.
+) -> TrainingRun:
+    """Train a network, or resume a training that was stopped.
 
     A run that was killed and started again ends with the same weights, to the last bit on the same machine: batches
     depend on seed and step alone, and the whole state of the optimiser is saved.
@@ -94,24 +53,24 @@ def train(
     Parameters
     ----------
     images : Images
-        For example `mlpoly.studies.paper.data.load_images("mnist")`.
+        For example `mlpoly.studies.paper.images.load_images("mnist")`.
     folder : path
-        Made if it is missing. A run of other options or other data in it is refused, not overwritten.
+        Folder of the checkpoints, made if it is missing. A run of other options or data in it is refused.
     config : TrainConfig, optional
     device : str
         A device of PyTorch, such as "cuda".
     show_progress : bool
-        A progress bar with loss and accuracy, on a terminal.
+        Whether to draw a progress bar with loss and accuracy, on a terminal.
 
     Returns
     -------
-    Run
+    TrainingRun
         ``run.steps`` and ``run.net(step)``.
     """
     config = config or TrainConfig()
     folder = make_folder(folder)
     check_run(folder, config, images)
-    run, wanted = Run(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
+    run, wanted = TrainingRun(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
     if set(wanted) <= set(run.steps):
         return run
     trainer = _Trainer(images, config, device, run.data)
@@ -119,7 +78,7 @@ def train(
     with progress(f"training, seed {config.seed}", config.steps, show_progress) as update:
         for step in trainer.advance():
             if step in wanted:
-                save_checkpoint(folder, step, trainer.averaged(), config, run.data)
+                save_checkpoint(run.path(step), step, trainer.averaged(), run.config, run.data)
             if step in wanted or step % _SAVE_EVERY == 0:
                 trainer.save(folder / "state.safetensors")
             if step % _LOOK_EVERY == 0:
@@ -128,17 +87,12 @@ def train(
 
 
 def check_run(folder: Path, config: TrainConfig, images: Images) -> None:
-    """Raise unless what is in the folder, if anything, is whole, and comes from the same options and data.
-
-    Raises
-    ------
-    FileFormatError
-    """
-    run = Run(folder, asdict(config))
+    """Raise unless the contents of the folder, if any, are whole, and come from the same options and data."""
+    run = TrainingRun(folder, asdict(config))
     if run.steps:
         load_checkpoint(run.path(run.steps[-1]), images.train.shape[1], _classes(images))  # says so if it is damaged
-        found = Run.open(folder)
-        # A longer run goes on from a shorter one: the schedule does not depend on the length.
+        found = TrainingRun.open(folder)
+        # A longer run continues a shorter one: the schedule does not depend on the length.
         changed = {k: v for k, v in run.config.items() if found.config.get(k) != v and k != "steps"}
         if changed:
             listed = ", ".join(f"{name} is {new}, there {found.config.get(name)}" for name, new in changed.items())
@@ -154,15 +108,10 @@ def check_run(folder: Path, config: TrainConfig, images: Images) -> None:
 
 
 def _read_state(path: Path, config: TrainConfig, images: Images) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-    """Header and arrays of a saved state; None if it is one of other options.
-
-    Raises
-    ------
-    FileFormatError
-    """
+    """Header and arrays of a saved state; None if its options are others."""
     header, arrays = read_tensors(path)
     if header is None or header.get("format") != "mlpoly-training":
-        raise FileFormatError(f"{path} is no state of `mlpoly train`; delete it to begin again.")
+        raise FileFormatError(f"{path} is not a state of `mlpoly train`; delete it to begin again.")
     step, before, group = (header.get(name) for name in ("step", "config", "group"))
     if not (type(step) is int and step >= 0 and isinstance(before, dict) and isinstance(group, dict)):
         raise FileFormatError(f"{path} lacks a valid step, config or group; it is damaged, delete it to begin again.")
@@ -240,7 +189,7 @@ class _Trainer:
         return self.order[1][place * size : (place + 1) * size]
 
     def averaged(self) -> dict[str, Tensor]:
-        """The weights that schedule-free training gives out, x; those being trained, y, are left as they are.
+        """The averaged weights x of schedule-free training; those being trained, y, are left as they are.
 
         With y = (1 - b) z + b x, x = y + (1 - 1/b) (z - y). The optimiser's own `eval` does the same in place, and
         its `train` takes it back but for rounding, which would make the weights depend on how often one looks.
@@ -260,7 +209,7 @@ class _Trainer:
         return f"loss {float(self.loss.detach()):.3f}, accuracy {float(hits):.1%}"
 
     def save(self, path: Path) -> None:
-        """Everything that the next step depends on."""
+        """Write everything that the next step depends on."""
         kept = self.optimizer.state_dict()
         arrays = {f"weights.{name}": w.detach().cpu().numpy() for name, w in self.weights.items()}
         for i, tensors in kept["state"].items():
@@ -270,7 +219,7 @@ class _Trainer:
         write_tensors(path, arrays, header | {"data": self.data})
 
     def restore(self, path: Path, first: int) -> None:
-        """Go on from a saved state, if there is one of the same options that is not behind the first step wanted."""
+        """Resume from a saved state, if there is one of the same options that is not past the first step wanted."""
         if not path.is_file():
             return
         found = _read_state(path, self.config, self.images)
@@ -291,7 +240,7 @@ class _Trainer:
         self.step = int(header["step"])
 
 
-def training_points(run: Run, images: Images, device: str = "cpu") -> list[TrainingPoint]:
+def training_points(run: TrainingRun, images: Images, device: str = "cpu") -> list[TrainingPoint]:
     """Loss and accuracy of every checkpoint, on the first 10 000 training images and on all test images."""
     sets = [
         (torch.tensor(x[:n], dtype=torch.float64, device=device), torch.tensor(y[:n], device=device))

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from mlpoly.page.html import element
-from mlpoly.page.numbers import counted, listing, number, percent, span
-from mlpoly.page.page import Page
-from mlpoly.page.plot import View, with_scales
+from mlpoly.page.grids import gallery_html
+from mlpoly.page.html import element, link
+from mlpoly.page.page import Page, asset
+from mlpoly.page.plot import plot
 from mlpoly.page.rerun import rerun_section
-from mlpoly.page.widgets import facts, figure, options, tiles
-from mlpoly.studies.paper.report.attacks import ablation_plot, attack_pictures, steering_plot
-from mlpoly.studies.paper.report.breakdown import panels
-from mlpoly.studies.paper.report.curves import step_axis, training_plot
-from mlpoly.studies.paper.report.explain import explanation
-from mlpoly.studies.paper.report.fits import fit_table, fit_traces, last, network_traces, spectrum_plot
-from mlpoly.studies.paper.report.provenance import claims_table
+from mlpoly.page.widgets import class_name, figure, panels, table, verdict
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
+from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
+from mlpoly.studies.paper.report.explain import explanation, written_out
+from mlpoly.studies.paper.report.fit_table import fit_table
+from mlpoly.studies.paper.report.opening import opening
 from mlpoly.studies.paper.report.viewer import banner, feature_viewer
 from mlpoly.studies.paper.results import Features, Results
 
 __all__ = ["write_report"]
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
-_PAPER = "Converting MLPs into Polynomials in Closed Form"
 _FILES = ("results.json", "figures/*.pdf", "tables/*.csv")
-_PHASES = (500, 1000, 4000)  # steps
 _SHOWN = 3  # the class that the paper shows
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
-_TOLD = {  # options that are told at the top, if they are there, and how
-    "hidden": "{} hidden units",
-    "activation": "{}",
-    "batch_size": "batches of {}",
-    "learning_rate": "learning rate {}",
-    "weight_decay": "weight decay {}",
-    "warmup": "{} steps of warm-up",
-    "shrinkage": "class covariances shrunk by {}",
-}
 
 
 def write_report(results: Results, path: Path) -> Path:
@@ -49,8 +34,8 @@ def write_report(results: Results, path: Path) -> Path:
     results : Results
         A section for which it holds nothing is left out.
     path : Path
-        Usually ``report.html`` in the folder of the results. Of the figures, tables and results.json beside it, those
-        are linked that are there by then; so write the report last.
+        Usually ``report.html`` in the folder of the results. The figures, tables and results.json beside it are linked
+        if they are there by then, so write the report last.
 
     Returns
     -------
@@ -58,149 +43,37 @@ def write_report(results: Results, path: Path) -> Path:
         The file.
     """
     path = Path(path)
-    about = results.about
-    made = f"mlpoly {about.get('version', '')}".strip()
-    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page asks no network for anything.")
-    page.introduce(_summary(results))
+    made = f"mlpoly {results.about.get('version', '')}".strip()
+    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
+    page.style, page.script = (asset("mlpoly.studies.paper.report", name) for name in ("paper.css", "viewer.js"))
+    data = results.about.get("data") or {}
+    classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
+    said, *numbers = opening(results, classes)
+    page.introduce(said)
     if results.features and results.features.steps:
-        page.introduce(banner(results.features.steps, _classes(results), _shape(results)))
-    page.introduce(tiles(_tiles(results)), facts(_facts(results)))
-    _claims(page, results)
+        page.introduce(banner(results.features.steps, classes, (rows, columns)))
+    page.introduce(*numbers)
+    if results.features:
+        _features(page, results.features, classes, (rows, columns))
     if results.dynamics:
         _distances(page, results)
     if results.training:
         _accuracy(page, results)
     if results.spectra:
-        plot = spectrum_plot("plot-spectrum", results.spectra, step_axis(_steps(results)))
         page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
-            "The variance of the logits, shared out over polynomial degrees: it says in advance what a polynomial of "
+            "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
-            figure(plot.html(), "Means over the seeds. A click on a name in the legend hides it."),
+            figure(
+                plot("plot-spectrum", spectrum_chart(results.spectra)),
+                f"{_BANDS} A click on a name in the legend hides it.",
+            ),
         )
-    if results.features and (results.features.steps or results.features.explanations):
-        _features(page, results.features, _classes(results), _shape(results))
     if results.attack:
-        _attack(page, results)
-    rerun_section(page, about, path.parent, _FILES)
-    return page.write(path)
-
-
-# -- what the results say of themselves --------------------------------------------------------------------------------
-
-
-def _data(results: Results) -> dict[str, Any]:
-    return dict(results.about.get("data") or {})
-
-
-def _classes(results: Results) -> list[str]:
-    """Names of the classes by label; "classes" may be their number."""
-    given = _data(results).get("classes", 10)
-    return [str(c) for c in (range(given) if isinstance(given, int) else given)]
-
-
-def _shape(results: Results) -> tuple[int, int]:
-    rows, columns = _data(results)["image_shape"]
-    return int(rows), int(columns)
-
-
-def _steps(results: Results) -> list[int]:
-    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
-    return sorted({record.step for record in records}) or [0]
-
-
-def _seeds(results: Results) -> list[int]:
-    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
-    return sorted({record.seed for record in records})
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-# -- the top of the page -----------------------------------------------------------------------------------------------
-
-
-def _summary(results: Results) -> str:
-    """The findings in a few sentences."""
-    steps, data = _steps(results), _data(results).get("name", "images")
-    seeds = counted(len(_seeds(results)), "seed")
-    said = [
-        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). For each of {seeds} a network was "
-        f"trained on {data}, and at {counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are "
-        "closest to it in mean square, computed from its weights."
-    ]
-    accuracy = [p.test_accuracy for p in results.training if p.step == steps[-1]]
-    if accuracy:
-        said.append(f"After {number(steps[-1], 6)} steps it recognises {span(accuracy, percent)} of the test images.")
-    fits = [
-        [p.fvu_mixture for p in last(results.dynamics, *key)] for key in ((1, "mixture"), (2, "mixture"), (2, "paper"))
-    ]
-    linear, quadratic, paper = (span(values, lambda v: percent(v, 2)) if values else "" for values in fits)
-    if linear and quadratic:
-        said.append(
-            "Where inputs follow one Gaussian for each class, the best linear map leaves "
-            f"{linear} of the variance of its logits unexplained and the best quadratic {quadratic}"
-            + (f", while the paper’s own route to that quadratic leaves {paper}." if paper else ".")
-        )
-    verdicts = [claim.holds for claim in results.claims]
-    if verdicts:
-        good, bad, unclear = (verdicts.count(kind) for kind in (True, False, None))
-        words = ((good, "holds" if good == 1 else "hold"), (bad, "does not" if bad == 1 else "do not"))
-        counts = [f"{n} {verb}" for n, verb in (*words, (unclear, "cannot be judged")) if n]
-        said.append(f"Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}.")
-    return " ".join(said)
-
-
-def _tiles(results: Results) -> list[tuple[str, str, str]]:
-    end, items = _steps(results)[-1], []
-    accuracy = [p.test_accuracy for p in results.training if p.step == end]
-    if accuracy:
-        items.append((percent(_mean(accuracy)), "of test images right", f"the networks at step {number(end, 6)}"))
-    for degree, name in ((1, "linear map"), (2, "quadratic")):
-        fits = last(results.dynamics, degree, "mixture")
-        if fits:
-            share = _mean([p.fvu_mixture for p in fits])
-            items.append((percent(share, 2), f"unexplained by the best {name}", "FVU under the mixture, exact"))
-    if fits:
-        items.append(
-            (percent(_mean([p.agreement for p in fits])), "same answer as the network", "the quadratic, on test images")
-        )
+        _attack(page, results, classes, (rows, columns))
     if results.claims:
-        good = sum(claim.holds is True for claim in results.claims)
-        items.append((f"{good} of {len(results.claims)}", "claims of the paper hold", "see the table below"))
-    return items
-
-
-def _facts(results: Results) -> dict[str, object]:
-    """What was done."""
-    data, steps = _data(results), _steps(results)
-    config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
-    told = [words.format(config[name]) for name, words in _TOLD.items() if name in config]
-    size = " × ".join(map(str, data.get("image_shape", ())))
-    images = f"{number(data.get('train', 0), 6)} training and {number(data.get('test', 0), 6)} test images"
-    kinds = {
-        "Data": f"{data.get('name', 'images')}: {images} of {size} pixels in {len(_classes(results))} classes"
-        if data
-        else "",
-        "Network and training": ", ".join(told),
-        "Checkpoints": f"{len(steps)}, from step {steps[0]} to step {number(steps[-1], 6)}",
-        "Seeds": listing(_seeds(results)),
-    }
-    return {name: words for name, words in kinds.items() if words}
-
-
-def _claims(page: Page, results: Results) -> None:
-    if not results.claims:
-        return
-    shown = {"fvu": results.dynamics, "kl": results.dynamics, "spectrum": results.spectra, "attack": results.attack}
-    anchors = {name for name, records in shown.items() if records}
-    if results.features and results.features.steps:
-        anchors.add("features")
-    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
-        "Each claim leads to the figure that shows it. One that cannot be judged would need other data, or a longer "
-        "training than this one.",
-        claims_table(results.claims, anchors),
-    )
+        _claims(page, results)
+    rerun_section(page, results.about, path.parent, _FILES)
+    return page.write(path)
 
 
 # -- curves over training ----------------------------------------------------------------------------------------------
@@ -208,15 +81,7 @@ def _claims(page: Page, results: Results) -> None:
 
 def _distances(page: Page, results: Results) -> None:
     """Figures 2 and 3; the plots show where the paper sees phases."""
-    points, steps = results.dynamics, _steps(results)
-    views = [
-        View(("under the mixture",), fit_traces(points, "fvu_mixture", "FVU", "fvu_samples")),
-        View(("on test images",), fit_traces(points, "fvu_test", "FVU", "fvu_test")),
-        View(("under its own inputs",), fit_traces(points, "fvu_own", "FVU")),
-        View(("paper’s convention",), fit_traces(points, "fvu_flattened", "FVU")),
-    ]
-    label = "Fraction of variance unexplained by linear and quadratic polynomials, over training"
-    plot = training_plot("plot-fvu", label, with_scales(views), steps, "fraction of variance unexplained", _PHASES)
+    points = results.dynamics
     caption = (
         f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
         "Thin verticals mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one octave "
@@ -226,41 +91,26 @@ def _distances(page: Page, results: Results) -> None:
     page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
         "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a perfect "
         "copy of the network and 1 for a constant.",
-        figure(plot.html(), caption, "Figure 2"),
+        figure(plot("plot-fvu", distance_chart(points, "fvu")), caption, "Figure 2"),
         element("h3", "Every polynomial at the last checkpoint"),
         fit_table(points),
     )
-    kinds = (("on samples of the mixture", "kl_samples"), ("on test images", "kl_test"))
-    views = [View((name,), fit_traces(points, y, "KL", y)) for name, y in kinds]
-    label = "KL divergence of linear and quadratic polynomials from the network, over training"
-    plot = training_plot("plot-kl", label, with_scales(views), steps, "KL divergence, nats", _PHASES)
     page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
         "Logits become probabilities, and this is how far the polynomial’s are from the network’s: the mean of "
         "KL(softmax of the network ‖ softmax of the polynomial).",
-        figure(plot.html(), f"{_BANDS} Bars are two standard errors; thin verticals as in Figure 2.", "Figure 3"),
+        figure(
+            plot("plot-kl", distance_chart(points, "kl")),
+            f"{_BANDS} Bars are two standard errors; thin verticals as in Figure 2.",
+            "Figure 3",
+        ),
     )
 
 
 def _accuracy(page: Page, results: Results) -> None:
-    points = results.dynamics
-    right = {"yaxis": {"tickformat": ".0%", "title": {"text": "share of images right"}}}
-    same = {"yaxis": {"tickformat": ".0%", "title": {"text": "share of test images with the network’s answer"}}}
-    loss = {"yaxis": {"title": {"text": "cross-entropy, nats"}}}
-    views = [
-        View(
-            ("accuracy",),
-            network_traces(results.training, "accuracy") + fit_traces(points, "accuracy", "accuracy"),
-            right,
-        )
-    ]
-    if points:
-        views.append(View(("agreement",), fit_traces(points, "agreement", "agreement"), same))
-    views.append(View(("loss of the network",), network_traces(results.training, "loss"), loss))
-    label = "Accuracy of the network and its polynomials, over training"
-    plot = training_plot("plot-accuracy", label, views, _steps(results))
+    chart = accuracy_chart(results.training, results.dynamics)
     page.section("accuracy", "How often they are right", "Accuracy").add(
         "The networks’ accuracy, and that of every polynomial put in their place.",
-        figure(plot.html(), f"{_BANDS} Polynomials are judged on the test images."),
+        figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
     )
 
 
@@ -292,26 +142,40 @@ def _features(page: Page, features: Features, classes: list[str], shape: tuple[i
             "it exactly, so one can say what moved it.",
             figure(panels("explained", "Image", items), caption),
         )
+    if features.formulas:
+        written = [(class_name(classes, f.label), written_out(f, classes, shape)) for f in features.formulas]
+        caption = (
+            "x with its row and column is a pixel minus its mean over the training images. The effect of a term is "
+            "its standard deviation over them, taken as one Gaussian. The best quadratic in a few pixels is exact "
+            "under that Gaussian; the pixels were chosen one by one, each to explain most of what was left."
+        )
+        page.section("formula", "One polynomial written out", "In full").add(
+            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. With so many "
+            "terms nobody would read it, which is why eigenvectors stand above; but a few pixels and a few terms "
+            "already say much.",
+            figure(panels("written", "Class", written), caption),
+        )
 
 
-def _attack(page: Page, results: Results) -> None:
+def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:
     section = page.section("attack", "Attacks found in the polynomial, tried on the network", "Figures 4, 5: attacks")
     ablations = [a for attack in results.attack for a in attack.ablations]
     if ablations:
-        plot = ablation_plot("plot-ablation", ablations, len(_classes(results)))
+        chart = ablation_chart(ablations, len(classes))
         section.add(
             "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, it "
             "must suffer when they are removed from every test image, strongest first. Random directions and principal "
             "components of the images are the controls. The paper does not say which network it attacked; the curve "
             "in its code begins at the accuracy that this network has at about step 512, so both are here.",
-            figure(plot.html(), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
+            figure(plot("plot-ablation", chart), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
         )
     shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
-    items = [(step, attack_pictures(p, _classes(results), _shape(results))) for step, p in reversed(shown.items())]
+    items = [(step, gallery_html(attack_gallery(p, classes, shape))) for step, p in reversed(shown.items())]
     section.add(
         figure(
             panels("ablated", "Network at", items),
-            "What the network reads in images without these directions; ✓ where it is right. One grey scale for all.",
+            "Images without these directions. Below each, what the network reads; ✓ where it is right. One scale for "
+            "all: black is ink, red lies below zero.",
             "Figure 4",
         )
     )
@@ -322,5 +186,18 @@ def _attack(page: Page, results: Results) -> None:
             "Every test image is moved along the strongest eigenvector of a class; the controls are noise, another for "
             "each image, and one random vector for all. The unit of length is the mean distance of test images from "
             "their mean.",
-            figure(steering_plot("plot-steering", steering).html(), f"{_BANDS} Grey: the network under the controls."),
+            figure(plot("plot-steering", steering_chart(steering)), f"{_BANDS} Grey: the network under the controls."),
         )
+
+
+def _claims(page: Page, results: Results) -> None:
+    anchors = {section.anchor for section in page.sections}
+    rows = [
+        (link(f"#{c.figure}", c.name) if c.figure in anchors else c.name, c.paper, c.measured, verdict(c.holds))
+        for c in results.claims
+    ]
+    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
+        "Each claim links to the figure that shows it. One that cannot be judged would need other data, or a longer "
+        "training than this one.",
+        table(("Claim", "The paper says", "Measured here", "Holds?"), rows, stacked=True),
+    )

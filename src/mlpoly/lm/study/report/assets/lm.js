@@ -19,13 +19,13 @@ addEventListener("DOMContentLoaded", () => {
     return list;
   };
 
-  for (const block of document.querySelectorAll("[data-features]")) {
-    const spec = Page.data(block.dataset.features);
-    const [layer, output] = block.querySelectorAll("select");
-    const space = block.querySelector(".features");
+  for (const viewer of document.querySelectorAll("[data-features]")) {
+    const spec = Page.data(viewer.dataset.features);
+    const [block, output] = viewer.querySelectorAll("select");
+    const space = viewer.querySelector(".features");
     const part = (title, tokens, cls) => [made("h4", title, cls), pieces(tokens)];
     const show = () => {
-      const fits = (f) => f.layer === Number(layer.value) && f.output === Number(output.value);
+      const fits = (f) => f.block === Number(block.value) && f.output === Number(output.value);
       const chosen = spec.features.filter(fits);
       space.replaceChildren(...chosen.map((f) => {
         const row = made("div", undefined, "feature");
@@ -39,19 +39,19 @@ addEventListener("DOMContentLoaded", () => {
       }));
       if (!chosen.length) space.append(made("p", "No features were read here.", "note"));
     };
-    [layer, output].forEach((menu) => menu.addEventListener("change", show));
+    [block, output].forEach((menu) => menu.addEventListener("change", show));
     show();
   }
 
-  for (const block of document.querySelectorAll("[data-attribution]")) {
-    const spec = Page.data(block.dataset.attribution);
-    const layer = block.querySelector("select");
-    const degrees = block.querySelector("fieldset");
-    const spans = [...block.querySelectorAll(".stream span")];
+  for (const viewer of document.querySelectorAll("[data-attribution]")) {
+    const spec = Page.data(viewer.dataset.attribution);
+    const block = viewer.querySelector("select");
+    const degrees = viewer.querySelector("fieldset");
+    const spans = [...viewer.querySelectorAll(".stream span")];
     const count = spec.degrees.length;
     let token = spans.length - 1;
 
-    // A row holds every degree, then what the block itself adds; layer 0 of the menu is the sum of all.
+    // A row holds every degree, then what the block itself adds; the first entry of the menu is the sum of all.
     const zeros = new Array(count + 1).fill(0);
     const sum = (rows) => rows.reduce((all, row) => all.map((v, i) => v + row[i]), zeros);
     const row = (place, t) => (place === 0 ? sum(spec.values.map((l) => l[t])) : spec.values[place - 1][t]);
@@ -73,17 +73,17 @@ addEventListener("DOMContentLoaded", () => {
     };
 
     const table = () => {
-      const body = block.querySelector(".parts tbody");
+      const body = viewer.querySelector(".parts tbody");
       body.replaceChildren(
-        ...spec.layers.map((name, i) => cells(name, spec.values[i][token])),
+        ...spec.blocks.map((name, i) => cells(name, spec.values[i][token])),
         cells("all blocks", row(0, token), "sum"),
       );
-      const numbers = spec.layers.flatMap((_, i) => spec.values[i][token].slice(0, count));
+      const numbers = spec.blocks.flatMap((_, i) => spec.values[i][token].slice(0, count));
       const largest = Math.max(...numbers.map(Math.abs));
       [...body.rows].slice(0, -1).forEach((line, i) => {
         for (let k = 0; k < count; k += 1) tint(line.cells[k + 1], spec.values[i][token][k], largest);
       });
-      const words = block.querySelector(".taken");
+      const words = viewer.querySelector(".taken");
       words.replaceChildren(
         "After ", made("code", marked(spec.tokens[token])), `, position ${token}, towards `,
         made("code", marked(spec.targets[token])),
@@ -92,7 +92,7 @@ addEventListener("DOMContentLoaded", () => {
       );
     };
     const show = () => {
-      const kind = Number(degrees.querySelector("input:checked").value), place = Number(layer.value);
+      const kind = Number(degrees.querySelector("input:checked").value), place = Number(block.value);
       const rows = spans.map((_, t) => row(place, t));
       const values = rows.map((values) => picked(values, kind));
       const largest = Math.max(...values.map(Math.abs));
@@ -104,7 +104,7 @@ addEventListener("DOMContentLoaded", () => {
         span.setAttribute("aria-pressed", String(t === token));
         span.tabIndex = t === token ? 0 : -1;
       });
-      block.querySelector(".largest").textContent = `colours reach ±${Page.number(largest)}`;
+      viewer.querySelector(".largest").textContent = `colours reach ±${Page.number(largest)}`;
     };
     const choose = (t) => { token = Math.max(0, Math.min(spans.length - 1, t)); show(); table(); };
     spans.forEach((span, t) => {
@@ -117,7 +117,7 @@ addEventListener("DOMContentLoaded", () => {
         spans[token].focus();
       });
     });
-    layer.addEventListener("change", show);
+    block.addEventListener("change", show);
     degrees.addEventListener("change", show);
     choose(token);
   }

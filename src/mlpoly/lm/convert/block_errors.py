@@ -1,0 +1,104 @@
+"""Errors of a polynomial in place of a block: in closed form, and on the activations of a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlpoly.measures import ErrorSums, fvu
+from mlpoly.networks import Layer
+from mlpoly.polynomials import BoundedPolynomial, Polynomial
+
+__all__ = ["BlockErrors", "HeldOutErrors", "closed_form_error", "unbounded"]
+
+
+@dataclass(frozen=True)
+class BlockErrors:
+    """Errors of the polynomial of one block; None where an error was not measured, or is not finite.
+
+    Attributes
+    ----------
+    block : str
+        Name of the block.
+    degree : int
+        Degree of the polynomial.
+    closed_form : float or None
+        Fraction of the block's variance that the polynomial leaves unexplained, under the Gaussian or mixture that
+        it was fitted under; without the bound.
+    held_out : float or None
+        The same on the block's inputs in the intact model, on held-out text, as the conversion is used: with its
+        bound, if it has one.
+    held_out_unbounded : float or None
+        The same without the bound.
+    typical : float or None
+        Median over held-out tokens of |f - p|^2 / |f|^2, with the bound. In some blocks a few tokens with massive
+        activations are nearly all of the variance; this is the error of the others.
+    beyond : float or None
+        Fraction of the preactivations of held-out tokens that lie beyond the bound, where the block is not polynomial.
+    seconds : float
+        Duration of the fit, without the pass over the data.
+    """
+
+    block: str
+    degree: int
+    closed_form: float | None = None
+    held_out: float | None = None
+    held_out_unbounded: float | None = None
+    typical: float | None = None
+    beyond: float | None = None
+    seconds: float = 0.0
+
+
+def closed_form_error(net: Layer, poly: Polynomial) -> float | None:
+    """Return the fraction of variance unexplained under the inputs of the fit; None if an output is constant."""
+    try:
+        return _finite(fvu(net, unbounded(poly)).total)
+    except ValueError:
+        return None
+
+
+class HeldOutErrors:
+    """Errors over a stream of inputs: of all tokens, of each relative to its output, and how many pass the bound."""
+
+    def __init__(self, net: Layer, poly: Polynomial) -> None:
+        self._net, self._poly = net, poly
+        self._bounded, self._plain = ErrorSums(standard_error=False), ErrorSums(standard_error=False)
+        self._beyond: Any = 0.0
+        self._relative: list[Tensor] = []
+
+    def add(self, x: Tensor) -> None:
+        """Take inputs (n, d)."""
+        x, poly = x.to(self._net.prototype.dtype), self._poly
+        f = self._net(x).double()
+        plain = p = unbounded(poly)(x).double()
+        if isinstance(poly, BoundedPolynomial):
+            p = poly(x).double()
+            t = poly.units.standardise(poly.forms_at(x)[0])
+            self._beyond = self._beyond + (t.abs() > poly.bounds).double().mean(1).sum()
+        self._bounded.update(f, p)
+        self._plain.update(f, plain)
+        self._relative.append(((f - p) ** 2).sum(1) / (f**2).sum(1))
+
+    def result(self) -> dict[str, float | None]:
+        """Return the fields of `BlockErrors` that were measured."""
+        relative = torch.cat(self._relative)
+        return {
+            "held_out": _finite(self._bounded.total),
+            "held_out_unbounded": _finite(self._plain.total),
+            "typical": _finite(relative.median()),
+            "beyond": float(self._beyond) / len(relative) if isinstance(self._poly, BoundedPolynomial) else None,
+        }
+
+
+def unbounded(poly: Any) -> Polynomial:
+    """Return a polynomial without its bounds, if it has any."""
+    made: Polynomial = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly
+    return made
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None

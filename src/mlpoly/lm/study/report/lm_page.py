@@ -1,0 +1,104 @@
+"""The page: a summary on top, then its sections in order, with the style and the script that they need."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from pathlib import Path
+
+from markupsafe import Markup
+
+from mlpoly.lm.study.lm_results import LmResults
+from mlpoly.lm.study.report.block_sections import fits_section, losses_section, median_of, spectra_section, whole_loss
+from mlpoly.lm.study.report.token_sections import features_section, prompt_section
+from mlpoly.page import Page, asset
+from mlpoly.page.numbers import counted, number, percent
+from mlpoly.page.rerun import rerun_section
+from mlpoly.page.widgets import facts, tiles
+
+__all__ = ["write_lm_report"]
+
+_FILES = ("results.json", "tables/*.csv", "moments/moments.safetensors")
+_METHODS = {
+    "gaussian": "least squares under the Gaussian of each block’s inputs",
+    "neuronwise": "least squares for each neuron, under the mixture of its components",
+    "samples": "least squares for each neuron, on the activations of the text",
+}
+
+
+def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
+    """Write the report, one HTML file that opens without a network.
+
+    Parameters
+    ----------
+    results : LmResults
+        Results of a study; a section for which they hold nothing is left out.
+    path : path
+        Usually ``report.html`` in the folder of the results; files beside it are linked if they are there by then.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    target, about = Path(path), results.about
+    made = f"mlpoly {about.get('version', '')}".strip()
+    name = (about.get("model") or {}).get("model", "A language model")
+    footer = f"Made by {made}. This page loads nothing from a network."
+    page = Page(f"{name} with polynomials for blocks", f"A study by {made}", footer)
+    degree = (about.get("config") or {}).get("degree") or max((x.degree for x in results.losses), default=0)
+    page.style, page.script = (asset("mlpoly.lm.study.report", file) for file in ("lm.css", "lm.js"))
+    page.introduce(*_introduction(results, degree))
+    if results.errors:
+        fits_section(page, results.errors)
+    if results.losses:
+        losses_section(page, results.losses, degree)
+    if results.spectra:
+        spectra_section(page, results.spectra)
+    if results.features:
+        features_section(page, results.features)
+    if results.attribution is not None:
+        prompt_section(page, results.attribution)
+    rerun_section(page, about, target.parent, _FILES)
+    return page.write(target)
+
+
+def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
+    """A paragraph, numbers to remember, and what they are of."""
+    model, data, config = (results.about.get(name) or {} for name in ("model", "data", "config"))
+    blocks = len({errors.block for errors in results.errors}) or len(results.spectra)
+    sampled = config.get("method") == "samples"
+    known = "the text’s own activations" if sampled else "the mean and covariance of the inputs of each block"
+    said = (
+        f"The feedforward blocks of this language model ({number(blocks)} of them) were replaced by polynomials of "
+        f"their inputs, the closest in mean square, computed from the weights and from {known}. No gradient was taken."
+    )
+    original, replaced = whole_loss(results.losses, "", 0), whole_loss(results.losses, "polynomial", degree)
+    items, unit = [], "nats per token, cross-entropy"
+    if original:
+        items.append((number(original.cross_entropy, 4), unit, "the original model"))
+    if replaced:
+        items.append((number(replaced.cross_entropy, 4), unit, f"all blocks replaced, degree {degree}"))
+    if original and replaced:
+        said += (
+            f" With all of them of degree {degree}, the cross-entropy on text that none of this has "
+            f"seen goes from {number(original.cross_entropy, 4)} to {number(replaced.cross_entropy, 4)} nats per token."
+        )
+    missed = median_of(results.errors, degree, "held_out")
+    if math.isfinite(missed):
+        where = f"degree {degree}, held-out text, median of blocks"
+        items.append((percent(missed), "of a block’s variance unexplained", where))
+    if results.spectra:
+        linear = math.fsum(s.fractions[0] for s in results.spectra) / len(results.spectra)
+        items.append((percent(linear), "of a block’s variance is linear", "under its Gaussian inputs, mean of blocks"))
+    method = [_METHODS.get(config.get("method", ""), "")]
+    if config.get("bound"):
+        method.append(f"straight lines beyond {number(config['bound'])} standard deviations")
+    tokens, held_out = (counted(int(data[key]), "token") if data.get(key) else "" for key in ("tokens", "held_out"))
+    kinds = {
+        "Model": ", ".join(str(model[key]) for key in ("model", "architecture", "dtype") if model.get(key)),
+        "Moments": f"{tokens} of {data.get('text', 'text')}" if tokens else "",
+        "Judged on": held_out,
+        "Polynomials": "; ".join(words for words in method if words),
+    }
+    return said, tiles(items), facts({name: words for name, words in kinds.items() if words})

@@ -1,0 +1,156 @@
+"""Pictures as records: charts, grids of images, sums taken apart. They know no plotting library.
+
+`mlpoly.plots.draw` draws them with matplotlib, `mlpoly.page.plot` and `mlpoly.page.grids` on a page. A colour is a name
+that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = [
+    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "Mark", "Palette", "Panel", "Part", "Picture",
+    "Points", "Waterfall",
+]  # fmt: skip
+
+Dash = Literal["solid", "dash", "dot", "dashdot"]
+Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through n points, with a band around it where a range is given."""
+
+    label: str  # entry of the legend; marks with the same label share one
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()  # ends of the band, empty for none
+    high: Sequence[float] = ()
+    spread: str = ""  # name of what the band is the range of: "3 seeds"
+    colour: str = "black"
+    dash: Dash = "solid"
+    width: float = 2.2
+    dots: bool = False  # at every x
+    names: Sequence[str] = ()  # of the x for the pointer, in place of the numbers
+
+
+@dataclass(frozen=True)
+class Points:
+    """Hollow circles with error bars, hidden and shown with the curve of the same label."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    error: Sequence[float]  # half the length of a bar
+    colour: str = "black"
+
+
+@dataclass(frozen=True)
+class Area:
+    """A layer on top of the areas before it."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars at numbers or names, on top of the bars before them at the same place."""
+
+    label: str
+    x: Sequence[float] | Sequence[str]
+    y: Sequence[float]
+    colour: str
+    texts: Sequence[str] = ()  # above the bars
+    names: Sequence[str] = ()  # of the x for the pointer
+
+
+Mark = Curve | Points | Area | Bars
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a panel."""
+
+    title: str = ""
+    name: str = ""  # short, for the pointer: "step"
+    scale: Literal["linear", "log"] = "linear"
+    percent: bool = False  # whether numbers are written as per cent
+    ticks: Sequence[tuple[float, str]] = ()  # places and texts; empty leaves them to the plotting library
+    limits: tuple[float | None, float | None] | None = None  # None leaves an end to the data
+    guides: Sequence[tuple[float, str]] = ()  # reference lines across the panel, with their texts
+    zero: float | None = None  # place of 0 on a logarithmic axis
+
+    def places(self, x: Sequence[Any]) -> list[Any]:
+        """Return the places of numbers or names on the axis: all but 0 stand where they are."""
+        return [self.zero if self.zero is not None and value == 0 else value for value in x]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Marks that share two axes: a subplot of a figure, or on a page a view chosen by buttons."""
+
+    marks: Sequence[Mark]
+    x: Axis
+    y: Axis
+    title: str = ""  # heading of the subplot
+    choice: tuple[str, ...] = ()  # one option for each group of the chart
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels about one subject; a page opens on the first."""
+
+    label: str  # subject in a sentence, for readers who do not see it
+    panels: Sequence[Panel]  # one for every combination of options
+    groups: tuple[str, ...] = ()  # name of each group of buttons on a page
+    note: str = ""  # remark below a figure, or in the caption on a page
+    scales: bool = False  # whether a page offers a linear vertical axis beside the logarithmic one
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image (rows, columns) with a line above and a line below."""
+
+    image: np.ndarray
+    above: str = ""
+    below: str = ""
+    colour: str = "black"  # of the line below
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Rows of pictures of one size."""
+
+    rows: Sequence[tuple[str, Sequence[Picture | Panel | None]]]  # label and cells; None is a gap
+    columns: Sequence[str] = ()  # headings; the first stands above the labels of the rows
+    palette: Palette = "diverging"
+    limit: float | None = None  # value at the end of the palette; None: the largest pixel of each picture
+    note: str = ""  # remark below the rows, or below the colour scale where there is a limit
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several numbers that add up, with the pattern it belongs to, if any."""
+
+    label: str
+    amount: float
+    remark: str = ""
+    image: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """A number taken apart: parts that begin where the one before ended, then totals that begin at zero."""
+
+    parts: Sequence[Part]
+    totals: Sequence[tuple[str, float]]
+    picture: Picture | None = None  # beside the bars
+    title: str = ""
+    axis: str = ""  # name of the number

@@ -1,0 +1,108 @@
+"""Attacks found in the polynomials: accuracy without singular directions, images without them, steering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlpoly.page.numbers import percent
+from mlpoly.page.widgets import class_name
+from mlpoly.plots.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
+from mlpoly.studies.paper.figures.eigenvector_pictures import spread
+from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
+from mlpoly.studies.paper.figures.training_curves import MODELS
+from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
+
+__all__ = ["ablation_chart", "attack_gallery", "steering_chart"]
+
+# The attack comes first, then its controls.
+_DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
+_MOVES = {"eigenvector": "along an eigenvector", "noise": "by noise", "random": "along a random vector"}
+_DASHES: tuple[Dash, ...] = ("solid", "dash", "dot")
+
+
+def _accuracy_panels(kinds: dict[str, list[Any]], step: int, x: Axis, y: Axis) -> list[Panel]:
+    """A panel of accuracies for every kind of attack; the first has the network under the controls too, in grey."""
+    field, panels = x.name, []
+    for place, (words, records) in enumerate(kinds.items()):
+        marks: list[Mark] = [
+            curve_over_seeds(records, field, model, model, colour=colour, dots=True) for model, colour in MODELS.items()
+        ]
+        controls = list(zip(kinds.items(), _DASHES, strict=False))[1:] if place == 0 else []
+        marks += [
+            curve_over_seeds(rows, field, "network", f"network, {name}", colour="grey", dash=dash, width=1.8, dots=True)
+            for (name, rows), dash in controls
+        ]
+        panels.append(Panel(marks, x, y, words, (f"step {step}", words)))
+    return panels
+
+
+def _by_kind(records: Sequence[Any], field: str, words: dict[str, str]) -> dict[str, list[Any]]:
+    """The records of every kind that there is, by its words."""
+    kinds = {said: [r for r in records if getattr(r, field) == kind] for kind, said in words.items()}
+    return {said: found for said, found in kinds.items() if found}
+
+
+def ablation_chart(ablations: Sequence[Ablation], classes: int) -> Chart:
+    """Describe the accuracy on images without k directions (figure 5); the number of classes sets that of chance."""
+    last = max(a.k for a in ablations)
+    x = Axis("directions removed", "k", limits=(-0.02 * last - 0.1, last * 1.02 + 0.1))
+    levels = [(0.5, "50 %"), (1 / classes, f"chance, {percent(1 / classes, 0)}")]
+    y = Axis("accuracy on test images", "accuracy", percent=True, limits=(0.0, 1.03), guides=levels)
+    panels: list[Panel] = []
+    for step in sorted({a.step for a in ablations}, reverse=True):
+        kinds = _by_kind([a for a in ablations if a.step == step], "directions", _DIRECTIONS)
+        panels += _accuracy_panels(kinds, step, x, y)
+    return Chart("Accuracy against the number of directions removed", panels, ("Network at", "Removed"))
+
+
+def steering_chart(steering: Sequence[Steering]) -> Chart:
+    """Describe what moving every image does: accuracies, and how far the quadratic is from the network."""
+    x = Axis("length of the move", "strength")
+    y = Axis("accuracy on moved test images", "accuracy", percent=True, limits=(0.0, 1.03))
+    panels: list[Panel] = []
+    for step in sorted({s.step for s in steering}, reverse=True):
+        kinds = _by_kind([s for s in steering if s.step == step], "direction", _MOVES)
+        panels += _accuracy_panels(kinds, step, x, y)
+        for field, title, unit in (("fvu", "FVU of the quadratic", ""), ("kl", "KL of the quadratic", ", nats")):
+            marks = [
+                curve_over_seeds(rows, "strength", field, f"quadratic, {words}", colour="blue", dash=dash, dots=True)
+                for (words, rows), dash in zip(kinds.items(), _DASHES, strict=False)
+            ]
+            panels.append(Panel(marks, x, Axis(title + unit, field.upper(), "log"), choice=(f"step {step}", title)))
+    return Chart("Accuracy against the length of the move", panels, ("Network at", "Shown"))
+
+
+def attack_gallery(
+    pictures: AttackPictures, classes: Sequence[str], image_shape: tuple[int, int], columns: int = 1000
+) -> Gallery:
+    """Describe one image with more and more directions removed, then one of each class before and after (figure 4).
+
+    Below an image is the class that the network chooses, red where it is wrong. The first row has at most `columns`
+    images, spread evenly over those given.
+    """
+
+    def cell(pixels: np.ndarray, above: str, choice: int, label: int) -> Picture:
+        right = choice == label
+        below = f"→ {class_name(classes, choice)}{' ✓' if right else ''}"
+        return Picture(np.reshape(pixels, image_shape), above, below, "black" if right else "positive")
+
+    p = pictures
+    names = [class_name(classes, label) for label in p.labels]
+    ladder = [
+        cell(p.ladder[k], f"k = {k}", p.ladder_choices[k], p.ladder_label) for k in spread(len(p.ladder), columns)
+    ]
+    before = [Picture(np.reshape(x, image_shape), name) for x, name in zip(p.digits, names, strict=True)]
+    after = [cell(*of) for of in zip(p.ablated, names, p.choices, p.labels, strict=True)]
+    return Gallery(
+        [
+            (f"a {class_name(classes, p.ladder_label)} without\nk directions", ladder),
+            ("one of\neach class", before),
+            ("without all\ndirections", after),
+        ],
+        palette="ink",
+        limit=float(max(np.max(p.digits), np.max(p.ladder[0]))) or 1.0,
+        note="pixel, one scale for all images, red below zero; → the network’s choice, ✓ where it is right",
+    )

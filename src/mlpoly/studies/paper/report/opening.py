@@ -1,0 +1,77 @@
+"""The top of the page: what was done, the numbers to remember, and how the claims fare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from mlpoly.page.numbers import counted, listing, number, percent, span
+from mlpoly.page.widgets import facts, options, tiles
+from mlpoly.studies.paper.results import Results
+
+__all__ = ["opening"]
+
+_PAPER = "Converting MLPs into Polynomials in Closed Form"
+_SHOWN = ((1, "mixture"), (2, "mixture"), (2, "paper"))  # degree and inputs
+_OPTIONS = ("hidden", "activation", "batch_size", "learning_rate", "weight_decay", "warmup", "shrinkage")
+
+
+def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Markup]:
+    """Return a few sentences, the numbers to remember and the facts; what the results do not hold is left out."""
+    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
+    steps = sorted({record.step for record in records}) or [0]
+    seeds, end = sorted({record.seed for record in records}), number(steps[-1], 6)
+    data = results.about.get("data") or {}
+    said = (
+        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). For each of "
+        f"{counted(len(seeds), 'seed')} a network was trained on {data.get('name', 'images')}, and at "
+        f"{counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are closest to it in mean "
+        "square, computed from its weights."
+    )
+    verdicts = [claim.holds for claim in results.claims]
+    if verdicts:
+        good, bad, unclear = (verdicts.count(kind) for kind in (True, False, None))
+        words = ((good, "holds" if good == 1 else "hold"), (bad, "does not" if bad == 1 else "do not"))
+        counts = [f"{n} {verb}" for n, verb in (*words, (unclear, "cannot be judged")) if n]
+        said += f" Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}."
+
+    remembered: list[tuple[str, str, str]] = []
+
+    def remember(values: Sequence[float], name: str, remark: str, decimals: int | None = 1) -> None:
+        """Their mean as a tile, with the range of the seeds."""
+        if values:
+            seeds = f"; seeds {span(values, lambda v: percent(v, decimals))}" if len(values) > 1 else ""
+            remembered.append((percent(float(np.mean(values)), decimals), name, remark + seeds))
+
+    fits = [p for p in results.dynamics if p.step == steps[-1]]
+    linear, quadratic, route = ([p for p in fits if (p.degree, p.inputs) == kind] for kind in _SHOWN)
+    remember(
+        [p.test_accuracy for p in results.training if p.step == steps[-1]],
+        "of test images right",
+        f"networks at step {end}",
+    )
+    remember(
+        [p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", None
+    )
+    remember(
+        [p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", None
+    )
+    remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", None)
+    remember([p.agreement for p in quadratic], "same answer as the network", "the quadratic, on test images")
+
+    config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
+    told = {
+        "Network and training": ", ".join(
+            f"{name.replace('_', ' ')} {config[name]}" for name in _OPTIONS if name in config
+        ),
+        "Checkpoints": f"{len(steps)}, from step {steps[0]} to step {end}",
+        "Seeds": listing(seeds),
+    }
+    if data:
+        images = f"{number(data['train'], 6)} training and {number(data['test'], 6)} test images"
+        size = " × ".join(map(str, data["image_shape"]))
+        told = {"Data": f"{data['name']}: {images} of {size} pixels in {len(classes)} classes", **told}
+    return said, tiles(remembered), facts({name: words for name, words in told.items() if words})

@@ -1,0 +1,944 @@
+"""Moments of block inputs: tiny models with random weights, against NumPy on the tensors that plain hooks record."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import numpy as np
+import pytest
+
+import mlpoly as mp
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from support.backends import assert_close  # noqa: E402 - after importorskip
+from support.tiny_models import D, bert, gpt2, llama, token_ids  # noqa: E402
+from torch import nn  # noqa: E402
+
+from mlpoly.files import read_tensors, write_tensors  # noqa: E402
+from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm import Moments, NormOutliers, collect  # noqa: E402
+from mlpoly.lm.moments import row_sums  # noqa: E402
+from mlpoly.lm.moments.fingerprint import function_fingerprint  # noqa: E402
+from mlpoly.lm.moments.row_sums import RowSums  # noqa: E402
+
+
+def recorded(model: nn.Module, batches: list[Any]) -> dict[str, np.ndarray]:
+    """Inputs of every block (batches b t, d), with hooks of our own on the whole model."""
+    seen: dict[str, list[np.ndarray]] = {}
+
+    def keep(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+            seen.setdefault(name, []).append(args[0].detach().double().numpy().reshape(-1, args[0].shape[-1]).copy())
+
+        return hook
+
+    handles = [block.entry.register_forward_pre_hook(keep(block.name)) for block in find_blocks(model)]
+    with torch.no_grad():
+        for batch in batches:
+            model(**batch) if isinstance(batch, dict) else model(batch)
+    for handle in handles:
+        handle.remove()
+    return {name: np.concatenate(parts) for name, parts in seen.items()}
+
+
+def assert_moments(gaussian: mp.Gaussian, rows: np.ndarray, tolerance: float = 1e-12) -> None:
+    assert_close(gaussian.mean, rows.mean(0), tolerance)
+    assert_close(gaussian.cov, np.cov(rows, rowvar=False, bias=True), tolerance)
+
+
+def assert_same(one: Moments, other: Moments, tolerance: float = 1e-12) -> None:
+    assert one.names == other.names
+    for name in one.names:
+        ours, theirs = one.groups(name), other.groups(name)
+        assert {n: p.count for n, p in ours.items()} == {n: p.count for n, p in theirs.items()}
+        for number, part in ours.items():
+            assert_close(part.mean, theirs[number].mean, tolerance)
+            assert_close(part.covariance, theirs[number].covariance, tolerance)
+            assert part.norms == pytest.approx(theirs[number].norms, rel=tolerance)
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_pre_hooks) for module in model.modules())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The numbers
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, bert])
+def test_moments_are_those_of_the_hooked_inputs(make: Any) -> None:
+    model, batches = make(), token_ids(4)
+    found = collect(model, batches)
+    expected = recorded(model, batches)
+    assert found.names == list(expected) and len(found.names) == 2
+    assert found.tokens == 4 * 21
+    for name, rows in expected.items():
+        assert_moments(found.gaussian(name), rows)
+        part = found.groups(name)[0]
+        lengths = np.linalg.norm(rows, axis=1)
+        assert part.count == len(rows)
+        assert part.norms == pytest.approx((lengths.mean(), lengths.min(), lengths.max()), rel=1e-6)
+
+
+def test_blocks_are_chosen_by_pattern() -> None:
+    model, batches = llama(), token_ids(1)
+    assert collect(model, batches, "model.layers.*.mlp").names == ["model.layers.0.mlp", "model.layers.1.mlp"]
+    assert collect(model, batches, ["layers.1.mlp", "*.1.mlp"]).names == ["model.layers.1.mlp"]
+    with pytest.raises(ValueError, match="blocks is empty"):
+        collect(model, batches, [])
+    with pytest.raises(ValueError, match=r"'layers.7.mlp' matches no"):
+        collect(model, batches, "layers.7.mlp")
+
+
+def test_fit_takes_the_gaussian() -> None:
+    model, batches = llama(), token_ids(4)
+    moments = collect(model, batches)
+    block = find_blocks(model)[0]
+    poly = mp.fit(block.net(), moments.gaussian(block.name), degree=2)
+    assert poly.readout.dtype == torch.float32
+    x = torch.tensor(recorded(model, batches)[block.name], dtype=torch.float32)
+    assert mp.fvu(block.net(), poly, samples=x).total < 0.01
+    weight = block.module.gate_proj.weight.bfloat16()
+    assert moments.gaussian(block.name, like=weight).cov.dtype == torch.float32
+    assert collect(model, batches, dtype=torch.float32).mixture(block.name).means.dtype == torch.float32
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("enough", [1, 10, 64, 4096])
+def test_sums_do_not_depend_on_how_rows_come(precision: str, enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_sums, "_ENOUGH", enough)
+    monkeypatch.setattr(row_sums, "_AT_MOST", 2 * enough)
+    rng = np.random.default_rng(0)
+    # A mean of 1000 spreads: without the shift, float32 products would keep no digit of the covariance.
+    rows = (1000 + rng.normal(size=(400, 5)) @ rng.normal(size=(5, 5))).astype(np.float32)
+    sums = RowSums(precision)
+    for piece in np.array_split(rows, [3, 4, 100, 130, 300]):
+        sums.add(torch.from_numpy(piece))
+    result = sums.result()
+    assert result.count == 400
+    wide = rows.astype(np.float64)
+    assert_close(result.mean, wide.mean(0), 1e-12 if precision == "double" else 1e-9)
+    covariance = np.cov(wide, rowvar=False, bias=True)
+    assert_close(result.covariance, covariance, 1e-12 if precision == "double" else 1e-5)
+    assert torch.equal(result.covariance, result.covariance.T)
+
+
+def test_wide_rows_are_narrowed_behind_the_shift() -> None:
+    rows = 1e6 + torch.randn(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sums = RowSums("single")
+    sums.add(rows)
+    result = sums.result()
+    assert_close(result.covariance, np.cov(rows.numpy(), rowvar=False, bias=True), 1e-5)
+
+
+def test_sums_keep_a_copy_of_what_waits() -> None:
+    rows = torch.ones(3, 2)
+    sums = RowSums()
+    sums.add(rows)
+    rows += 5
+    result = sums.result()
+    assert result.mean.tolist() == [1.0, 1.0]
+
+
+def test_products_are_exact_under_autocast_and_settings() -> None:
+    rows = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
+    plain, cast = RowSums("single"), RowSums("single")
+    plain.add(rows)
+    before = torch.backends.cuda.matmul.fp32_precision
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast.add(rows)
+        ours, theirs = plain.result(), cast.result()
+    assert torch.equal(ours.covariance, theirs.covariance)
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_half_precision_model() -> None:
+    model, batches = llama().to(torch.bfloat16), token_ids(3)
+    found = collect(model, batches)
+    for name, rows in recorded(model, batches).items():
+        assert_moments(found.gaussian(name), rows)
+    assert found.provenance["dtype"] == "bfloat16"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which tokens
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_padding_is_left_out() -> None:
+    model = llama()
+    ids = token_ids(1)[0]
+    attention = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5])
+    batch = {"input_ids": ids, "attention_mask": attention, "labels": ids, "token_type_ids": torch.zeros_like(ids)}
+    found = collect(model, [batch], groups="first")
+    kept = attention.flatten().bool().numpy()
+    first = np.zeros(21, bool)
+    first[[0, 7, 16]] = True  # of the third sequence, the first token behind the padding
+    assert found.tokens == 16
+    rows = recorded(model, [{"input_ids": ids, "attention_mask": attention}])
+    for name, all_rows in rows.items():
+        parts = found.groups(name)
+        assert_close(parts[1].mean, all_rows[first].mean(0))
+        assert_close(parts[0].mean, all_rows[kept & ~first].mean(0))
+        assert (parts[0].count, parts[1].count) == (13, 3)
+        assert_moments(found.gaussian(name), all_rows[kept])
+
+
+def test_attention_mask_changes_nothing_but_padding() -> None:
+    ids = token_ids(2)
+    encoded = [transformers.BatchEncoding({"input_ids": i, "attention_mask": torch.ones_like(i)}) for i in ids]
+    as_lists = [{"input_ids": i.tolist()} for i in ids]
+    one = collect(gpt2(), ids)
+    for other in (collect(gpt2(), encoded), collect(gpt2(), as_lists), collect(gpt2(), [i.numpy() for i in ids])):
+        assert_same(one, other)
+        assert one.provenance["data"] == other.provenance["data"]
+
+
+def test_fingerprint_depends_on_sequences_alone() -> None:
+    ids = torch.cat(token_ids(2))
+    whole, parts = (collect(gpt2(), b).provenance["data"] for b in ([ids], list(ids.split(2))))
+    padded = {"input_ids": nn.functional.pad(ids, (0, 2)), "attention_mask": nn.functional.pad(ids * 0 + 1, (0, 2))}
+    assert whole == parts == collect(gpt2(), [padded]).provenance["data"]
+    assert whole != collect(gpt2(), [ids.flip(0)]).provenance["data"]
+    assert whole != collect(gpt2(), [ids.reshape(3, 14)]).provenance["data"]
+
+
+@pytest.mark.parametrize("budget", [1, 20, 21, 22, 50])
+def test_budget_is_exact(budget: int) -> None:
+    model, batches = gpt2(), token_ids(5)
+    read = []
+
+    def watched() -> Iterator[torch.Tensor]:
+        for number, batch in enumerate(batches):
+            read.append(number)
+            yield batch
+
+    found = collect(model, watched(), tokens=budget)
+    assert found.tokens == budget
+    assert read == list(range(-(-budget // 21)))  # not one batch more than needed
+    for name, rows in recorded(model, batches).items():
+        assert found.groups(name)[0].count == budget
+        assert_moments(found.gaussian(name), rows[:budget])
+
+
+def test_mask_of_the_user() -> None:
+    model, batches = gpt2(), token_ids(2)
+    found = collect(model, batches, mask=lambda ids: ids > 10)
+    kept = np.concatenate([b.flatten().numpy() > 10 for b in batches])
+    for name, rows in recorded(model, batches).items():
+        assert_moments(found.gaussian(name), rows[kept])
+    # A batch without a single token that counts is passed over.
+    assert (
+        collect(model, [torch.ones(2, 3, dtype=torch.long), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
+    )
+    with pytest.raises(ValueError, match="one boolean per token"):
+        collect(model, batches, mask=lambda ids: ids)
+    with pytest.raises(TypeError, match="mask must be a function"):
+        collect(model, batches, mask=torch.ones(3, 7))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Groups of tokens
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_token_in_a_group_of_its_own() -> None:
+    model, batches = llama(), token_ids(3)
+    found = collect(model, batches, groups="first")
+    first = np.tile(np.arange(7) == 0, 9)
+    for name, rows in recorded(model, batches).items():
+        mixture = found.mixture(name)
+        assert_close(mixture.weights, [54 / 63, 9 / 63])
+        for part, chosen in zip(mixture.components, (~first, first), strict=True):
+            assert_moments(part, rows[chosen])
+        assert_moments(found.gaussian(name), rows)
+        assert_close(mixture.covariance, found.gaussian(name).cov)
+
+
+class Lookup(nn.Module):
+    """A model whose block sees rows of a table, so that their lengths can be chosen."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding.from_pretrained(table)
+        self.mlp = nn.Sequential(nn.Linear(table.shape[1], 5), nn.GELU(), nn.Linear(5, 2))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.mlp(self.embedding(ids))
+
+
+def test_norm_outliers_in_groups_of_their_own() -> None:
+    table = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    table /= table.norm(dim=1, keepdim=True)
+    lengths = torch.tensor([1.0, 1.1, 0.9, 1.0, 1.9, 0.6, 2.2, 5.0, 0.4, 0.1])
+    model = Lookup(table * lengths[:, None])
+    calm = torch.tensor([[0, 1, 2, 3, 0]])
+    batches = [calm, torch.arange(10).reshape(2, 5)]
+    found = collect(model, batches, groups="norm").groups("mlp")
+    assert {n: p.count for n, p in found.items()} == {0: 11, 1: 2, 2: 2}
+    assert found[1].norms == pytest.approx((3.6, 2.2, 5.0), rel=1e-6)
+    assert found[2].norms == pytest.approx((0.25, 0.1, 0.4), rel=1e-6)
+    wider = NormOutliers(3)
+    moments = collect(model, batches, groups=wider)
+    assert {n: p.count for n, p in moments.groups("mlp").items()} == {0: 13, 1: 1, 2: 1}
+    assert moments.provenance["groups"]["kind"] == "norm 3"
+    assert moments.provenance["groups"]["medians"]["mlp"] == pytest.approx(1.0)
+    # The next model has lengths of its own.
+    assert list(collect(Lookup(100 * table), batches, groups=wider).groups("mlp")) == [0]
+    for bad in (1, 0.5, float("nan"), float("inf"), "2"):
+        with pytest.raises(ValueError, match="factor must be a number above 1"):
+            NormOutliers(bad)
+
+
+def test_groups_of_the_user() -> None:
+    model, batches = llama(), token_ids(2)
+    seen = []
+
+    def by_token(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        seen.append((tuple(x.shape), positions.tolist(), tokens.tolist()))
+        return tokens % 3 - 1
+
+    found = collect(model, batches, groups=by_token)
+    assert seen[0] == ((21, D), list(range(7)) * 3, batches[0].flatten().tolist())
+    groups = torch.cat(batches).flatten().numpy() % 3 - 1
+    for name, rows in recorded(model, batches).items():
+        assert list(found.groups(name)) == [-1, 0, 1]
+        for number, part in found.groups(name).items():
+            assert_close(part.mean, rows[groups == number].mean(0))
+    assert "by_token" in found.provenance["groups"]["kind"]
+    with pytest.raises(ValueError, match=r"expected one integer for each of the 21 inputs"):
+        collect(model, batches, groups=lambda x, p, t: x)
+    with pytest.raises(ValueError, match="groups must be 'none', 'first', 'norm'"):
+        collect(model, batches, groups="last")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What goes wrong, and what the model is left as
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_not_finite_name_block_and_batch(value: float) -> None:
+    model = Lookup(torch.ones(10, 4))
+    model.embedding.weight.data[7, 2] = value
+    batches = [torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 7, 0]])]
+    with pytest.raises(ValueError, match=r"'mlp' is NaN or infinite in batch 1\. .*bfloat16"):
+        collect(model, batches)
+    # In padding they do no harm.
+    masked = {"input_ids": batches[1], "attention_mask": torch.tensor([[1, 0, 1]])}
+    assert collect(model, [masked]).gaussian("mlp").mean.tolist() == [1.0] * 4
+    assert hooks(model) == 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, torch.OutOfMemoryError])
+def test_hooks_and_modes_after_an_error(error: type[BaseException]) -> None:
+    model = llama()
+    model.train()
+    model.model.layers[0].eval()
+    before = [module.training for module in model.modules()]
+
+    def batches() -> Iterator[torch.Tensor]:
+        yield token_ids(1)[0]
+        raise error("stop")
+
+    with pytest.raises((error, MemoryError)):
+        collect(model, batches())
+    assert hooks(model) == 0
+    assert [module.training for module in model.modules()] == before
+    assert torch.is_grad_enabled()
+
+
+def test_training_mode_is_off_inside_and_restored() -> None:
+    model = llama(attention_dropout=0.5)
+    model.train()
+    modes = []
+    model.model.layers[0].register_forward_hook(
+        lambda module, args, output: modes.append((module.training, torch.is_grad_enabled()))
+    )
+    found = collect(model, token_ids(1))
+    assert modes == [(False, False)]
+    assert model.training and model.model.layers[0].training and torch.is_grad_enabled()
+    assert_same(found, collect(llama(), token_ids(1)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), RuntimeError("HIP out of memory")],
+    ids=lambda e: type(e).__name__,
+)
+def test_full_memory_is_explained(error: Exception) -> None:
+    model = gpt2()
+
+    def fail(module: nn.Module, args: Any) -> None:
+        raise error
+
+    handle = model.transformer.h[1].mlp.register_forward_pre_hook(fail)
+    with pytest.raises(MemoryError, match=r"out of memory.*smaller batches.*shorter sequences.*fewer blocks.*single"):
+        collect(model, token_ids(1))
+    handle.remove()
+    assert hooks(model) == 0
+
+
+def test_other_runtime_errors_pass() -> None:
+    model = gpt2()
+
+    def fail(module: nn.Module, args: Any) -> None:
+        raise RuntimeError("something else")
+
+    model.transformer.h[1].mlp.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match=r"^something else$"):
+        collect(model, token_ids(1))
+
+
+def test_head_and_cache_are_spared() -> None:
+    model = llama()
+
+    def never(module: nn.Module, args: Any) -> None:
+        raise AssertionError("the head was run")
+
+    caches = []
+    model.lm_head.register_forward_pre_hook(never)
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: caches.append(kwargs["use_cache"]), with_kwargs=True
+    )
+    collect(model, token_ids(2))
+    assert caches == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("batches", "kind", "message"),
+    [
+        ([], ValueError, "batches held no tokens"),
+        (torch.ones(2, 3, dtype=torch.long), TypeError, "put one batch in a list"),
+        ({"input_ids": torch.ones(2, 3, dtype=torch.long)}, TypeError, "put one batch in a list"),
+        ([torch.ones(3, dtype=torch.long)], ValueError, r"batch 0 has shape \(3,\), expected \(b, t\)"),
+        ([torch.ones(2, 3)], TypeError, "integer token ids, got torch.float32"),
+        ([[[1, 2], [3]]], TypeError, "all sequences of one length"),
+        ([{"pixels": 1}], ValueError, r"no 'input_ids', only \['pixels'\]"),
+        ([torch.full((1, 3), 99)], ValueError, "token ids from 99 to 99, but the model knows 0 to 31"),
+        (
+            [{"input_ids": torch.ones(1, 2, dtype=torch.long), "attention_mask": torch.ones(1, 3)}],
+            ValueError,
+            r"attention_mask of batch 0 has shape \(1, 3\), expected that of input_ids, \(1, 2\)",
+        ),
+    ],
+)
+def test_batches_of_the_wrong_form(batches: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        collect(gpt2(), batches)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "half"}, "precision must be 'single', 'double' or None"),
+        ({"tokens": 0}, "tokens must be at least 1"),
+        ({"save_every": -1}, "save_every must be a number of seconds"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collect(gpt2(), token_ids(1), **options)
+
+
+def test_block_that_is_never_reached_or_sees_other_rows() -> None:
+    model = Lookup(torch.ones(10, 4))
+    model.spare = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 2))
+    with pytest.raises(ValueError, match=r"'spare' was never reached.*blocks="):
+        collect(model, [torch.zeros(1, 3, dtype=torch.long)])
+
+    class Halved(Lookup):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return super().forward(ids[:, :2])
+
+    with pytest.raises(ValueError, match=r"'mlp' was given 2 inputs in batch 0, which has 3 tokens \(1 x 3\)"):
+        collect(Halved(torch.ones(10, 4)), [torch.zeros(1, 3, dtype=torch.long)])
+
+
+def t5_model() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.T5Config(vocab_size=32, d_model=D, d_ff=24, d_kv=8, num_heads=2, num_layers=1)
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=0.3)
+    return model
+
+
+@pytest.mark.parametrize("length", [7, 4])
+def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
+    """Of the same shape as the encoder's, which must not be taken for them, or of another."""
+    model, ids = t5_model(), token_ids(1)[0]
+    mask = torch.ones_like(ids)
+    mask[0, 4:] = 0
+    decoder_ids = torch.arange(3 * length).reshape(3, length) % 31 + 1
+    decoder_mask = torch.ones_like(decoder_ids)
+    decoder_mask[2, 2:] = 0
+    batch = {"input_ids": ids, "attention_mask": mask}
+    batch |= {"decoder_input_ids": decoder_ids, "decoder_attention_mask": decoder_mask}
+    seen: dict[str, torch.Tensor] = {}
+    blocks = find_blocks(model)
+    handles = [
+        b.entry.register_forward_pre_hook(lambda m, args, name=b.name: seen.update({name: args[0].detach()}))
+        for b in blocks
+    ]
+    with torch.no_grad():
+        model(**batch)
+    for handle in handles:
+        handle.remove()
+    moments = collect(model, [batch])
+    by_token = collect(model, [batch], groups=lambda x, positions, tokens: tokens)
+    assert len(blocks) == 2
+    for block, own_ids, own_mask in zip(blocks, (ids, decoder_ids), (mask, decoder_mask), strict=True):
+        rows = seen[block.name][own_mask != 0].double()
+        torch.testing.assert_close(moments.gaussian(block.name).mean, rows.mean(0))
+        torch.testing.assert_close(moments.gaussian(block.name).cov, torch.cov(rows.T, correction=0))
+        assert set(by_token.groups(block.name)) == set(own_ids[own_mask != 0].tolist())
+    assert collect(model, [batch], "encoder.*").tokens == int(mask.sum())
+
+
+def test_other_tokens_of_the_decoder_are_other_data() -> None:
+    model, ids = t5_model(), token_ids(1)[0]
+    batches = [{"input_ids": ids, "decoder_input_ids": ids}, {"input_ids": ids, "decoder_input_ids": ids.flip(1)}]
+    hashes = {collect(model, [batch]).provenance["data"] for batch in batches}
+    assert len(hashes) == 2
+
+
+def test_an_encoder_runs_without_tokens_for_its_decoder() -> None:
+    model, (ids,) = t5_model(), token_ids(1)
+    assert collect(model, [ids], "encoder.*").tokens == 21
+    with pytest.raises(ValueError, match=r"without tokens for its decoder.*'decoder_input_ids', or choose blocks of"):
+        collect(model, [ids])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On disk
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    moments = collect(llama(), token_ids(2), groups="first", dtype=torch.float32)
+    file = moments.save(tmp_path / "one.safetensors")
+    folder = moments.save(tmp_path / "new" / "folder")
+    assert folder == tmp_path / "new" / "folder" / "moments.safetensors"
+    for path in (file, folder, folder.parent):
+        again = Moments.load(path)
+        assert_same(moments, again, 0)
+        assert again.provenance == moments.provenance and again.dtype == torch.float32
+        assert again.gaussian(again.names[0]).fingerprint == moments.gaussian(again.names[0]).fingerprint
+    assert repr(again) == "Moments(LlamaForCausalLM, 2 blocks, 42 tokens, 2 groups)"
+
+
+def test_files_that_hold_no_moments(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"make them with mlpoly.lm.collect"):
+        Moments.load(tmp_path)
+    file = collect(gpt2(), token_ids(1)).save(tmp_path)
+    whole = file.read_bytes()
+    for end in (0, 20, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:end])
+        with pytest.raises(mp.FileFormatError, match="truncated"):
+            Moments.load(file)
+    poly = mp.fit(mp.MLP(np.eye(2), None, np.eye(2), None, "relu"), mp.Gaussian.standard(2))
+    poly.save(tmp_path / "poly.safetensors")
+    with pytest.raises(mp.FileFormatError, match="holds no moments"):
+        Moments.load(tmp_path / "poly.safetensors")
+
+
+def altered(path: Path, change: Any) -> Path:
+    """The file with another header, by a function that changes it."""
+    header, arrays = read_tensors(path)
+    assert header is not None
+    change(header, arrays)
+    write_tensors(path, arrays, header)
+    return path
+
+
+def part_of(header: dict[str, Any]) -> dict[str, Any]:
+    return next(iter(header["blocks"].values()))["0"]
+
+
+def first_of(arrays: dict[str, np.ndarray], kind: str) -> str:
+    return next(name for name in arrays if name.endswith(kind))
+
+
+CRAFTED: dict[str, tuple[Any, str]] = {
+    "integers": (lambda h, a: h.update(dtype="int64"), "dtype 'int64'"),
+    "a function": (lambda h, a: h.update(dtype="load"), "dtype 'load'"),
+    "no dtype": (lambda h, a: h.update(dtype=None), "dtype None"),
+    "huge count": (lambda h, a: part_of(h).update(count=10**30), "count 1000"),
+    "count is a float": (lambda h, a: part_of(h).update(count=1e30), "count 1e"),
+    "count is negative": (lambda h, a: part_of(h).update(count=-1), "count -1"),
+    "count is zero": (lambda h, a: part_of(h).update(count=0), "count 0"),
+    "count is a truth": (lambda h, a: part_of(h).update(count=True), "count True"),
+    "count is text": (lambda h, a: part_of(h).update(count="7"), "count '7'"),
+    "two norms": (lambda h, a: part_of(h).update(norms=[1.0, 2.0]), "Norms"),
+    "norms are text": (lambda h, a: part_of(h).update(norms=["1", "2", "3"]), "norms"),
+    "norms are NaN": (lambda h, a: part_of(h).update(norms=[float("nan")] * 3), "norms"),
+    "no blocks": (lambda h, a: h.update(blocks=[]), ""),
+    "no provenance": (lambda h, a: h.update(provenance=None), ""),
+    "tokens are text": (lambda h, a: h["provenance"].update(tokens="many"), "tokens"),
+    "no state": (lambda h, a: h.update(state=3), ""),
+    "mean is NaN": (lambda h, a: a[first_of(a, "mean")].fill(np.nan), "mean"),
+    "mean in half precision": (lambda h, a: a.update({(n := first_of(a, "mean")): a[n].astype("f2")}), "float16"),
+    "scatter of integers": (lambda h, a: a.update({(n := first_of(a, "scatter")): a[n].astype("i8")}), "int64"),
+    "scatter not symmetric": (lambda h, a: np.put(a[first_of(a, "scatter")], 1, 1e9), "symmetric"),
+    "scatter negative": (lambda h, a: np.put(a[first_of(a, "scatter")], 0, -1.0), "negative"),
+    "no mean": (lambda h, a: a.pop(first_of(a, "mean")), "mean"),
+}
+
+
+@pytest.mark.parametrize("label", CRAFTED)
+def test_crafted_moments_are_refused_and_the_error_names_what_is_wrong(label: str, tmp_path: Path) -> None:
+    change, message = CRAFTED[label]
+    path = altered(collect(gpt2(), token_ids(1)).save(tmp_path), change)
+    with pytest.raises(mp.FileFormatError, match=rf"moments.safetensors is damaged.*{message}.*collect again"):
+        Moments.load(path)
+
+
+@pytest.mark.parametrize(
+    "progress", [None, [], [1], [1, "a"], ["1", "a", {}], [-1, "a", {}], [1, 2, {}], [1, "a", []], [True, "a", {}]]
+)
+def test_a_pass_whose_progress_is_crafted_is_not_resumed(progress: Any, tmp_path: Path) -> None:
+    collect(gpt2(), token_ids(1), save_to=tmp_path)
+    altered(tmp_path / "moments.safetensors", lambda h, a: h["state"].update(progress=progress))
+    with pytest.raises(mp.FileFormatError, match=r"moments.safetensors.*progress"):
+        collect(gpt2(), token_ids(1), save_to=tmp_path)
+
+
+def test_provenance_is_json_and_says_where_from() -> None:
+    model, batches = llama(), token_ids(2)
+    found = json.loads(json.dumps(collect(model, batches).provenance))
+    assert found["model"] == found["architecture"] == "LlamaForCausalLM"
+    assert found["dtype"] == "float32" and found["tokens"] == 42 and found["commit"] is None
+    assert found["groups"]["labels"] == {"0": "all tokens"}
+    assert {"mlpoly", "torch", "numpy", "transformers", "python"} == set(found["versions"])
+    assert len(found["data"]) == len(found["weights"]) == 64
+    model.config._name_or_path = "somebody/something"
+    assert collect(model, batches).provenance["model"] == "somebody/something"
+
+
+def test_merge_equals_the_whole() -> None:
+    model, batches = llama(), token_ids(5)
+    whole = collect(model, batches, groups="first")
+    one, other = (collect(model, b, groups="first") for b in (batches[:2], batches[2:]))
+    before = one.gaussian(one.names[0]).fingerprint
+    merged = one.merge(other)
+    assert_same(merged, whole)
+    assert merged.tokens == whole.tokens
+    assert one.gaussian(one.names[0]).fingerprint == before
+    assert [p["tokens"] for p in merged.provenance["merged"]] == [42, 63]
+    assert merged.provenance["model"] == "LlamaForCausalLM" and "data" not in merged.provenance
+    assert len(merged.merge(one).provenance["merged"]) == 3
+
+
+def test_merge_of_merged_outliers() -> None:
+    model, batches = llama(), token_ids(3)
+    parts = [collect(model, [b], groups="norm") for b in batches]
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    assert merged.tokens == 63 and len(merged.provenance["merged"]) == 3
+    assert merged.provenance["groups"]["kind"] == "norm 2" and "medians" not in merged.provenance["groups"]
+
+
+class Wrapper(nn.Module):
+    """Passes everything on, as wrappers for several GPUs do."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+def test_wrapped_model_gets_the_attention_mask() -> None:
+    ids = token_ids(1)[0]
+    attention = torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [0] + [1] * 6])
+    batch = {"input_ids": ids, "attention_mask": attention}
+    plain, wrapped = collect(bert(), [batch]), collect(Wrapper(bert()), [batch])
+    for name in plain.names:
+        assert_close(wrapped.gaussian(f"module.{name}").cov, plain.gaussian(name).cov)
+
+
+def test_merge_keeps_groups_that_only_one_has() -> None:
+    model, batches = llama(), token_ids(3)
+
+    def by_size(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(tokens, len(x))
+
+    small, large = (
+        collect(model, batches[:1], groups=by_size),
+        collect(model, [torch.cat(batches)], groups=by_size),
+    )
+    merged = large.merge(small).groups(small.names[0])
+    assert list(merged) == [21, 63]
+    assert merged[21] is small.groups(small.names[0])[21]
+
+
+def test_merge_refuses_what_does_not_belong_together() -> None:
+    model, batches = llama(), token_ids(1)
+    one = collect(model, batches)
+    with pytest.raises(ValueError, match=r"different blocks, 'model.layers.1.mlp' among them"):
+        one.merge(collect(model, batches, "*.0.mlp"))
+    with pytest.raises(ValueError, match="chosen by different rules, 'none' and 'first'"):
+        one.merge(collect(model, batches, groups="first"))
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight += 0.1
+    with pytest.raises(ValueError, match="different models: LlamaForCausalLM"):
+        one.merge(collect(model, batches))
+    with pytest.raises(TypeError, match="other must be Moments"):
+        one.merge(3)
+    with pytest.raises(KeyError, match=r"no moments of 'mlp'; there are those of model.layers.0.mlp"):
+        one.gaussian("mlp")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Killed and resumed
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """Counts the batches that a model runs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls = 0
+        model.register_forward_pre_hook(self.count)
+
+    def count(self, module: nn.Module, args: Any) -> None:
+        self.calls += 1
+
+
+def interrupted(batches: list[torch.Tensor], after: int) -> Iterator[torch.Tensor]:
+    yield from batches[:after]
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("groups", ["none", "first", "norm"])
+def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
+    model, batches = gpt2(), token_ids(6)
+    whole = collect(model, batches, groups=groups)
+    options: dict[str, Any] = {"groups": groups, "save_to": tmp_path, "save_every": 0}
+    for after in (2, 4):
+        with pytest.raises(KeyboardInterrupt):
+            collect(model, interrupted(batches, after), **options)
+        assert [p.name for p in tmp_path.iterdir()] == ["partial-0-of-1.safetensors"]
+    counted = Counted(model.transformer)
+    resumed = collect(model, iter(batches), **options)
+    assert counted.calls == 2  # of six batches, the last two
+    assert_same(resumed, whole)
+    assert resumed.provenance == whole.provenance
+    assert [p.name for p in tmp_path.iterdir()] == ["moments.safetensors"]
+    assert_same(Moments.load(tmp_path), whole)
+    # What is finished is not done again; what is added is.
+    assert_same(collect(model, batches, **options), whole)
+    assert counted.calls == 2
+    more = collect(model, [*batches, *token_ids(1, seed=9)], **options)
+    assert counted.calls == 3 and more.tokens == 7 * 21
+
+
+KILLED = """
+import sys, time
+from support.tiny_models import gpt2, token_ids
+from mlpoly.lm import collect
+
+def slow():
+    for number, batch in enumerate(token_ids(6)):
+        if number == 4:
+            print("here", flush=True)
+            time.sleep(600)
+        yield batch
+
+collect(gpt2(), slow(), groups=sys.argv[2], save_to=sys.argv[1], save_every=0)
+"""
+
+
+@pytest.mark.parametrize("groups", ["none", "norm"])
+def test_a_pass_killed_without_warning_gives_the_same_bits(groups: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"groups": groups, "save_every": 0}
+    whole = collect(gpt2(), token_ids(6), save_to=tmp_path / "whole", **options)
+    tests, command = Path(__file__).parents[1], [sys.executable, "-c", KILLED, str(tmp_path / "killed"), groups]
+    paths = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    model = gpt2()
+    counted = Counted(model.transformer)
+    resumed = collect(model, token_ids(6), save_to=tmp_path / "killed", **options)
+    assert counted.calls == 2  # of six batches, the last two
+    for name in whole.names:
+        for number, part in whole.groups(name).items():
+            again = resumed.groups(name)[number]
+            assert torch.equal(part.moments.mean, again.moments.mean)
+            assert torch.equal(part.moments.scatter, again.moments.scatter)
+            assert part.norms == again.norms and part.count == again.count
+
+
+def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:
+    model, batches = gpt2(), token_ids(4)
+    options: dict[str, Any] = {"save_to": tmp_path, "save_every": 0}
+    with pytest.raises(KeyboardInterrupt):
+        collect(model, interrupted(batches, 2), **options)
+    for other in (token_ids(4, seed=1), batches[:1], [torch.cat(batches[:2]), *batches[2:]]):
+        with pytest.raises(ValueError, match=r"not that of the pass to be resumed.*resume=False"):
+            collect(model, other, **options)
+    with pytest.raises(ValueError, match="with other options: tokens was None, now it is 30"):
+        collect(model, batches, tokens=30, **options)
+    with pytest.raises(ValueError, match="with other options: groups was 'none', now it is 'first'"):
+        collect(model, batches, groups="first", **options)
+    with pytest.raises(ValueError, match="with other options: model weights was"):
+        collect(llama(), batches, **options)
+    with pytest.raises(ValueError, match="with other options: blocks was"):
+        collect(model, batches, "*.0.mlp", **options)
+    (tmp_path / "partial-0-of-1.safetensors").rename(tmp_path / "partial-1-of-2.safetensors")
+    with pytest.raises(ValueError, match="holds a pass of 2 processes, now there are 1"):
+        collect(model, batches, **options)
+    fresh = collect(model, batches, resume=False, **options)
+    assert_same(fresh, collect(model, batches))
+    assert [p.name for p in tmp_path.iterdir()] == ["moments.safetensors"]
+
+
+HALF = 2
+
+
+def by_halves(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return tokens % HALF
+
+
+def splitting(number: int) -> Any:
+    return lambda x, positions, tokens: tokens % number
+
+
+class Splitting:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens % self.number
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "code": (lambda x, p, k: k % 2, lambda x, p, k: (k > 10).long() * 5),
+    "constants": (lambda x, p, k: k % 2, lambda x, p, k: k % 3),
+    "names": (lambda x, p, k: p % 2, lambda x, p, k: k % 2),
+    "methods": (lambda x, p, k: x.sum(1).sign().long(), lambda x, p, k: x.prod(1).sign().long()),
+    "closure": (splitting(2), splitting(3)),
+    "closure over a tensor": (splitting(torch.tensor(2)), splitting(torch.tensor(3))),
+    "default": (lambda x, p, k, n=2: k % n, lambda x, p, k, n=3: k % n),
+    "object": (Splitting(2), Splitting(3)),
+    "method": (Splitting(2).__call__, Splitting(3).__call__),
+    "partial": (partial(lambda n, x, p, k: k % n, 2), partial(lambda n, x, p, k: k % n, 3)),
+    "inner function": (lambda x, p, k: (lambda n: k % n)(2), lambda x, p, k: (lambda n: k % n)(3)),
+}
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_resume_refuses_another_function_of_the_same_name(what: str, tmp_path: Path) -> None:
+    model, batches = gpt2(), token_ids(2)
+    one, other = PAIRS[what]
+    found = collect(model, batches, groups=one, save_to=tmp_path)
+    with pytest.raises(ValueError, match=r"with other options: code of groups was .*resume=False"):
+        collect(model, batches, groups=other, save_to=tmp_path)
+    assert_same(collect(model, batches, groups=one, save_to=tmp_path), found)
+    fresh = collect(model, batches, groups=other, save_to=tmp_path, resume=False)
+    assert_same(fresh, collect(model, batches, groups=other))
+
+
+def test_the_same_function_made_again_is_the_same() -> None:
+    """As in the process that goes on where a killed one was."""
+    for make in (splitting, Splitting):
+        assert function_fingerprint(make(2)) == function_fingerprint(make(2)) != function_fingerprint(make(3))
+    code = "import torch\ndef f(x, p, k):\n    'Split.'\n    return (k %% %s).long()"
+    made = []
+    for number in (2, 2, 3):
+        place: dict[str, Any] = {}
+        exec(code % number, place)
+        made.append(function_fingerprint(place["f"]))
+    assert made[0] == made[1] != made[2]
+
+
+def test_functions_that_another_process_makes_have_the_same_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from mlpoly.lm.moments.fingerprint import function_fingerprint\n"
+        "import torch\nNAMES = {'a', 'b', 'c', 'd'}\n"
+        "def helper(k): return k % 2 if 'a' in NAMES else k in {'x', 'y', 'z', 'w'}\n"
+        "print(function_fingerprint(lambda x, p, k: helper(k) + len(NAMES) + torch.tensor(0)))"
+    )
+    told = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, str(tmp_path / "mine.py")]
+        told.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(told) == 1
+
+
+def test_a_function_changes_with_the_globals_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = function_fingerprint(by_halves)
+    monkeypatch.setitem(by_halves.__globals__, "HALF", 3)
+    assert function_fingerprint(by_halves) != before
+
+
+def test_functions_that_call_themselves_and_values_without_a_content() -> None:
+    def calls(k: int) -> int:
+        return 0 if k == 0 else calls(k - 1)
+
+    loop: list[Any] = [calls, threading.Lock(), object(), nn.Linear(2, 2), {1, 2}, np.ones(2), open]
+    loop.append(loop)
+    assert len(function_fingerprint(lambda x, p, k: loop)) == 64
+
+
+def test_resume_with_a_budget(tmp_path: Path) -> None:
+    model, batches = gpt2(), token_ids(5)
+    options: dict[str, Any] = {"save_to": tmp_path, "save_every": 0, "tokens": 70}
+    with pytest.raises(KeyboardInterrupt):
+        collect(model, interrupted(batches, 2), **options)
+    found = collect(model, batches, **options)
+    assert found.tokens == 70
+    assert_same(found, collect(model, batches, tokens=70))
+    assert_same(collect(model, batches, **options), found)
+
+
+def test_saves_are_rare_when_they_should_be(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        collect(gpt2(), interrupted(token_ids(3), 3), save_to=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_shard_is_named(tmp_path: Path) -> None:
+    (tmp_path / "partial-0-of-1.safetensors").write_bytes(b"not a tensor")
+    with pytest.raises(mp.FileFormatError, match=r"partial-0-of-1.safetensors"):
+        collect(gpt2(), token_ids(1), save_to=tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The accumulator that it all ends in
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_accumulator_continues_from_moments(backend: Any, rng: np.random.Generator) -> None:
+    from support.backends import make
+
+    rows = rng.normal(size=(50, 3)) + 4
+    first = mp.MomentAccumulator(3).update(make(rows[:20], backend))
+    again = mp.MomentAccumulator.from_moments(first.count, first.mean, first.scatter)
+    merged = again.merge(mp.MomentAccumulator(3).update(make(rows[20:], backend))).gaussian()
+    assert_close(merged.mean, rows.mean(0), backend.tolerance)
+    assert_close(merged.cov, np.cov(rows, rowvar=False, bias=True), backend.tolerance)
+    with pytest.raises(ValueError, match="scatter has shape"):
+        mp.MomentAccumulator.from_moments(2, first.mean, first.mean)
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        mp.MomentAccumulator.from_moments(0, first.mean, first.scatter)

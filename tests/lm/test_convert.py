@@ -1,0 +1,323 @@
+"""Conversions of tiny models, and the fit on samples against plain least squares."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import numpy as np
+import pytest
+from support.backends import assert_close, make
+
+import mlpoly as mp
+from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.polynomials import BoundedPolynomial
+from mlpoly.records import replace
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from support.strong_models import EXACT, llama, logits, state, token_ids  # noqa: E402 - after importorskip
+
+from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
+from mlpoly.lm.convert.convert import Method, convert  # noqa: E402
+from mlpoly.lm.model.graft import graft  # noqa: E402
+from mlpoly.lm.moments.collect import collect  # noqa: E402
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The fit on samples
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def network(kind: str, rng: np.random.Generator, d: int = 3, h: int = 5) -> Any:
+    w = rng.standard_normal
+    if kind == "MLP":
+        return mp.MLP(w((h, d)), w(h), w((2, h)), w(2), activation="tanh")
+    return mp.GLU(w((h, d)), w(h), w((h, d)), w(h), w((2, h)), w(2), activation="silu")
+
+
+@pytest.mark.parametrize("bound", [None, 1.5])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_each_neuron_is_fitted_by_least_squares(kind: str, bound: float | None, rng: np.random.Generator) -> None:
+    net = network(kind, rng)
+    x = rng.standard_t(4, (400, 3)) + 0.5
+    inputs = mp.Gaussian.from_samples(x)
+    start: Any = mp.fit(net, inputs, 3)
+    fit = SampleFit(net, start if bound is None else start.bounded(bound), fraction=1e-14)
+    poly: Any = fit.update(x[:150]).update(x[150:]).polynomial()
+    assert fit.count == 400
+    assert type(poly) is (mp.RidgePolynomial if bound is None else BoundedPolynomial)
+    units = poly.units
+    gate, up = (net.W1, None) if kind == "MLP" else (net.W_gate, net.W_up)
+    bias = net.b1 if kind == "MLP" else net.b_gate
+    for i in range(5):
+        t = (x @ gate[i] - units.shifts[i]) / units.scales[i]
+        held = t if bound is None else np.clip(t, -bound, bound)
+        lines = [] if bound is None else [np.maximum(t - bound, 0), np.minimum(t + bound, 0)]
+        columns, target = [*(held**k for k in range(4)), *lines], net.activation(x @ gate[i] + bias[i])
+        if up is not None:
+            e = x @ up[i] - units.gate.slopes[i] * held  # beyond the bound this differs from x @ up by no polynomial
+            columns += [f * e for f in [*(held**k for k in range(3)), *lines]]
+            target = target * (x @ up[i] + net.b_up[i])
+        best = np.stack(columns, 1) @ np.linalg.lstsq(np.stack(columns, 1), target, rcond=None)[0]
+        alone = poly.neurons(*poly.forms_at(x))[:, i]
+        assert_close(alone, best, 1e-8)  # both solve normal equations of condition 1e6
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_with_few_samples_the_closed_form_decides(kind: str, rng: np.random.Generator) -> None:
+    net = network(kind, rng)
+    inputs = mp.Gaussian(np.ones(3), np.eye(3))
+    closed = mp.fit(net, inputs, 3)
+    for start in (closed, closed.bounded(1.0)):
+        poly = SampleFit(net, start, fraction=1e9).update(rng.standard_normal((2, 3))).polynomial()
+        assert_close(poly(inputs.sample(50)), start(inputs.sample(50)), 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_the_fit_runs_on_every_library(kind: str, backend: Any, rng: np.random.Generator) -> None:
+    net = network(kind, rng)
+    x = rng.standard_normal((200, 3))
+
+    def values(net: Any, x: Any) -> Any:
+        start = mp.fit(net, mp.Gaussian.from_samples(x), 3).bounded(2.0)
+        return SampleFit(net, start).update(x).polynomial()(x)
+
+    moved = type(net)(*(make(v, backend) for v in list(vars(net).values())[:-1]), activation=net.activation)
+    assert_close(values(moved, make(x, backend)), values(net, x), 1e-4 if backend.dtype == "float32" else 1e-9)
+
+
+def test_degree_zero_and_a_constant_neuron(rng: np.random.Generator) -> None:
+    net = network("GLU", rng)
+    x = np.ones((20, 3))
+    for degree in (0, 2):
+        start = mp.fit(net, mp.Gaussian.from_samples(x), degree).bounded(4.0)
+        poly = SampleFit(net, start).update(x).polynomial()
+        assert isinstance(poly, BoundedPolynomial) and poly.degree == degree
+        assert_close(poly(x[:1]), net(x[:1]), 1e-6)
+
+
+def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
+    net, inputs = network("MLP", rng), mp.Gaussian.standard(3)
+    start = mp.fit(net, inputs, 2)
+    with pytest.raises(ValueError, match="no samples yet"):
+        SampleFit(net, start).polynomial()
+    with pytest.raises(ValueError, match=r"expected \(n, 3\)"):
+        SampleFit(net, start).update(np.zeros((4, 2)))
+    for fraction in (0, -1.0, True, "a"):
+        with pytest.raises(ValueError, match="fraction must be a number above 0"):
+            SampleFit(net, start, fraction)  # type: ignore[arg-type]
+    mixture = mp.GaussianMixture.of(np.ones(1), [inputs])
+    for wrong in (3, None, mp.fit(net, mixture, 2), replace(start, inputs=None)):
+        with pytest.raises(
+            TypeError, match=r"start must be the result of mlpoly\.fit for this network under a Gaussian"
+        ):
+            SampleFit(net, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="start has 4 neurons of 3 inputs, the network has 5 of 3"):
+        SampleFit(net, mp.fit(network("MLP", rng, h=4), inputs, 2))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Conversion
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize(("make_model", "degree"), EXACT)
+def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, method: str) -> None:
+    model, batches = make_model(), token_ids(8)
+    before, as_it_was = logits(model, batches[0]), state(model)
+    found = convert(
+        model, collect(model, batches), degree, method=method, batches=batches, held_out=token_ids(2, seed=9)
+    )
+    assert state(model) == as_it_was
+    assert list(found.polynomials) == [b.name for b in find_blocks(model)]
+    for errors in found.errors.values():
+        assert errors.closed_form == pytest.approx(0, abs=1e-5)
+        # The weight of the closed form keeps "samples" where it belongs too: that is exact as well.
+        assert errors.held_out == errors.held_out_unbounded == pytest.approx(0, abs=1e-6)
+        assert errors.seconds > 0
+    with graft(model, found):
+        torch.testing.assert_close(logits(model, batches[0]), before, atol=1e-4, rtol=1e-4)
+
+
+def test_samples_do_better_on_samples() -> None:
+    model, batches = llama("silu"), token_ids(40)
+    moments = collect(model, batches)
+    options: dict[str, Any] = {"held_out": batches, "closed_form": False}
+    closed = convert(model, moments, 2, **options)
+    fitted = convert(model, moments, 2, method="samples", batches=batches, **options)
+    for name in closed.polynomials:
+        assert fitted.errors[name].held_out < closed.errors[name].held_out
+
+
+def test_the_held_out_error_is_that_of_fvu() -> None:
+    model, batches = llama("silu"), token_ids(4)
+    found = convert(model, collect(model, batches), 2, "layers.1.mlp", bound=1.0, held_out=batches, closed_form=False)
+    block = find_blocks(model, "layers.1.mlp")[0]
+    rows: list[torch.Tensor] = []
+    handle = block.entry.register_forward_pre_hook(lambda m, args: rows.append(args[0].reshape(-1, 16)))
+    for ids in batches:
+        logits(model, ids)
+    handle.remove()
+    errors = found.errors[block.name]
+    poly, samples = found.polynomials[block.name], torch.cat(rows)
+    assert isinstance(poly, BoundedPolynomial)
+    for error, judged in ((errors.held_out, poly), (errors.held_out_unbounded, poly.polynomial)):
+        assert error == pytest.approx(float(mp.fvu(block.net(), judged, samples=samples).total), rel=1e-4)
+    assert errors.held_out != errors.held_out_unbounded
+    plain = found.unbounded()
+    assert plain.bound is None and found.bound == 1.0
+    assert_close(plain.polynomials[block.name](samples), poly.polynomial(samples), 0)
+    assert errors.closed_form is None
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    model, batches = llama("silu"), token_ids(8)
+    options: dict[str, Any] = {"method": "samples", "batches": batches, "held_out": batches, "bound": 4.0}
+    found = convert(model, collect(model, batches), 2, **options)
+    found.save(tmp_path / "out")
+    names = [b.name for b in find_blocks(model)]
+    for name in names:
+        assert sorted(p.name for p in (tmp_path / "out" / name).iterdir()) == ["cfg.json", "polynomial.safetensors"]
+    cfg = json.loads((tmp_path / "out" / names[1] / "cfg.json").read_text())
+    assert (cfg["errors"]["degree"], cfg["bound"], cfg["method"], cfg["d_in"]) == (2, 4.0, "samples", 16)
+    assert cfg["errors"]["held_out"] == found.errors[names[1]].held_out
+    loaded = Conversion.load(tmp_path / "out")
+    assert list(loaded.polynomials) == names and loaded.bound == 4.0 and loaded.degree == 2
+    assert loaded.table() == found.table() and loaded.provenance == json.loads(json.dumps(found.provenance))
+    with graft(model, found):
+        expected = logits(model, batches[0])
+    with graft(model, loaded):
+        assert torch.equal(logits(model, batches[0]), expected)
+
+
+def test_folders_that_hold_something_else(tmp_path: Path) -> None:
+    model, batches = llama("silu"), token_ids(4)
+    with pytest.raises(FileNotFoundError, match="no conversion in"):
+        Conversion.load(tmp_path)
+    moments = collect(model, batches)
+    convert(model, moments, 1, "layers.0.mlp", closed_form=False).save(tmp_path)
+    convert(model, moments, 2, "layers.1.mlp", closed_form=False).save(tmp_path)
+    with pytest.raises(mp.FileFormatError, match="several conversions"):
+        Conversion.load(tmp_path)
+    (tmp_path / "model.layers.0.mlp" / "cfg.json").write_text(
+        '{"format": "mlpoly-conversion", "version": 9, "number": 0}'
+    )
+    with pytest.raises(mp.FileFormatError, match="version 9"):
+        Conversion.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"block": 3},
+        {"number": None},
+        {"number": "0"},
+        {"errors": None},
+        {"errors": []},
+        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "closed_form": "small"}},
+        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "more": 1.0}},
+        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "seconds": "long"}},
+        {"errors": {"block": "model.layers.0.mlp", "degree": "1"}},
+        {"errors": {"block": "model.layers.1.mlp", "degree": 1}},
+        {"bound": "4"},
+        {"bound": -1},
+        {"bound": 10**400},
+        {"bound": float("nan")},
+        {"provenance": None},
+        {"d_in": 3},
+        {"d_in": None},
+        {"version": 2, "hookpoint": "model.layers.0.mlp", "apart": [1]},  # a polynomial for each kind of token
+        {"version": [2]},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    model = llama("silu")
+    convert(model, collect(model, token_ids(1)), 1, "layers.0.mlp", closed_form=False).save(tmp_path)
+    (path,) = tmp_path.glob("*/cfg.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(mp.FileFormatError, match="convert again"):
+        Conversion.load(tmp_path)
+
+
+def test_a_conversion_shows_itself() -> None:
+    model, batches = llama("silu"), token_ids(4)
+    found = convert(model, collect(model, batches), 2, bound=4, closed_form=False)
+    assert repr(found) == "Conversion(2 blocks, degree=2, gaussian, bound=4)"
+    head, _, *rows = str(found).splitlines()
+    assert head.split() == [
+        "block",
+        "degree",
+        "closed_form",
+        "held_out",
+        "held_out_unbounded",
+        "typical",
+        "beyond",
+        "seconds",
+    ]
+    assert [row.split()[0] for row in rows] == list(found.polynomials)
+
+
+def test_what_is_wrong_is_said() -> None:
+    model, batches = llama("silu"), token_ids(2)
+    moments = collect(model, batches, "layers.0.mlp")
+    assert list(convert(model, moments, 1, closed_form=False).polynomials) == ["model.layers.0.mlp"]
+    with pytest.raises(ValueError, match=r"'layers.7.mlp' matches no .* model.layers.0.mlp, model.layers.1.mlp"):
+        convert(model, moments, 2, "layers.7.mlp")
+    with pytest.raises(ValueError, match=r"no moments of 'model.layers.1.mlp', only of model.layers.0.mlp"):
+        convert(model, moments, 2, ["layers.1.mlp"])
+    with pytest.raises(ValueError, match="blocks is empty"):
+        convert(model, moments, 2, [])
+    with pytest.raises(ValueError, match="method must be one of"):
+        convert(model, moments, 2, method="magic")
+    with pytest.raises(ValueError, match="method='samples' needs data"):
+        convert(model, moments, 2, method="samples")
+    with pytest.raises(ValueError, match="bound must be a positive number"):
+        convert(model, moments, 2, bound=0)
+    with pytest.raises(TypeError, match="moments must be Moments"):
+        convert(model, None, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batches held no tokens"):
+        convert(model, moments, 2, method="samples", batches=iter([]))
+
+
+@pytest.mark.parametrize("options", [{"method": "samples"}, {"held_out": True}])
+def test_inputs_that_are_no_numbers_are_named(options: dict[str, Any]) -> None:
+    model, batches = llama("silu"), token_ids(3)
+    moments = collect(model, batches)
+    model.model.embed_tokens.weight.data[int(batches[1][0, 0])] = float("nan")
+    seen = [b for b in token_ids(3) if not (b == batches[1][0, 0]).any()]
+    bad = [*seen, batches[1]]
+    given = {"held_out": bad} if "held_out" in options else {"batches": bad, **options}
+    name = find_blocks(model)[0].name
+    with pytest.raises(ValueError, match=f"an input of '{name}' is NaN or infinite in batch {len(bad) - 1}"):
+        convert(model, moments, 2, closed_form=False, **given)
+
+
+def test_a_block_that_is_never_reached_is_named() -> None:
+    class Half(torch.nn.Module):
+        """Has two blocks and uses one, or both."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(20, 4)
+            self.one, self.two = (
+                torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4)) for _ in range(2)
+            )
+            self.both = True
+
+        def forward(self, ids: Any) -> Any:
+            x = self.one(self.embedding(ids))
+            return self.two(x) if self.both else x
+
+    model, batches = Half(), [b % 20 for b in token_ids(2)]
+    moments = collect(model, batches)
+    model.both = False
+    for options in ({"method": "samples", "batches": batches}, {"held_out": batches}):
+        with pytest.raises(ValueError, match="'two' was never reached"):
+            convert(model, moments, 2, closed_form=False, **options)

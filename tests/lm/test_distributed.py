@@ -1,0 +1,272 @@
+"""Two processes that torchrun starts, against one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.distributed.is_available():
+    pytest.skip("this build of PyTorch has no torch.distributed", allow_module_level=True)
+from support.backends import assert_close  # noqa: E402 - after importorskip
+
+from mlpoly.lm import Conversion, Moments, collect, convert  # noqa: E402
+from mlpoly.lm.distributed import exchange, gather, initialise, world  # noqa: E402
+
+# What both the script and this file run; the script is told where to write.
+SETTING = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 6)
+        self.first = nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 6))
+        self.second = nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 6))
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        return self.second(x + self.first(x))
+
+
+def model():
+    torch.manual_seed(0)
+    made = Model()
+    made.embedding.weight.data[:3] *= 9  # long ones, for groups="norm"
+    return made
+
+
+def batches(n):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(50, (2, 5), generator=generator) for _ in range(n)]
+
+
+CASES = {
+    "plain": (7, {}),
+    "first": (6, {"groups": "first"}),
+    "norm": (7, {"groups": "norm"}),
+    "budget": (7, {"tokens": 34}),
+    "one batch": (1, {}),
+    "user": (5, {"groups": lambda x, positions, tokens: tokens // 25}),
+}
+CONVERSIONS = {
+    "gaussian": {},
+    "neuronwise": {"method": "neuronwise", "bound": 3.0},
+    "samples": {"method": "samples", "bound": 2.0},
+    "one": {"blocks": "first"},
+}
+"""
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from setting import CASES, CONVERSIONS, batches, model
+from mlpoly.lm import collect, convert
+from mlpoly.lm.convert import convert as converting
+from mlpoly.lm.distributed import exchange, gather, initialise, world
+import torch
+
+out = Path(sys.argv[1])
+here = initialise()
+assert here == world() == initialise() and here.size == 2
+net = model()
+calls = []
+net.register_forward_pre_hook(lambda module, args: calls.append(1))
+facts = {}
+for name, (n, options) in CASES.items():
+    calls.clear()
+    moments = collect(net, batches(n), **options)
+    facts[name] = len(calls)
+    moments.save(out / f"{name}-{here.rank}.safetensors")
+
+def stopped():
+    yield from batches(7)[:5]
+    raise KeyboardInterrupt
+
+options = {"save_to": out / "resumed", "save_every": 0, "groups": "norm"}
+try:
+    collect(net, stopped(), **options)
+except KeyboardInterrupt:
+    exchange(None)
+facts["kept"] = sorted(p.name for p in (out / "resumed").iterdir())
+exchange(None)
+calls.clear()
+collect(net, batches(7), **options)
+facts["resumed"] = len(calls)
+exchange(None)
+facts["left"] = sorted(p.name for p in (out / "resumed").iterdir())
+calls.clear()
+collect(net, batches(7), **options)
+facts["finished"] = len(calls)
+
+try:
+    collect(net, batches(4)[here.rank:])
+except ValueError as error:
+    facts["different"] = str(error)
+facts["exchange"] = exchange({"rank": here.rank, "text": "ä" * (1 + 5 * here.rank)})
+facts["gathered"] = [part.tolist() for part in gather(torch.full((2,), here.rank, dtype=torch.bfloat16))]
+
+judged = []
+real = converting.closed_form_error
+def counted(net, poly):
+    judged.append(1)
+    return real(net, poly)
+converting.closed_form_error = counted
+moments = collect(net, batches(7), groups="first")
+for name, options in CONVERSIONS.items():
+    made = convert(net, moments, 3, batches=batches(7), held_out=batches(2), **options)
+    made.save(out / f"conversion-{name}-{here.rank}")
+facts["judged"] = len(judged)
+try:
+    convert(net, moments, 2 + here.rank)
+except ValueError as error:
+    facts["disagree"] = str(error)
+(out / f"facts-{here.rank}.json").write_text(json.dumps(facts))
+torch.distributed.destroy_process_group()
+assert world().size == 1
+"""
+
+
+def setting() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    exec(SETTING, made)
+    return made
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "setting.py").write_text(SETTING)
+    (folder / "script.py").write_text(SCRIPT)
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
+    run += ["--master-port", str(free_port()), str(folder / "script.py"), str(folder)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(run, capture_output=True, text=True, env=env, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def facts(results: Path, rank: int) -> dict[str, Any]:
+    return json.loads((results / f"facts-{rank}.json").read_text())
+
+
+def assert_same(one: Moments, other: Moments, tolerance: float) -> None:
+    assert one.names == other.names
+    # Other tests in this process may have imported more libraries.
+    assert one.provenance | {"versions": {}} == other.provenance | {"versions": {}}
+    for name in one.names:
+        assert list(one.groups(name)) == list(other.groups(name))
+        for number, part in one.groups(name).items():
+            expected = other.groups(name)[number]
+            assert part.count == expected.count
+            assert_close(part.mean, expected.mean, tolerance)
+            assert_close(part.covariance, expected.covariance, tolerance)
+            assert part.norms == pytest.approx(tuple(expected.norms), rel=1e-10)
+
+
+@pytest.mark.parametrize("case", ["plain", "first", "norm", "budget", "one batch", "user"])
+def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
+    made = setting()
+    n, options = made["CASES"][case]
+    alone = collect(made["model"](), made["batches"](n), **options)
+    for rank in (0, 1):
+        # Sums are taken in another order, no more.
+        assert_same(Moments.load(results / f"{case}-{rank}.safetensors"), alone, 1e-10)
+    if case in ("norm", "user"):
+        assert len(alone.groups("first")) > 1
+
+
+def test_each_process_runs_its_part(results: Path) -> None:
+    first, second = facts(results, 0), facts(results, 1)
+    assert (first["plain"], second["plain"]) == (4, 3)
+    assert (first["one batch"], second["one batch"]) == (1, 0)
+    assert (first["budget"], second["budget"]) == (2, 2)  # 34 tokens in batches of 10
+    assert (first["norm"], second["norm"]) == (5, 4)  # and the first batch once more on each, for the median
+
+
+def test_killed_processes_are_resumed(results: Path) -> None:
+    made = setting()
+    alone = collect(made["model"](), made["batches"](7), groups="norm")
+    assert_same(Moments.load(results / "resumed"), alone, 1e-10)
+    for rank, again in ((0, 1), (1, 1)):  # batches 6 and 5
+        found = facts(results, rank)
+        assert found["kept"] == ["partial-0-of-2.safetensors", "partial-1-of-2.safetensors"]
+        assert found["resumed"] == again
+        assert found["left"] == ["moments.safetensors"]
+        assert found["finished"] == 0
+
+
+def test_what_processes_send_one_another(results: Path) -> None:
+    first, second = facts(results, 0), facts(results, 1)
+    assert first["exchange"] == second["exchange"] == [{"rank": 0, "text": "ä"}, {"rank": 1, "text": "ääääää"}]
+    assert first["gathered"] == second["gathered"] == [[0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("case", ["gaussian", "neuronwise", "samples", "one"])
+def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
+    made = setting()
+    net, options = made["model"](), made["CONVERSIONS"][case]
+    moments = collect(net, made["batches"](7), groups="first")
+    alone = convert(net, moments, 3, batches=made["batches"](7), held_out=made["batches"](2), **options)
+    x = torch.randn(20, 6, generator=torch.Generator().manual_seed(2))
+    for rank in (0, 1):
+        found = Conversion.load(results / f"conversion-{case}-{rank}")
+        assert list(found.polynomials) == list(alone.polynomials)
+        for name, poly in alone.polynomials.items():
+            assert type(found.polynomials[name]) is type(poly)
+            # In float32, and the moments were summed in another order.
+            assert_close(found.polynomials[name](x), poly(x), 1e-5)
+            assert found.errors[name].closed_form == pytest.approx(alone.errors[name].closed_form, rel=1e-3)
+            assert found.errors[name].held_out == pytest.approx(alone.errors[name].held_out, rel=1e-3)
+
+
+def test_both_processes_have_the_same_conversion(results: Path) -> None:
+    for case in setting()["CONVERSIONS"]:
+        one, other = (Conversion.load(results / f"conversion-{case}-{rank}") for rank in (0, 1))
+        x = torch.randn(20, 6, generator=torch.Generator().manual_seed(2))
+        for name, poly in one.polynomials.items():
+            assert torch.equal(poly(x), other.polynomials[name](x))
+            assert replace(one.errors[name], seconds=0.0) == replace(other.errors[name], seconds=0.0)
+
+
+def test_closed_form_errors_are_divided_among_processes(results: Path) -> None:
+    first, second = facts(results, 0), facts(results, 1)
+    assert (first["judged"], second["judged"]) == (4, 3)  # of two blocks three times, and of one
+
+
+def test_different_arguments_are_refused(results: Path) -> None:
+    for rank in (0, 1):
+        assert "different arguments for convert" in facts(results, rank)["disagree"]
+
+
+def test_different_data_is_refused(results: Path) -> None:
+    for rank in (0, 1):
+        assert "the processes were given different batches" in facts(results, rank)["different"]
+
+
+def test_one_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert initialise() == world() == (0, 1)
+    assert exchange({"a": [1, None]}) == [{"a": [1, None]}]
+    tensor = torch.arange(3)
+    assert torch.equal(gather(tensor)[0], tensor)
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(RuntimeError, match=r"WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set.*torchrun"):
+        initialise()

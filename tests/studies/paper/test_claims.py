@@ -1,0 +1,434 @@
+"""The paper's sentences, judged on invented curves for which the answer is known."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.fake_results import fake_results
+
+from mlpoly.studies.paper.claims import judge_claims
+from mlpoly.studies.paper.results import Ablation, Features, FeatureStep, Point
+
+STEPS = (0, *(2**k for k in range(15)))
+RISE, FLAT = "Rise of the linear FVU", "Flat quadratic FVU"
+ORDER, FALL, KL = "Degrees in order", "Early fall of the FVU", "No early fall of the KL"
+EXPLAINED, EYE = "Quadratic R² above 0.95", "Readable features late in training"
+FOUR, LOCKSTEP, CHANCE = "Below 50% after four directions", "Lockstep", "Chance after ten"
+BAND, SMOOTH = "Exact beside sampled (ours)", "Smooth exact curve (ours)"
+
+
+def point(step, degree, fvu, seed=0, inputs="mixture", **more) -> Point:
+    values = {
+        "fvu_own": fvu, "fvu_mixture": fvu, "fvu_flattened": fvu, "fvu_samples": fvu, "fvu_samples_error": 0.01 * fvu,
+        "fvu_test": fvu, "fvu_test_error": 0.0, "kl_samples": 0.1, "kl_samples_error": 0.0, "kl_test": 0.1,
+        "kl_test_error": 0.0, "accuracy": 0.9, "agreement": 0.9, "iterations": 0, "seconds": 0.0,
+    }  # fmt: skip
+    return Point(seed=seed, step=step, degree=degree, inputs=inputs, **(values | more))
+
+
+def curve(degree, value, steps=STEPS, seed=0, **more):
+    """A point for every step; `value` and further fields are functions of the step."""
+    return [point(s, degree, value(s), seed, **{k: v(s) for k, v in more.items()}) for s in steps]
+
+
+def linear_as_in_the_paper(step):
+    """Falls to a half by step 256, stays until 512, doubles and a quarter by 1024, and again until 4096."""
+    if step <= 256:
+        return 0.1 - 0.05 * step / 256
+    return 0.05 * 2.25 ** (np.clip(np.log2(step / 512), 0, 1) + np.clip(np.log2(step / 1024), 0, 2) / 2)
+
+
+def quadratic_as_in_the_paper(step):
+    return 0.01 - 0.005 * min(step, 256) / 256
+
+
+def as_in_the_paper(seeds=(0,)):
+    return [
+        p
+        for seed in seeds
+        for p in curve(1, linear_as_in_the_paper, seed=seed) + curve(2, quadratic_as_in_the_paper, seed=seed)
+    ]
+
+
+def judged(points, name, *arguments, **options):
+    found = [c for c in judge_claims(points, *arguments, **options) if c.name == name]
+    assert len(found) == 1, name
+    return found[0]
+
+
+def flat(value):
+    return lambda step: value
+
+
+# -- all together ------------------------------------------------------------------------------------------------------
+
+
+def test_all_hold_as_in_the_paper():
+    claims = judge_claims(as_in_the_paper((0, 1)))
+    assert [c.name for c in claims] == [ORDER, FALL, KL, RISE, FLAT, EXPLAINED, BAND, SMOOTH]
+    assert [c.holds for c in claims] == [True] * 8
+    assert [c.figure for c in claims] == ["fvu", "fvu", "kl", "fvu", "fvu", "fvu", "fvu", "fvu"]
+    for c in claims:
+        assert c.paper.endswith((".", ").")) and c.measured.endswith(".")
+
+
+def test_every_claim_has_words_for_invented_results():
+    made = fake_results()
+    ablations = [a for attack in made.attack for a in attack.ablations]
+    claims = judge_claims(made.dynamics, ablations, made.features, 10)
+    steps = len({a.step for a in made.attack})
+    assert len({c.name for c in claims}) == len(claims) == 9 + 3 * steps
+    for c in claims:
+        assert "nan" not in c.measured
+        assert c.holds in (True, False, None)
+
+
+def test_one_seed_that_fails_is_enough():
+    good, bad = as_in_the_paper((0,)), curve(1, flat(0.05), seed=1) + curve(2, flat(0.06), seed=1)
+    holds = {c.name: c.holds for c in judge_claims(good + bad)}
+    assert [holds[name] for name in (FALL, RISE, EXPLAINED)] == [False] * 3
+    assert holds[FLAT] is True
+
+
+@pytest.mark.parametrize("steps", [(0,), (0, 1), (0, 1, 2, 3)])
+def test_short_runs(steps):
+    """Too short for most: no errors, no warnings, and nothing is claimed."""
+    points = curve(1, linear_as_in_the_paper, steps) + curve(2, quadratic_as_in_the_paper, steps)
+    holds = {c.name: c.holds for c in judge_claims(points)}
+    assert [holds[name] for name in (ORDER, RISE, FLAT)] == [None] * 3
+    assert holds[EXPLAINED] is True
+    if len(steps) == 1:
+        assert holds[FALL] is holds[KL] is holds[SMOOTH] is None
+        assert "unknown" in judged(points, FALL).measured
+
+
+def test_network_that_is_a_polynomial():
+    """Where nothing is left unexplained there is nothing to divide by."""
+    zero = {"fvu_samples_error": flat(0.0), "kl_samples": flat(0.0)}
+    points = curve(1, flat(0.1)) + curve(2, flat(0.0), **zero)
+    holds = {c.name: c.holds for c in judge_claims(points)}
+    assert holds[FALL] is holds[KL] is holds[SMOOTH] is None
+    assert holds[EXPLAINED] is True
+    points = curve(1, flat(0.0), **zero) + curve(2, flat(0.0), **zero)
+    holds = {c.name: c.holds for c in judge_claims(points)}
+    assert holds[RISE] is holds[FLAT] is holds[BAND] is None
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def test_degrees_in_order():
+    found = judged(as_in_the_paper(), ORDER)
+    # The linear one is lowest, 0.05, at 256 and 512, and at 1024 it is 0.05 * 2.25 = 0.1125.
+    assert "lowest value: linear 1024, quadratic never." in found.measured
+    late = curve(1, lambda s: 1.0 if s >= 4096 else 0.1)
+    both = judged(late + curve(2, lambda s: 0.02 if s >= 8192 else 0.01), ORDER)
+    assert both.holds is True
+    assert "linear 4096, quadratic 8192" in both.measured
+    early = judged(late + curve(2, lambda s: 0.02 if s >= 1024 else 0.01), ORDER)
+    assert early.holds is False
+    assert "linear 4096, quadratic 1024" in early.measured
+    together = judged(late + curve(2, lambda s: 0.02 if s >= 4096 else 0.01), ORDER)
+    assert together.holds is None  # "only after it" is not what these numbers say, nor the opposite
+    assert "linear 4096, quadratic 4096" in together.measured
+    assert judged(curve(1, flat(0.1)) + curve(2, flat(0.1)), ORDER).holds is None
+
+
+def test_degrees_in_order_of_several_seeds():
+    rising, still = (lambda s: 1.0 if s >= 64 else 0.1), flat(0.1)
+    holds, unknown, fails = (
+        curve(1, rising, seed=0) + curve(2, still, seed=0),
+        curve(1, still, seed=1) + curve(2, still, seed=1),
+        curve(1, rising, seed=2) + curve(2, lambda s: 1.0 if s >= 32 else 0.1, seed=2),
+    )
+    assert judged(holds, ORDER).holds is True
+    assert judged(holds + unknown, ORDER).holds is None
+    assert judged(holds + unknown + fails, ORDER).holds is False
+
+
+def test_early_fall():
+    found = judged(as_in_the_paper(), FALL)
+    assert "falls to 50% of its value before training (linear) and to 50% (quadratic)" in found.measured
+    late = judged(curve(1, lambda s: 0.1 if s <= 512 else 0.01) + curve(2, quadratic_as_in_the_paper), FALL)
+    assert late.holds is False  # it fell, but not early
+    assert "falls to 100% of its value before training (linear)" in late.measured
+    barely = judged(curve(1, linear_as_in_the_paper) + curve(2, lambda s: 0.01 if s == 0 else 0.0095), FALL)
+    assert barely.holds is False  # 5 % count as nothing
+    assert "to 95% (quadratic)" in barely.measured
+
+
+def test_no_early_fall_of_the_kl():
+    def points(first, second):
+        return curve(1, flat(0.1), kl_samples=first) + curve(2, flat(0.1), kl_samples=second)
+
+    rising = judged(points(lambda s: 0.1 + s, lambda s: 0.2 + s), KL)
+    assert rising.holds is True
+    assert "at least 11.00 times that before training (linear) and 6.00 times (quadratic)" in rising.measured
+    falling = judged(points(lambda s: 0.1 + s, lambda s: 0.2 - 0.1 * (s == 64)), KL)
+    assert falling.holds is False
+    assert "0.50 times (quadratic)" in falling.measured
+    late = judged(points(lambda s: 0.1 + s, lambda s: 0.2 - 0.1 * (s > 512)), KL)
+    assert late.holds is True
+
+
+def rising(*factors):
+    """The linear FVU grows by these factors from step 512 to 1024, to 2048, to 4096, and then stays."""
+    levels = dict(zip((512, 1024, 2048, 4096), 0.05 * np.cumprod([1, *factors]), strict=True))
+    return curve(1, lambda s: levels[min(max(s, 512), 4096)]) + curve(2, flat(0.01))
+
+
+def test_rise_of_the_linear_fvu():
+    found = judged(as_in_the_paper((0, 1)), RISE)
+    assert found.holds is True
+    assert "From step 512 to 1024 it changes by a factor of 2.25 (2 or more is taken as sharp), from" in found.measured
+    assert "there to step 4096 by 2.25 (between two checkpoints by 1.5 at least)" in found.measured
+    assert "and from there to the end by 1." in found.measured
+    flatly = judged(curve(1, flat(0.1)) + curve(2, flat(0.1)), RISE)
+    assert flatly.holds is False
+    assert "by a factor of 1 (2 or more" in flatly.measured
+    short = [p for p in as_in_the_paper() if p.step <= 2048]
+    assert judged(short, RISE).holds is None
+    assert "no checkpoints up to step 4096" in judged(short, RISE).measured
+    just = judged([p for p in as_in_the_paper() if p.step <= 4096], RISE)
+    assert just.holds is True
+
+
+@pytest.mark.parametrize(
+    ("factors", "holds"),
+    [
+        ((2.01, 1.01, 1.01), True),
+        ((1.99, 1.01, 1.01), False),  # a rise, but not a sharp one
+        ((2.01, 0.99, 1.5), False),
+        ((2.1, 1.1, 1.1), True),
+        ((1.9, 2.0, 2.0), False),  # a rise, but it starts later
+        ((0.813, 1.3, 1.72), False),  # falls in the interval of the claim, and rises afterwards
+        ((4.0, 0.9, 1.2), False),  # does not go on until 4000
+        ((2.1, 1.1, 0.95), False),
+    ],
+)
+def test_rise_is_judged_where_the_paper_says_that_it_starts(factors, holds):
+    assert judged(rising(*factors), RISE).holds is holds
+
+
+def test_what_is_flat_is_not_sharp():
+    """One curve cannot be both nearly constant and a sharp rise, whatever it is the curve of."""
+    for factor in np.linspace(1, 3, 41):
+        sharp = judged(rising(factor, 1.0001, 1.0001), RISE).holds
+        same = curve(1, flat(0.1)) + curve(2, lambda s, f=factor: 0.01 * (f if s >= 1024 else 1))
+        constant = judged(same, FLAT).holds
+        assert not (sharp and constant), factor
+
+
+def test_flat_quadratic_fvu():
+    def points(factor):
+        return curve(1, flat(0.1)) + curve(2, lambda s: 0.01 * (factor if s == 2048 else 1))
+
+    holds, fails = judged(points(1.15), FLAT), judged(points(1.6), FLAT)
+    assert (holds.holds, fails.holds) == (True, False)
+    assert "Between steps 512 and 4096 it changes by a factor of 1.15 (up to 1.2 is taken as" in holds.measured
+    assert "by a factor of 1.6 " in fails.measured
+    assert "in absolute terms by 0.006, which is unknown of the linear one's change" in fails.measured
+    beside = judged(curve(1, linear_as_in_the_paper) + curve(2, lambda s: 0.03 if s == 2048 else 0.015), FLAT)
+    assert "in absolute terms by 0.015, which is 7% of the linear one's change" in beside.measured
+    outside = curve(1, flat(0.1)) + curve(2, lambda s: 0.01 if 512 <= s <= 4096 else 0.1)
+    assert judged(outside, FLAT).holds is True
+    for last in (256, 2048):  # at 2048 the period is not over
+        short = judged([p for p in points(1) if p.step <= last], FLAT)
+        assert short.holds is None
+        assert "no checkpoints up to step 4096" in short.measured
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize(("name", "field"), [(FALL, "fvu"), (KL, "kl_samples")])
+def test_one_threshold_says_what_a_fall_is(degree, name, field):
+    """Just below it is a fall of either approximant, just above it is none."""
+    for value, fallen in ((0.89, True), (0.91, False)):
+        falling = {d: (lambda s, v=value if d == degree else 0.5: v * 0.1 if s else 0.1) for d in (1, 2)}
+        if field == "kl_samples":
+            falling[3 - degree] = flat(0.1)
+            points = [p for d in (1, 2) for p in curve(d, flat(0.1), kl_samples=falling[d])]
+        else:
+            points = [p for d in (1, 2) for p in curve(d, falling[d])]
+        assert judged(points, name).holds is (fallen if name == FALL else not fallen)
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1.19, True), (1.21, False)])
+@pytest.mark.parametrize("step", [512, 2048, 4096])
+def test_one_threshold_says_what_is_flat(factor, holds, step):
+    for sign in (1, -1):
+        points = curve(1, flat(0.1)) + curve(2, lambda s, f=factor**sign: 0.01 * (f if s == step else 1))
+        assert judged(points, FLAT).holds is holds
+
+
+def test_explained():
+    def points(worst):
+        return curve(1, flat(0.1)) + curve(2, lambda s: worst if s == 128 else 0.01)
+
+    holds, fails = judged(points(0.049), EXPLAINED), judged(points(0.051), EXPLAINED)
+    assert (holds.holds, fails.holds) == (True, False)
+    assert "0.9510, at step 128" in holds.measured
+    assert "0.9490, at step 128" in fails.measured
+
+
+def test_spans_of_seeds():
+    points = [
+        p
+        for seed, worst in ((0, 0.01), (1, 0.03))
+        for p in curve(1, flat(0.1), seed=seed) + curve(2, flat(worst), seed=seed)
+    ]
+    assert "0.9800 (0.9700 to 0.9900), at step 0" in judged(points, EXPLAINED).measured
+
+
+def features(*linear):
+    """One class, whose linear coefficients are given for steps 0, 64, 128, ..."""
+    none, rows = np.zeros(0), np.zeros((0, 2))
+    steps = [0, *(64 * 2**i for i in range(len(linear) - 1))]
+    made = [FeatureStep(s, 0, none, none, rows, rows, np.array(a), none) for s, a in zip(steps, linear, strict=True)]
+    return Features(0, tuple(made), ())
+
+
+def test_features_are_for_the_eye():
+    found = judged(as_in_the_paper(), EYE, (), features([1.0, 0], [1.0, 1.0], [0, 0], [0, 2.0]))
+    assert found.holds is None
+    assert "by step: 64: 0.71, 128: 0.00, 256: 1.00." in found.measured
+    assert found.figure == "features"
+    assert "by step: 0: 1.00." in judged(as_in_the_paper(), EYE, (), features([1.0, 0])).measured
+    assert EYE not in [c.name for c in judge_claims(as_in_the_paper())]
+
+
+# -- attack ------------------------------------------------------------------------------------------------------------
+
+
+def ablations(network, linear=None, quadratic=None, seed=0, step=512, directions="singular"):
+    linear, quadratic = linear or network, quadratic or network
+    rows = zip(network, linear, quadratic, strict=True)
+    return [Ablation(seed, directions, k, *row, step) for k, row in enumerate(rows)]
+
+
+FALLING = [0.9, 0.8, 0.7, 0.55, 0.45, 0.4, 0.35, 0.3, 0.2, 0.15, 0.1]
+
+
+def attacked(rows, name, classes=10, step=512):
+    return judged(as_in_the_paper(), f"{name}, step {step}", rows, classes=classes)
+
+
+def test_attack_as_in_the_paper():
+    rows = ablations(FALLING) + ablations([0.9] * 11, directions="random") + ablations(FALLING, step=64)
+    claims = judge_claims(as_in_the_paper(), rows)
+    names = [c.name for c in claims if c.figure == "attack"]
+    assert names == [f"{name}, step {step}" for step in (64, 512) for name in (FOUR, LOCKSTEP, CHANCE)]
+    assert all(c.holds for c in claims)
+
+
+def test_below_half_after_four():
+    found = attacked(ablations(FALLING), FOUR)
+    assert found.holds is True
+    assert found.measured == "Accuracy of the network after four: 45.0%; it first falls below 50% at k = 4."
+    for accuracy, holds in ((0.499, True), (0.501, False)):
+        assert attacked(ablations([0.9] * 4 + [accuracy] + [0.1] * 6), FOUR).holds is holds
+    late = attacked(ablations([0.9] * 6 + [0.4] * 5), FOUR)
+    assert late.holds is False
+    assert "after four: 90.0%; it first falls below 50% at k = 6" in late.measured
+    assert "k = never" in attacked(ablations([0.9] * 11), FOUR).measured
+    both = attacked(ablations(FALLING) + ablations([0.9] * 11, seed=1), FOUR)
+    assert both.holds is False
+    assert "67.5% (45.0% to 90.0%)" in both.measured
+    assert "k = 4, never" in both.measured
+
+
+def test_below_half_needs_five_classes_and_a_network_that_has_learnt():
+    few = attacked(ablations([0.9, 0.6, 0.4, 0.3]), FOUR, classes=3)
+    assert few.holds is None
+    assert "after four: unknown" in few.measured
+    untrained = attacked(ablations([0.3] * 11), FOUR)
+    assert untrained.holds is None
+    assert "after four: 30.0%; it first falls below 50% at k = 0" in untrained.measured
+
+
+def test_lockstep():
+    shifted = [a - 0.05 for a in FALLING]
+    found = attacked(ablations(FALLING, shifted, FALLING), LOCKSTEP)
+    assert found.holds is True  # a constant distance is lockstep
+    assert "1.0000; largest distance of an approximant from the network 5.0%" in found.measured
+    crossing = attacked(ablations(FALLING, FALLING[::-1], FALLING), LOCKSTEP)
+    assert crossing.holds is False
+    expected = np.corrcoef(FALLING, FALLING[::-1])[0, 1]
+    assert f"{expected:.4f}" in crossing.measured
+    for noise, holds in ((0.03, True), (0.08, False)):
+        other = [a + noise * (-1) ** k for k, a in enumerate(FALLING)]
+        correlation = np.corrcoef(FALLING, other)[0, 1]
+        assert (correlation > 0.99) is np.bool_(holds) and abs(correlation - 0.99) < 0.06
+        assert attacked(ablations(FALLING, other, FALLING), LOCKSTEP).holds is holds
+    still = attacked(ablations(FALLING, [0.1] * 11, FALLING), LOCKSTEP)
+    assert still.holds is None  # what does not move has no correlation
+    assert "unknown" in still.measured
+    assert "80.0%" in still.measured
+
+
+def test_chance_after_all():
+    found = attacked(ablations(FALLING, [0.2] * 11, [0.3] * 11), CHANCE)
+    assert found.holds is True
+    assert "Accuracy after 10: network 10.0%, linear 20.0%, quadratic 30.0%; chance is 10.0%" in found.measured
+    above = attacked(ablations([*FALLING[:-1], 0.16]), CHANCE)
+    assert above.holds is False
+    assert "network 16.0%" in above.measured
+    assert [attacked(ablations([*FALLING[:-1], a]), CHANCE).holds for a in (0.149, 0.151)] == [True, False]
+    three = attacked(ablations([0.9, 0.6, 0.4, 0.35]), CHANCE, classes=3)
+    assert three.holds is True
+    assert "Accuracy after 3" in three.measured
+    assert "chance is 33.3%" in three.measured
+
+
+# -- the exact curve ---------------------------------------------------------------------------------------------------
+
+
+def test_exact_beside_sampled():
+    def points(distance):
+        """One of the 32 points lies some standard errors (each 1 % of the value) away."""
+        made = as_in_the_paper()
+        p = made[5]
+        made[5] = replace(p, fvu_samples=p.fvu_mixture * (1 + 0.01 * distance))
+        return made
+
+    inside, outside = judged(points(2.9), BAND), judged(points(7), BAND)
+    assert (inside.holds, outside.holds) == (True, False)
+    assert judged(points(3.1), BAND).holds is False  # one of 32 is more than one in fifty
+    assert "32 of 32 points lie within 3 standard errors of the sampled one, the furthest at 2.9" in inside.measured
+    assert "31 of 32" in outside.measured
+    assert "the furthest at 7.0" in outside.measured
+    others = [*points(2.9), point(0, 2, 0.1, inputs="gaussian", fvu_samples=9.0)]
+    assert judged(others, BAND) == inside  # those of other inputs do not count
+
+
+def with_paper(excess, noise=0.0):
+    made, rng = as_in_the_paper(), np.random.default_rng(0)
+    made = [replace(p, fvu_samples=p.fvu_mixture * math.exp(noise * rng.standard_normal())) for p in made]
+    return made + [replace(p, inputs="paper", fvu_mixture=p.fvu_mixture * (1 + excess)) for p in made if p.degree == 2]
+
+
+def test_smooth_exact_curve():
+    holds = judged(with_paper(0.1, 0.05), SMOOTH)
+    assert holds.holds is True
+    assert (
+        "paper's route scatters about it by 0.00%; its FVU is 10.0% higher on average (10.0% to 10.0%)"
+        in holds.measured
+    )
+    below = judged(with_paper(-0.01, 0.05), SMOOTH)
+    assert below.holds is False  # SGD that is better than the exact optimum: it was none
+    assert "-1.0%" in below.measured
+    without = judged([p for p in with_paper(0.1, 0.05) if p.inputs != "paper"], SMOOTH)
+    assert without.holds is True
+    assert "route" not in without.measured
+
+
+def test_rough_exact_curve():
+    rng = np.random.default_rng(0)
+    points = [
+        replace(p, fvu_mixture=p.fvu_mixture * math.exp(0.2 * rng.standard_normal())) if p.degree == 2 else p
+        for p in as_in_the_paper()
+    ]
+    found = judged(points, SMOOTH)
+    assert found.holds is False
+    exact = {p.step: math.log(p.fvu_samples / p.fvu_mixture) for p in points if p.degree == 2}
+    assert f"scatters about the exact one by {np.std(list(exact.values())):.2%}" in found.measured

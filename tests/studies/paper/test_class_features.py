@@ -1,0 +1,285 @@
+"""What the feature study says of polynomials whose eigenvectors, parts and choices are known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, assert_close, make
+
+import mlpoly as mp
+from mlpoly.features import eigen
+from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
+from mlpoly.studies.paper.results import FeatureStep
+
+D, H, OUT = 12, 9, 4
+
+
+def network(build=np.asarray, activation="gelu", seed=0):
+    rng = np.random.default_rng(seed)
+    W, b, V = rng.normal(size=(H, D)) / 3, rng.normal(size=H), rng.normal(size=(OUT, H))
+    return mp.MLP(build(W), build(b), build(V), build(rng.normal(size=OUT)), activation)
+
+
+def dense(seed=0, build=np.asarray):
+    """A random quadratic about a centre far from zero."""
+    rng = np.random.default_rng(seed)
+    Q = rng.normal(size=(OUT, D, D))
+    parts = (rng.normal(size=D) * 3, rng.normal(size=OUT), rng.normal(size=(OUT, D)), Q + Q.transpose(0, 2, 1))
+    return mp.DensePolynomial(*[build(a) for a in parts])
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+WEIGHTS = np.array([[3.0, -2.0, 1.0, 0.5, -0.25, 0.125], [-1.0, -2.0, -3.0, 0.0, 0.0, 0.0]])
+
+
+def squares(build=np.asarray):
+    """Outputs sum_i WEIGHTS[c, i] (w_i . x)^2 with orthonormal w_i: eigenvalues and eigenvectors are known."""
+    W = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0][:6]
+    return mp.MLP(build(W), None, build(WEIGHTS), None, "square")
+
+
+@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
+def test_features_of_a_quadratic_network(backend):
+    def build(a):
+        return make(a, backend)
+
+    net, exact = squares(build), squares()
+    mean = np.linspace(-1, 1, 8)
+    inputs = mp.Gaussian(build(mean))
+    one, two = feature_step(64, mp.fit(net, inputs, 1), mp.fit(net, inputs, 2))
+    assert [(f.step, f.label) for f in (one, two)] == [(64, 0), (64, 1)]
+    assert_close(one.positive, [3, 1, 0.5], 10 * backend.tolerance + 1e-7)  # the records are float32
+    assert_close(one.negative, [-2, -0.25], 10 * backend.tolerance + 1e-7)  # there are no more than two
+    assert_close(two.negative, [-3, -2, -1], 10 * backend.tolerance + 1e-7)
+    assert two.positive.shape == (0,)
+    assert two.positive_vectors.shape == (0, 8)
+    assert_close(one.spectrum, [3, 1, 0.5, 0.125, 0, 0, -0.25, -2], 10 * backend.tolerance + 1e-7)
+    for found, rows in ((one.positive_vectors, [0, 2, 3]), (one.negative_vectors, [1, 4])):
+        # Eigenvectors of gap 1/4 and more: rounding is amplified by four.
+        assert_close(np.abs(np.sum(found * exact.W1[rows], axis=1)), np.ones(len(rows)), 1e-5)
+    # The best linear map of x'Qx under N(mean, I) is its tangent at the mean.
+    assert_close(one.linear, 2 * (exact.W1.T * WEIGHTS[0]) @ exact.W1 @ mean, 10 * backend.tolerance + 1e-7)
+    arrays = [getattr(one, n) for n in ("positive", "negative_vectors", "linear", "spectrum")]
+    assert all(type(a) is np.ndarray and a.dtype == np.float32 for a in arrays)
+
+
+def test_k_limits_the_vectors_and_not_the_spectrum():
+    inputs = mp.Gaussian.standard(8)
+    one = feature_step(0, mp.fit(squares(), inputs, 1), mp.fit(squares(), inputs, 2), k=1)[0]
+    assert one.positive_vectors.shape == one.negative_vectors.shape == (1, 8)
+    assert one.spectrum.shape == (8,)
+
+
+def test_one_decomposition_per_class(monkeypatch):
+    solve, calls = eigen.dense_eigenpairs, []
+    monkeypatch.setattr(eigen, "dense_eigenpairs", lambda *a: calls.append(1) or solve(*a))
+    quadratic = dense()
+    feature_step(1, mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear), quadratic)
+    assert len(calls) == OUT
+
+
+def test_vectors_are_eigenvectors_of_the_coefficients():
+    quadratic = dense(5)
+    linear = mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
+    for found in feature_step(1, linear, quadratic):
+        Q = quadratic.quadratic[found.label]
+        for values, vectors in ((found.positive, found.positive_vectors), (found.negative, found.negative_vectors)):
+            assert_close(vectors @ Q, values[:, None] * vectors, 1e-6)  # float32 records
+            assert list(np.abs(values)) == sorted(np.abs(values), reverse=True)
+        assert_close(found.spectrum, np.linalg.eigvalsh(Q)[::-1], 1e-6)
+        assert_close(found.linear, quadratic.linear[found.label], 1e-6)
+
+
+# -- alignment ---------------------------------------------------------------------------------------------------------
+
+
+def step_of(step, positive, negative=(), label=0):
+    up, down = (np.array(v, dtype=np.float32).reshape(-1, 3) for v in (positive, negative))
+    ranks = [np.arange(len(v), 0, -1, dtype=np.float32) for v in (up, down)]
+    return FeatureStep(step, label, ranks[0], -ranks[1], up, down, np.ones(3), np.ones(3))
+
+
+def test_align_goes_backwards_from_the_last_step():
+    last = step_of(4, [[0.6, -0.8, 0]], [[0, 0, -1]])
+    middle = step_of(2, [[0.8, -0.6, 0]], [[0, 0.6, -0.8]])
+    # Correlates with the middle only, and negatively; by its own largest entry it would not be turned.
+    first = step_of(1, [[-1, 0, 0]], [[0, 1, 0]])
+    other = step_of(2, [[0, -1, 0]], label=1)
+    given = (first, other, last, middle)
+    found = align(given)
+    assert [(f.step, f.label) for f in found] == [(1, 0), (2, 1), (4, 0), (2, 0)]
+    assert_close(found[2].positive_vectors, [[-0.6, 0.8, 0]], 1e-6)  # largest entry positive
+    assert_close(found[3].positive_vectors, [[-0.8, 0.6, 0]], 1e-6)
+    assert_close(found[0].positive_vectors, [[-1, 0, 0]], 1e-6)
+    assert_close(found[2].negative_vectors, [[0, 0, 1]], 1e-6)
+    assert_close(found[3].negative_vectors, [[0, -0.6, 0.8]], 1e-6)
+    assert_close(found[0].negative_vectors, [[0, -1, 0]], 1e-6)
+    assert_close(found[1].positive_vectors, [[0, 1, 0]], 1e-6)
+    # Nothing else changes, and nothing in place.
+    assert found[0].positive_vectors.dtype == np.float32
+    assert_close(found[2].linear, last.linear)
+    assert_close(last.positive_vectors, [[0.6, -0.8, 0]], 1e-6)
+    again = align(found)
+    assert all(np.array_equal(a.positive_vectors, b.positive_vectors) for a, b in zip(found, again, strict=True))
+
+
+def test_align_undoes_any_signs():
+    rng = np.random.default_rng(0)
+    steps = [step_of(t, rng.normal(size=(3, 3)), rng.normal(size=(2, 3))) for t in range(6)]
+    turned = [
+        replace(
+            s,
+            positive_vectors=s.positive_vectors * rng.choice([-1.0, 1.0], size=(3, 1)),
+            negative_vectors=s.negative_vectors * rng.choice([-1.0, 1.0], size=(2, 1)),
+        )
+        for s in steps
+    ]
+    for a, b in zip(align(steps), align(turned), strict=True):
+        assert_close(a.positive_vectors, b.positive_vectors)
+        assert_close(a.negative_vectors, b.negative_vectors)
+
+
+def test_align_matches_as_many_ranks_as_there_are():
+    last, first = step_of(2, [[-1, 0, 0]]), step_of(1, [[-0.5, 0, 0], [0, -1, 0]])
+    found = align([first, last])[0]
+    assert_close(found.positive_vectors, [[0.5, 0, 0], [0, 1, 0]])
+    assert align([]) == ()
+
+
+# -- explanations ------------------------------------------------------------------------------------------------------
+
+
+def cases():
+    inputs = mp.Gaussian(np.linspace(-1, 1, D), np.eye(D) * 0.5)
+    cubic = mp.fit(network(), inputs, 3)
+    return {"dense": dense(), "ridge": mp.fit(network(), inputs, 2), "truncated cubic": cubic.truncate(2)}
+
+
+@pytest.mark.parametrize("kind", list(cases()))
+@pytest.mark.parametrize("output", [0, OUT - 1])
+def test_the_parts_sum_to_the_logit(rng, kind, output):
+    poly, net = cases()[kind], network()
+    mean, image = rng.normal(size=D), rng.normal(size=D)
+    found = explain(net, poly, mean, image, label=2, output=output, k=D)
+    assert_close(found.polynomial, poly(image)[output])
+    assert_close(found.network, net(image)[output])
+    size = max(abs(v) for v in (found.constant, found.linear, found.quadratic))
+    assert abs(found.constant + found.linear + found.quadratic - found.polynomial) <= 1e-13 * size
+    # Each part by its own definition.
+    u = image - mean
+    assert_close(found.constant, poly(mean)[output])
+    assert_close(found.linear, poly.gradient(mean)[output] @ u, 1e-11)
+    assert_close(found.quadratic, u @ poly.coefficients().quadratic[output] @ u, 1e-11)
+    assert_close(sum(c.amount for c in found.top), found.quadratic, 1e-11)
+    for c in found.top:
+        assert_close(c.amount, c.eigenvalue * (c.vector.astype(float) @ u) ** 2, 1e-4)  # the record's float32 vector
+    amounts = [abs(c.amount) for c in found.top]
+    assert amounts == sorted(amounts, reverse=True)
+    assert (found.label, found.output, len(found.top)) == (2, output, D)
+
+
+def test_explanation_names_the_feature_that_is_in_the_image():
+    """An image that differs from the mean along one eigenvector owes everything quadratic to it."""
+    net = squares()
+    poly = mp.fit(net, mp.Gaussian.standard(8), 2)
+    mean = np.linspace(0, 1, 8)
+    found = explain(net, poly, mean, mean + 2 * net.W1[1], label=0, output=0, k=2)
+    assert_close(found.top[0].amount, -8.0)  # -2 times 2 squared
+    assert_close(found.top[0].eigenvalue, -2.0)
+    assert_close(found.top[1].amount, 0.0, 1e-12)
+    assert_close(found.polynomial, found.network, 1e-12)
+
+
+@pytest.mark.parametrize("backend", [TORCH64, TORCH32], ids=lambda b: b.name)
+def test_explanations_are_in_double_precision(rng, backend):
+    """Of a float32 polynomial too: its numbers are taken as they are."""
+
+    def build(a):
+        return make(a, backend)
+
+    poly, mean, image = dense(1, build), build(rng.normal(size=D)), build(rng.normal(size=D))
+    found = explain(network(build), poly, mean, image, 1, 2)
+    assert abs(found.constant + found.linear + found.quadratic - found.polynomial) <= 1e-12 * abs(found.quadratic)
+    wide = dense(1, lambda a: make(make(a, backend).double().numpy(), NUMPY64))
+    exact = explain(network(), wide, mean.double().numpy(), image.double().numpy(), 1, 2)
+    assert_close(found.polynomial, exact.polynomial)
+    assert_close([c.amount for c in found.top], [c.amount for c in exact.top], 1e-11)
+    assert found.image.dtype == found.top[0].vector.dtype == np.float32
+
+
+# -- examples ----------------------------------------------------------------------------------------------------------
+
+READER = mp.MLP(np.eye(3), None, None, None, "identity")  # chooses the largest pixel
+SEEN = np.eye(3)[[2, 0, 1, 0, 0, 2, 0]]
+LABELS = np.array([0, 0, 0, 0, 2, 2, 0])
+
+
+def test_examples_are_the_first_right_and_wrong_of_each_class():
+    assert choose_examples(READER, SEEN, LABELS) == [1, 0, 5, 4]
+    assert choose_examples(READER, SEEN, LABELS, per_class=2) == [1, 3, 0, 2, 5, 4]
+    assert choose_examples(READER, SEEN, list(range(3)) + [0] * 4) == [3, 0, 1, 2]  # none right of 1 and 2
+
+
+@pytest.mark.parametrize("backend", [NUMPY64, TORCH64], ids=lambda b: b.name)
+def test_examples_in_other_libraries(backend):
+    net = mp.MLP(make(np.eye(3), backend), None, None, None, "identity")
+    assert choose_examples(net, make(SEEN, backend), LABELS) == [1, 0, 5, 4]
+
+
+# -- manners -----------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_are_not_mutated(rng):
+    """`make` gives read-only arrays, which raise where they would be written to."""
+
+    def build(a):
+        return make(a, NUMPY64)
+
+    quadratic = dense(0, build)
+    linear = mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
+    steps = feature_step(1, linear, quadratic) + feature_step(2, linear, quadratic)
+    for s in steps:
+        s.positive_vectors.flags.writeable = s.negative_vectors.flags.writeable = False
+    align(steps)
+    explain(network(build), quadratic, build(rng.normal(size=D)), build(rng.normal(size=D)), 0, 0)
+    choose_examples(network(build), build(rng.normal(size=(5, D))), make(np.zeros(5), NUMPY64).astype(int))
+
+
+LINEAR = mp.DensePolynomial(np.zeros(D), np.zeros(OUT), np.ones((OUT, D)))
+CUBIC = mp.fit(network(), mp.Gaussian.standard(D), 3)
+X = np.zeros(D)
+ERRORS = [
+    ("linear's degree", lambda: feature_step(0, dense(), dense()), ValueError, "linear has degree 2.*degree=1"),
+    ("quadratic's degree", lambda: feature_step(0, LINEAR, LINEAR), ValueError, "quadratic has degree 1.*degree=2"),
+    ("no polynomial", lambda: feature_step(0, LINEAR, np.eye(2)), TypeError, "quadratic must be a polynomial"),
+    ("step", lambda: feature_step(-1, LINEAR, dense()), ValueError, "step must be at least 0"),
+    ("k", lambda: feature_step(0, LINEAR, dense(), k=0), ValueError, "k must be at least 1"),
+    (
+        "two networks",
+        lambda: feature_step(0, mp.DensePolynomial(X, np.zeros(2), np.ones((2, D))), dense()),
+        ValueError,
+        "linear maps 12 -> 2, but quadratic maps 12 -> 4",
+    ),
+    ("output", lambda: explain(network(), dense(), X, X, 0, OUT), ValueError, "output is 4, but .* 4 outputs"),
+    ("image", lambda: explain(network(), dense(), X, X[:3], 0, 0), ValueError, "image has shape"),
+    ("mean", lambda: explain(network(), dense(), X + np.nan, X, 0, 0), ValueError, "mean holds"),
+    ("cubic", lambda: explain(network(), CUBIC, X, X, 0, 0), ValueError, "quadratic has degree 3.*degree=2"),
+    ("label range", lambda: choose_examples(READER, SEEN, LABELS + 1), ValueError, "labels run from 1 to 3"),
+    ("label count", lambda: choose_examples(READER, SEEN, LABELS[:2]), ValueError, "labels have shape"),
+    ("label kind", lambda: choose_examples(READER, SEEN, LABELS * 1.0), TypeError, "labels must be integers"),
+    ("images", lambda: choose_examples(READER, SEEN[:, :2], LABELS), ValueError, "images has shape"),
+    ("per_class", lambda: choose_examples(READER, SEEN, LABELS, 0), ValueError, "per_class must be at least 1"),
+    (
+        "steps of two networks",
+        lambda: align([step_of(1, [[1, 0, 0]]), replace(step_of(2, []), positive_vectors=np.ones((1, 4)))]),
+        ValueError,
+        "eigenvectors of 3 and of 4 inputs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("label", "call", "error", "message"), ERRORS, ids=[e[0] for e in ERRORS])
+def test_bad_input(label, call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,541 @@
+"""The polynomials of every checkpoint: optimal, measured right, and computed once only."""
+
+import json
+import math
+import shutil
+import signal
+import warnings
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import pytest
+import torch
+from support.backends import assert_close
+from support.small_studies import CONFIG, blobs
+
+import mlpoly as mp
+from mlpoly.fitting.mixture_quadratic.gram import GramOperator
+from mlpoly.fitting.tuning import descent
+from mlpoly.studies.paper import approximants as approximants_module
+from mlpoly.studies.paper import dynamics as dynamics_module
+from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.checkpoints import TrainingRun
+from mlpoly.studies.paper.dynamics import dynamics, load_fits
+from mlpoly.studies.paper.options import DynamicsConfig
+from mlpoly.studies.paper.results import Point
+from mlpoly.studies.paper.setting import Setting
+from mlpoly.studies.paper.training import train
+
+IMAGES = blobs(spread=0.3)  # wide enough that all units bend within the data, and samples of the misfit have no tails
+FITS = DynamicsConfig(samples=4000, tolerance=1e-10, paper_steps=20, max_degree=4)
+KINDS = [(name, degree) for name in ("standard", "gaussian", "mixture") for degree in (1, 2)] + [("paper", 2)]
+# What is computed how often needs no exact numbers.
+SMALL = blobs(classes=2, side=3)
+QUICK = DynamicsConfig(paper_steps=0, samples=50, max_degree=2)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> TrainingRun:
+    return train(IMAGES, tmp_path_factory.mktemp("run"), replace(CONFIG, steps=16))
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    return Setting(IMAGES, FITS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fits")
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Polynomials as they were made, before they went to disk."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def found(run, setting, folder, kept):
+    """Points and spectra."""
+
+    def watched(net, setting, start, seed):
+        for made in approximants(net, setting, start, seed):
+            kept[len(kept) // len(KINDS), made.inputs, made.poly.degree] = made.poly
+            yield made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamics_module, "approximants", watched)
+        return dynamics(run, setting, folder)
+
+
+def at(points, step):
+    return {(p.inputs, p.degree): p for p in points if p.step == step}
+
+
+def without_seconds(points):
+    """Comparable: NaN as None, and without the clock."""
+    return [
+        {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(p).items() if k != "seconds"}
+        for p in points
+    ]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Number of checkpoints that were fitted, at [0]."""
+    counted = [0]
+
+    def counting(*arguments):
+        counted[0] += 1
+        return approximants(*arguments)
+
+    monkeypatch.setattr(dynamics_module, "approximants", counting)
+    return counted
+
+
+# -- the numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_point_for_everything(found, run):
+    points, spectra = found
+    assert [(p.step, p.inputs, p.degree) for p in points] == [(s, *kind) for s in run.steps for kind in KINDS]
+    assert {p.seed for p in points} == {CONFIG.seed}
+    for p in points:
+        assert math.isnan(p.fvu_own) == (p.inputs == "paper")
+        assert all(math.isfinite(getattr(p, f.name)) for f in fields(Point) if f.name not in ("inputs", "fvu_own"))
+        assert p.fvu_samples_error > 0 < p.kl_test_error
+        # Sixteen pixels are solved directly.
+        assert p.iterations == (FITS.paper_steps if p.inputs == "paper" else 0)
+        assert p.seconds > 0
+    assert [(s.step, s.inputs) for s in spectra] == [(t, name) for t in run.steps for name in ("gaussian", "mixture")]
+
+
+def test_exact_fits_are_the_best(found, run):
+    """No polynomial of the same degree does better under the mixture, however it was found."""
+    for step in run.steps:
+        points = at(found[0], step)
+        for degree in (1, 2):
+            others = [p.fvu_mixture for (name, d), p in points.items() if d <= degree and name != "mixture"]
+            assert points["mixture", degree].fvu_mixture < min(others)
+        assert points["mixture", 2].fvu_mixture < points["mixture", 1].fvu_mixture
+        # Each is the best under its own inputs, too: 1e-9 for rounding and the solver's tolerance of 1e-10.
+        for name in ("standard", "gaussian"):
+            assert points[name, 2].fvu_own <= points[name, 1].fvu_own + 1e-9
+
+
+def test_exact_fit_cannot_be_improved(found, run, setting, kept):
+    """Moving the coefficients in any direction is worse: the gradient at the optimum is zero."""
+    net = setting.net(run, 16)
+    rng = np.random.default_rng(0)
+    for degree in (1, 2):
+        poly = mp.polynomials.dense.to_dense(kept[5, "mixture", degree], setting.mixture.mean)
+        best = float(mp.fvu(net, poly, setting.mixture).total)
+        for _ in range(5):
+            move = [torch.tensor(rng.standard_normal(a.shape)) for a in (poly.constant, poly.linear)]
+            bend = torch.tensor(rng.standard_normal((3, 16, 16))) if degree == 2 else None
+            up, down = (
+                mp.DensePolynomial(
+                    poly.center,
+                    poly.constant + t * move[0],
+                    poly.linear + t * move[1],
+                    None if bend is None else poly.quadratic + t * (bend + bend.mT),
+                )
+                for t in (1e-2, -1e-2)
+            )
+            above, below = (float(mp.fvu(net, p, setting.mixture).total) - best for p in (up, down))
+            assert above > 0 < below
+            # Quadratic in the move: to first order nothing changes. 1e-4: the solver stops at a relative gain of 1e-10,
+            # whose root is 1e-5 of the misfit's size.
+            assert abs(above - below) < 1e-4 * (above + below)
+
+
+def test_closed_form_against_samples(found):
+    points, _ = found
+    for p in points:
+        assert abs(p.fvu_mixture - p.fvu_samples) < 4 * p.fvu_samples_error
+    # The samples can tell: they are not all the same, and their errors are small.
+    assert {p.fvu_samples_error < 0.2 * p.fvu_samples for p in points} == {True}
+    assert any(abs(p.fvu_mixture - p.fvu_samples) > p.fvu_samples_error for p in points)
+
+
+def test_own_is_that_of_the_mixture(found):
+    for p in found[0]:
+        assert p.inputs != "mixture" or p.fvu_own == p.fvu_mixture
+
+
+def test_spectra(found, run):
+    points, spectra = found
+    for s in spectra:
+        assert len(s.shares) == FITS.max_degree
+        assert sum(s.shares) + s.rest + s.between == pytest.approx(1, abs=1e-9)
+        assert min(*s.shares, s.rest) >= 0
+        assert (s.between > 0) == (s.inputs == "mixture")
+        if s.inputs == "gaussian":
+            fits = at(points, s.step)
+            assert fits["gaussian", 1].fvu_own == pytest.approx(1 - s.shares[0], abs=1e-8)
+            assert fits["gaussian", 2].fvu_own == pytest.approx(1 - s.shares[0] - s.shares[1], abs=1e-8)
+
+
+def test_measures_on_test_images(found, run, setting, kept):
+    """Against the functions for each of them, and plain NumPy."""
+    for i, step in list(enumerate(run.steps))[::3]:
+        net = setting.net(run, step)
+        for (name, degree), p in at(found[0], step).items():
+            poly = kept[i, name, degree]
+            f, g = net(setting.test).numpy(), poly(setting.test).numpy()
+            assert p.fvu_test == pytest.approx(((f - g) ** 2).sum() / ((f - f.mean(0)) ** 2).sum(), rel=1e-12)
+            assert p.kl_test == pytest.approx(float(mp.kl(net, poly, samples=setting.test)), rel=1e-12)
+            assert p.accuracy == np.mean(g.argmax(1) == IMAGES.test_labels)
+            assert p.agreement == np.mean(g.argmax(1) == f.argmax(1))
+            assert p.fvu_flattened == float(mp.fvu(net, poly, setting.mixture).flattened)
+
+
+def test_samples_are_fresh_at_every_checkpoint():
+    seeds = [dynamics_module._seed(seed, step) for seed in range(3) for step in (0, 1, 2, 4, 8)]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_gated_network(tmp_path):
+    """The whole of it once more, for a gated unit."""
+    run = train(IMAGES, tmp_path / "run", replace(CONFIG, steps=1, gated=True, activation="silu"))
+    setting = Setting(IMAGES, replace(FITS, paper_steps=5, samples=50))
+    points, spectra = dynamics(run, setting, tmp_path / "fits")
+    for step in run.steps:
+        kinds = at(points, step)
+        assert set(kinds) == set(KINDS)
+        for degree in (1, 2):
+            others = [p.fvu_mixture for (name, d), p in kinds.items() if d <= degree and name != "mixture"]
+            assert kinds["mixture", degree].fvu_mixture < min(others)
+    for s in spectra:
+        assert sum(s.shares) + s.rest + s.between == pytest.approx(1, abs=1e-9)
+
+
+def test_papers_route_can_be_left_out(small, first):
+    assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
+
+
+def test_papers_route_comes_nearer_with_more_steps(run, setting):
+    """More steps of its descent, a lower FVU, and never that of the exact fit."""
+    net = setting.net(run, 16)
+    last = []
+    for steps in (1, 10, 100):
+        other = Setting(IMAGES, replace(FITS, paper_steps=steps))
+        *_, exact, paper = approximants(net, other, None, 0)
+        assert (exact.inputs, paper.inputs) == ("mixture", "paper")
+        last.append(float(mp.fvu(net, paper.poly, setting.mixture).total))
+    assert last[0] > last[1] > last[2] > float(mp.fvu(net, exact.poly, setting.mixture).total)
+
+
+# -- the polynomials on disk -------------------------------------------------------------------------------------------
+
+
+def test_fits_on_disk(found, run, setting, folder, kept):
+    for i, step in enumerate(run.steps):
+        linear, quadratic = load_fits(folder, step)
+        assert (linear.degree, quadratic.degree) == (1, 2)
+        for poly in (linear, quadratic):
+            made = kept[i, "mixture", poly.degree]
+            assert poly.constant.dtype == torch.float64
+            assert_close(poly(setting.test), made(setting.test), 1e-5)  # float32 on disk
+            assert_close(poly.linear, made.linear, 1e-6)
+        assert_close(quadratic.quadratic, kept[i, "mixture", 2].quadratic, 1e-6)
+
+
+def test_fits_that_are_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="step-0000004-linear"):
+        load_fits(tmp_path, 4)
+
+
+def test_moves_to_single_precision(run, setting):
+    net, like = setting.net(run, 16), torch.zeros((), dtype=torch.float32)
+    single = net.to(like)
+    assert single.W1.dtype == torch.float32
+    assert_close(single(setting.test.float()), net(setting.test), 1e-5)
+    poly = mp.fit(net, setting.mixture, 1)
+    assert poly.to(like).quadratic is None
+    assert poly.to(like).source == poly.source
+
+
+# -- computed once only ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> TrainingRun:
+    return train(SMALL, tmp_path_factory.mktemp("small"), replace(CONFIG, steps=2))
+
+
+@pytest.fixture(scope="module")
+def quick() -> Setting:
+    return Setting(SMALL, QUICK)
+
+
+@pytest.fixture(scope="module")
+def first(small, quick, tmp_path_factory):
+    """A folder of finished fits, their points and spectra."""
+    folder = tmp_path_factory.mktemp("first")
+    return folder, *dynamics(small, quick, folder)
+
+
+@pytest.fixture
+def done(first, tmp_path):
+    """A copy of the finished fits."""
+    return shutil.copytree(first[0], tmp_path / "done")
+
+
+def test_second_call_reads(found, run, setting, folder, monkeypatch):
+    def never(*arguments):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(dynamics_module, "approximants", never)
+    points, spectra = dynamics(run, setting, folder)
+    np.testing.assert_equal([asdict(p) for p in points], [asdict(p) for p in found[0]])  # NaN too
+    assert spectra == found[1]
+    assert isinstance(spectra[0].shares, tuple)
+    fresh = Setting(IMAGES, FITS)  # of the same data
+    assert dynamics(TrainingRun.open(run.folder), fresh, folder)[1] == found[1]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shrinkage": 0.1}, {"samples": 51}, {"max_degree": 3}], ids=lambda c: next(iter(c))
+)
+def test_changed_config(small, quick, first, done, calls, changes):
+    points, spectra = dynamics(small, Setting(SMALL, replace(QUICK, **changes)), done)
+    assert calls[0] == len(small.steps)
+    assert (without_seconds(points), spectra) != (without_seconds(first[1]), first[2])
+
+
+def test_config_changed_back(small, quick, first, done, calls):
+    dynamics(small, Setting(SMALL, replace(QUICK, shrinkage=0.1)), done)
+    points, spectra = dynamics(small, quick, done)
+    assert calls[0] == 2 * len(small.steps)
+    assert without_seconds(points) == without_seconds(first[1])
+    assert spectra == first[2]
+
+
+@pytest.mark.parametrize("part", ["train", "test", "test_labels"])
+def test_changed_data(small, first, done, calls, part):
+    changed = getattr(SMALL, part).copy()
+    changed[:9] = changed[0]
+    points, _ = dynamics(small, Setting(SMALL._replace(**{part: changed}), QUICK), done)
+    assert calls[0] == len(small.steps)
+    assert without_seconds(points) != without_seconds(first[1])
+
+
+def test_changed_checkpoint(small, quick, first, done, tmp_path, calls):
+    copied = TrainingRun.open(shutil.copytree(small.folder, tmp_path / "run"))
+    copied.path(1).write_bytes(copied.path(2).read_bytes())
+    points, _ = dynamics(copied, quick, done)
+    assert calls[0] == 1
+    for p, q in zip(first[1], points, strict=True):
+        assert (p == q) == (p.step != 1)
+
+
+def test_longer_run(small, quick, done, tmp_path, calls):
+    shutil.copytree(small.folder, tmp_path / "run")
+    longer = train(SMALL, tmp_path / "run", replace(CONFIG, steps=4))
+    points, _ = dynamics(longer, quick, done)
+    assert {p.step for p in points} == {0, 1, 2, 4}
+    assert calls[0] <= 2  # 4, and 2, which says in its header how long its run was
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["truncated", "empty", "no JSON object", "no origin", "a field less", "a field too many", "no rows", "text"],
+)
+def test_damaged_row(small, quick, first, done, calls, how):
+    path = done / "step-0000002.json"
+    text = path.read_text()
+    content = json.loads(text)
+    point = content["points"][0]
+    damaged = {
+        "truncated": text[: len(text) // 2],
+        "empty": "",
+        "no JSON object": "[1, 2]",
+        "no origin": json.dumps({k: v for k, v in content.items() if k != "origin"}),
+        "a field less": json.dumps(content | {"points": [{k: v for k, v in point.items() if k != "fvu_test"}]}),
+        "a field too many": json.dumps(content | {"points": [{**point, "more": 1}]}),
+        "no rows": json.dumps(content | {"spectra": None}),
+        "text": json.dumps(content | {"points": ["text"]}),
+    }
+    path.write_text(damaged[how])
+    points, spectra = dynamics(small, quick, done)
+    assert calls[0] == 1
+    assert without_seconds(points) == without_seconds(first[1])
+    assert spectra == first[2]
+    assert json.loads(path.read_text())["origin"] == content["origin"]
+
+
+@pytest.mark.parametrize("kind", ["linear", "quadratic"])
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_damaged_fit(small, quick, done, calls, kind, share):
+    path = done / f"step-0000002-{kind}.safetensors"
+    if share is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    dynamics(small, quick, done)
+    assert calls[0] == 1
+    load_fits(done, 2)
+
+
+@pytest.mark.parametrize("what", ["kind", "degree", "size"])
+def test_fits_of_another_kind(small, quick, done, calls, what):
+    """Whole files of polynomials, but not of the ones that belong there."""
+    linear = done / "step-0000002-linear.safetensors"
+    if what == "kind":
+        net = mp.MLP(np.eye(3, 16), None, np.ones((3, 3)), None, "relu")
+        mp.fit(net, mp.Gaussian.standard(16), 1).save(linear)
+    elif what == "degree":
+        linear.write_bytes((done / "step-0000002-quadratic.safetensors").read_bytes())
+    else:
+        mp.DensePolynomial(np.zeros(3), np.zeros(2), np.zeros((2, 3))).save(linear)
+    if what != "size":
+        with pytest.raises(
+            mp.FileFormatError, match=r"linear.safetensors is not a fit of degree 1; run `mlpoly dynamics` again"
+        ):
+            load_fits(done, 2)
+    dynamics(small, quick, done)
+    assert calls[0] == 1
+    load_fits(done, 2)
+
+
+@pytest.mark.parametrize("value", ["0.5", True, [0.5], 10**400])
+def test_a_number_that_is_none_is_computed_again(small, quick, first, done, calls, value):
+    path = done / "step-0000002.json"
+    content = json.loads(path.read_text())
+    content["points"][0]["fvu_test"] = value
+    path.write_text(json.dumps(content))
+    points, _ = dynamics(small, quick, done)
+    assert calls[0] == 1
+    assert all(isinstance(p.fvu_test, float) for p in points)
+
+
+def test_interrupt_keeps_what_is_finished(small, quick, first, tmp_path, monkeypatch):
+    counted = [0]
+
+    def stopped(*arguments):
+        counted[0] += 1
+        for i, made in enumerate(approximants(*arguments)):
+            if counted[0] == 3 and i == 2:
+                raise KeyboardInterrupt
+            yield made
+
+    monkeypatch.setattr(dynamics_module, "approximants", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        dynamics(small, quick, tmp_path)
+    assert sorted(p.name for p in tmp_path.glob("*.json")) == ["step-0000000.json", "step-0000001.json"]
+    kept = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert not any(name.startswith(".") for name in kept)
+    points, spectra = dynamics(small, quick, tmp_path)
+    assert counted[0] == 3 + len(small.steps) - 2
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+    assert without_seconds(points) == without_seconds(first[1])  # as if nothing had happened
+    assert spectra == first[2]
+
+
+def test_interrupt_between_fits_and_record(small, quick, done, monkeypatch):
+    """Fits of new options never stand beside numbers of old ones."""
+    before = load_fits(done, 0)[1].quadratic
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dynamics_module, "write_json", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            dynamics(small, Setting(SMALL, replace(QUICK, shrinkage=0.5)), done)
+    assert not torch.equal(load_fits(done, 0)[1].quadratic, before)
+    dynamics(small, quick, done)
+    assert torch.equal(load_fits(done, 0)[1].quadratic, before)
+
+
+# -- interrupts that a solver answers with its best --------------------------------------------------------------------
+
+
+def interrupting(original, at):
+    """The same function, which is interrupted at one of its calls."""
+    counted = [0]
+
+    def call(*arguments, **options):
+        counted[0] += 1
+        if counted[0] == at:
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments, **options)
+
+    return call
+
+
+def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
+    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.solve._DIRECT", 0)  # iteratively, as with more pixels
+    original = GramOperator.apply
+    monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
+    net = setting.net(run, 16)
+    with pytest.warns(UserWarning, match="the mixture fit was interrupted"):
+        mp.fit(net, setting.mixture, 2, tolerance=1e-10)  # by itself it answers with its best
+    monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
+    with pytest.raises(KeyboardInterrupt):
+        dynamics(run, setting, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupt_in_the_papers_route(run, setting, tmp_path, monkeypatch):
+    monkeypatch.setattr(descent.Descent, "_step", interrupting(descent.Descent._step, 4))
+    with pytest.raises(KeyboardInterrupt):
+        dynamics(run, setting, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_warnings_are_passed_on(setting):
+    def work(a, b):
+        warnings.warn("took long", stacklevel=1)
+        return a + b
+
+    with pytest.warns(UserWarning, match="took long"):
+        made, seconds = approximants_module._timed(work, 1, b=2)
+    assert made == 3
+    assert 0 <= seconds < 5
+
+    def stopped():
+        warnings.warn("the fit was interrupted; this is the best", stacklevel=1)
+
+    with pytest.raises(KeyboardInterrupt):
+        approximants_module._timed(stopped)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_data_of_another_shape(run, tmp_path):
+    with pytest.raises(mp.FileFormatError, match="holds a network 16 -> 3, but the data has 25 pixels and 3 classes"):
+        dynamics(run, Setting(blobs(side=5), QUICK), tmp_path)
+
+
+def test_folder_that_cannot_be_written(run, setting, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match=r"cannot be written to .*choose another"):
+        dynamics(run, setting, tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"samples": 1}, ValueError, "samples must be at least 2"),
+        ({"max_degree": 0}, ValueError, "max_degree must be at least 1"),
+        ({"paper_steps": -1}, ValueError, "paper_steps must be at least 0"),
+        ({"paper_steps": 1.5}, TypeError, "paper_steps"),
+        ({"shrinkage": -0.1}, ValueError, "shrinkage must lie between 0 and 1, got -0.1"),
+        ({"shrinkage": math.nan}, ValueError, "shrinkage must lie between 0 and 1"),
+        ({"tolerance": -1.0}, ValueError, "tolerance must be a number >= 0, got -1"),
+        ({"tolerance": math.nan}, ValueError, "tolerance must be a number >= 0"),
+    ],
+)
+def test_bad_options(changes, error, message):
+    with pytest.raises(error, match=message):
+        replace(FITS, **changes)
+
+
+def test_quiet_where_nobody_watches(small, quick, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once
+    dynamics(small, quick, tmp_path)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,359 @@
+"""Figures of the reproduction: what is described equals the records, and files are the same on every writing."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
+
+pytest.importorskip("matplotlib")
+
+from mlpoly.page.numbers import percent, signed
+from mlpoly.plots.chart import Area, Curve, Points
+from mlpoly.plots.draw import draw
+from mlpoly.studies.paper.figures import write_figures
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
+from mlpoly.studies.paper.figures.eigenvector_pictures import (
+    eigenvalue_chart,
+    eigenvector_gallery,
+    explanation_waterfall,
+    training_gallery,
+)
+from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
+from mlpoly.studies.paper.figures.training_curves import (
+    accuracy_chart,
+    distance_chart,
+    fit_name,
+    spectrum_chart,
+)
+
+CLASSES = [*"01234", "five", *"6789"]
+MODELS = ("network", "linear", "quadratic")
+DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
+MOVES = {"eigenvector": "along an eigenvector", "noise": "by noise", "random": "along a random vector"}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return fake_results()
+
+
+@pytest.fixture(scope="module")
+def ablations(results):
+    return [a for attack in results.attack for a in attack.ablations]
+
+
+@pytest.fixture(scope="module")
+def steering(results):
+    return [s for attack in results.attack for s in attack.steering]
+
+
+def of(rows, **wanted):
+    return [r for r in rows if all(getattr(r, name) == value for name, value in wanted.items())]
+
+
+def over(rows, quantity, x="step", statistic=np.mean):
+    """A statistic over the seeds, at every x."""
+    places = sorted({getattr(r, x) for r in rows})
+    return [statistic([getattr(r, quantity) for r in rows if getattr(r, x) == place]) for place in places]
+
+
+def panel(chart, *choice):
+    (found,) = [p for p in chart.panels if p.choice == choice]
+    return found
+
+
+def mark(panel, label, kind=Curve):
+    (found,) = [m for m in panel.marks if isinstance(m, kind) and m.label == label]
+    return found
+
+
+def labels(panel, kind=Curve):
+    return [m.label for m in panel.marks if isinstance(m, kind)]
+
+
+# -- over seeds --------------------------------------------------------------------------------------------------------
+
+
+def test_curve_over_seeds(results):
+    records = of(results.dynamics, degree=1, inputs="mixture")
+    records[0] = replace(records[0], fvu_test=math.nan)
+    found = curve_over_seeds(records, "step", "fvu_test", "a", colour="blue")
+    assert tuple(found.x) == STEPS and (found.spread, found.colour) == (f"{len(SEEDS)} seeds", "blue")
+    finite = [r for r in records if math.isfinite(r.fvu_test)]
+    np.testing.assert_allclose(found.y, over(finite, "fvu_test"), rtol=1e-14)
+    assert (found.low, found.high) == (over(finite, "fvu_test", statistic=min), over(finite, "fvu_test", statistic=max))
+    assert curve_over_seeds(of(results.dynamics, inputs="paper"), "step", "fvu_own", "a").x == []
+    alone = curve_over_seeds(of(records, seed=1), "step", "fvu_test", "a")
+    assert (alone.low, alone.high, alone.spread) == ((), (), "")
+
+
+def test_points_have_two_standard_errors(results):
+    records = of(results.dynamics, degree=2, inputs="mixture")
+    found = points_over_seeds(records, "step", "kl_test", "a", "blue")
+    np.testing.assert_allclose(found.y, over(records, "kl_test"))
+    np.testing.assert_allclose(found.error, 2 * np.array(over(records, "kl_test_error")))
+
+
+def test_step_axis():
+    axis = step_axis(STEPS, phases=True)
+    names = ["0", "1", "4", "16", "64", "256", "1k", "4k", "16k"]
+    assert axis.ticks == list(zip([0.5, *(4**i for i in range(8))], names, strict=True))
+    assert [value for value, _ in axis.guides] == [500, 1000, 4000]
+    assert axis.places(STEPS) == [0.5, *STEPS[1:]] and axis.limits[0] < 0.5 and axis.limits[1] > STEPS[-1]
+    short = step_axis([1, 2, 4, 8, 16], phases=True)
+    assert [text for _, text in short.ticks] == ["1", "2", "4", "8", "16"] and short.guides == []
+    assert step_axis([0]).limits[1] > 1
+
+
+# -- over training -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measure", "quantities"),
+    [
+        (
+            "fvu",
+            {
+                "under the mixture": ("fvu_mixture", "fvu_samples"),
+                "on test images": ("fvu_test", "fvu_test"),
+                "under its own inputs": ("fvu_own", ""),
+                "paper’s convention": ("fvu_flattened", ""),
+            },
+        ),
+        (
+            "kl",
+            {
+                "on samples of the mixture": ("kl_samples", "kl_samples"),
+                "on test images": ("kl_test", "kl_test"),
+            },
+        ),
+    ],
+)
+def test_distances_are_the_records(results, measure, quantities):
+    chart = distance_chart(results.dynamics, measure)
+    assert [p.choice[0] for p in chart.panels] == list(quantities) and chart.scales
+    for choice, (line, dots) in quantities.items():
+        shown = panel(chart, choice)
+        assert shown.y.scale == "log"
+        drawn = [(d, i) for d, i in FITS if (line, i) != ("fvu_own", "paper")]  # it was fitted on samples
+        assert sorted(labels(shown)) == sorted(fit_name(*fit) for fit in drawn)
+        for degree, inputs in drawn:
+            rows = of(results.dynamics, degree=degree, inputs=inputs)
+            np.testing.assert_allclose(mark(shown, fit_name(degree, inputs)).y, over(rows, line))
+        sampled = [(1, "mixture"), (2, "mixture"), (2, "paper")] if dots else []
+        assert labels(shown, Points) == [fit_name(*fit) for fit in sampled]
+        for degree, inputs in sampled:
+            rows = of(results.dynamics, degree=degree, inputs=inputs)
+            found = mark(shown, fit_name(degree, inputs), Points)
+            np.testing.assert_allclose(found.y, over(rows, dots))
+            np.testing.assert_allclose(found.error, 2 * np.array(over(rows, f"{dots}_error")))
+
+
+def test_accuracy(results):
+    chart = accuracy_chart(results.training, results.dynamics)
+    right, agree, loss = chart.panels
+    for part in ("test", "train"):
+        np.testing.assert_allclose(mark(right, f"network, {part} images").y, over(results.training, f"{part}_accuracy"))
+        np.testing.assert_allclose(mark(loss, f"network, {part} images").y, over(results.training, f"{part}_loss"))
+    rows = of(results.dynamics, degree=2, inputs="mixture")
+    np.testing.assert_allclose(mark(right, fit_name(2, "mixture")).y, over(rows, "accuracy"))
+    np.testing.assert_allclose(mark(agree, fit_name(2, "mixture")).y, over(rows, "agreement"))
+    assert len(labels(right)) == len(FITS) + 2 and len(labels(agree)) == len(FITS)
+    assert f"quadratic {percent(over(rows, 'accuracy')[-1])}" in chart.note
+    alone = accuracy_chart(results.training, [])
+    assert [p.choice for p in alone.panels] == [("accuracy",), ("loss of the network",)]
+
+
+@pytest.mark.parametrize(("inputs", "words"), [("gaussian", "N(mean, cov)"), ("mixture", "mixture of the classes")])
+def test_spectra(results, inputs, words):
+    chart, rows = spectrum_chart(results.spectra), of(results.spectra, inputs=inputs)
+    left = panel(chart, words, "left above each degree")
+    assert left.y.scale == "log" and len(left.marks) == 6
+    want = [np.mean([sum(r.shares[2:]) + r.rest for r in of(rows, step=s)]) for s in STEPS]
+    np.testing.assert_allclose(mark(left, "above degree 2").y, want)
+    every = panel(chart, words, "all degrees")
+    degrees = [*(f"degree {k}" for k in range(1, 7)), "rest, above degree 6"]
+    assert labels(every, Area) == ["between classes"] * (inputs == "mixture") + degrees
+    np.testing.assert_allclose(np.sum([m.y for m in every.marks], axis=0), 1, atol=1e-12)
+    want = [np.mean([r.shares[2] for r in of(rows, step=s)]) for s in STEPS]
+    np.testing.assert_allclose(mark(every, "degree 3", Area).y, want)
+    higher = panel(chart, words, "above degree 1")
+    assert labels(higher, Area) == degrees[1:]
+    assert chart.panels[0].choice == ("N(mean, cov)", "left above each degree")  # where the differences are seen
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+def test_training_features(results):
+    steps = results.features.steps
+    gallery = training_gallery(steps, 8, SHAPE, columns=5)
+    assert gallery.columns == ("step", "0", "8", "128", "1024", "16384")  # evenly spread to the last
+    assert [name.split("\n")[0] for name, _ in gallery.rows] == ["largest", "2nd largest", "lowest", "linear"]
+    (last,) = of(steps, label=8, step=16384)
+    second, lowest, linear = (row[-1] for _, row in gallery.rows[1:])
+    assert (second.below, second.colour) == (signed(last.positive[1], 2), "positive")
+    assert (lowest.below, lowest.colour) == (signed(last.negative[0], 2), "negative")
+    np.testing.assert_array_equal(linear.image, last.linear.reshape(SHAPE))
+    assert gallery.limit is None and "scaled by its own largest pixel" in gallery.note
+
+
+def test_eigenvectors_keep_their_sign_over_training(results):
+    """A vector and its negative are the same eigenvector, so a column shows the one nearer to the next column."""
+    first = results.features.steps[0]
+    vectors = [first.positive_vectors * (-1) ** i for i in range(4)]
+    steps = [replace(first, step=i, positive_vectors=v) for i, v in enumerate(vectors)]
+    _, row = training_gallery(steps, first.label, SHAPE, positive=1, negative=0).rows[0]
+    for cell in row:
+        np.testing.assert_array_equal(cell.image, row[0].image)
+    assert row[0].image.flat[np.abs(row[0].image).argmax()] > 0
+
+
+def test_missing_eigenvectors_leave_a_gap(results):
+    steps = of(results.features.steps, label=3)[:2]
+    steps[0] = replace(steps[0], negative=np.zeros(0), negative_vectors=np.zeros((0, math.prod(SHAPE))))
+    rows = training_gallery(steps, 3, SHAPE).rows
+    assert [cell is None for _, row in rows for cell in row] == [False] * 4 + [True] + [False] * 3
+    _, row = eigenvector_gallery(steps[:1], 3, SHAPE, 2).rows[0]
+    assert [cell is None for cell in row] == [False, False, True, True]
+    assert labels(eigenvalue_chart(steps[:1], 3, 2).panels[1]) == ["positive", "positive"]
+
+
+def test_eigenvalues_of_a_class(results):
+    steps = of(results.features.steps, label=3)
+    _, row = eigenvector_gallery(results.features.steps, 3, SHAPE, 2).rows[0]
+    assert [cell.colour for cell in row] == ["positive"] * 2 + ["negative"] * 2
+    ranks, moves = eigenvalue_chart(results.features.steps, 3, 2).panels
+    values = steps[-1].spectrum
+    kept = np.abs(values).max() * 1e-5
+    np.testing.assert_array_equal(mark(ranks, "positive").y, np.sort(values[values > kept])[::-1])
+    np.testing.assert_array_equal(mark(ranks, "negative").y, np.sort(-values[values < -kept])[::-1])
+    assert labels(moves) == ["positive"] * 2 + ["negative"] * 2
+    np.testing.assert_array_equal(moves.marks[3].y, [s.negative[1] for s in steps])
+    np.testing.assert_array_equal(moves.marks[3].x, STEPS)
+
+
+def test_explanation_adds_up(results):
+    e = results.features.explanations[3]
+    waterfall = explanation_waterfall(e, CLASSES, SHAPE)
+    assert sum(part.amount for part in waterfall.parts) == pytest.approx(e.polynomial, rel=1e-6)
+    assert [value for _, value in waterfall.totals] == [e.polynomial, e.network]
+    names = [part.label for part in waterfall.parts]
+    assert names == ["constant", "linear part", *(f"eigenfeature {i}" for i in range(1, len(e.top) + 1)), names[-1]]
+    strongest = max(e.top, key=lambda term: abs(term.amount))
+    assert waterfall.parts[2].amount == strongest.amount
+    assert waterfall.parts[2].remark == f"eigenvalue {signed(strongest.eigenvalue)}"
+    image = waterfall.parts[2].image
+    np.testing.assert_array_equal(np.abs(image), np.abs(strongest.vector.reshape(SHAPE)))
+    assert image.flat[np.abs(image).argmax()] > 0
+    np.testing.assert_array_equal(waterfall.picture.image, e.image.reshape(SHAPE))
+
+
+# -- attacks -----------------------------------------------------------------------------------------------------------
+
+
+def test_ablation(ablations):
+    chart = ablation_chart(ablations, 5)
+    assert [p.choice[0] for p in chart.panels] == ["step 16384"] * 3 + ["step 512"] * 3
+    for step in (16384, 512):
+        for kind, words in DIRECTIONS.items():
+            shown, rows = panel(chart, f"step {step}", words), of(ablations, step=step, directions=kind)
+            for model in MODELS:
+                assert list(mark(shown, model).x) == list(range(11))
+                np.testing.assert_allclose(mark(shown, model).y, over(rows, model, "k"))
+            controls = ["network, random directions", "network, principal components"] if kind == "singular" else []
+            assert labels(shown) == [*MODELS, *controls]
+            if controls:
+                pca = of(ablations, step=step, directions="pca")
+                np.testing.assert_allclose(mark(shown, controls[1]).y, over(pca, "network", "k"))
+            assert [value for value, _ in shown.y.guides] == [0.5, 0.2]
+    alone = ablation_chart(of(ablations, directions="singular", step=512), 10)
+    assert labels(alone.panels[0]) == [*MODELS] and len(alone.panels) == 1
+
+
+def test_steering(steering):
+    chart = steering_chart(steering)
+    for kind, words in MOVES.items():
+        rows = of(steering, step=512, direction=kind)
+        shown = panel(chart, "step 512", words)
+        for model in MODELS:
+            np.testing.assert_allclose(mark(shown, model).y, over(rows, model, "strength"))
+        for field, title in (("fvu", "FVU of the quadratic"), ("kl", "KL of the quadratic")):
+            curve = mark(panel(chart, "step 512", title), f"quadratic, {words}")
+            np.testing.assert_allclose(curve.y, over(rows, field, "strength"))
+    few = steering_chart([s for s in steering if s.direction != "random"])
+    assert "along a random vector" not in {p.choice[1] for p in few.panels}
+
+
+def test_attacked_images(results):
+    pictures = results.attack[0].pictures
+    gallery = attack_gallery(pictures, CLASSES, SHAPE)
+    ladder, before, after = (row for _, row in gallery.rows)
+    assert [cell.above for cell in ladder] == [f"k = {k}" for k in range(len(pictures.ladder))]
+    assert before[5].above == "five" and "without" in gallery.rows[0][0]
+    for cell, pixels, choice, label in zip(after, pictures.ablated, pictures.choices, pictures.labels, strict=True):
+        np.testing.assert_array_equal(cell.image, pixels.reshape(SHAPE))
+        assert (cell.below, cell.colour) == (
+            (f"→ {CLASSES[choice]} ✓", "black") if choice == label else (f"→ {CLASSES[choice]}", "positive")
+        )
+    assert gallery.limit == max(pictures.digits.max(), pictures.ladder[0].max())  # one scale
+    ladder = np.repeat(pictures.ladder, 4, axis=0)
+    long = replace(pictures, ladder=ladder, ladder_choices=(5,) * len(ladder))
+    shown = [cell.above for cell in attack_gallery(long, CLASSES, SHAPE, 11).rows[0][1]]
+    assert shown[0] == "k = 0" and shown[-1] == f"k = {len(ladder) - 1}" and len(set(shown)) == 11
+
+
+# -- files and errors --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_all_figures_are_written_the_same_on_every_writing(results, tmp_path):
+    once, again = write_figures(results, tmp_path / "a"), write_figures(results, tmp_path / "b")
+    stems = {path.stem for path in once}
+    assert stems == {
+        "figure-1-features", "figure-2-fvu", "figure-3-kl", "accuracy", "spectrum", "eigenvalues", "explanation",
+        *(f"{name}-{step}" for name in ("figure-4-ablated", "figure-5-attack", "steering") for step in (512, 16384)),
+    }  # fmt: skip
+    assert len(once) == 2 * len(stems)
+    for a, b in zip(once, again, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_nothing_is_cut_off(results, ablations, steering):
+    """Every text lies inside the page."""
+    steps = results.features.steps
+    figures = [
+        draw(distance_chart(results.dynamics, "kl"), title="KL divergence"),
+        draw(accuracy_chart(results.training, results.dynamics)),
+        draw(spectrum_chart(of(results.spectra, inputs="mixture"))),
+        draw(training_gallery(steps, 3, SHAPE)),
+        draw(training_gallery(steps, 3, SHAPE, columns=2)),
+        draw(eigenvector_gallery(steps, 3, SHAPE), eigenvalue_chart(steps, 3)),
+        draw(explanation_waterfall(results.features.explanations[0], CLASSES, SHAPE)),
+        draw(ablation_chart(ablations, 10)),
+        draw(attack_gallery(results.attack[0].pictures, CLASSES, SHAPE, 11)),
+        draw(steering_chart(of(steering, step=512)), title="Steering"),
+    ]
+    for figure in figures:
+        figure.draw_without_rendering()
+        box, page = figure.get_tightbbox(), figure.get_size_inches()
+        assert box.x0 > -0.01 and box.y0 > -0.01 and box.x1 < page[0] + 0.01 and box.y1 < page[1] + 0.01
+
+
+def test_one_checkpoint_is_enough(results):
+    for chart in (
+        distance_chart(of(results.dynamics, step=0), "fvu"),
+        accuracy_chart(of(results.training, step=4), of(results.dynamics, step=4)),
+        spectrum_chart(of(results.spectra, step=4)),
+        training_gallery(of(results.features.steps, step=4), 3, SHAPE),
+    ):
+        draw(chart).draw_without_rendering()
+
+
+def test_bad_input(results):
+    with pytest.raises(ValueError, match=r"label=50, only of \[0, 1, 2"):
+        training_gallery(results.features.steps, 50, SHAPE)
+    with pytest.raises(ValueError, match="columns must be at least 1"):
+        training_gallery(results.features.steps, 3, SHAPE, columns=0)

@@ -1,0 +1,416 @@
+"""Images: what is read, where it is looked for, and what is refused."""
+
+import gzip
+import io
+import os
+import re
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlpoly.errors import FileFormatError
+from mlpoly.studies.paper.images import DATASETS, Images, cache_dir, load_images, read_idx
+
+NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+KERAS, PLAIN = ("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """No test sees data of the machine it runs on, or asks a proxy for it."""
+    real = os.environ.get("MLPOLY_DATA")
+    monkeypatch.delenv("MLPOLY_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    return real
+
+
+def idx(array):
+    array = np.asarray(array, dtype=np.uint8)
+    return b"\x00\x00\x08" + bytes([array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
+
+
+def arrays(classes=(0, 1, 2), train=12, test=6, shape=(4, 3)):
+    """Training images and labels, test images and labels."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for n in (train, test):
+        parts += [rng.integers(0, 256, (n, *shape), dtype=np.uint8), np.resize(np.array(classes, np.uint8), n)]
+    return parts
+
+
+def write_folder(folder, parts, suffix=".gz"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in zip(NAMES, parts, strict=True):
+        content = idx(part)
+        (folder / f"{name}{suffix}").write_bytes(gzip.compress(content) if suffix else content)
+    return folder
+
+
+def write_npz(path, parts, keys=KERAS, **more):
+    np.savez(path, **dict(zip(keys, parts, strict=True)), **more)
+    return path
+
+
+def assert_holds(images, parts):
+    x, y, test, test_y = parts
+    np.testing.assert_array_equal(images.train, x.reshape(len(x), -1) / 255)
+    np.testing.assert_array_equal(images.test, test.reshape(len(test), -1) / 255)
+    np.testing.assert_array_equal(images.train_labels, y)
+    np.testing.assert_array_equal(images.test_labels, test_y)
+    assert images.train_labels.dtype == images.test_labels.dtype == np.int64
+    assert images.train.dtype == images.test.dtype == np.float64
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def test_digits():
+    pytest.importorskip("sklearn")
+    images, again, other = load_images(), load_images("digits"), load_images("digits", seed=1)
+    assert (images.train.shape, images.test.shape, images.shape) == ((1437, 64), (360, 64), (8, 8))
+    assert (images.train.min(), images.train.max()) == (0, 1)
+    assert (images.name, images.classes) == ("digits", tuple("0123456789"))
+    shares = np.bincount(images.test_labels) / np.bincount(images.train_labels)
+    assert np.ptp(shares) < 0.02  # 36 or so of each digit: one more or less is 0.007
+    np.testing.assert_array_equal(images.test, again.test)
+    assert not np.array_equal(images.test, other.test)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_folder_of_idx_files(tmp_path, suffix):
+    parts = arrays()
+    folder = write_folder(tmp_path / "mine.v1", parts, suffix)
+    for name in (folder, str(folder), "mine.v1"):
+        images = load_images(name)
+        assert_holds(images, parts)
+        assert (images.shape, images.name, images.classes) == ((4, 3), "mine.v1", ("0", "1", "2"))
+
+
+@pytest.mark.parametrize("keys", [KERAS, PLAIN])
+def test_npz(tmp_path, keys):
+    parts = arrays()
+    images = load_images(write_npz(tmp_path / "mine.npz", parts, keys, other=np.zeros(3)))
+    assert_holds(images, parts)
+    assert (images.shape, images.name) == ((4, 3), "mine")
+
+
+@pytest.mark.parametrize(("pixels", "shape"), [(9, (3, 3)), (12, (1, 12))])
+def test_flat_images(tmp_path, pixels, shape):
+    parts = arrays(shape=(pixels,))
+    images = load_images(write_npz(tmp_path / "flat.npz", parts))
+    assert images.shape == shape
+    assert_holds(images, parts)
+
+
+def test_floats_are_not_rescaled(tmp_path):
+    x, y, test, test_y = arrays()
+    floats = (x.astype(np.float32) - 100, y, test.astype(np.float64), test_y)
+    images = load_images(write_npz(tmp_path / "floats.npz", floats))
+    np.testing.assert_array_equal(images.train, floats[0].reshape(12, -1))
+    np.testing.assert_array_equal(images.test, floats[2].reshape(6, -1))
+    assert images.train.dtype == images.test.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.uint64])
+def test_labels_with_gaps_become_classes(tmp_path, kind):
+    x, y, test, test_y = arrays(classes=(9, 3, 7))
+    parts = (x, y.astype(kind), test, test_y.astype(kind))
+    images = load_images(write_npz(tmp_path / "gaps.npz", parts))
+    assert images.classes == ("3", "7", "9")
+    assert set(images.train_labels) == {0, 1, 2}
+    np.testing.assert_array_equal(np.array([int(c) for c in images.classes])[images.train_labels], y)
+    np.testing.assert_array_equal(np.array([int(c) for c in images.classes])[images.test_labels], test_y)
+
+
+def test_negative_labels(tmp_path):
+    x, _, test, _ = arrays()
+    y, test_y = np.resize([-1, 1], 12), np.resize([1, -1], 6)
+    images = load_images(write_npz(tmp_path / "signs.npz", (x, y, test, test_y)))
+    assert images.classes == ("-1", "1")
+    np.testing.assert_array_equal(images.train_labels, (y + 1) // 2)
+
+
+def test_classes_of_clothes(tmp_path):
+    write_folder(tmp_path / "all", arrays(classes=range(10), train=20, test=10))
+    images = load_images("fashion-mnist", tmp_path / "all")
+    assert images.name == "fashion-mnist"
+    assert images.classes[0] == "T-shirt"
+    assert images.classes[-1] == "Ankle boot"
+    write_folder(tmp_path / "some", arrays(classes=(3, 8)))
+    assert load_images("fashion-mnist", tmp_path / "some").classes == ("Dress", "Bag")
+    assert load_images("mnist", tmp_path / "all").classes == tuple("0123456789")
+
+
+def test_images_made_by_hand_need_no_names():
+    images = Images(np.zeros((2, 4)), np.zeros(2), np.zeros((2, 4)), np.zeros(2), (2, 2))
+    assert (images.name, images.classes) == ("", ())
+
+
+# -- where it is looked for --------------------------------------------------------------------------------------------
+
+
+def test_order_of_the_search(tmp_path, monkeypatch):
+    """Each place holds one image more than the one before, and is taken while those before it are gone."""
+    monkeypatch.setenv("MLPOLY_DATA", str(tmp_path / "shared"))
+    given = tmp_path / "given"
+    places = [given, given / "mnist", tmp_path / "shared" / "mnist", tmp_path / "cache" / "mlpoly" / "mnist"]
+    for more, place in enumerate(places):
+        write_folder(place, arrays(train=12 + more))
+    for more, place in enumerate(places):
+        assert len(load_images("mnist", given).train) == 12 + more
+        (place / f"{NAMES[2]}.gz").unlink()  # incomplete: passed over
+    with pytest.raises(FileNotFoundError) as caught:
+        load_images("mnist", given)
+    message = str(caught.value)
+    for text in (*map(str, places), f"without {NAMES[2]}", "mlpoly data download mnist", "--data-dir", "MLPOLY_DATA"):
+        assert text in message
+
+
+def test_nothing_anywhere(tmp_path):
+    with pytest.raises(FileNotFoundError, match="mlpoly data download fashion-mnist") as caught:
+        load_images("fashion-mnist", tmp_path / "missing")
+    assert str(tmp_path / "cache" / "mlpoly" / "fashion-mnist") in str(caught.value)
+    assert "without" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_cache_dir_in_the_home(tmp_path, monkeypatch, value):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    if value is None:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert cache_dir() == tmp_path / "home" / ".cache" / "mlpoly"
+
+
+@pytest.mark.parametrize("name", ["mnsit", "", "no/such/folder", "missing.npz"])
+def test_unknown_name(name):
+    with pytest.raises(ValueError, match="is not a data set") as caught:
+        load_images(name)
+    assert all(known in str(caught.value) for known in DATASETS)
+
+
+def test_incomplete_folder(tmp_path):
+    folder = write_folder(tmp_path / "half", arrays())
+    (folder / f"{NAMES[1]}.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=rf"half holds no {NAMES[1]} \(plain or \.gz\)"):
+        load_images(folder)
+
+
+def test_digits_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r"pip install 'mlpoly\[cli\]'"):
+        load_images("digits")
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+WHOLE = idx(np.arange(24).reshape(2, 3, 4))
+PACKED = gzip.compress(WHOLE)
+
+BROKEN = {
+    "truncated gz": ("a.gz", PACKED[:-12], r"a\.gz cannot be read"),
+    "gz without its checksum": ("a.gz", PACKED[:-8], r"a\.gz cannot be read"),
+    "damaged gz": ("a.gz", PACKED[:10] + b"\xff" * 20 + PACKED[30:], r"a\.gz cannot be read"),
+    "no gz": ("a.gz", WHOLE, r"a\.gz cannot be read"),
+    "empty gz": ("a.gz", b"", r"a\.gz is not an IDX file"),
+    "truncated": ("a", WHOLE[:-1], r"a is truncated or damaged: 23 values, shape \(2, 3, 4\)"),
+    "too long": ("a", WHOLE + b"1", "a is truncated or damaged: more than 24 values"),
+    "no more than a header": ("a", WHOLE[:10], "a is not an IDX file"),
+    "empty": ("a", b"", "a is not an IDX file"),
+    "wrong magic": ("a", b"\x00\x01" + WHOLE[2:], "a is not an IDX file"),
+    "floats": ("a", b"\x00\x00\x0d" + WHOLE[3:], "a is not an IDX file of unsigned bytes"),
+    "no axes": ("a", b"\x00\x00\x08\x00" + WHOLE[4:], "a is not an IDX file"),
+    "many axes": ("a", b"\x00\x00\x08\xff" + b"\x00\x00\x00\x01" * 255 + b"1", "a is not an IDX file"),
+    "shape whose product overflows": (
+        "a",
+        b"\x00\x00\x08\x03" + b"\x80\x00\x00\x00" * 2 + b"\x00\x00\x00\x04",
+        "a is truncated",
+    ),
+    "absurd shape": ("a", b"\x00\x00\x08\x03" + b"\xff" * 12, "a is truncated or damaged: 16 bytes cannot hold"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_idx(tmp_path, case):
+    name, content, message = BROKEN[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        read_idx(tmp_path / name)
+    assert "fetch it again" in str(caught.value)
+
+
+def peak_of(call):
+    """Bytes that Python and NumPy held at once while a call ran, and what it raised."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError) as caught:
+            call()
+        return tracemalloc.get_traced_memory()[1], str(caught.value)
+    finally:
+        tracemalloc.stop()
+
+
+def test_unpacking_an_idx_file_stops_where_its_header_ends(tmp_path):
+    """50 MB of zeros behind a header that promises 24 bytes."""
+    (tmp_path / "a.gz").write_bytes(gzip.compress(WHOLE + bytes(50_000_000)))
+    peak, message = peak_of(lambda: read_idx(tmp_path / "a.gz"))
+    assert "a.gz is truncated or damaged: more than 24 values, shape (2, 3, 4)" in message
+    assert peak < 2_000_000  # the packed file alone has 50 kB, and a block 64 kB
+
+
+def test_unpacking_an_idx_file_that_promises_too_much(tmp_path, monkeypatch):
+    claim = b"\x00\x00\x08\x03" + (10**6).to_bytes(4, "big") * 2 + (1).to_bytes(4, "big")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(claim + bytes(100)))
+    peak, message = peak_of(lambda: read_idx(tmp_path / "a.gz"))
+    assert "bytes cannot hold shape (1000000, 1000000, 1)" in message
+    assert peak < 2_000_000
+    # What could be true is weighed against the memory of the machine.
+    (tmp_path / "b.gz").write_bytes(gzip.compress(idx(np.zeros((1000, 100, 100)))))
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    peak, message = peak_of(lambda: read_idx(tmp_path / "b.gz"))
+    assert "b.gz promises 10000000 numbers, which need 0 GiB in double precision, more than" in message
+    assert peak < 2_000_000
+
+
+def crafted_npz(path, header, content):
+    """An .npz file whose first array has another header and content."""
+    parts = dict(zip(KERAS, arrays(), strict=True))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in parts.items():
+            file = io.BytesIO()
+            np.save(file, part)
+            archive.writestr(f"{name}.npy", header + content if name == KERAS[0] else file.getvalue())
+    return path
+
+
+def npy_header(shape, length=None):
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x02\x00" + (len(text) if length is None else length).to_bytes(4, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("header", "content", "message"),
+    [
+        (npy_header((12, 4, 3)), bytes(50_000_000), r"x_train has shape (12, 4, 3) of uint8, but 50000000 bytes"),
+        (npy_header((10**9, 4)), bytes(100), r"x_train has shape (1000000000, 4) of uint8, but 100 bytes"),
+        (npy_header((12, 4, 3), length=2**31), bytes(50_000_000), "cannot be read (EOF: reading array header"),
+    ],
+    ids=["more", "less", "header"],
+)
+def test_unpacking_an_npz_file_stops_where_its_header_ends(tmp_path, header, content, message):
+    path = crafted_npz(tmp_path / "a.npz", header, content)
+    peak, told = peak_of(lambda: load_images(path))
+    assert message in told
+    assert "write it anew with numpy.savez" in told
+    assert peak < 5_000_000
+
+
+def test_unpacking_an_npz_file_that_this_machine_has_no_room_for(tmp_path, monkeypatch):
+    path = crafted_npz(tmp_path / "a.npz", npy_header((10_000, 50, 40)), bytes(20_000_000))
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    peak, message = peak_of(lambda: load_images(path))
+    assert re.search(r"a.npz promises 20\d{6} numbers, which need .* GiB in double precision, more than", message)
+    assert peak < 2_000_000
+
+
+def test_idx_that_is_no_file(tmp_path):
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        read_idx(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*missing"):
+        read_idx(tmp_path / "missing")
+
+
+def test_broken_file_in_a_folder_is_named(tmp_path):
+    folder = write_folder(tmp_path / "mine", arrays())
+    path = folder / f"{NAMES[2]}.gz"
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(FileFormatError, match=NAMES[2]):
+        load_images(folder)
+
+
+X, Y, TEST, TEST_Y = arrays()
+NAN = np.where(np.arange(12)[:, None, None] == 3, np.nan, X)
+
+MISFITS = {
+    "one label short": ((X, Y[1:], TEST, TEST_Y), r"y_train of .* holds 11 labels for 12 images in x_train"),
+    "one test image short": ((X, Y, TEST[1:], TEST_Y), r"y_test of .* holds 6 labels for 5 images in x_test"),
+    "no images": ((X[:0], Y[:0], TEST, TEST_Y), "y_train of .* holds 0 labels for 0 images"),
+    "no test images": ((X, Y, TEST[:0], TEST_Y[:0]), "y_test of .* holds 0 labels for 0 images"),
+    "a scalar": ((np.float64(1), Y, TEST, TEST_Y), "12 labels for 0 images"),
+    "labels are floats": ((X, Y / 2, TEST, TEST_Y), "y_train of .* type float64; labels are integers"),
+    "labels are words": ((X, Y.astype(str), TEST, TEST_Y), "y_train of .* labels are integers"),
+    "labels are one-hot": ((X, np.eye(3, dtype=int)[Y], TEST, TEST_Y), r"y_train of .* shape \(12, 3\)"),
+    "one class": ((X, 0 * Y + 4, TEST, TEST_Y), "y_train of .* the class 4 alone; at least two"),
+    "a class in the test alone": ((X, Y, TEST, TEST_Y + 1), r"y_test of .* no training image: \[3\]"),
+    "images differ in shape": ((X, Y, TEST[:, 1:], TEST_Y), r"x_test of .* shape \(3, 3\), but x_train of .* \(4, 3\)"),
+    "colours": ((X[..., None], Y, TEST[..., None], TEST_Y), r"x_train of .* shape \(12, 4, 3, 1\)"),
+    "a single pixel each": ((X[:, 0, 0], Y, TEST[:, 0, 0], TEST_Y), r"x_train of .* shape \(12,\)"),
+    "no pixels": ((X[:, :0], Y, TEST[:, :0], TEST_Y), r"x_train of .* shape \(12, 0, 3\)"),
+    "pixels are integers": ((X.astype(int), Y, TEST, TEST_Y), "x_train of .* type int64; pixels are uint8 or floats"),
+    "pixels are not finite": ((NAN, Y, TEST, TEST_Y), "x_train of .* NaN or infinite"),
+    "test pixels are not finite": ((X, Y, np.full(TEST.shape, np.inf), TEST_Y), "x_test of .* NaN or infinite"),
+    "pickled": ((X.astype(object), Y, TEST, TEST_Y), r"mine\.npz cannot be read .*numpy\.savez"),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_misfits(tmp_path, case):
+    parts, message = MISFITS[case]
+    with pytest.raises(FileFormatError, match=message):
+        load_images(write_npz(tmp_path / "mine.npz", parts))
+
+
+def test_misfit_in_a_folder_names_the_file(tmp_path):
+    folder = write_folder(tmp_path / "mine", (X, Y[1:], TEST, TEST_Y))
+    with pytest.raises(FileFormatError, match=rf"{NAMES[1]}\.gz holds 11 labels for 12 images in .*{NAMES[0]}"):
+        load_images(folder)
+
+
+def test_npz_that_lacks_a_key(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, x_train=X, y_train=Y, test=TEST)
+    with pytest.raises(
+        FileFormatError, match=r"mine\.npz holds x_train, y_train, test, but .* x_test, y_test or train"
+    ):
+        load_images(path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "npy", "empty", "text"])
+def test_broken_npz(tmp_path, damage):
+    path = tmp_path / "mine.npz"
+    np.savez_compressed(path, **dict(zip(KERAS, arrays(), strict=True)))
+    content = path.read_bytes()
+    if damage == "npy":
+        with path.open("wb") as file:
+            np.save(file, X)
+    else:
+        flipped = content[:80] + bytes(b ^ 255 for b in content[80:140]) + content[140:]
+        path.write_bytes({"cut": content[:-30], "flipped": flipped, "empty": b"", "text": b"hello"}[damage])
+    with pytest.raises(FileFormatError, match=r"mine\.npz (is not an \.npz file|cannot be read)"):
+        load_images(path)
+
+
+# -- real MNIST --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real_mnist(elsewhere, monkeypatch):
+    if elsewhere is None or not (Path(elsewhere) / "mnist").is_dir():
+        pytest.skip("MNIST is not there: set MLPOLY_DATA to a folder that holds mnist/ with the four IDX files")
+    monkeypatch.setenv("MLPOLY_DATA", elsewhere)
+    return Path(elsewhere) / "mnist"
+
+
+def test_real_mnist(real_mnist):
+    images = load_images("mnist")
+    assert (images.train.shape, images.test.shape, images.shape) == ((60_000, 784), (10_000, 784), (28, 28))
+    assert (images.train.min(), images.train.max()) == (0, 1)
+    assert np.bincount(images.train_labels).tolist()[:3] == [5923, 6742, 5958]  # as published
+    assert (images.name, images.classes) == ("mnist", tuple("0123456789"))

@@ -1,0 +1,310 @@
+"""The whole reproduction: everything is there, computed once, and the same whichever way it was run."""
+
+import csv
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.records import assert_equal
+from support.small_studies import blobs, save
+
+import mlpoly
+from mlpoly import cli
+from mlpoly.errors import FileFormatError
+from mlpoly.studies.paper import dynamics as dynamics_module
+from mlpoly.studies.paper import reproduce as reproduce_module
+from mlpoly.studies.paper import training as training_module
+from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.checkpoints import TrainingRun
+from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
+from mlpoly.studies.paper.reproduce import reproduce, study_report, study_training
+from mlpoly.studies.paper.results import read_results
+from mlpoly.studies.paper.study import Study
+
+TRAIN = TrainConfig(hidden=8, steps=2, batch_size=32, learning_rate=0.0123456789, warmup=8)
+FITS = DynamicsConfig(samples=100, paper_steps=2, max_degree=3)
+FIGURES = (
+    "accuracy", "eigenvalues", "explanation", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
+    "figure-5-attack-2", "spectrum", "steering-2",
+)  # fmt: skip
+TABLES = ("ablation", "claims", "dynamics", "spectra", "steering", "training")
+
+
+def content(folder: Path) -> dict:
+    """Everything in results.json but the clock."""
+    found = json.loads((folder / "results.json").read_text())
+    del found["about"]["seconds"]
+    for p in found["dynamics"]:
+        del p["seconds"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Three classes, in a folder whose name a shell would split."""
+    folder = tmp_path_factory.mktemp("data") / "my data"
+    folder.mkdir()
+    return save(blobs(), folder / "tiny.npz")
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> Path:
+    """A finished reproduction, with its figures."""
+    folder = tmp_path_factory.mktemp("whole") / "study"
+    found = reproduce(folder, str(data), train=TRAIN, fits=FITS)
+    assert_equal(found, read_results(folder))
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Without figures, which take most of the time."""
+    monkeypatch.setattr(reproduce_module, "write_figures", lambda *arguments: [])
+
+
+@pytest.fixture
+def never(monkeypatch):
+    """No training and no fits from here on."""
+
+    def fails(*arguments, **options):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(dynamics_module, "approximants", fails)
+    monkeypatch.setattr(training_module, "_Trainer", fails)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Seeds of the checkpoints that were fitted."""
+    seeds = []
+
+    def counting(net, setting, start, seed):
+        seeds.append(seed)
+        return approximants(net, setting, start, seed)
+
+    monkeypatch.setattr(dynamics_module, "approximants", counting)
+    return seeds
+
+
+# -- everything is there -----------------------------------------------------------------------------------------------
+
+
+def assert_complete(folder: Path, figures) -> None:
+    """Report, results, tables that parse, and figures in both formats."""
+    results = read_results(folder)
+    for name in figures:
+        assert (folder / "figures" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (folder / "figures" / f"{name}.pdf").read_bytes()[:5] == b"%PDF-"
+    assert {p.stem for p in (folder / "figures").iterdir()} == set(figures)
+    counts = {"training": len(results.training), "dynamics": len(results.dynamics), "claims": len(results.claims)}
+    assert {p.stem for p in (folder / "tables").iterdir()} == set(TABLES)
+    for name in TABLES:
+        with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        assert len(rows) == counts.get(name, len(rows)) > 0
+        assert all(None not in row and None not in row.values() for row in rows)  # as many cells as columns
+    report = (folder / "report.html").read_text(encoding="utf-8")
+    assert len(results.claims) >= 12
+    for claim in results.claims:
+        assert claim.name in report
+    assert not [p for p in folder.rglob(".*")]  # nothing half-written
+
+
+def test_everything_is_there(whole):
+    assert_complete(whole, FIGURES)
+    results = read_results(whole)
+    assert [p.step for p in results.training] == [0, 1, 2]
+    assert len(results.dynamics) == 3 * 7
+    assert len(results.spectra) == 3 * 2
+    assert results.features is not None
+    assert [(s.step, s.label) for s in results.features.steps] == [(s, c) for s in (0, 1, 2) for c in range(3)]
+    assert {e.label for e in results.features.explanations} == {0, 1, 2}
+    assert [a.step for a in results.attack] == [2]
+    assert results.attack[0].pictures.ladder_label == 2  # the last of three classes for the default of 3
+
+
+def test_what_is_said_about_it(whole, data):
+    about = read_results(whole).about
+    assert about["version"] == mlpoly.__version__
+    assert about["data"] == {
+        "name": str(data), "train": 200, "test": 80, "image_shape": [4, 4], "classes": ["0", "1", "2"]
+    }  # fmt: skip
+    assert set(about["seconds"]) == {"training", "dynamics", "features", "attack", "report"}
+    assert all(s >= 0 for s in about["seconds"].values())
+    assert {"device", "system", "python", "torch", "numpy", "scipy"} == set(about["machine"])
+
+
+def test_command_to_do_it_again(whole, data, monkeypatch):
+    """The command in the results, typed into a shell, asks for the same to the last digit."""
+    asked, results = {}, read_results(whole)
+
+    def stand_in(out, name, **options):
+        asked.update(options, name=name)
+        return results
+
+    monkeypatch.setattr(reproduce_module, "reproduce", stand_in)
+    words = shlex.split(results.about["command"])
+    assert words[0] == "mlpoly"
+    assert cli.main(words[1:]) == 0
+    assert asked["train"] == TRAIN
+    assert asked["fits"] == FITS
+    assert (asked["name"], asked["seeds"], asked["device"]) == (str(data), 1, "cpu")
+
+
+# -- computed once -----------------------------------------------------------------------------------------------------
+
+
+def test_second_call_finds_everything(whole, data, quick, never):
+    before = content(whole)
+    reproduce(whole, str(data), train=TRAIN, fits=FITS)
+    assert content(whole) == before
+
+
+def test_one_seed_then_two(data, tmp_path, quick, calls):
+    train = replace(TRAIN, steps=1)
+    reproduce(tmp_path / "parts", str(data), train=train, fits=FITS)
+    assert calls == [0] * 2
+    first = {p.name: p.read_bytes() for p in (tmp_path / "parts" / "seed-0").rglob("*") if p.is_file()}
+    calls.clear()
+    reproduce(tmp_path / "parts", str(data), train=train, fits=FITS, seeds=2)
+    assert calls == [1] * 2
+    assert {p.name: p.read_bytes() for p in (tmp_path / "parts" / "seed-0").rglob("*") if p.is_file()} == first
+    reproduce(tmp_path / "direct", str(data), train=train, fits=FITS, seeds=2)
+    assert content(tmp_path / "parts") == content(tmp_path / "direct")
+    assert {a.ablations[0].seed for a in read_results(tmp_path / "parts").attack} == {0, 1}
+    calls.clear()
+    reproduce(tmp_path / "parts", str(data), train=train, fits=FITS, seeds=1)  # both are still there
+    assert calls == []
+    assert content(tmp_path / "parts") == content(tmp_path / "direct")
+
+
+def test_longer_and_with_other_fits(data, tmp_path, quick, calls):
+    reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
+    assert len(calls) == 2
+    calls.clear()
+    found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=2), fits=FITS)
+    assert len(calls) <= 2
+    assert {p.step for p in found.dynamics} == {p.step for p in found.training} == {0, 1, 2}
+    assert found.about["config"]["steps"] == 2
+    calls.clear()
+    found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=2), fits=replace(FITS, shrinkage=0.1))
+    assert len(calls) == 3
+    assert found.about["config"]["shrinkage"] == 0.1
+
+
+def test_step_by_step_is_the_same(whole, data, tmp_path, quick, capfd):
+    """The commands one by one leave the same results.json as reproduce."""
+    out = str(tmp_path / "study")
+    words = shlex.split(read_results(whole).about["command"])
+    assert cli.main(["train", "--out", out, *words[2:]]) == 0
+    for command in ("dynamics", "features", "attack", "report"):
+        assert cli.main([command, "--out", out]) == 0
+    assert capfd.readouterr().err == ""
+    assert content(tmp_path / "study") == content(whole)
+    for name in TABLES:
+        first, second = ((folder / "tables" / f"{name}.csv").read_text() for folder in (whole, tmp_path / "study"))
+        assert name == "dynamics" or first == second
+    assert_equal(read_results(tmp_path / "study").features, read_results(whole).features)
+
+
+@pytest.mark.parametrize("stage", ["dynamics", "feature_step", "ablation_curve", "judge_claims", "write_report"])
+def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce_module, stage, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
+    if stage != "dynamics":
+        assert len(read_results(tmp_path).dynamics) == 21  # what was finished is kept
+    reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
+    assert content(tmp_path) == content(whole)
+
+
+@pytest.mark.parametrize("name", ["results.json", "results.safetensors"])
+def test_damaged_results_are_not_replaced_and_are_made_again_once_they_are_gone(
+    data, tmp_path, quick, monkeypatch, name
+):
+    reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
+    before = content(tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
+    monkeypatch.setattr(training_module, "_Trainer", None)
+    damaged = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    with pytest.raises(FileFormatError, match=rf"{name} is not a readable .*Move results.json and results.safetensors"):
+        reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, samples=77))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == damaged
+    for part in ("results.json", "results.safetensors"):
+        (tmp_path / part).unlink()
+    reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
+    assert content(tmp_path) == before
+
+
+# -- other networks and other wishes -----------------------------------------------------------------------------------
+
+
+def test_gated_network(data, tmp_path, quick):
+    found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1, gated=True, activation="silu"), fits=FITS)
+    assert "--gated" in found.about["command"]
+    assert "--activation silu" in found.about["command"]
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("activation", "steps"), [("square", 1), ("relu", 0)])
+def test_nothing_to_divide_by(data, tmp_path, quick, activation, steps):
+    """A network that is its own quadratic, and one that was not trained."""
+    found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=steps, activation=activation), fits=FITS)
+    assert (tmp_path / "report.html").is_file()
+    assert {c.holds for c in found.claims} >= {True, None}
+
+
+def test_label_that_is_shown(data, tmp_path, quick):
+    found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, paper_steps=0), label=1)
+    assert found.attack[0].pictures.ladder_label == 1
+
+
+def test_report_without_fits(data, tmp_path, quick):
+    """A report can be made at any time, of what there is."""
+    study = Study(tmp_path, str(data), dynamics=FITS).create()
+    study_training(study, TRAIN)
+    assert study_report(study) == tmp_path / "report.html"
+    found = read_results(tmp_path)
+    assert found.claims == found.dynamics == ()
+    assert {p.name for p in (tmp_path / "tables").iterdir()} == {"training.csv"}
+
+
+def test_study_is_read_from_its_folder(whole, data):
+    study = Study.open(whole)
+    assert (study.data, study.dynamics, study.data_dir) == (str(data), FITS, None)
+    assert [run.seed for run in study.runs] == [0]
+    assert isinstance(study.runs[0], TrainingRun)
+    assert study.images.shape == (4, 4)
+
+
+# -- with digits, as a user would --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_digits(tmp_path, monkeypatch, capfd):
+    train = TrainConfig(hidden=16, steps=64)
+    fits = DynamicsConfig(samples=500, paper_steps=5)
+    first = reproduce(tmp_path / "whole", "digits", train=train, fits=fits)
+    assert len(first.training) == 8
+    reproduce(tmp_path / "whole", "digits", train=train, fits=fits, seeds=2)
+    assert_complete(tmp_path / "whole", [f"{name[:-2]}-64" if name[-2:] == "-2" else name for name in FIGURES])
+    results = read_results(tmp_path / "whole")
+    assert {(p.seed, p.step) for p in results.dynamics} == {(s, t) for s in (0, 1) for t in (0, 1, 2, 4, 8, 16, 32, 64)}
+    assert_equal([p for p in results.dynamics if p.seed == 0], list(first.dynamics))  # read, with their seconds
+    assert len(results.dynamics) == 2 * 8 * 7
+    for step in (0, 64):
+        kinds = {(p.inputs, p.degree): p.fvu_mixture for p in results.dynamics if (p.seed, p.step) == (1, step)}
+        assert kinds["mixture", 2] < min(v for k, v in kinds.items() if k != ("mixture", 2))
+    out = str(tmp_path / "steps")
+    options = ["--hidden", "16", "--steps", "64", "--seeds", "2", "--samples", "500", "--paper-steps", "5"]
+    assert cli.main(["train", "--out", out, *options]) == 0
+    for command in ("dynamics", "features", "attack", "report"):
+        assert cli.main([command, "--out", out]) == 0
+    assert capfd.readouterr().err == ""
+    assert content(tmp_path / "steps") == content(tmp_path / "whole")

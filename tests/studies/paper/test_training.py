@@ -1,0 +1,547 @@
+"""Training: the same as a plain loop, and the same to the last bit however often it was killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+import schedulefree
+import torch
+from support.small_studies import ABSENT, CONFIG, IMAGES, LONG, altered, blobs, changed
+from torch import nn
+
+import mlpoly as mp
+from mlpoly.errors import FileFormatError
+from mlpoly.files import read_tensors, write_tensors
+from mlpoly.studies.paper import training
+from mlpoly.studies.paper.checkpoints import TrainingRun, checkpoint_steps, load_checkpoint
+from mlpoly.studies.paper.training import train, training_points
+
+
+def weights(run: TrainingRun, step: int) -> dict[str, np.ndarray]:
+    return read_tensors(run.path(step))[1]
+
+
+def assert_same_weights(a: TrainingRun, b: TrainingRun, steps=None) -> None:
+    """Every checkpoint of two runs is equal to the last bit."""
+    assert steps is not None or a.steps == b.steps
+    for step in a.steps if steps is None else steps:
+        first, second = weights(a, step), weights(b, step)
+        assert first.keys() == second.keys()
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name], strict=True)
+
+
+def differ(a: TrainingRun, b: TrainingRun, step: int) -> bool:
+    first, second = weights(a, step), weights(b, step)
+    return any(not np.array_equal(first[n], second[n]) for n in first)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> TrainingRun:
+    """A run that nothing disturbed."""
+    return train(IMAGES, tmp_path_factory.mktemp("whole"), CONFIG)
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+def test_loss_falls(whole):
+    points = training_points(whole, IMAGES)
+    assert [p.step for p in points] == whole.steps
+    assert {p.seed for p in points} == {3}
+    assert points[-1].train_loss < 0.7 * points[0].train_loss
+    assert points[-1].test_loss < 0.7 * points[0].test_loss
+    assert points[-1].test_accuracy > 0.8 > points[0].test_accuracy + 0.2
+
+
+def test_points_against_plain_numpy(whole):
+    for p in training_points(whole, IMAGES)[::3]:
+        w = {name: a.astype(float) for name, a in weights(whole, p.step).items()}
+        for x, y, loss, accuracy in (
+            (IMAGES.train, IMAGES.train_labels, p.train_loss, p.train_accuracy),
+            (IMAGES.test, IMAGES.test_labels, p.test_loss, p.test_accuracy),
+        ):
+            logits = np.maximum(x @ w["W1"].T + w["b1"], 0) @ w["W2"].T + w["b2"]
+            each = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]
+            assert loss == pytest.approx(each.mean(), rel=1e-12)
+            assert accuracy == np.mean(logits.argmax(1) == y)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (0, [0]),
+        (1, [0, 1]),
+        (2, [0, 1, 2]),
+        (3, [0, 1, 2, 3]),
+        (32, [0, 1, 2, 4, 8, 16, 32]),
+        (48, [0, 1, 2, 4, 8, 16, 32, 48]),
+    ],
+)
+def test_checkpoints(tmp_path, steps, expected):
+    assert checkpoint_steps(steps) == expected
+    run = train(IMAGES, tmp_path / "new" / "folder", replace(CONFIG, steps=steps))
+    assert run.steps == expected == TrainingRun.open(run.folder).steps
+    assert TrainingRun.open(run.folder).config == asdict(replace(CONFIG, steps=steps))
+    assert read_tensors(run.path(expected[-1]))[0]["step"] == expected[-1]
+    assert sorted(p.name for p in run.folder.iterdir()) == sorted(
+        ["state.safetensors", *(f"step-{s:07d}.safetensors" for s in expected)]  # and nothing half-written
+    )
+
+
+def test_same_seed_same_weights(whole, tmp_path):
+    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
+
+
+def test_another_seed(whole, tmp_path):
+    other = train(IMAGES, tmp_path, replace(CONFIG, seed=4))
+    assert other.seed == 4
+    assert differ(other, whole, 0)
+    assert differ(other, whole, 32)
+
+
+def test_another_learning_rate_begins_at_the_same_place(whole, tmp_path):
+    other = train(IMAGES, tmp_path, replace(CONFIG, learning_rate=0.01))
+    assert_same_weights(other, whole, [0])
+    assert differ(other, whole, 32)
+
+
+def test_initial_weights_are_those_of_linear_layers(tmp_path):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=0, hidden=400))
+    for name, w in weights(run, 0).items():
+        bound = 1 / np.sqrt(16 if name in ("W1", "b1") else 400)
+        assert np.abs(w).max() <= bound
+        if w.size > 100:  # uniform: the mean of |w| is half the bound, with a standard deviation of 0.29 / sqrt(size)
+            assert abs(np.abs(w).mean() / bound - 0.5) < 4 * 0.29 / np.sqrt(w.size)
+
+
+NAMES = {False: ("1", "2"), True: ("_gate", "_up", "_down")}
+
+
+def plain_loop(start, config, images):
+    """What `train` does, with torch's own modules and the optimiser's own `eval`."""
+    layers = [*(nn.Linear(16, config.hidden) for _ in range(1 + config.gated)), nn.Linear(config.hidden, 3)]
+    names = NAMES[config.gated]
+    with torch.no_grad():
+        for layer, kind in zip(layers, names, strict=True):
+            layer.weight.copy_(torch.tensor(start[f"W{kind}"]))
+            layer.bias.copy_(torch.tensor(start[f"b{kind}"]))
+    act = {"relu": torch.relu, "silu": nn.functional.silu, "gelu": nn.functional.gelu}[config.activation]
+    parameters = [p for layer in layers for p in layer.parameters()]
+    optimizer = schedulefree.AdamWScheduleFree(
+        parameters, lr=config.learning_rate, warmup_steps=config.warmup, weight_decay=config.weight_decay, foreach=False
+    )
+    optimizer.train()
+    x, y = torch.tensor(images.train, dtype=torch.float32), torch.tensor(images.train_labels)
+    step = 0
+    for epoch in count():
+        order = np.random.default_rng([config.seed, epoch]).permutation(len(y))
+        for i in range(len(y) // config.batch_size):
+            if step == config.steps:
+                optimizer.eval()
+                made = {f"W{k}": layer.weight for k, layer in zip(names, layers, strict=True)}
+                made |= {f"b{k}": layer.bias for k, layer in zip(names, layers, strict=True)}
+                return {name: p.detach().numpy() for name, p in made.items()}
+            batch = order[i * config.batch_size : (i + 1) * config.batch_size]
+            h = act(layers[0](x[batch])) * (layers[1](x[batch]) if config.gated else 1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(layers[-1](h), y[batch]).backward()
+            optimizer.step()
+            step += 1
+
+
+@pytest.mark.parametrize(("gated", "activation"), [(False, "relu"), (False, "gelu"), (True, "silu")])
+def test_against_a_plain_loop(tmp_path, gated, activation):
+    config = replace(CONFIG, gated=gated, activation=activation)
+    run = train(IMAGES, tmp_path, config)
+    expected = plain_loop(weights(run, 0), config, IMAGES)
+    assert weights(run, 32).keys() == expected.keys()
+    for name, w in weights(run, 32).items():
+        np.testing.assert_allclose(w, expected[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
+def test_other_networks(tmp_path, gated, activation):
+    run = train(IMAGES, tmp_path, replace(CONFIG, gated=gated, activation=activation))
+    points = training_points(run, IMAGES)
+    assert points[-1].train_loss < 0.85 * points[0].train_loss
+    net = run.net(32)
+    assert isinstance(net, mp.GLU if gated else mp.MLP)
+    assert net.activation.name == activation
+    assert net(torch.zeros(2, 16, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_weights_are_the_average(whole):
+    """`averaged` says what the optimiser's own `eval` would make of the weights, and leaves them alone."""
+    trainer = training._Trainer(IMAGES, CONFIG, "cpu")
+    for step in trainer.advance():
+        if step == 20:
+            break
+    before = {name: w.detach().clone() for name, w in trainer.weights.items()}
+    made = trainer.averaged()
+    assert all(torch.equal(before[name], w) for name, w in trainer.weights.items())
+    trainer.optimizer.eval()
+    for name, w in trainer.weights.items():
+        np.testing.assert_allclose(made[name], w.detach(), rtol=0, atol=1e-6)
+        assert (made[name] - before[name]).abs().max() > 1e-4  # and it is something else than what is trained
+
+
+def test_batch_larger_than_the_data(tmp_path):
+    config = replace(CONFIG, batch_size=10_000, steps=8)
+    points = training_points(train(IMAGES, tmp_path, config), IMAGES)
+    assert points[-1].train_loss < points[0].train_loss
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+def test_finished_run_is_read(whole, monkeypatch):
+    before = {p.name: p.stat().st_mtime_ns for p in whole.folder.iterdir()}
+    monkeypatch.setattr(training, "_Trainer", None)
+    run = train(IMAGES, whole.folder, CONFIG)
+    assert run.steps == whole.steps
+    assert {p.name: p.stat().st_mtime_ns for p in whole.folder.iterdir()} == before
+
+
+def test_longer_run_continues_a_shorter_one(whole, tmp_path):
+    direct = train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=64))
+    run = train(IMAGES, tmp_path / "parts", CONFIG)
+    assert_same_weights(run, whole)
+    seen = []
+    original = training._Trainer._batch
+
+    def batch(self):
+        seen.append(self.step)
+        return original(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training._Trainer, "_batch", batch)
+        run = train(IMAGES, tmp_path / "parts", replace(CONFIG, steps=64))
+    assert seen == list(range(32, 64))  # nothing twice
+    assert_same_weights(run, direct)
+
+
+def test_shorter_run(whole, tmp_path):
+    run = train(IMAGES, tmp_path, CONFIG)
+    assert train(IMAGES, tmp_path, replace(CONFIG, steps=16)).steps == whole.steps
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=24))  # 24 has been passed: begins again
+    assert run.steps == [0, 1, 2, 4, 8, 16, 24, 32]
+    assert_same_weights(run, whole, whole.steps)
+    assert_same_weights(run, train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=24)), [24])
+
+
+@pytest.mark.parametrize("step", [0, 8, 32])
+def test_deleted_checkpoint_is_made_again(whole, tmp_path, step):
+    run = train(IMAGES, tmp_path, CONFIG)
+    run.path(step).unlink()
+    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
+
+
+def test_deleted_state(whole, tmp_path):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=16))
+    (run.folder / "state.safetensors").unlink()
+    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
+
+
+@pytest.mark.parametrize("at", [0, 5, 16, 31])
+def test_interrupt(whole, tmp_path, monkeypatch, at):
+    original = training._Trainer._batch
+
+    def batch(self):
+        if self.step == at:
+            raise KeyboardInterrupt
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Trainer, "_batch", batch)
+        with pytest.raises(KeyboardInterrupt):
+            train(IMAGES, tmp_path, CONFIG)
+    assert TrainingRun.open(tmp_path).steps == [s for s in checkpoint_steps(32) if s <= at]
+    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
+
+
+@pytest.mark.parametrize("name", ["save_checkpoint", "write_tensors"])
+def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
+    """Between checkpoint and state, or before the checkpoint: at every fourth file."""
+    original, calls = getattr(training, name), count(1)
+
+    def write(*arguments):
+        if next(calls) % 4 == 0:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(training, name, write)
+    for _ in range(10):
+        try:
+            run = train(IMAGES, tmp_path, CONFIG)
+        except KeyboardInterrupt:
+            continue
+        break
+    assert next(calls) > 8
+    assert_same_weights(run, whole)
+
+
+def test_states_between_checkpoints(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "_SAVE_EVERY", 5)
+    original, taken = training._Trainer._batch, []
+
+    def batch(self):
+        taken.append(self.step)
+        if self.step == 29 and taken.count(29) == 1:
+            raise KeyboardInterrupt
+        return original(self)
+
+    monkeypatch.setattr(training._Trainer, "_batch", batch)
+    with pytest.raises(KeyboardInterrupt):
+        train(IMAGES, tmp_path, CONFIG)
+    run = train(IMAGES, tmp_path, CONFIG)
+    assert taken == [*range(30), *range(25, 32)]
+    assert_same_weights(run, whole)
+
+
+SCRIPT = """
+import sys
+from support.small_studies import IMAGES, LONG
+from mlpoly.studies.paper.training import train
+train(IMAGES, sys.argv[1], LONG)
+"""
+
+
+def test_killed_process(tmp_path):
+    folder = tmp_path / "killed"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], env=environment)
+    try:
+        ends = time.monotonic() + 60
+        while not (folder / "step-0000128.safetensors").exists():
+            assert process.poll() is None
+            assert time.monotonic() < ends
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+    reached = TrainingRun.open(folder).steps
+    assert 128 in reached
+    assert 1500 not in reached  # it was killed on its way
+    header, _ = read_tensors(folder / "state.safetensors")
+    assert header["step"] in (64, *reached)  # killed between checkpoint and state, it resumes one checkpoint before
+    begun = []
+    original = training._Trainer.advance
+
+    def advance(self):
+        begun.append(self.step)
+        return original(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training._Trainer, "advance", advance)
+        run = train(IMAGES, folder, LONG)
+    assert begun == [header["step"]]
+    assert_same_weights(run, train(IMAGES, tmp_path / "whole", LONG))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden": 9}, {"learning_rate": 0.03}, {"batch_size": 16}, {"gated": True}, {"seed": 4}, {"activation": "gelu"}],
+)
+def test_folder_of_other_options(whole, changes):
+    (name, value) = next(iter(changes.items()))
+    message = rf"holds a run of other options \({name} is {value}, there {getattr(CONFIG, name)}\); choose another"
+    before = {p.name: p.read_bytes() for p in whole.folder.iterdir()}
+    with pytest.raises(FileFormatError, match=message):
+        train(IMAGES, whole.folder, replace(CONFIG, **changes))
+    assert {p.name: p.read_bytes() for p in whole.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("images", [blobs(side=5), blobs(classes=4)], ids=["pixels", "classes"])
+def test_checkpoint_of_other_data(whole, images):
+    message = rf"holds a network 16 -> 3, but the data has {images.train.shape[1]} pixels and {len(images.classes)} cl"
+    with pytest.raises(FileFormatError, match=message):
+        train(images, whole.folder, CONFIG)
+    with pytest.raises(FileFormatError, match=message):
+        train(images, whole.folder, replace(CONFIG, steps=64))
+    with pytest.raises(FileFormatError, match=message):
+        training_points(whole, images)
+
+
+@pytest.mark.parametrize("name", ["train", "train_labels"])
+@pytest.mark.parametrize("steps", [CONFIG.steps, 64])
+def test_other_images_of_the_same_shape_are_refused(whole, name, steps):
+    before = {p.name: p.read_bytes() for p in whole.folder.iterdir()}
+    with pytest.raises(FileFormatError, match="holds a run on other training images"):
+        train(changed(IMAGES, name), whole.folder, replace(CONFIG, steps=steps))
+    assert {p.name: p.read_bytes() for p in whole.folder.iterdir()} == before
+
+
+def test_other_test_images_do_not_matter_to_a_training(whole):
+    train(changed(IMAGES, "test"), whole.folder, CONFIG)
+
+
+def test_runs_of_versions_that_did_not_note_the_data_are_continued(whole, tmp_path):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=8))
+    for path in tmp_path.iterdir():
+        header, arrays = read_tensors(path)
+        write_tensors(path, arrays, {k: v for k, v in header.items() if k != "data"})
+    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
+    assert TrainingRun.open(run.folder).data == IMAGES.training_fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": ABSENT}, "no valid config"),
+        ({"config": None}, "no valid config"),
+        ({"config": []}, "no valid config"),
+        ({"config.seed": ABSENT}, "no valid seed"),
+        ({"config.seed": "3"}, "no valid seed"),
+        ({"config.seed": -3}, "no valid seed"),
+        ({"config.activation": ABSENT}, "no valid activation"),
+        ({"config.activation": ["relu"]}, "no valid activation"),
+        ({"config.activation": "nonsense"}, "nonsense"),
+        ({"config.gated": ABSENT}, "no valid gated"),
+        ({"config.gated": "no"}, "no valid gated"),
+        ({"step": ABSENT}, "no valid step"),
+        ({"step": -5}, "no valid step"),
+        ({"step": True}, "no valid step"),
+        ({"data": 3}, "no valid data"),
+        ({"format": 3}, "is not a checkpoint"),
+    ],
+)
+def test_checkpoints_with_a_crafted_header(tmp_path, change, message):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=2))
+    altered(run.path(2), change)
+    with pytest.raises(FileFormatError, match=rf"step-0000002.safetensors.*{message}"):
+        load_checkpoint(run.path(2))
+    with pytest.raises(FileFormatError, match=message):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+
+
+MOMENT = "optimizer.1.exp_avg_sq"
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays", "message"),
+    [
+        ({"config": ABSENT}, {}, "lacks a valid step, config or group"),
+        ({"config": None}, {}, "lacks a valid step, config or group"),
+        ({"step": ABSENT}, {}, "lacks a valid step, config or group"),
+        ({"step": -5}, {}, "lacks a valid step, config or group"),
+        ({"step": "2"}, {}, "lacks a valid step, config or group"),
+        ({"step": 1}, {}, "odd settings of the optimiser"),
+        ({"group": ABSENT}, {}, "lacks a valid step, config or group"),
+        ({"group": [1]}, {}, "lacks a valid step, config or group"),
+        ({"group.k": ABSENT}, {}, "odd settings of the optimiser"),
+        ({"group.weight_sum": "much"}, {}, "odd settings of the optimiser"),
+        ({"group.lr": float("nan")}, {}, "odd settings of the optimiser"),
+        ({"group.new": 1}, {}, "odd settings of the optimiser"),
+        ({"data": "0" * 64}, {}, "other training images"),
+        ({}, {"weights.W1": ABSENT}, "missing or odd weights.W1"),
+        ({}, {"weights.W1": np.zeros((8, 15), np.float32)}, "missing or odd weights.W1"),
+        ({}, {"weights.b1": np.full(8, np.nan, np.float32)}, "missing or odd weights.b1"),
+        ({}, {"weights.b1": np.zeros(8, np.int64)}, "missing or odd weights.b1"),
+        ({}, {MOMENT: ABSENT}, f"missing or odd {MOMENT}"),
+        ({}, {f"optimizer.{i}.{name}": ABSENT for i in range(4) for name in ("z", "exp_avg_sq")}, "odd optimizer.0.z"),
+        ({}, {"optimizer.7.z": np.zeros(8, np.float32)}, "missing or odd optimizer.7.z"),
+        ({}, {"optimizer.x": np.zeros(8, np.float32)}, "missing or odd optimizer.x"),
+    ],
+)
+def test_states_with_crafted_content(tmp_path, change, arrays, message):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=2))
+    altered(run.folder / "state.safetensors", change, **arrays)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(FileFormatError, match=message):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.95])
+def test_truncated_checkpoint(tmp_path, share):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+    for step in (4, 2):  # the last one is looked at before training, the others when they are used
+        whole = run.path(step).read_bytes()
+        run.path(step).write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(FileFormatError, match=f"step-000000{step}.safetensors is not a readable .*truncated"):
+            if step == 4:
+                train(IMAGES, tmp_path, replace(CONFIG, steps=8))
+            training_points(run, IMAGES)
+        run.path(step).write_bytes(whole)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.95])
+def test_truncated_state(tmp_path, share):
+    state = train(IMAGES, tmp_path, replace(CONFIG, steps=4)).folder / "state.safetensors"
+    state.write_bytes(state.read_bytes()[: int(share * state.stat().st_size)])
+    train(IMAGES, tmp_path, replace(CONFIG, steps=4))  # nothing left to do: it is not needed
+    with pytest.raises(FileFormatError, match=r"state.safetensors is not a readable .*truncated"):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=8))
+
+
+def test_files_that_are_something_else(tmp_path):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+    state, checkpoint = run.folder / "state.safetensors", run.path(4).read_bytes()
+    kept = state.read_bytes()
+    state.write_bytes(checkpoint)
+    with pytest.raises(FileFormatError, match=r"is not a state of `mlpoly train`; delete it to begin again"):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=8))
+    run.path(4).write_bytes(kept)
+    with pytest.raises(FileFormatError, match=r"is not a checkpoint of `mlpoly train`"):
+        train(IMAGES, tmp_path, replace(CONFIG, steps=8))
+
+
+def test_checkpoint_with_wrong_tensors(tmp_path):
+    run = train(IMAGES, tmp_path, replace(CONFIG, steps=4))
+    header, arrays = read_tensors(run.path(4))
+    write_tensors(run.path(4), {k: v for k, v in arrays.items() if k != "b1"}, header)
+    with pytest.raises(FileFormatError, match=r"holds \['W1', 'W2', 'b2'\], expected \['W1', 'W2', 'b1', 'b2'\]"):
+        run.net(4)
+    write_tensors(run.path(4), arrays | {"b1": np.zeros(5, np.float32)}, header)
+    with pytest.raises(FileFormatError, match=r"step-0000004.*b1.*damaged; delete it and train again"):
+        run.net(4)
+
+
+def test_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match=r"cannot be written to .*; choose another"):
+        train(IMAGES, tmp_path / "file" / "below", CONFIG)
+
+
+def test_no_checkpoints(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoints in .*`mlpoly train`"):
+        TrainingRun.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"hidden": 0}, ValueError, "hidden must be at least 1"),
+        ({"steps": -1}, ValueError, "steps must be at least 0"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"steps": 1.5}, TypeError, "steps"),
+        ({"learning_rate": 0}, ValueError, "learning_rate must be a positive number, got 0"),
+        ({"learning_rate": float("nan")}, ValueError, "learning_rate must be a positive number"),
+        ({"weight_decay": -0.1}, ValueError, "weight_decay must be a number >= 0"),
+        ({"activation": "rleu"}, ValueError, "unknown activation 'rleu'"),
+    ],
+)
+def test_bad_options(changes, error, message):
+    with pytest.raises(error, match=message):
+        replace(CONFIG, **changes)
+
+
+def test_quiet_where_nobody_watches(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once
+    train(IMAGES, tmp_path, replace(CONFIG, steps=2))
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,34 @@
+"""Tokenizers without a download."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import transformers
+
+
+class Letters:
+    """A tokenizer with one token per character, and what BERT puts around a text if it is asked to."""
+
+    def __init__(self, before: tuple[int, ...] = (), after: tuple[int, ...] = ()) -> None:
+        self.before, self.after = before, after
+        self.texts: list[str] = []
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        self.texts.append(text)
+        ids = [ord(c) for c in text]
+        return [*self.before, *ids, *self.after] if add_special_tokens else ids
+
+
+def word_tokenizer(bos: bool) -> Any:
+    """A true tokenizer of transformers, with a vocabulary of eight words."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {word: i for i, word in enumerate(["<unk>", "<s>", "to", "be", "or", "not", "that", "is"])}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    if bos:
+        made.post_processor = tokenizers.processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
+        )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
