@@ -36,7 +36,7 @@ class LmConfig:
     method: Literal["gaussian", "neuronwise", "samples"] = "gaussian"
     """Distribution under which the squared error is least, see `convert`."""
     bound: float | None = 3.0
-    """Standard deviations of a preactivation beyond which a neuron is a straight line; None for polynomials everywhere."""
+    """Standard deviations of a preactivation beyond which a neuron is a straight line; None for polynomials only."""
     each: bool = True
     """Also replace every block alone."""
     spectrum: int = 6

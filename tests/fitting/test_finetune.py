@@ -490,7 +490,7 @@ def test_whitening_makes_the_problem_well_conditioned():
         ({"seed": -1}, ValueError, "seed must be at least 0"),
         ({"optimizer": "adam"}, ValueError, "optimizer must be 'sgd' or 'adamw'"),
         ({"loss": "mae"}, ValueError, "loss must be 'mse' or 'kl'"),
-        ({"momentum": 1.0}, ValueError, "momentum must lie"),
+        ({"momentum": 1.0}, ValueError, "momentum must be above 0 and below 1"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive"),
         ({"learning_rate": float("nan")}, ValueError, "learning_rate must be positive"),
         ({"data": np.ones((50, 3))}, ValueError, r"data has shape \(50, 3\), expected \(any, 4\)"),

@@ -496,7 +496,7 @@ def test_an_unknown_kind_of_inputs_is_told_what_to_do():
         def _moments(self, directions, order):
             raise NotImplementedError
 
-    with pytest.raises(TypeError, match=r"no way for Uniform; use mlpoly\.Samples\(inputs\.sample\(n\)\)"):
+    with pytest.raises(TypeError, match=r"fit cannot use Uniform; pass mlpoly\.Samples\(inputs\.sample\(n\)\)"):
         mp.fit(make_net(), Uniform(), 2)
     assert mp.fit(make_net(), mp.Samples(Uniform().sample(300)), 2).report.rank == 10
 

@@ -156,7 +156,7 @@ def test_other_errors():
         fvu(network(W2=None, b2=None), poly, samples=X)
     with pytest.raises(TypeError, match="poly must be"):
         fvu(net, "poly", samples=X)
-    with pytest.raises(TypeError, match=r"net must be a network .*got function; on data, samples=x, any callable"):
+    with pytest.raises(TypeError, match=r"net must be a network .*got function; on data, with samples=x, any callable"):
         fvu(lambda x: x, poly)
     with pytest.raises(TypeError, match="from_torch"):
         fvu(torch.nn.Linear(4, 3), poly)

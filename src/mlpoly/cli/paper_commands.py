@@ -81,8 +81,8 @@ class TrainCommand(_TrainingCommand):
         from mlpoly.studies.paper.study import Study
 
         study = Study(self.out, self.data, self.data_dir, self.fits, self.device).create(self.train, self.seeds)
-        study_training(study, self.train, self.seeds, show_progress=not self.quiet)
-        last = {p.seed: p for p in study.results.training}
+        found = study_training(study, self.train, self.seeds, show_progress=not self.quiet)
+        last = {p.seed: p for p in found.training}
         return {"checkpoints": [r.folder for r in study.runs], "networks": list(last.values())}
 
 

@@ -16,8 +16,9 @@ from support.records import assert_equal
 from mlpoly.cli.printing import show
 from mlpoly.codec import save_results, write_table
 from mlpoly.errors import FileFormatError
+from mlpoly.files import write_tensors
 from mlpoly.studies.paper.figures import write_tables
-from mlpoly.studies.paper.results import Claim, Point, Results, Spectrum, read_results
+from mlpoly.studies.paper.results import Claim, Explanation, Point, Results, Spectrum, TrainingPoint, read_results
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,32 @@ def test_missing_optional_fields(results, folder, tmp_path):
     assert_equal(found.attack[1:], results.attack[1:])
 
 
+def test_files_of_version_0_1(tmp_path):
+    """As that version wrote them, with a step of the attack missing, and null for NaN."""
+    write_tensors(tmp_path / "results.safetensors", {"features.explanations.0.image": np.ones(4, np.float32)}, {})
+    explained = {"label": 0, "output": 1, "network": 1.0, "polynomial": 2, "constant": 0.5, "linear": 1.0}
+    explained |= {"image": {"array": "features.explanations.0.image"}, "quadratic": None, "top": []}
+    content = {
+        "about": {
+            "version": "0.1.0",
+            "seconds": {"training": 1},
+            "data": {"classes": ["a", "b"], "image_shape": [2, 2]},
+        },
+        "training": [
+            {"seed": 0, "step": 1, "train_loss": 1.5, "test_loss": None, "train_accuracy": 1, "test_accuracy": 0.5}
+        ],
+        "dynamics": [],
+        "spectra": [{"seed": 0, "step": 1, "inputs": "gaussian", "shares": [0.75], "rest": 0.25, "between": 0.0}],
+        "features": {"seed": 0, "steps": [], "explanations": [explained]},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    found = read_results(tmp_path)
+    assert_equal(found.training[0], TrainingPoint(0, 1, 1.5, math.nan, 1.0, 0.5))
+    assert_equal(found.spectra[0], Spectrum(0, 1, "gaussian", (0.75,), 0.25, 0.0))
+    image = np.ones(4, np.float32)
+    assert_equal(found.features.explanations[0], Explanation(image, 0, 1, 1.0, 2.0, 0.5, 1.0, math.nan, ()))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -138,6 +165,8 @@ def test_missing_optional_fields(results, folder, tmp_path):
         lambda content: content["spectra"][0].update(shares="abc"),
         lambda content: content["spectra"][0].update(shares={"1": 2}),
         lambda content: content["features"]["steps"][0].update(label=10**6),
+        lambda content: content["features"]["formulas"][0].update(label=10**6),
+        lambda content: content["features"]["formulas"][0]["small"][1].update(pixels=[10**6]),
         lambda content: content["features"]["steps"][0].update(linear={"array": "features.steps.0.positive"}),
         lambda content: content["features"]["steps"][0].update(linear={"array": ["a"]}),
         lambda content: content["features"]["explanations"][0].update(top=None),

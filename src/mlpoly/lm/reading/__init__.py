@@ -1,1 +1,1 @@
-"""What the polynomials of a model's blocks say, in tokens."""
+"""Polynomials of blocks read in terms of tokens: features, degree spectra, contributions to logits."""

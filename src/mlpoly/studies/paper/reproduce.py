@@ -94,17 +94,14 @@ def _shown(study: Study, label: int | None) -> int:
     return label
 
 
-def study_training(
-    study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True
-) -> list[TrainingRun]:
+def study_training(study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True) -> Results:
     """Train one network per seed."""
-    runs = []
     with study.stage("training") as parts:
         for seed in range(config.seed, config.seed + as_integer("seeds", seeds, 1)):
             options, folder = replace(config, seed=seed), study.seed_folder(seed, "checkpoints")
-            runs.append(train(study.images, folder, options, device=study.device, show_progress=show_progress))
+            train(study.images, folder, options, device=study.device, show_progress=show_progress)
         parts["training"] = tuple(p for run in study.runs for p in training_points(run, study.images, study.device))
-    return runs
+    return study.results
 
 
 def study_dynamics(study: Study, *, show_progress: bool = True) -> Results:

@@ -58,9 +58,9 @@ addEventListener("DOMContentLoaded", () => {
     const total = (values) => values.slice(0, count).reduce((a, b) => a + b, 0);
     const picked = (values, kind) => (kind < count ? values[kind] : kind === count ? total(values) : values[count]);
     const tint = (node, value, largest) => {
-      const share = Math.round(70 * Math.min(Math.abs(value) / (largest || 1), 1));
+      const strength = Math.round(70 * Math.min(Math.abs(value) / (largest || 1), 1));
       const colour = value > 0 ? "var(--positive)" : "var(--negative)";
-      node.style.background = `color-mix(in srgb, ${colour} ${share}%, transparent)`;
+      node.style.background = `color-mix(in srgb, ${colour} ${strength}%, transparent)`;
     };
     const cells = (name, values, cls) => {
       const line = made("tr", undefined, cls);
