@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.backends import TORCH64, in_library
+from support.networks import network
 from torch import nn
 from torch.nn.utils import prune
 
 import mlpoly as mp
 from mlpoly.arrays import from_numpy, to_numpy
 from mlpoly.integrations import from_torch
-from mlpoly.integrations.adapters import _adapters
 from mlpoly.integrations.torch import PolynomialModule, activation_from_torch, register_adapter
 
 ACTIVATIONS = [
@@ -49,14 +50,6 @@ ACTIVATIONS = [
 ]
 
 
-@pytest.fixture
-def adapters():
-    """Restore the adapter registry after the test."""
-    before = list(_adapters)
-    yield
-    _adapters[:] = before
-
-
 def tensor(*shape, seed=0, dtype=torch.float64):
     return torch.tensor(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
 
@@ -69,8 +62,7 @@ def sequential(activation=None, d=4, h=6, o=3):
 
 def polynomial(gated=False, degree=3, d=4, h=6, o=3):
     if gated:
-        weights = [tensor(*s, seed=i) for i, s in enumerate([(h, d), (h,), (h, d), (h,), (o, h), (o,)])]
-        net = mp.GLU(*weights, activation="silu")
+        net = in_library(network("GLU", "silu", d, h, o, scale=d**0.5, up=d**0.5), TORCH64)
     else:
         net = from_torch(sequential(nn.GELU(), d, h, o))
     return mp.fit(net, mp.Gaussian.from_samples(tensor(50, d, seed=9)), degree=degree)
