@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from support.backends import TORCH64, in_library
+from support.backends import TORCH64, compiled, in_library
 from support.networks import network
 from torch import nn
 from torch.nn.utils import prune
@@ -478,8 +478,8 @@ def test_fast_products_err_as_the_network_does(gated, bound):
     assert careful < error < 2**-6
     assert fast(x).dtype == torch.bfloat16
     torch.testing.assert_close(fast(x.float()), safe(x.float()), rtol=0, atol=0)  # nothing to gain in 32 bits
-    compiled = torch.compile(fast, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
+    fused = compiled(fast, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(fused(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
 
 
 def test_sixteen_bit_module_computes_in_float32():
@@ -735,11 +735,10 @@ def test_other_forms_move_and_differentiate(form):
 @forms
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 def test_other_forms_compile(form):
-    torch._dynamo.reset()
     module = other_polynomial(form).to_torch()
     # The chaos form looks up its exponents, which torch.compile does outside the graph.
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=form.startswith("dense"))
-    torch.testing.assert_close(compiled(tensor(5, 4)), module(tensor(5, 4)))
+    fused = compiled(module, backend="aot_eager", fullgraph=form.startswith("dense"))
+    torch.testing.assert_close(fused(tensor(5, 4)), module(tensor(5, 4)))
 
 
 def test_repr_and_errors():
@@ -764,23 +763,21 @@ def test_gradient_with_respect_to_the_input():
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, None), (torch.bfloat16, None), (torch.float32, 1.0)])
 def test_compiles_without_graph_breaks(gated, dtype, bound):
-    torch._dynamo.reset()
     poly = polynomial(gated)
     module = (poly if bound is None else poly.bounded(bound)).to_torch().float()
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    fused = compiled(module, backend="aot_eager", fullgraph=True)
     x = tensor(5, 4, dtype=dtype)
-    torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(fused(x), module(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
 @both
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_with_inductor(gated):
-    torch._dynamo.reset()
     module = polynomial(gated).bounded(2.0).to_torch()
     x = tensor(5, 4)
     try:
-        out = torch.compile(module, fullgraph=True)(x)
+        out = compiled(module, fullgraph=True)(x)
     except torch._dynamo.exc.BackendCompilerFailed as error:
         pytest.skip(f"no compiler for inductor: {str(error)[:80]}")
     torch.testing.assert_close(out, module(x))

@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, backends, make, to_numpy
+from support.backends import (
+    JAX64,
+    NUMPY64,
+    TORCH64,
+    Backend,
+    assert_close,
+    assert_same_kind,
+    backends,
+    compiled,
+    make,
+    to_numpy,
+)
 from support.inputs import points
 from support.networks import network
 
@@ -237,7 +248,8 @@ def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> Non
     assert_close(made(x), want(x), 1e-13)
     assert_close(made(x), by_hand(made, x), 1e-12)
     if degree == 0:
-        assert_close(made(x), np.broadcast_to(made(x[:1]), (len(x), 2)), 0)
+        # One product for all rows may sum in another order than that of a single row.
+        assert_close(made(x), np.broadcast_to(made(x[:1]), (len(x), 2)), 1e-15)
     if degree < 2:
         assert made.gate_slopes is None
 
@@ -374,11 +386,10 @@ def test_the_module_has_the_lines_among_its_buffers(kind: str) -> None:
 
 @kinds
 def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> None:
-    torch._dynamo.reset()
     module = polynomial(kind).to_torch()
     x = torch.tensor(X, requires_grad=True)
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
-    assert_close(compiled(x).detach(), module(x).detach(), 1e-13)
+    fused = compiled(module, backend="aot_eager", fullgraph=True)
+    assert_close(fused(x).detach(), module(x).detach(), 1e-13)
     far = torch.tensor(1e3 * np.eye(3), requires_grad=True)
     (gradient,) = torch.autograd.grad(module(far).sum(), far)
     step = 1e-3

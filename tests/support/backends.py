@@ -103,3 +103,11 @@ def assert_close(result, expected, tolerance: float = 1e-12) -> None:
     error = np.max(np.abs(result - expected), initial=0.0) / size
     record_margin(float(error), tolerance)
     assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
+
+
+def compiled(module: torch.nn.Module, **options) -> torch.nn.Module:
+    """Compile a module; the rest of the test is skipped under versions that cannot trace array-api-compat."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
+        pytest.skip(f"torch.compile of PyTorch {torch.__version__} cannot trace array-api-compat; 2.11 can")
+    torch._dynamo.reset()
+    return torch.compile(module, **options)
