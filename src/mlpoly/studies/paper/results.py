@@ -128,6 +128,11 @@ class Explanation:
     quadratic: float
     top: tuple[Contribution, ...]  # the quadratic contributions of largest magnitude
 
+    @property
+    def rest(self) -> float:
+        """All quadratic contributions but the top ones."""
+        return self.quadratic - math.fsum(term.amount for term in self.top)
+
 
 @dataclass(frozen=True)
 class Term:
