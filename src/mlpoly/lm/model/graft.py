@@ -91,12 +91,10 @@ def as_modules(polys: Any) -> dict[str, nn.Module]:
         raise TypeError(
             f"polys must be a Conversion, or map names of blocks to polynomials or modules; got {type(polys).__name__}."
         )
-    made: dict[str, nn.Module] = {}
     for name, value in given.items():
         if not isinstance(value, (Polynomial, nn.Module)):
             raise TypeError(f"polys[{name!r}] must be a polynomial or a torch.nn.Module, got {type(value).__name__}.")
-        made[name] = PolynomialModule(value) if isinstance(value, Polynomial) else value
-    return made
+    return {name: PolynomialModule(p) if isinstance(p, Polynomial) else p for name, p in given.items()}
 
 
 class Constant(nn.Module):

@@ -35,7 +35,6 @@ def collect(
     tokens: int | None = None,
     mask: Mask | None = None,
     precision: Precision | None = None,
-    dtype: torch.dtype = torch.float64,
     save_to: str | PathLike[str] | None = None,
     save_every: float = 60.0,
     resume: bool = True,
@@ -69,8 +68,6 @@ def collect(
     precision : {"single", "double"}, optional
         Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
         the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
-    dtype : torch.dtype
-        Dtype of the Gaussians that the result gives.
     save_to : path, optional
         Folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
         killed, the same call resumes it. A function for `groups` must then be the same one: its code is compared, with
@@ -108,8 +105,6 @@ def collect(
     """
     if precision not in (None, *get_args(Precision)):
         raise ValueError(f"precision must be 'single', 'double' or None, got {precision!r}.")
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"dtype must be a floating dtype of torch, got {dtype!r}.")
     chosen, rule, reader = find_blocks(model, blocks), as_grouping(groups), Reader(batches, tokens, mask)
     names, about, here = [block.name for block in chosen], describe_model(model), world()
     masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
@@ -163,7 +158,7 @@ def collect(
         raise ValueError("the processes were given different batches; give all of them the same, each takes its part.")
     check_reached(reader.tokens, [name for name in names if not found[name]])
     extra = {"data": reader.fingerprint, "tokens": reader.tokens, "groups": rule.describe()}
-    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
+    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()})
     checkpoint.finish(moments, reached)
     return moments
 

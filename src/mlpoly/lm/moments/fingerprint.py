@@ -6,7 +6,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -21,25 +21,20 @@ __all__ = ["function_fingerprint"]
 def function_fingerprint(function: Callable[..., Any]) -> str:
     """Return a SHA-256 of a function's bytecode, and of the values that it depends on.
 
-    These are its constants and defaults, what it closes over, the globals that it names, and functions of the same
-    module among them likewise; of a callable object, its attributes. Functions of other modules, and anything else that
-    has no contents to compare, count with their names. Another version of Python gives another hash.
+    These are its constants and defaults, what it closes over, and the globals that it names, functions and objects of
+    its own module among them likewise. Functions of other modules, and anything else that has no contents to compare,
+    count with their names. Another version of Python gives another hash.
     """
     digest = hashlib.sha256(platform.python_version().rpartition(".")[0].encode())
-    parts: list[Any] = [function]
-    if not isinstance(function, (FunctionType, MethodType, partial)):
-        kind = type(function)
-        own = {} if isinstance(function, nn.Module) else getattr(function, "__dict__", {})
-        parts += [getattr(kind, "__call__", None), getattr(kind, "forward", None), own]  # noqa: B004
     written: Any = function
     while isinstance(written, partial):
         written = written.func
-    for part in _parts(parts, str(getattr(written, "__module__", "")), []):
+    for part in _parts(function, str(getattr(written, "__module__", "")), ()):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 
 
-def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:
+def _parts(value: Any, module: str, outer: tuple[int, ...]) -> Iterator[bytes]:
     """Give the parts of a value; `outer` are those that it is a part of, so that circles come to an end."""
     yield type(value).__qualname__.encode()
     if id(value) in outer:
@@ -50,7 +45,7 @@ def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:
     elif isinstance(value, CodeType):
         inner = [value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_consts]
     elif isinstance(value, FunctionType) and str(value.__module__) == module:
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]  # an empty one has none
         named = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
         inner = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, named]
     elif isinstance(value, MethodType):
@@ -60,32 +55,27 @@ def _parts(value: Any, module: str, outer: list[int]) -> Iterator[bytes]:
     elif isinstance(value, (list, tuple)):
         inner = list(value)
     elif isinstance(value, dict):
-        inner = [part for item in value.items() for part in item]
+        inner = list(value.items())
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif isinstance(value, np.ndarray):
-        yield f"{value.dtype} {value.shape}".encode()
-        yield value.tobytes()
+        yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
     elif isinstance(value, Tensor):
         yield f"{value.dtype} {tuple(value.shape)}".encode()
         if not value.is_meta and value.layout == torch.strided:
             yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
     elif isinstance(value, nn.Module):
         yield weights_fingerprint(value).encode()
+        inner = [type(value).forward]
+    elif type(value).__module__ == module:
+        inner = [getattr(type(value), "__call__", None), getattr(value, "__dict__", {})]  # noqa: B004
     else:  # modules, classes, functions written in C or elsewhere: their name, if they have one
         yield str(getattr(value, "__qualname__", getattr(value, "__name__", ""))).encode()
     for part in inner:
-        yield from _parts(part, module, [*outer, id(value)])
+        yield from _parts(part, module, (*outer, id(value)))
 
 
 def _names(code: CodeType) -> list[str]:
     """Return names of globals (and attributes, which look the same) in a function and the functions inside it."""
     inside = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
     return [*code.co_names, *inside]
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:  # of a variable that has no value yet
-        return False

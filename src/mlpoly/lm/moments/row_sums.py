@@ -99,6 +99,18 @@ class RowSums:
         else:
             self._multiply([*self._waiting, rows])
 
+    def _begin(self, wide: Tensor) -> None:
+        """Choose shift and precision, and make room for the sums."""
+        d, device = wide.shape[1], wide.device
+        choice = "double" if device.type == "cpu" and d <= _NARROW else "single"
+        self._dtype = torch.float64 if (self._precision or choice) == "double" else torch.float32
+        home = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no float64
+        # Rounded to float32, so that it is the same number in both precisions.
+        self._shift = wide.mean(0).float().to(home).double()
+        options: dict[str, Any] = {"dtype": torch.float64, "device": home}
+        self._product, self._sum, self._norms = (torch.zeros(shape, **options) for shape in ((d, d), (d,), ()))
+        self._smallest, self._largest = torch.tensor(torch.inf, **options), torch.tensor(-torch.inf, **options)
+
     def _multiply(self, parts: list[Tensor]) -> None:
         self._waiting = []
         for piece in (parts[0] if len(parts) == 1 else torch.cat(parts)).split(_AT_MOST):
@@ -118,18 +130,6 @@ class RowSums:
             self._smallest = torch.minimum(self._smallest, norms.min())
             self._largest = torch.maximum(self._largest, norms.max())
             self._count += piece.shape[0]
-
-    def _begin(self, wide: Tensor) -> None:
-        """Choose shift and precision, and make room for the sums."""
-        d, device = wide.shape[1], wide.device
-        choice = "double" if device.type == "cpu" and d <= _NARROW else "single"
-        self._dtype = torch.float64 if (self._precision or choice) == "double" else torch.float32
-        home = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no float64
-        # Rounded to float32, so that it is the same number in both precisions.
-        self._shift = wide.mean(0).float().to(home).double()
-        options: dict[str, Any] = {"dtype": torch.float64, "device": home}
-        self._product, self._sum, self._norms = (torch.zeros(shape, **options) for shape in ((d, d), (d,), ()))
-        self._smallest, self._largest = (torch.tensor(end, **options) for end in (torch.inf, -torch.inf))
 
     def result(self) -> GroupMoments:
         """Return the moments of all rows, on the CPU."""

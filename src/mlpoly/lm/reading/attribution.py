@@ -80,7 +80,7 @@ class Attribution:
         ]
 
     def __str__(self) -> str:
-        """One line per token, all blocks together."""
+        """Return one line per token, all blocks together."""
         parts, actual = self.parts.sum(0), self.actual.sum(0)
         return plain_table(
             [

@@ -42,9 +42,9 @@ def study_batches(
         if not whole.strip():
             raise ValueError(f"{title(text)} is empty; pass text of a few thousand words.")
         text, held_out = split_text(whole, _HELD_OUT)
-    pairs = ((text, config.tokens), (held_out, config.held_out_tokens))
-    train, judge = (list(token_batches(tokenizer, t, tokens=n, length=length, batch_size=size)) for t, n in pairs)
-    return train, judge
+    shape: dict[str, Any] = {"length": length, "batch_size": size}
+    train = token_batches(tokenizer, text, tokens=config.tokens, **shape)
+    return list(train), list(token_batches(tokenizer, held_out, tokens=config.held_out_tokens, **shape))
 
 
 def fingerprint(batches: Sequence[Tensor]) -> str:
