@@ -5,6 +5,7 @@ Every number is a float, so that the records go to CSV and JSON as they are; ima
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
