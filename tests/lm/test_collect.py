@@ -29,8 +29,8 @@ from torch import nn  # noqa: E402
 from mlpoly.files import read_tensors, write_tensors  # noqa: E402
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import Moments, NormOutliers, collect  # noqa: E402
+from mlpoly.lm.model.identity import function_fingerprint  # noqa: E402
 from mlpoly.lm.moments import row_sums  # noqa: E402
-from mlpoly.lm.moments.fingerprint import function_fingerprint  # noqa: E402
 from mlpoly.lm.moments.row_sums import RowSums  # noqa: E402
 
 
@@ -871,7 +871,7 @@ def test_the_same_function_made_again_is_the_same() -> None:
 
 def test_functions_that_another_process_makes_have_the_same_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from mlpoly.lm.moments.fingerprint import function_fingerprint\n"
+        "from mlpoly.lm.model.identity import function_fingerprint\n"
         "import torch\nNAMES = {'a', 'b', 'c', 'd'}\n"
         "def helper(k): return k % 2 if 'a' in NAMES else k in {'x', 'y', 'z', 'w'}\n"
         "print(function_fingerprint(lambda x, p, k: helper(k) + len(NAMES) + torch.tensor(0)))"

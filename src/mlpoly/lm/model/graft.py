@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
 from mlpoly.integrations.torch import PolynomialModule
-from mlpoly.lm.model.hooks import hooked
+from mlpoly.lm.model.running import hooked
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["Constant", "as_modules", "graft"]

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
-from mlpoly.lm.model.hooks import hooked
-from mlpoly.lm.model.running import evaluating
+from mlpoly.lm.model.running import evaluating, hooked
 
 __all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
 

@@ -14,8 +14,8 @@ from mlpoly.inputs import MomentAccumulator
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.distributed import exchange, gather, world
-from mlpoly.lm.model.hooks import check_reached, watching
 from mlpoly.lm.model.identity import describe_model, versions
+from mlpoly.lm.model.running import check_reached, watching
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
 from mlpoly.lm.moments.groups import Groups, as_grouping

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mlpoly.lm.moments.fingerprint import function_fingerprint
+from mlpoly.lm.model.identity import function_fingerprint
 
 __all__ = ["Grouping", "Groups", "NormOutliers", "as_grouping"]
 
