@@ -28,7 +28,7 @@ def baseline_modules(
 
     Means and linear maps are estimated from the batches; the model runs on them once, if those are asked for.
     """
-    if not replaced or not baselines:
+    if not replaced or not baselines:  # the model need not have blocks then
         return {name: {} for name in baselines}
     blocks = [block for block in find_blocks(model) if block.name in replaced]
     sums = {block.name: _Regression(block.net()) for block in blocks}

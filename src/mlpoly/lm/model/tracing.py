@@ -54,19 +54,14 @@ class FrozenNorm:
 
 @dataclass(eq=False)
 class Trace:
-    """Inputs and outputs of a model's blocks on one prompt, with the norms around them.
+    """Inputs and outputs of a model's blocks on one prompt, with the norms around them; None where there is no norm."""
 
-    Inputs and outputs are (t, d). `before` and `after` have the norm that made a block's input, and the one that its
-    output goes through, where there are such; `final` is the norm whose result the unembedding reads. The logits
-    (t, vocabulary) are before any scale or cap.
-    """
-
-    inputs: dict[str, Tensor] = field(default_factory=dict)
+    logits: Tensor  # (t, vocabulary) before any scale or cap
+    final: FrozenNorm | None = None  # the norm whose result the unembedding reads
+    inputs: dict[str, Tensor] = field(default_factory=dict)  # (t, d) of each block
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    before: dict[str, FrozenNorm | None] = field(default_factory=dict)
-    after: dict[str, FrozenNorm | None] = field(default_factory=dict)
-    final: FrozenNorm | None = None
-    logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    before: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that made a block's input
+    after: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that its output goes through
 
 
 class _Value(NamedTuple):
@@ -100,7 +95,7 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
 
     with evaluating(model), hooked(after=[(module, partial(keep, module)) for module in watched]):
         model(input_ids=torch.tensor([list(ids)], device=device), use_cache=False)
-    found = Trace()
+    found = Trace(seen[head][1].rows)
     inside = set((getattr(model, getattr(model, "base_model_prefix", ""), None) or model).modules())
     frozen: dict[nn.Module, FrozenNorm] = {}
 
@@ -119,7 +114,6 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
                 found.before[block.name] = freeze(n for n in ran if seen[n][1].place == x.place)
                 found.after[block.name] = freeze(n for n in ran if seen[n][0].place == y.place)
         found.final = freeze(n for n in ran if n in inside and seen[n][1].place == seen[head][0].place)
-    found.logits = seen[head][1].rows
     return found
 
 

@@ -31,15 +31,6 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     depend on where zero is, grow with the mean of the inputs and cancel one another. Under a mixture the parts still
     add up, but they are no longer orthogonal. `x` (..., d) are inputs of the block, and `direction`, (o,) or (..., o),
     has weights of the outputs, the same for all inputs or one set for each.
-
-    Examples
-    --------
-    >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.lm.reading.attribution import degree_parts
-    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "square")
-    >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
-    >>> degree_parts(poly, np.array([[1.0, 2.0]]), np.ones(1)).round(12).tolist()  # 2 + (x1^2 - 1) + (x2^2 - 1)
-    [[2.0, 0.0, 3.0]]
     """
     if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
