@@ -14,7 +14,7 @@ from support.backends import assert_close
 
 import mlpoly as mp
 from mlpoly.fitting.mixture_quadratic import solve as solver
-from mlpoly.studies.paper.images import read_idx
+from mlpoly.studies.paper.image_files import read_idx
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]

@@ -9,7 +9,7 @@ from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, make
 
 import mlpoly as mp
 from mlpoly.studies.paper import attack
-from mlpoly.studies.paper.attack import ablation_curve, ablation_pictures, steering_curve
+from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
 from mlpoly.studies.paper.quadratic_moves import span
 
 D, H, OUT, N = 20, 24, 4, 300
@@ -44,87 +44,90 @@ def shares(models, images, labels):
 
 
 @pytest.mark.parametrize("kind", ["mlp", "glu"])
-@pytest.mark.parametrize("directions", ["singular", "random", "pca"])
-def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind, directions):
+def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind):
     net, linear, quadratic, x, labels = data(kind=kind)
     bases, measure = [], attack._accuracies_without
     monkeypatch.setattr(attack, "_accuracies_without", lambda case, basis: bases.append(basis) or measure(case, basis))
     cov = mp.Gaussian.from_samples(x).cov
-    found = ablation_curve(net, linear, quadratic, x, labels, seed=3, directions=directions, draws=2, covariance=cov)
-    assert [(a.seed, a.directions, a.k) for a in found] == [(3, directions, k) for k in range(OUT + 1)]
-    assert len(bases) == (2 if directions == "random" else 1)
+    found = ablation_curve(AttackCase(net, linear, quadratic, x, labels), cov, seed=3, draws=2, step=16)
+    kinds = {"singular": bases[:1], "random": bases[1:3], "pca": bases[3:]}
+    assert len(bases) == 4
+    assert [(a.seed, a.directions, a.k) for a in found] == [(3, name, k) for name in kinds for k in range(OUT + 1)]
+    assert {a.step for a in found} == {16}
     for a in found:
-        each = [shares((net, linear, quadratic), mp.ablate(x, basis[: a.k]), labels) for basis in bases]
+        each = [shares((net, linear, quadratic), mp.ablate(x, basis[: a.k]), labels) for basis in kinds[a.directions]]
         assert_close([a.network, a.linear, a.quadratic], np.mean(each, axis=0))
     for basis in bases:
         assert_close(basis @ basis.T, np.eye(OUT), 1e-12)
 
 
 def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy():
-    given = data()
-    _, linear, quadratic, x, _ = given
-    case = attack._case(*given)
-    for basis in (mp.singular_directions(linear).vectors, *attack._bases(case, "random", 7, 1, 0, None)):
-        moves = -(x @ basis.T)
-        assert_close(case.base + span(quadratic, x, basis).change(moves), quadratic(mp.ablate(x, basis)), 1e-12)
+    case = AttackCase(*data())
+    for basis in (basis for bases in attack._bases(case, np.eye(D), 0, 2).values() for basis in bases):
+        changed = case.base + span(case.quadratic, case.images, basis).change(-(case.images @ basis.T))
+        assert_close(changed, case.quadratic(mp.ablate(case.images, basis)), 1e-12)
 
 
 def test_directions_are_what_they_are_called(rng):
-    case = attack._case(*data())
-    (found,) = attack._bases(case, "singular", 3, 1, 0, None)
-    assert_close(found, mp.singular_directions(case.linear).vectors[:3])
+    case = AttackCase(*data())
     scales = np.arange(1.0, D + 1)
     frame = np.linalg.qr(rng.normal(size=(D, D)))[0]
-    (found,) = attack._bases(case, "pca", 2, 1, 0, (frame * scales) @ frame.T)  # the largest variances are the last two
-    assert_close(np.abs(found @ frame[:, [D - 1, D - 2]]), np.eye(2), 1e-12)
+    found = attack._bases(case, (frame * scales) @ frame.T, 0, 1)
+    assert_close(found["singular"][0], mp.singular_directions(case.linear).vectors)
+    last = frame[:, ::-1][:, :OUT]  # the largest variances
+    assert_close(np.abs(found["pca"][0] @ last), np.eye(OUT), 1e-12)
 
 
-@pytest.mark.parametrize("directions", ["singular", "random", "pca"])
-def test_nothing_removed_is_plain_accuracy(directions):
+def test_nothing_removed_is_plain_accuracy():
     net, linear, quadratic, x, labels = data()
-    found = ablation_curve(net, linear, quadratic, x, labels, seed=0, directions=directions, covariance=np.eye(D))
-    assert_close(astuple(found[0])[3:6], shares((net, linear, quadratic), x, labels))
+    found = ablation_curve(AttackCase(net, linear, quadratic, x, labels), np.eye(D), seed=0)
+    for a in found[:: OUT + 1]:
+        assert a.k == 0
+        assert_close(astuple(a)[3:6], shares((net, linear, quadratic), x, labels))
 
 
 def test_a_silenced_linear_map_says_its_constant():
-    net, linear, quadratic, x, labels = data()
-    last = ablation_curve(net, linear, quadratic, x, labels, seed=0, directions="singular")[-1]
-    said = int(linear.coefficients().constant.argmax())
-    assert last.linear == pytest.approx(np.mean(labels == said), abs=1e-12)
+    case = AttackCase(*data())
+    found = ablation_curve(case, np.eye(D), seed=0)
+    last, control = (next(a for a in found if (a.directions, a.k) == (name, OUT)) for name in ("singular", "random"))
+    said = int(case.linear.coefficients().constant.argmax())
+    assert last.linear == pytest.approx(np.mean(case.labels == said), abs=1e-12)
     # Negative control: as many random directions leave it better than that.
-    control = ablation_curve(net, linear, quadratic, x, labels, seed=0, directions="random")[-1]
     assert control.linear > last.linear + 0.1
     assert control.network > last.network + 0.1
 
 
 def test_the_seed_decides_the_random_directions():
-    given = data()
+    case = AttackCase(*data())
     np.random.seed(1)
     state = np.random.get_state()[1].copy()
-    one, again, other = (ablation_curve(*given, seed=s, directions="random") for s in (0, 0, 1))
+    one, again, other = (
+        [a for a in ablation_curve(case, np.eye(D), seed=s) if a.directions == "random"] for s in (0, 0, 1)
+    )
     assert one == again
     assert [a.network for a in one] != [a.network for a in other]
     assert np.array_equal(np.random.get_state()[1], state)
 
 
-def test_components_bound_the_curve():
-    found = ablation_curve(*data(), seed=0, directions="random", count=D, draws=1)
-    assert len(found) == D + 1
-    # All directions gone, all images are zero: every model says one class.
+def test_without_all_directions_all_images_are_zero(rng):
+    """Every model says one class."""
     net, linear, quadratic, x, labels = data()
-    assert_close(astuple(found[-1])[3:6], shares((net, linear, quadratic), x * 0, labels))
+    frame = np.linalg.qr(rng.normal(size=(D, D)))[0]
+    found = attack._accuracies_without(AttackCase(net, linear, quadratic, x, labels), frame)
+    assert len(found) == D + 1
+    assert_close(found[-1], shares((net, linear, quadratic), x * 0, labels))
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
 def test_pictures():
-    net, linear, _, x, labels = data()
-    found = ablation_pictures(net, linear, x, labels, label=2, count=3)
+    net, linear, quadratic, x, labels = data()
+    found = ablation_pictures(AttackCase(net, linear, quadratic, x, labels), label=2)
     choices = net(x).argmax(axis=1)
     first = {c: np.flatnonzero((labels == c) & (choices == c))[0] for c in range(OUT)}
     basis = mp.singular_directions(linear).vectors
-    expected = [mp.ablate(x[first[2]], basis[:k]) for k in range(4)]
+    expected = [mp.ablate(x[first[2]], basis[:k]) for k in range(OUT + 1)]
     assert_close(found.ladder, expected, 1e-6)  # float32 pictures
     assert found.ladder_label == 2
     assert found.ladder_choices == tuple(net(np.array(expected)).argmax(axis=1))
@@ -132,7 +135,7 @@ def test_pictures():
     assert found.labels == (0, 1, 2, 3)
     digits = x[list(first.values())]
     assert_close(found.digits, digits, 1e-6)
-    assert_close(found.ablated, mp.ablate(digits, basis), 1e-6)  # without all of them, whatever `components` says
+    assert_close(found.ablated, mp.ablate(digits, basis), 1e-6)
     assert found.choices == tuple(net(mp.ablate(digits, basis)).argmax(axis=1))
     assert found.ladder.dtype == found.digits.dtype == found.ablated.dtype == np.float32
     assert all(type(c) is int for c in (*found.labels, *found.choices, *found.ladder_choices))
@@ -140,9 +143,9 @@ def test_pictures():
 
 def test_pictures_of_classes_never_right_or_never_there():
     reader = mp.MLP(np.eye(3), None, None, None, "identity")  # chooses the largest pixel
-    linear = mp.fit(reader, mp.Gaussian.standard(3), 1)
+    fits = (mp.fit(reader, mp.Gaussian.standard(3), degree) for degree in (1, 2))
     x = np.eye(3)[[0, 1, 1, 2]]
-    found = ablation_pictures(reader, linear, x, [2, 0, 0, 2], label=0)
+    found = ablation_pictures(AttackCase(reader, *fits, x, [2, 0, 0, 2]), label=0)
     assert found.labels == (0, 2)
     assert_close(found.digits, x[[1, 3]])  # the first 0, as none is right; the right 2, not the first
     assert found.ladder.shape == (4, 3)
@@ -155,7 +158,7 @@ def test_pictures_of_classes_never_right_or_never_there():
 def test_eigenvector_steering_is_plain_evaluation_on_moved_images():
     net, linear, quadratic, x, labels = data()
     strengths = (0.0, 0.3, 1.0)
-    found = steering_curve(net, linear, quadratic, x, labels, seed=5, strengths=strengths)
+    found = steering_curve(AttackCase(net, linear, quadratic, x, labels), seed=5, strengths=strengths)
     assert [(s.direction, s.strength) for s in found] == [
         (name, s) for name in ("eigenvector", "noise", "random") for s in strengths
     ]
@@ -178,7 +181,7 @@ def test_controls_are_plain_evaluation_on_moved_images(monkeypatch):
     net, linear, quadratic, x, labels = data()
     lines, measure = [], attack._measured
     monkeypatch.setattr(attack, "_measured", lambda case, line, t: lines.append(line) or measure(case, line, t))
-    found = steering_curve(net, linear, quadratic, x, labels, seed=5, strengths=[0.7], draws=2)
+    found = steering_curve(AttackCase(net, linear, quadratic, x, labels), seed=5, strengths=[0.7], draws=2)
     radius = np.mean(np.linalg.norm(x - x.mean(axis=0), axis=1))
     noise, universal = lines[-4:-2], lines[-2:]
     assert all(line.move.shape == (N, D) for line in noise)
@@ -202,7 +205,7 @@ def test_controls_are_plain_evaluation_on_moved_images(monkeypatch):
 
 def test_no_move_is_plain_accuracy():
     net, linear, quadratic, x, labels = data()
-    for s in steering_curve(net, linear, quadratic, x, labels, seed=0, strengths=[0]):
+    for s in steering_curve(AttackCase(net, linear, quadratic, x, labels), seed=0, strengths=[0]):
         assert_close([s.network, s.linear, s.quadratic], shares((net, linear, quadratic), x, labels))
         assert_close([s.fvu], [float(mp.fvu(net, quadratic, samples=x).total)], 1e-10)
         assert_close([s.kl], [float(mp.kl(net, quadratic, samples=x))], 1e-10)
@@ -215,7 +218,7 @@ def test_a_known_outcome(rng):
     linear, quadratic = mp.fit(net, inputs, 1), mp.fit(net, inputs, 2)
     x = rng.normal(size=(50, 2)) + 1
     labels = net(x).argmax(axis=1)
-    near, far = steering_curve(net, linear, quadratic, x, labels, seed=0, strengths=[0, 1000])[:2]
+    near, far = steering_curve(AttackCase(net, linear, quadratic, x, labels), seed=0, strengths=[0, 1000])[:2]
     assert near.network == near.quadratic == 1
     assert far.network == pytest.approx(0.5)  # the share of class 0, plus that of class 1, over two
     assert far.quadratic == pytest.approx(0.5)
@@ -230,14 +233,10 @@ def test_a_known_outcome(rng):
 @pytest.mark.parametrize("backend", [TORCH64, TORCH32], ids=lambda b: b.name)
 def test_torch_gives_what_numpy_gives(backend):
     def curves(given):
-        net, linear, _, x, labels = given
-        cov = mp.Gaussian.from_samples(x).cov
-        found = []
-        for directions in ("singular", "random", "pca"):
-            found += ablation_curve(*given, seed=1, directions=directions, covariance=cov)
-        table = [astuple(a)[3:] for a in found]
-        steering = [astuple(s)[3:] for s in steering_curve(*given, seed=1)]
-        return np.array(table), np.array(steering), ablation_pictures(net, linear, x, labels, label=0)
+        case = AttackCase(*given)
+        table = [astuple(a)[3:] for a in ablation_curve(case, mp.Gaussian.from_samples(case.images).cov, seed=1)]
+        steering = [astuple(s)[3:] for s in steering_curve(case, seed=1)]
+        return np.array(table), np.array(steering), ablation_pictures(case, label=0)
 
     table, steering, pictures = curves(data(backend))
     exact_table, exact_steering, exact_pictures = curves(data())
@@ -257,44 +256,36 @@ def test_inputs_are_not_mutated():
     labels = torch.tensor(labels)
     arrays = (x, labels, net.W1, linear.linear, quadratic.linear, quadratic.quadratic)
     before = [a.clone() for a in arrays]
-    ablation_curve(*given[:4], labels, seed=0, directions="singular")
-    ablation_pictures(net, linear, x, labels)
-    steering_curve(*given[:4], labels, seed=0, strengths=[0.5])
+    case = AttackCase(*given[:4], labels)
+    ablation_curve(case, torch.eye(D, dtype=torch.float64), seed=0)
+    ablation_pictures(case)
+    steering_curve(case, seed=0, strengths=[0.5])
     assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))
 
 
-GIVEN = data()
-NET, LINEAR, QUADRATIC, X, LABELS = GIVEN
-
-
-def curve(*changes, directions="singular", **options):
-    return ablation_curve(*(changes or GIVEN), seed=0, directions=directions, **options)
-
-
+NET, LINEAR, QUADRATIC, X, LABELS = data()
+CASE = AttackCase(NET, LINEAR, QUADRATIC, X, LABELS)
 ERRORS = [
-    ("directions", lambda: curve(directions="x"), ValueError, "directions must be one of .*'pca'.*got 'x'"),
-    ("pca alone", lambda: curve(directions="pca"), ValueError, "needs covariance="),
-    ("covariance", lambda: curve(directions="pca", covariance=np.eye(3)), ValueError, "covariance has shape"),
-    ("too many", lambda: curve(count=OUT + 1), ValueError, "count is 5, but linear has 4 singular"),
-    ("too many", lambda: curve(directions="random", count=D + 1), ValueError, "count is 21.*20 dimensions"),
-    ("no draws", lambda: curve(directions="random", draws=0), ValueError, "draws must be at least 1"),
-    ("linear", lambda: curve(NET, QUADRATIC, QUADRATIC, X, LABELS), ValueError, "linear has degree 2"),
-    ("quadratic", lambda: curve(NET, LINEAR, LINEAR, X, LABELS), ValueError, "quadratic has degree 1"),
-    ("images", lambda: curve(NET, LINEAR, QUADRATIC, X[:, 1:], LABELS), ValueError, "images has shape"),
-    ("no images", lambda: curve(NET, LINEAR, QUADRATIC, X[:0], LABELS[:0]), ValueError, "images is empty"),
-    ("NaN", lambda: curve(NET, LINEAR, QUADRATIC, X * np.nan, LABELS), ValueError, "images holds"),
-    ("labels", lambda: curve(NET, LINEAR, QUADRATIC, X, LABELS[1:]), ValueError, "labels have shape"),
+    ("covariance", lambda: ablation_curve(CASE, np.eye(3), seed=0), ValueError, "covariance has shape"),
+    ("infinite", lambda: ablation_curve(CASE, np.full((D, D), np.inf), seed=0), ValueError, "covariance holds"),
+    ("no draws", lambda: ablation_curve(CASE, np.eye(D), seed=0, draws=0), ValueError, "draws must be at least 1"),
+    ("seed", lambda: ablation_curve(CASE, np.eye(D), seed=-1), ValueError, "seed must be at least 0"),
+    ("linear", lambda: AttackCase(NET, QUADRATIC, QUADRATIC, X, LABELS), ValueError, "linear has degree 2"),
+    ("quadratic", lambda: AttackCase(NET, LINEAR, LINEAR, X, LABELS), ValueError, "quadratic has degree 1"),
+    ("images", lambda: AttackCase(NET, LINEAR, QUADRATIC, X[:, 1:], LABELS), ValueError, "images has shape"),
+    ("no images", lambda: AttackCase(NET, LINEAR, QUADRATIC, X[:0], LABELS[:0]), ValueError, "images is empty"),
+    ("NaN", lambda: AttackCase(NET, LINEAR, QUADRATIC, X * np.nan, LABELS), ValueError, "images holds"),
+    ("labels", lambda: AttackCase(NET, LINEAR, QUADRATIC, X, LABELS[1:]), ValueError, "labels have shape"),
     (
         "another network",
-        lambda: curve(mp.MLP(np.eye(D), None, None, None, "relu"), LINEAR, QUADRATIC, X, LABELS),
+        lambda: AttackCase(mp.MLP(np.eye(D), None, None, None, "relu"), LINEAR, QUADRATIC, X, LABELS),
         ValueError,
         "quadratic maps 20 -> 4, but net maps 20 -> 20",
     ),
-    ("another library", lambda: curve(NET, LINEAR, QUADRATIC, torch.tensor(X), LABELS), TypeError, "different array"),
-    ("seed", lambda: ablation_curve(*GIVEN, seed=-1, directions="random"), ValueError, "seed must be at least 0"),
-    ("strength", lambda: steering_curve(*GIVEN, seed=0, strengths=[-1]), ValueError, "strengths must be lengths"),
-    ("no strengths", lambda: steering_curve(*GIVEN, seed=0, strengths=[]), ValueError, "strengths must be lengths"),
-    ("label", lambda: ablation_pictures(NET, LINEAR, X, LABELS, label=9), ValueError, "label is 9.*one of .0, 1, 2, 3"),
+    ("library", lambda: AttackCase(NET, LINEAR, QUADRATIC, torch.tensor(X), LABELS), TypeError, "different array"),
+    ("strength", lambda: steering_curve(CASE, seed=0, strengths=[-1]), ValueError, "strengths must be lengths"),
+    ("no strengths", lambda: steering_curve(CASE, seed=0, strengths=[]), ValueError, "strengths must be lengths"),
+    ("label", lambda: ablation_pictures(CASE, label=9), ValueError, "label is 9.*one of .0, 1, 2, 3"),
 ]
 
 

@@ -217,7 +217,7 @@ LABELS = np.array([0, 0, 0, 0, 2, 2, 0])
 
 def test_examples_are_the_first_right_and_wrong_of_each_class():
     assert choose_examples(READER, SEEN, LABELS) == [1, 0, 5, 4]
-    assert choose_examples(READER, SEEN, LABELS, per_class=2) == [1, 3, 0, 2, 5, 4]
+    assert choose_examples(READER, SEEN[::-1], LABELS[::-1]) == [0, 4, 1, 2]
     assert choose_examples(READER, SEEN, list(range(3)) + [0] * 4) == [3, 0, 1, 2]  # none right of 1 and 2
 
 
@@ -269,7 +269,6 @@ ERRORS = [
     ("label count", lambda: choose_examples(READER, SEEN, LABELS[:2]), ValueError, "labels have shape"),
     ("label kind", lambda: choose_examples(READER, SEEN, LABELS * 1.0), TypeError, "labels must be integers"),
     ("images", lambda: choose_examples(READER, SEEN[:, :2], LABELS), ValueError, "images has shape"),
-    ("per_class", lambda: choose_examples(READER, SEEN, LABELS, 0), ValueError, "per_class must be at least 1"),
     (
         "steps of two networks",
         lambda: align([step_of(1, [[1, 0, 0]]), replace(step_of(2, []), positive_vectors=np.ones((1, 4)))]),

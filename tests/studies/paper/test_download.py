@@ -12,7 +12,8 @@ import pytest
 
 from mlpoly.studies.paper import download as download_module
 from mlpoly.studies.paper.download import DownloadError, download
-from mlpoly.studies.paper.images import FILES, cache_dir
+from mlpoly.studies.paper.image_files import FILES
+from mlpoly.studies.paper.images import cache_dir
 
 FIRST = f"{FILES[0]}.gz"
 CONTENT = {f"{name}.gz": name.encode() * 100 for name in FILES}

@@ -18,12 +18,11 @@ from mlpoly.fitting.mixture_quadratic.gram import GramOperator
 from mlpoly.fitting.tuning import descent
 from mlpoly.studies.paper import approximants as approximants_module
 from mlpoly.studies.paper import dynamics as dynamics_module
-from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.approximants import Setting, approximants
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.dynamics import dynamics, load_fits
 from mlpoly.studies.paper.options import DynamicsConfig
 from mlpoly.studies.paper.results import Point
-from mlpoly.studies.paper.setting import Setting
 from mlpoly.studies.paper.training import train
 
 IMAGES = blobs(spread=0.3)  # wide enough that all units bend within the data, and samples of the misfit have no tails

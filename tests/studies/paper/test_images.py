@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from mlpoly.errors import FileFormatError
-from mlpoly.studies.paper.images import DATASETS, Images, cache_dir, load_images, read_idx
+from mlpoly.studies.paper.image_files import read_idx
+from mlpoly.studies.paper.images import DATASETS, Images, cache_dir, load_images
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 KERAS, PLAIN = ("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels")

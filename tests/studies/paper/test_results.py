@@ -168,6 +168,12 @@ def test_files_of_version_0_1(tmp_path):
         lambda content: content["features"]["formulas"][0].update(label=10**6),
         lambda content: content["features"]["formulas"][0]["small"][1].update(pixels=[10**6]),
         lambda content: content["features"]["steps"][0].update(linear={"array": "features.steps.0.positive"}),
+        lambda content: content["features"]["steps"][0].update(linear={"array": "attack.0.pictures.digits"}),
+        lambda content: content["features"]["steps"][0].update(positive_vectors={"array": "attack.0.pictures.digits"}),
+        lambda content: content["features"]["explanations"][0].update(image={"array": "features.steps.0.positive"}),
+        lambda content: content["features"]["explanations"][0].update(output=-1),
+        lambda content: content["attack"][0]["pictures"].update(ladder={"array": "features.steps.0.linear"}),
+        lambda content: content["attack"][0]["pictures"]["choices"].__setitem__(0, 10),
         lambda content: content["features"]["steps"][0].update(linear={"array": ["a"]}),
         lambda content: content["features"]["explanations"][0].update(top=None),
         lambda content: content["attack"][0]["pictures"].update(choices=[1]),
@@ -195,7 +201,7 @@ def test_truncated(folder, tmp_path, name, share):
 
 
 def test_missing(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no results in .*; make them with .*mlpoly reproduce"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*results.json; run the study that makes it first"):
         read_results(tmp_path)
     rewrite(folder, tmp_path, lambda content: None)
     (tmp_path / "results.safetensors").unlink()

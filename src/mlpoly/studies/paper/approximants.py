@@ -1,7 +1,8 @@
-"""The polynomials of one checkpoint: exact under three inputs, and by the paper's own route."""
+"""The polynomials of one checkpoint, exact under three inputs and by the paper's own route, and their setting."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,21 +11,48 @@ from typing import Any, NamedTuple
 import torch
 
 from mlpoly.fitting import finetune, fit
+from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.polynomials.dense import to_dense
-from mlpoly.studies.paper.setting import Setting
+from mlpoly.studies.paper.checkpoints import TrainingRun
+from mlpoly.studies.paper.images import Images
+from mlpoly.studies.paper.options import DynamicsConfig
 
-__all__ = ["approximants"]
+__all__ = ["Fit", "Setting", "approximants"]
 
 
-class _Fit(NamedTuple):
+class Setting:
+    """Inputs of the fits of a study, and images that they are judged on, as tensors on a device."""
+
+    def __init__(self, images: Images, config: DynamicsConfig, device: str = "cpu") -> None:
+        self.config, self.device = config, device
+        train = torch.tensor(images.train, dtype=torch.float64, device=device)
+        self.mixture = GaussianMixture.from_labels(train, images.train_labels, shrinkage=config.shrinkage)
+        self.gaussian = Gaussian.from_samples(train)
+        self.standard = Gaussian.standard(train.shape[1], like=train)
+        # All training images as one Gaussian, shrunk like the classes, by which features are ranked.
+        self.metric = Gaussian.from_samples(train, shrinkage=config.shrinkage)
+        self.test = torch.tensor(images.test, dtype=torch.float64, device=device)  # (n, d)
+        self.test_labels = images.test_labels
+        judged_on = images.test.tobytes() + images.test_labels.tobytes()
+        self.fingerprint = hashlib.sha256(self.mixture.fingerprint.encode() + judged_on).hexdigest()
+        self.dim, self.outputs = images.train.shape[1], images.outputs
+
+    def net(self, run: TrainingRun, step: int) -> Layer:
+        """The network at a checkpoint of a run, whose shape must be that of the data."""
+        return run.net(step, self.device, self.dim, self.outputs)
+
+
+class Fit(NamedTuple):
+    """A polynomial, the inputs that it was fitted under (see `Point.inputs`), and the seconds that it took."""
+
     poly: Any
-    inputs: str  # "standard", "gaussian", "mixture" or "paper", see `mlpoly.studies.paper.results.Point`
+    inputs: str
     seconds: float
 
 
-def approximants(net: Layer, setting: Setting, start: Polynomial | None, seed: int) -> Iterator[_Fit]:
+def approximants(net: Layer, setting: Setting, start: Polynomial | None, seed: int) -> Iterator[Fit]:
     """Linear and quadratic polynomials under N(0, I), N(mean, cov) and the mixture, then the paper's quadratic.
 
     `start` is where the mixture solver begins; `seed` is that of the samples of the paper's route.
@@ -32,16 +60,16 @@ def approximants(net: Layer, setting: Setting, start: Polynomial | None, seed: i
     for name, inputs in (("standard", setting.standard), ("gaussian", setting.gaussian)):
         quadratic, seconds = _timed(fit, net, inputs, 2)
         # Under one Gaussian the best linear map is a part of the best quadratic.
-        yield _Fit(quadratic.truncate(1), name, seconds)
-        yield _Fit(quadratic, name, seconds)
+        yield Fit(quadratic.truncate(1), name, seconds)
+        yield Fit(quadratic, name, seconds)
     linear, seconds = _timed(fit, net, setting.mixture, 1)
-    yield _Fit(linear, "mixture", seconds)
+    yield Fit(linear, "mixture", seconds)
     options = {"start": start, "tolerance": setting.config.tolerance, "show_progress": False}
     quadratic, seconds = _timed(fit, net, setting.mixture, 2, **options)
-    yield _Fit(quadratic, "mixture", seconds)
+    yield Fit(quadratic, "mixture", seconds)
     if setting.config.paper_steps:
         tuned, seconds = _timed(_papers_route, net, setting, seed)
-        yield _Fit(tuned, "paper", seconds)
+        yield Fit(tuned, "paper", seconds)
 
 
 def _papers_route(net: Layer, setting: Setting, seed: int) -> DensePolynomial:

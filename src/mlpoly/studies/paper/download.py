@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from mlpoly.extras import library
 from mlpoly.files import make_folder
 from mlpoly.progress import progress
-from mlpoly.studies.paper.images import FILES, cache_dir
+from mlpoly.studies.paper.image_files import FILES
+from mlpoly.studies.paper.images import cache_dir
 
 __all__ = ["DownloadError", "download"]
 

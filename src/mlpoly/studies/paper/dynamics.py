@@ -21,13 +21,12 @@ from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.measures import compare, degree_spectrum, fvu
 from mlpoly.networks import Layer
-from mlpoly.polynomials import DensePolynomial, Polynomial, load
+from mlpoly.polynomials import DensePolynomial, load
 from mlpoly.progress import progress
 from mlpoly.records import replace
-from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.approximants import Fit, Setting, approximants
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.results import Point, Spectrum
-from mlpoly.studies.paper.setting import Setting
 
 __all__ = ["dynamics", "load_fits"]
 
@@ -44,21 +43,9 @@ class _Judged:
 def dynamics(
     run: TrainingRun, setting: Setting, folder: str | Path, *, show_progress: bool = True
 ) -> tuple[list[Point], list[Spectrum]]:
-    """Fit and judge every checkpoint of a run.
+    """Fit and judge every checkpoint of a run, in a folder for one JSON file and two polynomials of each.
 
-    Parameters
-    ----------
-    run : TrainingRun
-    setting : Setting
-    folder : path
-        Folder for one JSON file and two polynomials per checkpoint. Checkpoints that are finished there, of the same
-        weights, data and options, are read and not computed again.
-    show_progress : bool
-
-    Returns
-    -------
-    points : list of Point
-    spectra : list of Spectrum
+    Checkpoints that are finished there, of the same weights, data and options, are read and not computed again.
     """
     folder = make_folder(folder)
     points: list[Point] = []
@@ -112,11 +99,10 @@ def _judged(origin: dict[str, Any], run: TrainingRun, step: int, setting: Settin
     before = [s for s in run.steps if s < step and _file(folder, s, 2).is_file()]
     start = load(_file(folder, before[-1], 2), like=setting.test) if before else None
     points, spectra, kept = [], [], {}
-    for poly, inputs, seconds in approximants(net, setting, start, run.seed):
-        point = _point(net, poly, inputs, setting, samples)
-        points.append(Point(**point, seed=run.seed, step=step, degree=poly.degree, inputs=inputs, seconds=seconds))
-        if inputs == "mixture":
-            kept[poly.degree] = poly
+    for found in approximants(net, setting, start, run.seed):
+        points.append(_point(run.seed, step, net, found, setting, samples))
+        if found.inputs == "mixture":
+            kept[found.poly.degree] = found.poly
     for name in ("gaussian", "mixture"):
         by_degree = degree_spectrum(net, getattr(setting, name), setting.config.max_degree)
         shares, total = tuple(float(s) for s in to_numpy(by_degree.overall)), float(by_degree.total.sum())
@@ -133,28 +119,34 @@ def _judged(origin: dict[str, Any], run: TrainingRun, step: int, setting: Settin
     return judged
 
 
-def _point(net: Layer, poly: Polynomial, inputs: str, setting: Setting, samples: Tensor) -> dict[str, Any]:
-    """The measures of one polynomial, as fields of `Point`."""
+def _point(seed: int, step: int, net: Layer, found: Fit, setting: Setting, samples: Tensor) -> Point:
+    """The measures of one polynomial."""
+    poly, inputs, seconds = found
     mixture = fvu(net, poly, setting.mixture)
     own = fvu(net, poly) if inputs in ("standard", "gaussian") else mixture
     solver = poly.report.iterations if (inputs, poly.degree) == ("mixture", 2) else 0
     drawn, test = compare(net, poly, samples), compare(net, poly, setting.test, setting.test_labels)
-    return {
-        "fvu_own": math.nan if inputs == "paper" else scalar(own.total),
-        "fvu_mixture": scalar(mixture.total),
-        "fvu_flattened": scalar(mixture.flattened),
-        "fvu_samples": scalar(drawn.fvu.total),
-        "fvu_samples_error": _number(drawn.fvu.standard_error),
-        "fvu_test": scalar(test.fvu.total),
-        "fvu_test_error": _number(test.fvu.standard_error),
-        "kl_samples": scalar(drawn.kl.mean),
-        "kl_samples_error": scalar(drawn.kl.standard_error),
-        "kl_test": scalar(test.kl.mean),
-        "kl_test_error": scalar(test.kl.standard_error),
-        "accuracy": _number(test.accuracy),
-        "agreement": float(test.agreement),
-        "iterations": setting.config.paper_steps if inputs == "paper" else solver,
-    }
+    return Point(
+        seed=seed,
+        step=step,
+        degree=poly.degree,
+        inputs=inputs,
+        fvu_own=math.nan if inputs == "paper" else scalar(own.total),
+        fvu_mixture=scalar(mixture.total),
+        fvu_flattened=scalar(mixture.flattened),
+        fvu_samples=scalar(drawn.fvu.total),
+        fvu_samples_error=_number(drawn.fvu.standard_error),
+        fvu_test=scalar(test.fvu.total),
+        fvu_test_error=_number(test.fvu.standard_error),
+        kl_samples=scalar(drawn.kl.mean),
+        kl_samples_error=scalar(drawn.kl.standard_error),
+        kl_test=scalar(test.kl.mean),
+        kl_test_error=scalar(test.kl.standard_error),
+        accuracy=_number(test.accuracy),
+        agreement=float(test.agreement),
+        iterations=setting.config.paper_steps if inputs == "paper" else solver,
+        seconds=seconds,
+    )
 
 
 def _number(a: Any) -> float:

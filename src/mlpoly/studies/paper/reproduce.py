@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
 
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
@@ -19,14 +18,14 @@ from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 with explain_missing("mlpoly.studies.paper.reproduce"):
     import torch
 
-    from mlpoly.studies.paper.attack import Directions, ablation_curve, ablation_pictures, steering_curve
+    from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
     from mlpoly.studies.paper.checkpoints import TrainingRun
     from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
     from mlpoly.studies.paper.figures import write_figures, write_tables
     from mlpoly.studies.paper.formulas import formulas
     from mlpoly.studies.paper.report.assemble import write_report
-    from mlpoly.studies.paper.results import Ablation, Attack, Features, FeatureStep, Results
+    from mlpoly.studies.paper.results import Attack, Features, FeatureStep, Results
     from mlpoly.studies.paper.study import Study
     from mlpoly.studies.paper.training import train, training_points
 
@@ -149,18 +148,15 @@ def study_attack(study: Study, *, label: int | None = None, show_progress: bool 
     ]
     with study.stage("attack") as parts, progress("attack", len(cases), show_progress) as update:
         setting, attacks = study.setting, []
-        test, labels, covariance = setting.test, setting.test_labels, setting.gaussian.covariance
+        test, labels = setting.test, setting.test_labels
         for done, (run, step) in enumerate(cases):
             update(done, f"seed {run.seed}, step {step}")
             models = (setting.net(run, step), *load_fits(_fits(study, run), step, study.device))
-            seen: dict[str, Any] = {"seed": run.seed, "step": step}
-            ablations: list[Ablation] = []
-            for kind in get_args(Directions):
-                ablations += ablation_curve(*models, test, labels, directions=kind, covariance=covariance, **seen)
-            few = test[::_STEERED], labels[::_STEERED]
-            steering = steering_curve(*models, *few, inputs=setting.metric, **seen)
-            pictures = ablation_pictures(*models[:2], test, labels, label=label)
-            attacks.append(Attack(tuple(ablations), tuple(steering), pictures, step))
+            case = AttackCase(*models, test, labels)
+            ablations = ablation_curve(case, setting.gaussian.covariance, seed=run.seed, step=step)
+            few = AttackCase(*models, test[::_STEERED], labels[::_STEERED])
+            steering = steering_curve(few, setting.metric, seed=run.seed, step=step)
+            attacks.append(Attack(tuple(ablations), tuple(steering), ablation_pictures(case, label), step))
         parts["attack"] = tuple(sorted(attacks, key=lambda a: -a.step))
     return study.results
 

@@ -6,13 +6,14 @@ Every number is a float, so that the records go to CSV and JSON as they are; ima
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlpoly.codec import from_plain, load_results, to_plain
+from mlpoly.codec import load_results
+from mlpoly.studies.paper.result_checks import check_results
 
 __all__ = [
     "Ablation",
@@ -232,35 +233,10 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class _Data:
-    classes: tuple[str, ...]
-    image_shape: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class _About:
-    """The entries of `Results.about` that the report and the figures rely on."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=dict)
-    command: str = ""
-    version: str = ""
-    data: _Data | None = None
-
-
-@dataclass(frozen=True)
 class Results:
-    """All results, in the order of the pipeline; pictures and labels must be those of the data in `about`.
+    """All results, in the order of the pipeline; pictures and labels must be those of the data in `about`."""
 
-    Attributes
-    ----------
-    about : dict
-        JSON-ready: "version", "command" (to rerun it), "config" (every option), "data" (name, counts, "image_shape",
-        "classes"), "machine", "seconds" (by stage).
-    """
-
-    about: dict[str, Any]
+    about: dict[str, Any]  # JSON-ready: version, command, options, data, machine, seconds by stage, see `Study.about`
     training: tuple[TrainingPoint, ...]
     dynamics: tuple[Point, ...]
     spectra: tuple[Spectrum, ...]
@@ -269,53 +245,9 @@ class Results:
     claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
-        data = from_plain(_About, to_plain(self.about)).data
-        if data is None:
-            if self.training or self.features or self.attack:
-                raise ValueError("about does not name the data")
-            return
-        if not data.classes or min(data.image_shape) < 1:
-            raise ValueError("about.data has no classes or pixels")
-        pictures: list[np.ndarray] = []
-        labels: list[int] = []
-        pairs: list[tuple[Any, Any]] = []  # of equal length
-        for step in self.features.steps if self.features else ():
-            pictures += [step.positive_vectors, step.negative_vectors, step.linear[None]]
-            labels.append(step.label)
-            pairs += [(step.positive, step.positive_vectors), (step.negative, step.negative_vectors)]
-        for explained in self.features.explanations if self.features else ():
-            pictures += [explained.image[None], *(top.vector[None] for top in explained.top)]
-            labels += [explained.label, explained.output]
-        formulas = self.features.formulas if self.features else ()
-        labels += [formula.label for formula in formulas]
-        for shown in (attack.pictures for attack in self.attack):
-            pictures += [shown.ladder, shown.digits, shown.ablated]
-            labels += [shown.ladder_label, *shown.ladder_choices, *shown.labels, *shown.choices]
-            pairs += [(shown.ladder, shown.ladder_choices), (shown.digits, shown.labels)]
-            pairs += [(shown.digits, shown.ablated), (shown.labels, shown.choices)]
-        pixels = math.prod(data.image_shape)
-        if any(p.ndim != 2 or p.shape[1] != pixels or p.dtype.kind != "f" for p in pictures):
-            raise ValueError(f"a picture does not have the {pixels} pixels of the images")
-        if any(not 0 <= label < len(data.classes) for label in labels):
-            raise ValueError("a label is not one of the classes")
-        terms = [term for formula in formulas for term in (*formula.strongest, *formula.small)]
-        if any(not 0 <= pixel < pixels for term in terms for pixel in term.pixels):
-            raise ValueError(f"a term has a pixel that is not one of the {pixels} of the images")
-        if any(len(one) != len(other) for one, other in pairs):
-            raise ValueError("the numbers of pictures and of labels differ")
+        check_results(self)
 
 
 def read_results(folder: Path) -> Results:
-    """Read the results of a study from results.json and results.safetensors in its folder.
-
-    Raises
-    ------
-    FileNotFoundError
-    FileFormatError
-        If a file is damaged or of another version.
-    """
-    if not (folder / "results.json").is_file():
-        raise FileNotFoundError(
-            f"no results in {folder}; make them with `mlpoly dynamics` or `mlpoly reproduce` first."
-        )
+    """Read the results of a study from results.json and results.safetensors in its folder."""
     return load_results(folder / "results.json", Results)

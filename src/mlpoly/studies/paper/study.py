@@ -17,11 +17,11 @@ from mlpoly.codec import from_plain, save_results
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.integrations.devices import check_device, describe_machine
+from mlpoly.studies.paper.approximants import Setting
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.images import Images, load_images
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.results import Results, read_results
-from mlpoly.studies.paper.setting import Setting
 from mlpoly.studies.paper.training import check_run
 
 __all__ = ["Study"]
@@ -29,47 +29,25 @@ __all__ = ["Study"]
 
 @dataclass(frozen=True)
 class Study:
-    """A folder with everything about one data set.
-
-    Attributes
-    ----------
-    folder : Path
-    data : str
-        Name or path, see `load_images`.
-    data_dir : str or None
-    dynamics : DynamicsConfig
-    device : str
-    fingerprint : str
-        Fingerprint of the data; other data of the same name is refused. Empty if it is not known.
-    """
+    """A folder with everything about one data set."""
 
     folder: Path
-    data: str = "digits"
+    data: str = "digits"  # name or path, see `load_images`
     data_dir: str | None = None
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
     device: str = "cpu"
-    fingerprint: str = ""
+    fingerprint: str = ""  # of the data, where it is known; other data of the same name is refused
 
     def create(self, train: TrainConfig | None = None, seeds: int = 1) -> Study:
-        """Make the folder and write study.json; a folder that belongs to another study is refused and left as it is.
+        """Make the folder and write study.json.
 
-        Parameters
-        ----------
-        train : TrainConfig, optional
-            Options of the networks to come; networks of other options that are there already are refused.
-        seeds : int
-            Number of these networks.
-
-        Raises
-        ------
-        FileFormatError
-            If the folder is about other data, or holds networks of other options, or damaged results.
+        A folder that is about other data, or holds damaged results, or networks of other options than those of `train`,
+        of which there will be `seeds`, is refused and left as it is.
         """
         check_device(self.device)
         seeds = as_integer("seeds", seeds, 1)
-        path = self.folder / "study.json"
-        if path.is_file():
-            found = _described(path)[0]
+        if (self.folder / "study.json").is_file():
+            found = _described(self.folder)
             if found.data != self.data:
                 raise FileFormatError(
                     f"{self.folder} is a study of {found.data!r}, not of {self.data!r}; choose another --out."
@@ -80,18 +58,16 @@ class Study:
             check_run(self.seed_folder(config.seed, "checkpoints"), config, self.images)
         make_folder(self.folder)
         about = _Description(self.data, self.data_dir, asdict(self.dynamics), self.images.fingerprint)
-        write_json(path, asdict(about))
+        write_json(self.folder / "study.json", asdict(about))
         return self
 
     @classmethod
     def open(cls, folder: str | Path, data_dir: str | None = None, device: str = "cpu") -> Study:
         """The study in a folder in which something was trained."""
-        path = Path(folder) / "study.json"
-        if not path.is_file():
+        if not (Path(folder) / "study.json").is_file():
             raise FileNotFoundError(f"{folder} holds no study; make one with `mlpoly train --out {folder}` first.")
-        found, config = _described(path)
-        place = data_dir or found.data_dir
-        return cls(Path(folder), found.data, place, config, check_device(device), found.fingerprint)
+        found = _described(Path(folder))
+        return replace(found, data_dir=data_dir or found.data_dir, device=check_device(device))
 
     @cached_property
     def images(self) -> Images:
@@ -183,12 +159,13 @@ class _Description:
     fingerprint: str = ""
 
 
-def _described(path: Path) -> tuple[_Description, DynamicsConfig]:
-    """The contents of study.json, with the options of the fits."""
+def _described(folder: Path) -> Study:
+    """The study that study.json describes."""
+    path = folder / "study.json"
     content = read_json(path)
     try:
         found = from_plain(_Description, content)
-        return found, DynamicsConfig(**found.dynamics)
+        return Study(folder, found.data, found.data_dir, DynamicsConfig(**found.dynamics), "cpu", found.fingerprint)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise FileFormatError(
             f"{path} is damaged or of another version ({error}); choose another folder, or delete it."

@@ -90,7 +90,7 @@ def check_run(folder: Path, config: TrainConfig, images: Images) -> None:
     """Raise unless the contents of the folder, if any, are whole, and come from the same options and data."""
     run = TrainingRun(folder, asdict(config))
     if run.steps:
-        load_checkpoint(run.path(run.steps[-1]), images.train.shape[1], _classes(images))  # says so if it is damaged
+        load_checkpoint(run.path(run.steps[-1]), images.train.shape[1], images.outputs)  # says so if it is damaged
         found = TrainingRun.open(folder)
         # A longer run continues a shorter one: the schedule does not depend on the length.
         changed = {k: v for k, v in run.config.items() if found.config.get(k) != v and k != "steps"}
@@ -119,7 +119,7 @@ def _read_state(path: Path, config: TrainConfig, images: Images) -> tuple[dict[s
         return None
     if header.get("data", "") not in ("", images.training_fingerprint):
         raise FileFormatError(f"{path} is of a run on other training images; put these back, or delete it.")
-    shapes = parameter_shapes(config.gated, images.train.shape[1], config.hidden, _classes(images))
+    shapes = parameter_shapes(config.gated, images.train.shape[1], config.hidden, images.outputs)
     expected = {f"weights.{name}": shape for name, shape in shapes.items()}
     if step:  # before the first one the optimiser has no moments
         for i, shape in enumerate(shapes.values()):
@@ -133,10 +133,6 @@ def _read_state(path: Path, config: TrainConfig, images: Images) -> tuple[dict[s
         what = f"a missing or odd {odd[0]}" if odd else "odd settings of the optimiser"
         raise FileFormatError(f"{path} has {what}; it is damaged, or of another version: delete it to begin again.")
     return header, arrays
-
-
-def _classes(images: Images) -> int:
-    return int(images.train_labels.max()) + 1
 
 
 def _optimizer(weights: list[Tensor], config: TrainConfig) -> Any:
@@ -156,7 +152,7 @@ class _Trainer:
         # As `torch.nn.Linear` draws them: uniform within 1 / sqrt(number of inputs of the layer).
         generator, d = torch.Generator().manual_seed(config.seed), images.train.shape[1]
         self.weights: dict[str, Tensor] = {}
-        for name, shape in parameter_shapes(config.gated, d, config.hidden, _classes(images)).items():
+        for name, shape in parameter_shapes(config.gated, d, config.hidden, images.outputs).items():
             inputs = config.hidden if name in ("W2", "b2", "W_down", "b_down") else d
             drawn = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
             self.weights[name] = drawn.to(device).requires_grad_()
@@ -248,7 +244,7 @@ def training_points(run: TrainingRun, images: Images, device: str = "cpu") -> li
     ]
     points = []
     for step in run.steps:
-        net = run.net(step, device, images.train.shape[1], _classes(images))
+        net = run.net(step, device, images.train.shape[1], images.outputs)
         judged = [(net(x), y) for x, y in sets]
         train_loss, test_loss = (float(cross_entropy(logits, y)) for logits, y in judged)
         train_accuracy, test_accuracy = (float(accuracy_of_outputs(logits, y)) for logits, y in judged)
