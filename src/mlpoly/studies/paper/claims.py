@@ -185,7 +185,7 @@ def _readable(features: Features) -> Claim:
         length = max(float(np.linalg.norm(s.linear) * np.linalg.norm(final[s.label])), 1e-30)
         alike.setdefault(s.step, []).append(float(np.dot(s.linear, final[s.label]) / length))
     rows = ", ".join(f"{step}: {np.mean(v):.2f}" for step, v in sorted(alike.items()) if step >= 64 or step == last)
-    said = "Features look like digits between steps 2^12 and 2^14 (section 4.3); a judgement of the eye."
+    said = "Features look like digits between steps 2^12 and 2^14 (section 4.3); judged by eye."
     found = f"See the figure. Mean cosine of a class's linear coefficients with those at the end, by step: {rows}."
     return Claim("Readable features late in training", said, found, None, "features")
 
