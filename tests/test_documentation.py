@@ -162,7 +162,7 @@ def test_shell_blocks_name_targets_and_options_that_exist() -> None:
             assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in words)
             continue
         names = [word for word in words if re.fullmatch("[a-z]+", word)][: 2 if words[0] == "data" else 1]
-        command = [sys.executable, "-m", "mlpoly.cli", *names, "--help"]
+        command = [sys.executable, "-m", "mlpoly", *names, "--help"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert all(word in shown for word in words if word.startswith("--")), words
 
