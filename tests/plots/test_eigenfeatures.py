@@ -1,5 +1,7 @@
 """Eigenfeatures as images."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -51,8 +53,12 @@ def test_bad_input(poly):
     features = {0: mp.eigenfeatures(poly, output=0, k=6)}
     with pytest.raises(ValueError, match="features is empty"):
         eigenfeature_gallery({}, SHAPE)
-    with pytest.raises(ValueError, match=r"need vectors of shape \(6, 9\)"):
-        eigenfeature_gallery(features, (3, 3))
+    for shape in [(3, 3), (6,), (1, 2, 3)]:
+        words = rf"image_shape is {re.escape(str(shape))}, but the features of 0 have 6 pixels; .* columns = 6"
+        with pytest.raises(ValueError, match=words):
+            eigenfeature_gallery(features, shape)
+        with pytest.raises(ValueError, match=words):
+            plot_eigenfeatures(features, shape)
     with pytest.raises(ValueError, match="one metric for all"):
         eigenfeature_gallery(features | {1: mp.eigenfeatures(poly, output=0, k=6, metric="whitened")}, SHAPE)
     with pytest.raises(ValueError, match="columns must be at least 1"):

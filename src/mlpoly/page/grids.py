@@ -29,12 +29,11 @@ def gallery_html(gallery: Gallery) -> Markup:
         label, items = label.replace("\n", " "), []
         for cell in cells:
             if isinstance(cell, Picture):
-                limit = gallery.limit or float(np.abs(cell.image).max()) or 1.0
-                limits = (0.0 if gallery.palette == "grey" else -limit, limit)
                 alt = ", ".join(line for line in (label, cell.above, cell.below) if line)
                 below = element("span", cell.below, style=f"color:var(--{cell.colour})")
                 shown = [cell.above, below][not cell.above : 1 + bool(cell.below)]
-                items.append((picture(cell.image, alt, _PALETTES[gallery.palette], limits), element("br").join(shown)))
+                image = picture(cell.image, alt, _PALETTES[gallery.palette], gallery.limits(cell))
+                items.append((image, element("br").join(shown)))
         rows.append(picture_row(items, label))
     return element("div", *rows)
 

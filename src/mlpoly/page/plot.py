@@ -86,14 +86,8 @@ def _traces(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     value = "%{y:.3~%}" if panel.y.percent else "%{y:.4g}"
     hover = f"<b>{mark.label}</b><br>{panel.x.name} %{{customdata[0]{'' if names else ':,'}}}<br>{panel.y.name} {value}"
     places = panel.x.places(mark.x)
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "name": mark.label,
-        "legendgroup": mark.label,
-        "x": places,
-        "y": mark.y,
-        "customdata": [[name] for name in names or mark.x],
-    }
+    trace: dict[str, Any] = {"type": "scatter", "name": mark.label, "legendgroup": mark.label}
+    trace |= {"x": places, "y": mark.y, "customdata": [[name] for name in names or mark.x]}
     if isinstance(mark, Curve):
         dots = mark.dots or len(mark.x) == 1
         trace |= {"mode": "lines+markers" if dots else "lines", "marker": {"color": colour, "size": 7}}
@@ -113,20 +107,9 @@ def _traces(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     trace["hovertemplate"] = f"{hover}<extra></extra>"
     if not (isinstance(mark, Curve) and len(mark.low) > 1):
         return [trace]
-    band = {
-        "type": "scatter",
-        "x": [*places, *reversed(places)],
-        "y": [*mark.high, *reversed(mark.low)],
-        "fill": "toself",
-        "fillcolor": colour,
-        "opacity": 0.17,
-        "line": {"width": 0},
-        "mode": "lines",
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "legendgroup": mark.label,
-    }
-    return [band, trace]
+    band: dict[str, Any] = {"type": "scatter", "legendgroup": mark.label, "showlegend": False, "hoverinfo": "skip"}
+    band |= {"x": [*places, *reversed(places)], "y": [*mark.high, *reversed(mark.low)], "mode": "lines"}
+    return [band | {"fill": "toself", "fillcolor": colour, "opacity": 0.17, "line": {"width": 0}}, trace]
 
 
 def _layout(panel: Panel) -> dict[str, Any]:
@@ -135,10 +118,16 @@ def _layout(panel: Panel) -> dict[str, Any]:
     shapes = [{**line, "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x} for x, _ in panel.x.guides]
     line["line"] = {"color": "var(--faint)", "dash": "dot", "width": 1.2}
     shapes += [{**line, "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y, _ in panel.y.guides]
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 8, "yanchor": "bottom", "showarrow": False}
-    words = [
-        {**place, "y": y, "text": text, "font": {"size": 12, "color": "var(--muted)"}} for y, text in panel.y.guides
-    ]
+    place: dict[str, Any] = {
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "xshift": 8,
+        "yanchor": "bottom",
+        "showarrow": False,
+    }
+    place["font"] = {"size": 12, "color": "var(--muted)"}
+    words = [{**place, "y": y, "text": text} for y, text in panel.y.guides]
     layout: dict[str, Any] = {"shapes": shapes, "annotations": words, "barmode": "stack", "bargap": 0.25}
     return layout | {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
 

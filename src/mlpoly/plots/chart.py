@@ -14,11 +14,16 @@ import numpy as np
 
 __all__ = [
     "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "Mark", "Palette", "Panel", "Part", "Picture",
-    "Points", "Waterfall",
+    "Points", "Waterfall", "degree_colour",
 ]  # fmt: skip
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
+
+
+def degree_colour(degree: int) -> str:
+    """Return the name of the colour of a polynomial degree; all from 6 on share one."""
+    return f"area-{min(degree, 6)}"
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,11 @@ class Gallery:
     palette: Palette = "diverging"
     limit: float | None = None  # value at the end of the palette; None: the largest pixel of each picture
     note: str = ""  # remark below the rows, or below the colour scale where there is a limit
+
+    def limits(self, picture: Picture) -> tuple[float, float]:
+        """Return the values at the ends of the palette: zero is in the middle, or at the start of the grey one."""
+        limit = self.limit or float(np.abs(picture.image).max()) or 1.0
+        return (0.0 if self.palette == "grey" else -limit), limit
 
 
 @dataclass(frozen=True)

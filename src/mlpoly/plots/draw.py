@@ -169,7 +169,7 @@ def _draw_gallery(figure: Figure | SubFigure, gallery: Gallery) -> None:
                 draw_panel(ax, cell)
                 ax.set_box_aspect(1.2 / _WIDE)  # as high as the images, as the ticks take a part of the width
             else:
-                _draw_picture(ax, cell, gallery.palette, gallery.limit)
+                _draw_picture(ax, cell, gallery)
         # As text and not as a label of the axis, so that it is there even if the first image is not.
         style.note(row[0], label, (-0.12, 0.5), ha="right", va="center", linespacing=1.25, **above)
     for i, heading in enumerate(gallery.columns):
@@ -189,11 +189,10 @@ def _draw_gallery(figure: Figure | SubFigure, gallery: Gallery) -> None:
     bar.set_label(gallery.note, fontsize=style.SMALL, color=style.INK)
 
 
-def _draw_picture(ax: Axes, picture: Picture, palette: Palette, limit: float | None = None) -> None:
-    """An image in a thin frame with zero in the middle of the palette, or at the start of the grey one."""
-    limit = limit or float(np.abs(picture.image).max()) or 1.0
-    low = 0.0 if palette == "grey" else -limit
-    ax.imshow(picture.image, cmap=_PALETTES[palette], vmin=low, vmax=limit, interpolation="nearest")
+def _draw_picture(ax: Axes, picture: Picture, gallery: Gallery) -> None:
+    """An image in a thin frame, in the colours of a gallery."""
+    low, high = gallery.limits(picture)
+    ax.imshow(picture.image, cmap=_PALETTES[gallery.palette], vmin=low, vmax=high, interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set(color=style.FAINT, linewidth=0.6)
     ax.set_title(picture.above, fontsize=style.SMALL, color=style.INK, pad=2.5)
@@ -205,7 +204,7 @@ def _draw_waterfall(figure: Figure | SubFigure, waterfall: Waterfall) -> None:
     if waterfall.picture is None:
         picture.set_axis_off()
     else:
-        _draw_picture(picture, waterfall.picture, "grey")
+        _draw_picture(picture, waterfall.picture, Gallery((), palette="grey"))
     ends = list(accumulate((part.amount for part in waterfall.parts), initial=0.0))
     signs = ("negative", "positive")
     rows = [
@@ -221,7 +220,7 @@ def _draw_waterfall(figure: Figure | SubFigure, waterfall: Waterfall) -> None:
         ax.plot([end, end], [y - 0.31, y + 1.31], color=style.FAINT, linewidth=0.8, zorder=0)
         if part.image is not None:
             place = ax.inset_axes((-0.085, y - 0.45, 0.08, 0.9), transform=ax.get_yaxis_transform())
-            _draw_picture(place, Picture(part.image), "diverging")
+            _draw_picture(place, Picture(part.image), Gallery(()))
     ax.axvline(0, color=style.INK, linewidth=0.6)
     style.tidy(ax, waterfall.axis, title=waterfall.title)
     ax.set_yticks(range(len(rows)), [row[0] for row in rows])

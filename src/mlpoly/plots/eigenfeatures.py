@@ -63,14 +63,14 @@ def eigenfeature_gallery(
     metrics = {f.metric for f in features.values()}
     if len(metrics) > 1:
         raise ValueError(f"features come in the metrics {sorted(metrics)}; one colour scale needs one metric for all.")
-    pixels, limit = math.prod(image_shape), 0.0
+    limit = 0.0
     rows: list[tuple[str, list[Picture | Panel | None]]] = []
     for label, f in features.items():
         values, images = to_numpy(f.values), to_numpy(f.directions)
-        if len(image_shape) != 2 or images.shape != (values.size, pixels):
+        if len(image_shape) != 2 or math.prod(image_shape) != images.shape[1]:
             raise ValueError(
-                f"features of {label!r} have {values.size} values and vectors of shape {images.shape}; "
-                f"images of shape {tuple(image_shape)} need vectors of shape ({values.size}, {pixels})."
+                f"image_shape is {tuple(image_shape)}, but the features of {label!r} have {images.shape[1]} pixels; "
+                f"give (rows, columns) with rows * columns = {images.shape[1]}."
             )
         order = np.argsort(-values, kind="stable")
         positive, negative = [i for i in order if values[i] > 0], [i for i in order[::-1] if values[i] < 0]

@@ -486,6 +486,22 @@ def test_numbers_do_not_break(browser):
     assert broken == []
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_amounts_of_a_waterfall_stay_in_their_column(browser, width):
+    """The longest number that there can be, a power of ten, has room too."""
+    browser.resize(width, 800)
+    outside = browser.run(
+        """
+        const amounts = [...document.querySelectorAll('.waterfall .amount')].filter(a => a.checkVisibility());
+        amounts[0].textContent = '−1.23\u00a0×\u00a010⁻⁵';
+        return amounts.filter(a => a.scrollWidth > a.clientWidth || a.getClientRects().length > 1
+          || a.getBoundingClientRect().right > a.closest('li').getBoundingClientRect().right + 0.5)
+          .map(a => a.textContent);
+        """
+    )
+    assert outside == []
+
+
 def test_a_polynomial_is_written_out(browser, results):
     chosen = results.features.formulas[2]
     press_button(browser, "formula", "2")

@@ -16,14 +16,8 @@ __all__ = ["judge_claims"]
 
 # One threshold for each word of the paper, whichever claim uses it.
 EARLY = 512  # "the first few hundred steps"
-START, LATER, END = (
-    512,
-    1024,
-    4096,
-)  # "between 500 and 1K steps ... start to increase sharply ... until around 4K steps"
-SHARP = (
-    2.0  # "sharply": growth while the steps double from START to LATER; a curve that grows less lags behind the steps
-)
+START, LATER, END = 512, 1024, 4096  # "between 500 and 1K steps ... increase sharply ... until around 4K steps"
+SHARP = 2.0  # "sharply": growth while the steps double from START to LATER; less would lag behind the steps
 FLAT = 1.2  # "nearly constant": largest over smallest; networks that differ in their seed alone differ by as much
 FALL = 0.9  # "goes down": below this fraction of the first value; samples alone make a difference of a few per cent
 MOST = 0.95  # "more than 95% of the variance"
@@ -77,19 +71,7 @@ def judge_claims(
 ) -> tuple[Claim, ...]:
     """Return every claim of the paper's section 4 that these records can judge, then two about the exact curve.
 
-    Parameters
-    ----------
-    points : sequence of Point
-        Fits of all seeds.
-    ablations : sequence of Ablation
-    features : Features, optional
-    classes : int
-        Number of classes; chance is one over it.
-
-    Returns
-    -------
-    tuple of Claim
-        A claim holds if it holds for every seed.
+    Records are those of all seeds, and a claim holds if it does for every seed. Chance is one over `classes`.
     """
     seeds = [[p for p in points if p.seed == seed] for seed in sorted({p.seed for p in points})]
     claims = [rule.judge([_training_numbers(seed) for seed in seeds]) for rule in _TRAINING]
@@ -203,7 +185,7 @@ def _readable(features: Features) -> Claim:
         length = max(float(np.linalg.norm(s.linear) * np.linalg.norm(final[s.label])), 1e-30)
         alike.setdefault(s.step, []).append(float(np.dot(s.linear, final[s.label]) / length))
     rows = ", ".join(f"{step}: {np.mean(v):.2f}" for step, v in sorted(alike.items()) if step >= 64 or step == last)
-    said = "Features look like digits between steps 2^12 and 2^14 (section 4.3); a judgement of the eye."
+    said = "Features look like digits between steps 2^12 and 2^14 (section 4.3); judged by eye."
     found = f"See the figure. Mean cosine of a class's linear coefficients with those at the end, by step: {rows}."
     return Claim("Readable features late in training", said, found, None, "features")
 
@@ -216,15 +198,17 @@ def _attack_numbers(ablations: Sequence[Ablation], classes: int) -> Numbers:
     table = np.array([[a.network, a.linear, a.quadratic] for a in curve])
     moves = (np.ptp(table, axis=0) > 0).all()  # a standard deviation of equal numbers is zero but for rounding
     four = curve[4].network if len(curve) > 4 else math.nan
-    network, linear, quadratic = table[-1]
     return {
         "four": four,
         "fallen": four if curve[0].network >= HALF else math.nan,  # below a half from the start proves nothing
         "crossed": next((a.k for a in curve if a.network < HALF), math.inf),
         "correlation": float(np.corrcoef(table.T).min()) if moves else math.nan,
         "gap": float(np.abs(table[:, 1:] - table[:, :1]).max()),
-        **{"k": curve[-1].k, "network": network, "linear": linear, "quadratic": quadratic},
-        **{"chance": 1 / classes, "limit": 1 / classes + CHANCE, "above_chance": network - 1 / classes},
+        "k": curve[-1].k,
+        **dict(zip(("network", "linear", "quadratic"), table[-1], strict=True)),
+        "chance": 1 / classes,
+        "limit": 1 / classes + CHANCE,
+        "above_chance": table[-1, 0] - 1 / classes,
     }
 
 
@@ -270,26 +254,16 @@ def _exact_numbers(seeds: Sequence[Sequence[Point]]) -> Numbers:
         )
         if min(*exact, *sampled) > 0:
             scatter.append(np.std(np.log(sampled / exact)))
-            ours.append(np.sum(np.diff(np.log(exact), 2) ** 2) ** 0.5 if exact.size > 2 else math.nan)
-            theirs.append(np.sum(np.diff(np.log(sampled), 2) ** 2) ** 0.5)
+            ours.append(float(np.linalg.norm(np.diff(np.log(exact), 2))) if exact.size > 2 else math.nan)
+            theirs.append(float(np.linalg.norm(np.diff(np.log(sampled), 2))))
             route += [np.std(np.log(paper / exact))] if paper.size else []
             excess += list(paper / exact - 1) if paper.size else []
     inside = float(np.sum(errors <= BAND))
-    return {
-        **{"count": errors.size, "inside": inside, "fraction": _ratio(inside, errors.size)},
-        **{
-            "furthest": errors.max(initial=0),
-            "scatter": _mean(scatter),
-            "route": _mean(route),
-            "excess": _mean(excess),
-        },
-        **{"least": min(excess, default=0.0), "most": max(excess, default=0.0)},
-        "roughness": (_mean(ours) + 1e-12) / (_mean(theirs) + 1e-12),
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else math.nan
+    found = {"count": errors.size, "inside": inside, "fraction": _ratio(inside, errors.size)}
+    found |= {"furthest": errors.max(initial=0), "least": min(excess, default=0.0), "most": max(excess, default=0.0)}
+    means = {"scatter": scatter, "route": route, "excess": excess, "ours": ours, "theirs": theirs}
+    found |= {name: float(np.mean(values)) if values else math.nan for name, values in means.items()}
+    return found | {"roughness": (found["ours"] + 1e-12) / (found["theirs"] + 1e-12)}
 
 
 _EXACT = (

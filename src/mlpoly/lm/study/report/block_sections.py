@@ -15,11 +15,10 @@ from mlpoly.page.html import element
 from mlpoly.page.numbers import percent
 from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
-from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel
+from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 
 __all__ = ["fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
 
-_COLOURS = 6  # degrees that page.css has a colour for
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
 _LEGEND = "A click on a name in the legend hides it."
@@ -41,7 +40,7 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
             values = {fit.block: getattr(fit, key) for fit in fits if fit.degree == degree}
             sampled = kind == "held-out text"
             name = f"degree {degree}" + (", held out" if sampled else "")
-            curves[kind] += _curve(name, values, blocks, _degree_colour(degree), sampled)
+            curves[kind] += _curve(name, values, blocks, degree_colour(degree), sampled)
     shown = {"both": [*curves["closed form"], *curves["held-out text"]]} | curves
     axes = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
     panels = [Panel(marks, *axes, choice=(kind,)) for kind, marks in shown.items() if marks]
@@ -54,9 +53,9 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
     notes = ""
     if _known(fits, degrees[-1], "beyond"):
         notes += (
-            f"Beyond the bound every neuron continues as a straight line, and the block is not a polynomial there. "
+            "Beyond the bound every neuron continues as a straight line, and the block is not a polynomial there. "
             f"This concerns {percent(median_of(fits, degrees[-1], 'beyond'))} of the preactivations on held-out text. "
-            f"The column without the bound has the same polynomials everywhere. "
+            "The column without the bound has the same polynomials everywhere. "
         )
     if _known(fits, degrees[-1], "typical"):
         notes += (
@@ -64,8 +63,8 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
             "the median over tokens of the squared error, as a fraction of the output’s squared length."
         )
     caption = (
-        "Solid lines: under the Gaussian inputs of the fit, from weights and moments alone. Dotted lines: on text that "
-        "the moments have not seen, whose activations are not Gaussian. " + _LEGEND
+        "Solid lines: under the Gaussian inputs of the fit, from weights and moments alone. Dotted lines: on held-out "
+        f"text, whose activations are not Gaussian. {_LEGEND}"
     )
     page.section("fvu", "How far each polynomial is from its block", "FVU by block").add(
         "The fraction of the variance of a block’s outputs that a polynomial leaves unexplained (FVU) is 0 for a "
@@ -113,7 +112,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     blocks = [spectrum.block for spectrum in spectra]
     count = max(len(spectrum.fractions) for spectrum in spectra)
     names = [*(f"degree {k + 1}" for k in range(count)), f"above degree {count}"]
-    colours = [*(_degree_colour(k + 1) for k in range(count)), "area-rest"]
+    colours = [*(degree_colour(k + 1) for k in range(count)), "area-rest"]
     bars = [
         Bars(name, range(len(blocks)), [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))
@@ -127,9 +126,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     page.section("spectrum", "How much of each block lives at each degree", "Degree spectrum").add(
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
-        figure(
-            plot("plot-spectrum", chart), "Sums over the weights, no samples. A click on a name in the legend hides it."
-        ),
+        figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {_LEGEND}"),
     )
 
 
@@ -147,10 +144,6 @@ def whole_loss(losses: Sequence[Loss], by: str, degree: int) -> Loss | None:
     """The loss of the original model (by ""), or that with all blocks replaced."""
     wanted = (by, "all" if by else "none", degree)
     return next((loss for loss in losses if (loss.by, loss.replaced, loss.degree) == wanted), None)
-
-
-def _degree_colour(degree: int) -> str:
-    return f"area-{min(degree, _COLOURS)}"
 
 
 def _block_axis(blocks: Sequence[str]) -> Axis:

@@ -27,7 +27,7 @@ _METHODS = {
 
 
 def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
-    """Write the report, one HTML file that opens without a network.
+    """Write the report, one HTML file that opens without a network, and return its path.
 
     Parameters
     ----------
@@ -35,17 +35,12 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
         Results of a study; a section for which they hold nothing is left out.
     path : path
         Usually ``report.html`` in the folder of the results; files beside it are linked if they are there by then.
-
-    Returns
-    -------
-    Path
-        The file.
     """
     target, about = Path(path), results.about
     made = f"mlpoly {about.get('version', '')}".strip()
     name = (about.get("model") or {}).get("model", "A language model")
     footer = f"Made by {made}. This page loads nothing from a network."
-    page = Page(f"{name} with polynomials for blocks", f"A study by {made}", footer)
+    page = Page(f"{name} with polynomials in place of its blocks", f"A study by {made}", footer)
     degree = (about.get("config") or {}).get("degree") or max((x.degree for x in results.losses), default=0)
     page.style, page.script = (asset("mlpoly.lm.study.report", file) for file in ("lm.css", "lm.js"))
     page.introduce(*_introduction(results, degree))
@@ -68,10 +63,10 @@ def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
     model, data, config = (results.about.get(name) or {} for name in ("model", "data", "config"))
     blocks = len({errors.block for errors in results.errors}) or len(results.spectra)
     sampled = config.get("method") == "samples"
-    known = "the text’s own activations" if sampled else "the mean and covariance of the inputs of each block"
+    known = "its activations on the text" if sampled else "the mean and covariance of its inputs"
     said = (
-        f"The feedforward blocks of this language model ({number(blocks)} of them) were replaced by polynomials of "
-        f"their inputs, the closest in mean square, computed from the weights and from {known}. No gradient was taken."
+        f"Here polynomials take the place of {counted(blocks, 'feedforward block')} of a language model. Each is the "
+        f"closest to its block in mean square, computed from the block’s weights and {known}, without gradients."
     )
     original, replaced = whole_loss(results.losses, "", 0), whole_loss(results.losses, "polynomial", degree)
     items, unit = [], "nats per token, cross-entropy"
@@ -81,8 +76,8 @@ def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
         items.append((number(replaced.cross_entropy, 4), unit, f"all blocks replaced, degree {degree}"))
     if original and replaced:
         said += (
-            f" With all of them of degree {degree}, the cross-entropy on text that none of this has "
-            f"seen goes from {number(original.cross_entropy, 4)} to {number(replaced.cross_entropy, 4)} nats per token."
+            f" With degree {degree} for all of them, the cross-entropy on held-out text goes from "
+            f"{number(original.cross_entropy, 4)} to {number(replaced.cross_entropy, 4)} nats per token."
         )
     missed = median_of(results.errors, degree, "held_out")
     if math.isfinite(missed):
@@ -101,4 +96,4 @@ def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
         "Judged on": held_out,
         "Polynomials": "; ".join(words for words in method if words),
     }
-    return said, tiles(items), facts({name: words for name, words in kinds.items() if words})
+    return said, tiles(items), facts(kinds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,11 @@ def _accuracy_panels(kinds: dict[str, list[Any]], step: int, x: Axis, y: Axis) -
     return panels
 
 
-def _by_kind(records: Sequence[Any], field: str, words: dict[str, str]) -> dict[str, list[Any]]:
-    """The records of every kind that there is, by its words."""
-    kinds = {said: [r for r in records if getattr(r, field) == kind] for kind, said in words.items()}
-    return {said: found for said, found in kinds.items() if found}
+def _by_kind(records: Sequence[Any], field: str, words: dict[str, str]) -> Iterator[tuple[int, dict[str, list[Any]]]]:
+    """Every step, the last first, with its records of every kind that there is, by the words for the kind."""
+    for step in sorted({r.step for r in records}, reverse=True):
+        kinds = {said: [r for r in records if (r.step, getattr(r, field)) == (step, k)] for k, said in words.items()}
+        yield step, {said: found for said, found in kinds.items() if found}
 
 
 def ablation_chart(ablations: Sequence[Ablation], classes: int) -> Chart:
@@ -49,10 +50,8 @@ def ablation_chart(ablations: Sequence[Ablation], classes: int) -> Chart:
     x = Axis("directions removed", "k", limits=(-0.02 * last - 0.1, last * 1.02 + 0.1))
     levels = [(0.5, "50 %"), (1 / classes, f"chance, {percent(1 / classes, 0)}")]
     y = Axis("accuracy on test images", "accuracy", percent=True, limits=(0.0, 1.03), guides=levels)
-    panels: list[Panel] = []
-    for step in sorted({a.step for a in ablations}, reverse=True):
-        kinds = _by_kind([a for a in ablations if a.step == step], "directions", _DIRECTIONS)
-        panels += _accuracy_panels(kinds, step, x, y)
+    kinds = _by_kind(ablations, "directions", _DIRECTIONS)
+    panels = [panel for step, found in kinds for panel in _accuracy_panels(found, step, x, y)]
     return Chart("Accuracy against the number of directions removed", panels, ("Network at", "Removed"))
 
 
@@ -61,8 +60,7 @@ def steering_chart(steering: Sequence[Steering]) -> Chart:
     x = Axis("length of the move", "strength")
     y = Axis("accuracy on moved test images", "accuracy", percent=True, limits=(0.0, 1.03))
     panels: list[Panel] = []
-    for step in sorted({s.step for s in steering}, reverse=True):
-        kinds = _by_kind([s for s in steering if s.step == step], "direction", _MOVES)
+    for step, kinds in _by_kind(steering, "direction", _MOVES):
         panels += _accuracy_panels(kinds, step, x, y)
         for field, title, unit in (("fvu", "FVU of the quadratic", ""), ("kl", "KL of the quadratic", ", nats")):
             marks = [

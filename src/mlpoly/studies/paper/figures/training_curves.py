@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from mlpoly.page.numbers import listing, percent
-from mlpoly.plots.chart import Area, Axis, Chart, Mark, Panel
+from mlpoly.plots.chart import Area, Axis, Chart, Mark, Panel, degree_colour
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
 from mlpoly.studies.paper.results import Point, Spectrum, TrainingPoint
 
@@ -30,7 +31,6 @@ _KINDS = {  # the option, the quantity of the lines, and that of the points
     ),
     "kl": (("on samples of the mixture", "kl_samples", "kl_samples"), ("on test images", "kl_test", "kl_test")),
 }
-_AREAS = 6  # degrees that have a colour
 
 
 def fit_name(degree: int, inputs: str) -> str:
@@ -102,11 +102,8 @@ def spectrum_chart(spectra: Sequence[Spectrum]) -> Chart:
     that degree; the others stack the degrees.
     """
 
-    def above(k: int) -> Callable[[Spectrum], float]:
-        return lambda s: sum(s.shares[k:]) + s.rest
-
-    def layer(i: int) -> Callable[[Spectrum], float]:
-        return lambda s: (s.between, *s.shares, s.rest)[i]
+    def layers(start: int, stop: int | None = None) -> Callable[[Spectrum], float]:
+        return lambda s: sum((s.between, *s.shares, s.rest)[start:stop])
 
     x, panels = step_axis([s.step for s in spectra]), []
     for inputs, words in (("gaussian", "N(mean, cov)"), ("mixture", "mixture of the classes")):
@@ -114,19 +111,19 @@ def spectrum_chart(spectra: Sequence[Spectrum]) -> Chart:
         if not records:
             continue
         count = max(len(record.shares) for record in records)
-        colours = [f"area-{min(k, _AREAS)}" for k in range(1, count + 1)]
+        colours = {f"degree {k}": degree_colour(k) for k in range(1, count + 1)}
         left = [
-            curve_over_seeds(records, "step", above(k), f"above degree {k}", colour=colour, width=1.8)
-            for k, colour in enumerate(colours, 1)
+            curve_over_seeds(records, "step", layers(k), f"above {name}", colour=colour, width=1.8)
+            for k, (name, colour) in enumerate(colours.items(), 2)
         ]
         between = any(record.between > 0 for record in records)
-        names = ["between classes", *(f"degree {k}" for k in range(1, count + 1)), f"rest, above degree {count}"]
+        colours = {"between classes": "area-between", **colours, f"rest, above degree {count}": "area-rest"}
         areas = []
-        for i, (name, colour) in enumerate(zip(names, ["area-between", *colours, "area-rest"], strict=True)):
-            curve = curve_over_seeds(records, "step", layer(i), name)
+        for i, (name, colour) in enumerate(colours.items()):
+            curve = curve_over_seeds(records, "step", layers(i, i + 1), name)
             areas.append(Area(name, curve.x, curve.y, colour))
-        fraction = Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, None))
         whole = Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
+        fraction = replace(whole, limits=(0.0, None))
         log = Axis("fraction of the variance above each degree", "fraction", "log", percent=True)
         panels += [
             Panel(left, x, log, choice=(words, "left above each degree")),
