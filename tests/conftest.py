@@ -14,6 +14,8 @@ import pytest
 from support.backends import BACKENDS, Backend, record_margin
 from support.browser import Browser, find_browser, open_browser
 
+from mlpoly.activations import registry
+
 hypothesis.settings.register_profile("mlpoly", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("mlpoly")
 
@@ -27,6 +29,13 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20250214)
+
+
+@pytest.fixture
+def scratch_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registrations made in a test end with it."""
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
 
 
 def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from support.backends import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, make, to_numpy
+from support.backends import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, backends, make, to_numpy
+from support.inputs import points
+from support.polynomials import own_arrays
 
 import mlpoly as mp
-from mlpoly import records
 
 D, H, OUT = 4, 6, 3
 NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.fromkeys(
@@ -37,13 +38,7 @@ def build(name, values):
     return layer(**values, activation=name.split()[0]), mp.Gaussian(mean, root @ root.T)
 
 
-def points(seed=0, n=5):
-    return np.random.default_rng(seed).standard_normal((n, D))
-
-
-def arrays_of(poly):
-    """Every array a polynomial holds."""
-    return list(records.arrays_of(records.replace(poly, inputs=None)).values())
+X = points(D, 5, seed=0, spread=1.0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -55,7 +50,7 @@ def arrays_of(poly):
 @pytest.mark.parametrize("degree", [0, 3])
 def test_fit_equals_numpy_in_double_precision(name, degree, backend):
     values = {key: make(v, backend) for key, v in numbers(name).items()}
-    x = make(points(), backend)
+    x = make(X, backend)
     net, gaussian = build(name, values)
     poly = mp.fit(net, gaussian, degree)
     twin_net, twin_gaussian = build(name, {key: to_numpy(v) for key, v in values.items()})
@@ -73,7 +68,7 @@ def test_fit_equals_numpy_in_double_precision(name, degree, backend):
     ]:
         assert_same_kind(got, x)
         assert_close(got, want, 3 * backend.tolerance)  # sums of H D products and three powers of t
-    for array in arrays_of(poly):
+    for array in own_arrays(poly).values():
         assert_same_kind(array, x)
 
 
@@ -83,7 +78,7 @@ def test_standard_gaussian_fits_any_backend(name, backend):
     net, _ = build(name, values)
     poly = mp.fit(net, mp.Gaussian.standard(D), degree=2)
     same = mp.fit(net, mp.Gaussian(values["mean"] * 0), degree=2)
-    x = make(points(), backend)
+    x = make(X, backend)
     assert_same_kind(poly(x), x)
     assert_same_kind(poly.inputs.mean, x)
     np.testing.assert_array_equal(to_numpy(poly(x)), to_numpy(same(x)))
@@ -92,13 +87,13 @@ def test_standard_gaussian_fits_any_backend(name, backend):
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 def test_the_network_decides_the_dtype(library):
-    """A Gaussian in double precision, as statistics usually are, does not widen the result."""
+    """A Gaussian in double backend, as statistics usually are, does not widen the result."""
     narrow, wide = Backend(library, "float32"), Backend(library, "float64")
     with wide.active():
         values = {key: make(v, narrow) for key, v in numbers("relu").items()}
         net, _ = build("relu", values)
         poly = mp.fit(net, mp.Gaussian(make(np.ones(D), wide), make(np.eye(D), wide)), degree=2)
-        for array in arrays_of(poly):
+        for array in own_arrays(poly).values():
             assert_same_kind(array, net.W1)
 
 
@@ -106,19 +101,19 @@ def test_the_network_decides_the_dtype(library):
 def test_inputs_are_not_mutated(name, backend):
     """NumPy arrays are read-only here, JAX arrays always are, torch counts writes."""
     values = {key: make(v, backend) for key, v in numbers(name).items()}
-    x = make(points(), backend)
+    x = make(X, backend)
     before = {key: to_numpy(v) for key, v in values.items()}
     versions = {key: v._version for key, v in values.items() if isinstance(v, torch.Tensor)}
     net, gaussian = build(name, values)
     poly = mp.fit(net, gaussian, degree=3)
-    kept = [copy.deepcopy(to_numpy(a)) for a in arrays_of(poly)]
+    kept = [copy.deepcopy(to_numpy(a)) for a in own_arrays(poly).values()]
     poly(x), poly.gradient(x), poly.hessian(x[0]), poly.coefficients().quadratic, poly.powers()
     poly + poly, 2.0 * poly, poly.truncate(1), gaussian.sample(3), gaussian.fingerprint
     mp.Gaussian.from_samples(x, shrinkage="oas")
     for key, array in before.items():
         np.testing.assert_array_equal(to_numpy(values[key]), array)
     assert versions == {key: v._version for key, v in values.items() if isinstance(v, torch.Tensor)}
-    for old, new in zip(kept, arrays_of(poly), strict=True):
+    for old, new in zip(kept, own_arrays(poly).values(), strict=True):
         np.testing.assert_array_equal(old, to_numpy(new))
 
 
@@ -127,7 +122,7 @@ def test_files_cross_libraries(name, backend, tmp_path):
     net, gaussian = build(name, {key: make(v, backend) for key, v in numbers(name).items()})
     poly = mp.fit(net, gaussian, degree=2)
     poly.save(tmp_path / "poly")
-    x = make(points(), backend)
+    x = make(X, backend)
     for back in (mp.load(tmp_path / "poly", library=backend.library), mp.load(tmp_path / "poly", like=x)):
         assert_same_kind(back(x), x)
         np.testing.assert_array_equal(to_numpy(back(x)), to_numpy(poly(x)))
@@ -138,7 +133,7 @@ def test_files_cross_libraries(name, backend, tmp_path):
 
 def test_scalars_of_the_library_multiply(backend):
     net, gaussian = build("gelu", {key: make(v, backend) for key, v in numbers("gelu").items()})
-    poly, x, two = mp.fit(net, gaussian, degree=2), make(points(), backend), make(2.0, backend)
+    poly, x, two = mp.fit(net, gaussian, degree=2), make(X, backend), make(2.0, backend)
     for double in (two * poly, poly * two, 2 * poly, poly + poly):
         assert_same_kind(double(x), x)
         assert_close(double(x), 2 * poly(x), backend.tolerance)
@@ -148,50 +143,49 @@ def test_scalars_of_the_library_multiply(backend):
 # JAX transformations
 # ---------------------------------------------------------------------------------------------------------------------
 
-jaxes = pytest.mark.parametrize("precision", [JAX64, JAX32], ids=lambda b: b.name)
+jaxes = backends(JAX64, JAX32)
 # Every network in double precision; single precision adds nothing but its own rounding, so two networks show it.
 cases = pytest.mark.parametrize(
-    ("name", "precision"),
+    ("name", "backend"),
     [*((name, JAX64) for name in NETS), ("gelu", JAX32), ("silu glu", JAX32)],
     ids=lambda value: value if isinstance(value, str) else value.name,
+    indirect=["backend"],
 )
 
 
 @cases
-def test_jit_returns_the_polynomial_itself(name, precision):
-    with precision.active():
-        values = {key: make(v, precision) for key, v in numbers(name).items()}
-        x = make(points(), precision)
+def test_jit_returns_the_polynomial_itself(name, backend):
+    values = {key: make(v, backend) for key, v in numbers(name).items()}
+    x = make(X, backend)
 
-        @jax.jit
-        def fitted(values):
-            return mp.fit(*build(name, values), degree=3)
+    @jax.jit
+    def fitted(values):
+        return mp.fit(*build(name, values), degree=3)
 
-        poly, plain = fitted(values), mp.fit(*build(name, values), degree=3)
-        assert isinstance(poly, mp.RidgePolynomial)
-        assert (poly.degree, poly.source) == (3, plain.source)
-        assert_same_kind(poly(x), x)
-        assert_close(poly(x), plain(x), precision.tolerance)
-        assert_close(poly.gradient(x), plain.gradient(x), precision.tolerance)
-        assert poly.inputs.dim == D
+    poly, plain = fitted(values), mp.fit(*build(name, values), degree=3)
+    assert isinstance(poly, mp.RidgePolynomial)
+    assert (poly.degree, poly.source) == (3, plain.source)
+    assert_same_kind(poly(x), x)
+    assert_close(poly(x), plain(x), backend.tolerance)
+    assert_close(poly.gradient(x), plain.gradient(x), backend.tolerance)
+    assert poly.inputs.dim == D
 
 
 @jaxes
-def test_records_pass_through_jit_as_arguments(precision):
-    with precision.active():
-        net, gaussian = build("silu glu", {key: make(v, precision) for key, v in numbers("silu glu").items()})
-        x = make(points(), precision)
-        got = jax.jit(lambda net, gaussian, x: (mp.fit(net, gaussian, 2)(x), net(x)))(net, gaussian, x)
-        assert_close(got[0], mp.fit(net, gaussian, 2)(x), precision.tolerance)
-        assert_close(got[1], net(x), precision.tolerance)
-        poly = mp.fit(net, gaussian, 2)
-        for make_it in (lambda p: p.gradient(x), lambda p: p.coefficients().quadratic, lambda p: (p + 2 * p)(x)):
-            assert_close(jax.jit(make_it)(poly), make_it(poly), precision.tolerance)
+def test_records_pass_through_jit_as_arguments(backend):
+    net, gaussian = build("silu glu", {key: make(v, backend) for key, v in numbers("silu glu").items()})
+    x = make(X, backend)
+    got = jax.jit(lambda net, gaussian, x: (mp.fit(net, gaussian, 2)(x), net(x)))(net, gaussian, x)
+    assert_close(got[0], mp.fit(net, gaussian, 2)(x), backend.tolerance)
+    assert_close(got[1], net(x), backend.tolerance)
+    poly = mp.fit(net, gaussian, 2)
+    for make_it in (lambda p: p.gradient(x), lambda p: p.coefficients().quadratic, lambda p: (p + 2 * p)(x)):
+        assert_close(jax.jit(make_it)(poly), make_it(poly), backend.tolerance)
 
 
 def test_jit_tells_two_functions_of_one_name_apart():
     with JAX64.active():
-        x, W = make(points(), JAX64), make(numbers("relu")["W1"], JAX64)
+        x, W = make(X, JAX64), make(numbers("relu")["W1"], JAX64)
         fitted = jax.jit(lambda net, x: mp.fit(net, mp.Gaussian.standard(D), degree=3)(x))
         for power in (2, 3):
             net = mp.MLP(W, activation=lambda y, power=power: y**power)
@@ -199,28 +193,26 @@ def test_jit_tells_two_functions_of_one_name_apart():
 
 
 @cases
-def test_vmap_over_networks_and_their_inputs(name, precision):
-    with precision.active():
-        stacked = {key: jnp.stack([make(v, precision), 0.5 * make(v, precision)]) for key, v in numbers(name).items()}
-        x = make(points(), precision)
+def test_vmap_over_networks_and_their_inputs(name, backend):
+    stacked = {key: jnp.stack([make(v, backend), 0.5 * make(v, backend)]) for key, v in numbers(name).items()}
+    x = make(X, backend)
 
-        def value(values):
-            return mp.fit(*build(name, values), degree=2)(x)
+    def value(values):
+        return mp.fit(*build(name, values), degree=2)(x)
 
-        together = jax.jit(jax.vmap(value))(stacked)
-        apart = [value({key: v[i] for key, v in stacked.items()}) for i in range(2)]
-        assert_close(together, jnp.stack(apart), precision.tolerance)
+    together = jax.jit(jax.vmap(value))(stacked)
+    apart = [value({key: v[i] for key, v in stacked.items()}) for i in range(2)]
+    assert_close(together, jnp.stack(apart), backend.tolerance)
 
 
 @pytest.mark.parametrize("name", ["gelu", "silu glu"])
 @jaxes
-def test_polynomials_can_be_mapped_and_differentiated(name, precision):
-    with precision.active():
-        x = make(points(), precision)
-        poly = mp.fit(*build(name, {key: make(v, precision) for key, v in numbers(name).items()}), degree=3)
-        assert_close(jax.jit(jax.vmap(poly))(x), poly(x), precision.tolerance)
-        assert_close(jax.jit(jax.vmap(jax.jacfwd(poly)))(x), poly.gradient(x), precision.tolerance)
-        assert_close(jax.jit(jax.hessian(poly))(x[0]), poly.hessian(x[0]), precision.tolerance)
+def test_polynomials_can_be_mapped_and_differentiated(name, backend):
+    x = make(X, backend)
+    poly = mp.fit(*build(name, {key: make(v, backend) for key, v in numbers(name).items()}), degree=3)
+    assert_close(jax.jit(jax.vmap(poly))(x), poly(x), backend.tolerance)
+    assert_close(jax.jit(jax.vmap(jax.jacfwd(poly)))(x), poly.gradient(x), backend.tolerance)
+    assert_close(jax.jit(jax.hessian(poly))(x[0]), poly.hessian(x[0]), backend.tolerance)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -243,7 +235,7 @@ def torch_gradients(name, numbers_, x, degree=2):
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "relu glu", "silu glu"])
 @pytest.mark.parametrize("degree", [0, 3])
 def test_torch_gradcheck_from_values_to_weights_mean_and_covariance(name, degree):
-    keys, x = list(numbers(name)), make(points(n=2), TORCH64)
+    keys, x = list(numbers(name)), make(X[:2], TORCH64)
     leaves = [make(v, TORCH64).requires_grad_() for v in numbers(name).values()]
 
     def values(*arrays):
@@ -253,15 +245,14 @@ def test_torch_gradcheck_from_values_to_weights_mean_and_covariance(name, degree
 
 
 @cases
-def test_jax_and_torch_gradients_agree(name, precision):
-    values, x = numbers(name), points()
+def test_jax_and_torch_gradients_agree(name, backend):
+    values, x = numbers(name), X
     want = torch_gradients(name, values, x)
-    with precision.active():
-        arrays = {key: make(v, precision) for key, v in values.items()}
-        got = jax.jit(jax.grad(lambda a: loss(name, a, make(x, precision))))(arrays)
-        for key in values:
-            # A gradient sums 15 squared outputs, with cancellation: coarser than one value.
-            assert_close(got[key], want[key], 30 * precision.tolerance)
+    arrays = {key: make(v, backend) for key, v in values.items()}
+    got = jax.jit(jax.grad(lambda a: loss(name, a, make(x, backend))))(arrays)
+    for key in values:
+        # A gradient sums 15 squared outputs, with cancellation: coarser than one value.
+        assert_close(got[key], want[key], 30 * backend.tolerance)
 
 
 def without_a_neuron(name):
@@ -273,7 +264,7 @@ def without_a_neuron(name):
 @nets
 @pytest.mark.parametrize("degree", [0, 1, 3])
 def test_torch_gradients_with_a_neuron_without_variance_are_finite(name, degree):
-    for key, gradient in torch_gradients(name, without_a_neuron(name), points(), degree).items():
+    for key, gradient in torch_gradients(name, without_a_neuron(name), X, degree).items():
         assert torch.all(torch.isfinite(gradient)), key
 
 
@@ -281,7 +272,7 @@ def test_torch_gradients_with_a_neuron_without_variance_are_finite(name, degree)
 def test_jax_gradients_with_a_neuron_without_variance_are_finite(name):
     with JAX64.active():
         arrays = {key: make(v, JAX64) for key, v in without_a_neuron(name).items()}
-        gradients = jax.jit(jax.grad(lambda a: loss(name, a, make(points(), JAX64))))(arrays)
+        gradients = jax.jit(jax.grad(lambda a: loss(name, a, make(X, JAX64))))(arrays)
         for key, gradient in gradients.items():
             assert np.all(np.isfinite(to_numpy(gradient))), key
 
@@ -290,7 +281,7 @@ def test_jax_gradients_with_a_neuron_without_variance_are_finite(name):
 def test_gradients_without_any_variance_are_finite(name):
     values = numbers(name)
     values["root"] = np.zeros((D, D))
-    for key, gradient in torch_gradients(name, values, points()).items():
+    for key, gradient in torch_gradients(name, values, X).items():
         assert torch.all(torch.isfinite(gradient)), key
 
 
@@ -328,7 +319,7 @@ def test_autograd_is_not_detached():
     """Every tensor of the polynomial that depends on a leaf still knows it."""
     leaves = {key: make(v, TORCH64).requires_grad_() for key, v in numbers("silu glu").items()}
     poly = mp.fit(*build("silu glu", leaves), degree=2)
-    assert all(a.requires_grad for a in arrays_of(poly))
+    assert all(a.requires_grad for a in own_arrays(poly).values())
     assert poly.coefficients().quadratic.requires_grad
     assert poly.inputs.sample(2).requires_grad
     assert mp.Gaussian.from_samples(leaves["W_up"]).cov.requires_grad
@@ -336,24 +327,23 @@ def test_autograd_is_not_detached():
 
 def test_torch_func_grad_and_jacrev():
     values = {key: make(v, TORCH64) for key, v in numbers("gelu").items()}
-    got = torch.func.grad(lambda v: loss("gelu", v, make(points(), TORCH64)))(values)
-    for key, want in torch_gradients("gelu", numbers("gelu"), points()).items():
+    got = torch.func.grad(lambda v: loss("gelu", v, make(X, TORCH64)))(values)
+    for key, want in torch_gradients("gelu", numbers("gelu"), X).items():
         assert_close(got[key], want)
 
 
-@pytest.mark.parametrize("precision", [JAX32, JAX64], ids=lambda b: b.name)
-def test_constants_may_be_used_under_jit(precision):
+@jaxes
+def test_constants_may_be_used_under_jit(backend):
     """Under jit the sum of two constants is traced, so that no check may look at it."""
-    with precision.active():
-        values = numbers("gelu")
-        arrays = {key: make(value, precision) for key, value in values.items()}
-        x = make(points(), precision)
-        expected = to_numpy(mp.fit(*build("gelu", arrays), 3)(x))
-        for traced in arrays:
-            got = jax.jit(lambda a, key=traced: mp.fit(*build("gelu", arrays | {key: a}), 3)(x))(arrays[traced])
-            assert_close(got, expected, precision.tolerance)
-        got = jax.jit(lambda x: mp.fit(*build("gelu", arrays), 3)(x))(x)  # everything but the points
-        assert_close(got, expected, precision.tolerance)
+    values = numbers("gelu")
+    arrays = {key: make(value, backend) for key, value in values.items()}
+    x = make(X, backend)
+    expected = to_numpy(mp.fit(*build("gelu", arrays), 3)(x))
+    for traced in arrays:
+        got = jax.jit(lambda a, key=traced: mp.fit(*build("gelu", arrays | {key: a}), 3)(x))(arrays[traced])
+        assert_close(got, expected, backend.tolerance)
+    got = jax.jit(lambda x: mp.fit(*build("gelu", arrays), 3)(x))(x)  # everything but the points
+    assert_close(got, expected, backend.tolerance)
 
 
 def test_functions_of_the_user_may_be_fitted_under_jit_with_constants():

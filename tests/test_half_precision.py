@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from support.backends import Backend, assert_close, make
+from support.polynomials import own_arrays
 
 import mlpoly as mp
-from mlpoly import records
 from mlpoly.arrays import to_numpy
 from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.polynomials.base import map_polynomial
@@ -61,16 +61,11 @@ def case(kind, layer):
     return built(weights, single, x), built([wide(w) for w in weights], [wide(a) for a in single], wide(x))
 
 
-def arrays_of(poly):
-    """Every array of a polynomial, by name."""
-    return {name: a for name, a in records.arrays_of(records.replace(poly, inputs=None)).items() if hasattr(a, "dtype")}
-
-
 def assert_rounded(got, want, kind):
     """Every number of a polynomial is that of the float64 fit, rounded once, within the error of float32."""
     if isinstance(want, mp.ChaosPolynomial):
         want = aligned(want, wide(got.whitener))
-    got, want = arrays_of(got), arrays_of(want)
+    got, want = own_arrays(got), own_arrays(want)
     assert got.keys() == want.keys()
     for name, array in want.items():
         assert str(got[name].dtype).endswith(kind.dtype), name
@@ -280,7 +275,7 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
     made, want = fitted_to(x, net, gaussian), fitted_to(x64, net64, gaussian64)
     plain = made if bound is None else made.polynomial
     for poly in (made, plain.bounded(2.0)):
-        for name, array in arrays_of(poly).items():
+        for name, array in own_arrays(poly).items():
             assert str(array.dtype).endswith(kind.dtype), name
     # The coordinates of the fit, 16-bit shifts and scales, are no part of the answer: compare values.
     assert_close(wide(made(x)), want(x64), 16 * ROUNDING[kind.dtype])
@@ -292,5 +287,5 @@ def test_finetuning_never_makes_it_worse(kind, layer, degree):
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
     found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
     assert found.report.fvu_after <= found.report.fvu_before
-    for name, array in arrays_of(found).items():
+    for name, array in own_arrays(found).items():
         assert str(array.dtype).endswith(kind.dtype), name

@@ -9,10 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from support.backends import BACKENDS, NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from support.backends import NUMPY64, TORCH64, assert_close, assert_same_kind, in_library, make, to_numpy
+from support.inputs import points
+from support.networks import network
 
 import mlpoly as mp
-from mlpoly.activations import Activation, get, register_activation, registry
+from mlpoly.activations import Activation, get, register_activation
+
+pytestmark = pytest.mark.usefixtures("scratch_registry")
 
 NAMES = [
     *mp.activations.names(),
@@ -25,6 +29,7 @@ NAMES = [
     "jumprelu(0.25)",
 ]
 D, H, OUT = 3, 4, 2
+X = points(D, 5)
 
 
 def again(value):
@@ -32,13 +37,7 @@ def again(value):
 
 
 def networks(activation, backend=NUMPY64):
-    rng = np.random.default_rng(0)
-    W, b, V, c, R, r = (make(rng.normal(size=s), backend) for s in ((H, D), H, (H, D), H, (OUT, H), OUT))
-    return mp.MLP(W, b, R, r, activation), mp.GLU(W, b, V, c, R, r, activation)
-
-
-def points(backend=NUMPY64):
-    return make(np.random.default_rng(1).normal(size=(5, D)), backend)
+    return [in_library(network(kind, activation, D, H, OUT), backend) for kind in ("MLP", "GLU")]
 
 
 def bump(y):
@@ -56,18 +55,16 @@ def test_networks_of_every_activation_pickle(name):
     for net in networks(name):
         back = again(net)
         assert back.activation == net.activation and back.activation.name == net.activation.name
-        np.testing.assert_array_equal(back(points()), net(points()))
+        np.testing.assert_array_equal(back(X), net(X))
         series = [mp.fit(n, mp.Gaussian.standard(D), 3).series.plain for n in (net, back)]
         np.testing.assert_array_equal(*series)
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 def test_networks_of_every_library_pickle_and_copy(backend):
-    with backend.active():
-        for net in networks("gelu", backend):
-            for back in (again(net), copy.deepcopy(net)):
-                assert_same_kind(back(points(backend)), net(points(backend)))
-                np.testing.assert_array_equal(to_numpy(back(points(backend))), to_numpy(net(points(backend))))
+    for net in networks("gelu", backend):
+        for back in (again(net), copy.deepcopy(net)):
+            assert_same_kind(back(make(X, backend)), net(make(X, backend)))
+            np.testing.assert_array_equal(to_numpy(back(make(X, backend))), to_numpy(net(make(X, backend))))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +75,7 @@ def test_functions_of_the_user_pickle_by_reference(function):
     back = again(networks(made)[0])
     assert back.activation.own is function or isinstance(function, partial)
     assert back.activation.name == made.name
-    np.testing.assert_array_equal(back(points()), networks(made)[0](points()))
-
-
-@pytest.fixture(autouse=True)
-def registry_as_it_was(monkeypatch):
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
+    np.testing.assert_array_equal(back(X), networks(made)[0](X))
 
 
 def test_registered_activations_keep_their_kinks():
@@ -127,9 +118,9 @@ def test_polynomials_pickle_whatever_their_activation(bounded):
     for function, kept in ((bump, True), (lambda y: y * y, False), ("gelu", True)):
         poly = mp.fit(networks(get(function))[1], mp.Gaussian.standard(D), 3)
         poly = poly.bounded(2.0) if bounded else poly
-        assert_close(again(poly.to_torch())(points(TORCH64)), poly(points()), 1e-13)
+        assert_close(again(poly.to_torch())(make(X, TORCH64)), poly(X), 1e-13)
         back = again(poly)
-        np.testing.assert_array_equal(back(points()), poly(points()))
+        np.testing.assert_array_equal(back(X), poly(X))
         inner, before = (back.inner, poly.inner) if bounded else (back, poly)
         assert inner.activation == (before.activation if kept else None)
         for copied in (copy.copy(poly), copy.deepcopy(poly)):
@@ -163,7 +154,7 @@ def test_polynomials_of_trainable_modules_copy():
     net = trainable()
     inputs = mp.Gaussian(net.W1.sum(0) * 0.1, torch.eye(D, dtype=torch.float64) * (1 + net.W1[0, 0] ** 2))
     for poly in (mp.fit(net, inputs, 3), mp.fit(net, inputs, 3).truncate(1) * 2):
-        x = points(TORCH64)
+        x = make(X, TORCH64)
         copied = copy.deepcopy(poly)
         assert_close(copied(x), poly(x), 0.0)
         assert copied.series.plain.grad_fn is None and copied.series.plain is not poly.series.plain

@@ -13,7 +13,7 @@ from mpmath import mpf
 from support.backends import assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
-from mlpoly.activations import project, registry
+from mlpoly.activations import project
 
 ROOT_FACTORIAL = np.sqrt([math.factorial(k) for k in range(9)])
 
@@ -327,13 +327,6 @@ def test_empty_and_scalar_arrays():
 # ---------------------------------------------------------------------------------------------------------------------
 # The user's own functions
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def scratch_registry(monkeypatch):
-    """Registrations made in a test end with it."""
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
 
 
 MEANS = np.array([-2.0, -0.4, 0.0, 0.35, 1.0, 4.0, -1.0, 0.301])

@@ -10,7 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.backends import JAX32, JAX64, NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, assert_same_kind, make, to_numpy
+from support.backends import (
+    JAX32,
+    JAX64,
+    NUMPY32,
+    NUMPY64,
+    TORCH32,
+    TORCH64,
+    Backend,
+    assert_same_kind,
+    backends,
+    make,
+    to_numpy,
+)
 
 import mlpoly as mp
 
@@ -69,19 +81,28 @@ def test_the_reference_covers_the_registry():
 
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
+@backends(NUMPY64, TORCH64, JAX64)
 def test_double_precision_within_1e12_of_the_norm(backend, name, regime):
     assert np.max(scaled_errors(name, backend, regime)) <= 1
 
 
+# JAX compiles every activation anew: in single precision one of each route, the others with the slow tests.
+SINGLE = [(backend, name) for backend in (NUMPY32, TORCH32, JAX32) for name in NAMES]
+QUICK = ("relu", "gelu", "silu")
+
+
 @pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("backend", [NUMPY32, TORCH32, JAX32], ids=lambda b: b.name)
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [pytest.param(b, n, marks=[pytest.mark.slow] * (b is JAX32 and n not in QUICK)) for b, n in SINGLE],
+    ids=lambda value: getattr(value, "name", value),
+    indirect=["backend"],
+)
 def test_single_precision_within_1e5_of_the_norm(backend, name, regime):
     assert np.max(scaled_errors(name, backend, regime)) <= 1
 
 
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
+@backends(NUMPY64, TORCH64, JAX64)
 @pytest.mark.parametrize("name", ["relu", "relu2"])
 def test_far_tail_keeps_its_relative_accuracy(name, backend):
     stored = REFERENCE["coefficients"][NAMES.index(name)]

@@ -1,8 +1,13 @@
 """Eigenfeatures, singular directions and ablation against dense linear algebra."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from support.backends import assert_close, assert_same_kind, make, to_numpy
+from support.backends import assert_close, assert_same_kind, in_library, make, to_numpy
+from support.inputs import covariance
+from support.mistakes import assert_explained, mistakes
+from support.networks import network
 
 import mlpoly as mp
 from mlpoly.features import eigen
@@ -10,17 +15,7 @@ from mlpoly.features import eigen
 D, H, OUT = 40, 30, 3
 
 
-def network(rng, kind, build=np.asarray, activation="gelu"):
-    W, V = rng.normal(size=(H, D)) / 6, rng.normal(size=(H, D)) / 6
-    b, c, down = rng.normal(size=H), rng.normal(size=H), rng.normal(size=(OUT, H))
-    if kind == "mlp":
-        return mp.MLP(build(W), build(b), build(down), None, activation)
-    return mp.GLU(build(W), build(b), build(V), build(c), build(down), None, activation)
-
-
-def covariance(rng):
-    A = rng.normal(size=(D, D))
-    return A @ A.T / D
+make_net = partial(network, activation="gelu", d=D, h=H, o=OUT)
 
 
 def top_of(matrix, k):
@@ -29,11 +24,11 @@ def top_of(matrix, k):
     return values[order], vectors[:, order].T
 
 
-@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("route", ["dense", "products"])
 def test_eigenfeatures_equal_those_of_the_coefficients(rng, kind, route, monkeypatch):
     monkeypatch.setattr(eigen, "_DENSE", 1024 if route == "dense" else 8)
-    poly = mp.fit(network(rng, kind), mp.Gaussian(rng.normal(size=D), covariance(rng)), 2)
+    poly = mp.fit(make_net(kind, seed=rng), mp.Gaussian(rng.normal(size=D), covariance(rng, D)), 2)
     found = mp.eigenfeatures(poly, output=1, k=5)
     values, vectors = top_of(poly.coefficients().quadratic[1], 5)
     assert_close(found.values, values, 1e-12)
@@ -43,13 +38,13 @@ def test_eigenfeatures_equal_those_of_the_coefficients(rng, kind, route, monkeyp
     assert found.residual <= 5e-12  # some thousand roundings: it is not divided by a gap
 
 
-@pytest.mark.parametrize("kind", ["mlp", "glu"])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("route", ["dense", "products"])
 def test_whitened_metric_is_that_of_the_inputs(rng, kind, route, monkeypatch):
     monkeypatch.setattr(eigen, "_DENSE", 1024 if route == "dense" else 8)
-    S = covariance(rng)
+    S = covariance(rng, D)
     inputs = mp.Gaussian(rng.normal(size=D), S)
-    poly = mp.fit(network(rng, kind), inputs, 2)
+    poly = mp.fit(make_net(kind, seed=rng), inputs, 2)
     found = mp.eigenfeatures(poly, output=0, k=4, metric="whitened")
     lam, U = np.linalg.eigh(S)
     root = (U * np.sqrt(lam)) @ U.T
@@ -62,7 +57,7 @@ def test_whitened_metric_is_that_of_the_inputs(rng, kind, route, monkeypatch):
 
 
 def test_direction_is_a_combination_of_outputs(rng):
-    poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 2)
+    poly = mp.fit(make_net("MLP", seed=rng), mp.Gaussian.standard(D), 2)
     u = np.array([1.0, -1.0, 0.0])
     values, _ = top_of(np.tensordot(u, poly.coefficients().quadratic, 1), 3)
     assert_close(mp.eigenfeatures(poly, direction=u, k=3).values, values)
@@ -72,7 +67,7 @@ def test_direction_is_a_combination_of_outputs(rng):
 
 
 def test_features_rebuild_the_quadratic_part(rng):
-    poly = mp.fit(network(rng, "glu"), mp.Gaussian.standard(D), 2)
+    poly = mp.fit(make_net("GLU", seed=rng), mp.Gaussian.standard(D), 2)
     found = mp.eigenfeatures(poly, output=1, k=D)
     rebuilt = (found.vectors.T * found.values) @ found.vectors
     assert_close(rebuilt, poly.coefficients().quadratic[1], 1e-12)
@@ -109,14 +104,9 @@ def test_no_square_matrix_for_many_inputs(rng, monkeypatch):
 
 
 def test_every_backend(rng, backend):
-    def build(a):
-        return make(a, backend)
-
-    net = network(np.random.default_rng(1), "glu", build)
-    S = covariance(rng)
-    inputs = mp.Gaussian(build(np.zeros(D)), build(S))
-    poly = mp.fit(net, inputs, 2)
-    exact = mp.fit(network(np.random.default_rng(1), "glu"), mp.Gaussian(np.zeros(D), S), 2)
+    given, inputs = make_net("GLU", seed=1), mp.Gaussian(np.zeros(D), covariance(rng, D))
+    net = in_library(given, backend)
+    poly, exact = mp.fit(net, in_library(inputs, backend), 2), mp.fit(given, inputs, 2)
     for metric in ("input", "whitened"):
         found = mp.eigenfeatures(poly, output=0, k=3, metric=metric)
         assert_same_kind(found.values, net.W_gate)
@@ -127,11 +117,11 @@ def test_every_backend(rng, backend):
         )
     singular = mp.singular_directions(poly)
     assert_same_kind(singular.vectors, net.W_gate)
-    assert_same_kind(mp.ablate(build(rng.normal(size=(5, D))), singular.vectors[:2, :]), net.W_gate)
+    assert_same_kind(mp.ablate(make(rng.normal(size=(5, D)), backend), singular.vectors[:2, :]), net.W_gate)
 
 
 def test_singular_directions_are_the_svd_of_the_linear_part(rng):
-    poly = mp.fit(network(rng, "mlp"), mp.Gaussian(rng.normal(size=D), covariance(rng)), 1)
+    poly = mp.fit(make_net("MLP", seed=rng), mp.Gaussian(rng.normal(size=D), covariance(rng, D)), 1)
     found = mp.singular_directions(poly)
     linear = poly.coefficients().linear
     assert_close(found.values, np.linalg.svd(linear, compute_uv=False))
@@ -154,7 +144,7 @@ def test_ablation_removes_the_span_and_nothing_else(rng):
 
 def test_linear_map_is_silent_once_its_singular_directions_are_ablated(rng):
     """The paper's attack: a linear map sees nothing of inputs without its row space but its constant."""
-    poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 1)
+    poly = mp.fit(make_net("MLP", seed=rng), mp.Gaussian.standard(D), 1)
     x = rng.normal(size=(6, D))
     left = mp.ablate(x, mp.singular_directions(poly).vectors)
     assert_close(poly(left), np.broadcast_to(poly.coefficients().constant, (6, OUT)), 1e-12)
@@ -164,13 +154,13 @@ def test_linear_map_is_silent_once_its_singular_directions_are_ablated(rng):
 
 
 def test_signs_are_fixed(rng):
-    poly = mp.fit(network(rng, "mlp"), mp.Gaussian.standard(D), 2)
+    poly = mp.fit(make_net("MLP", seed=rng), mp.Gaussian.standard(D), 2)
     vectors = to_numpy(mp.eigenfeatures(poly, output=0, k=6).vectors)
     largest = vectors[np.arange(6), np.abs(vectors).argmax(axis=1)]
     assert (largest > 0).all()
 
 
-POLY = mp.fit(network(np.random.default_rng(0), "mlp"), mp.Gaussian.standard(D), 2)
+POLY = mp.fit(make_net("MLP"), mp.Gaussian.standard(D), 2)
 ERRORS = [
     ("no output", lambda: mp.eigenfeatures(POLY), ValueError, "either output .* or direction"),
     ("both", lambda: mp.eigenfeatures(POLY, output=0, direction=np.ones(OUT)), ValueError, "either output"),
@@ -183,22 +173,17 @@ ERRORS = [
     ("metric", lambda: mp.eigenfeatures(POLY, output=0, metric="x"), ValueError, "metric must be one of"),
     ("linear", lambda: mp.eigenfeatures(POLY.truncate(1), output=0), ValueError, "no quadratic part.*degree=2"),
     ("not a polynomial", lambda: mp.eigenfeatures(np.eye(3), output=0), TypeError, "poly must be"),
-    (
-        "other inputs",
-        lambda: mp.eigenfeatures(POLY, output=0, metric="whitened", inputs=mp.Gaussian.standard(3)),
-        ValueError,
-        "inputs have dimension 3",
-    ),
+    ("other inputs", lambda: mp.eigenfeatures(POLY, output=0, metric="whitened", inputs=mp.Gaussian.standard(3)),
+     ValueError, "inputs have dimension 3"),
     ("constant", lambda: mp.singular_directions(POLY.truncate(0)), ValueError, "no linear part.*degree=1"),
     ("SVD of no polynomial", lambda: mp.singular_directions(3), TypeError, "poly must be"),
     ("ablate width", lambda: mp.ablate(np.ones((2, 3)), np.ones((1, 4))), ValueError, "directions has shape"),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("label", "call", "error", "message"), ERRORS, ids=[e[0] for e in ERRORS])
-def test_bad_input(label, call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+@mistakes(ERRORS)
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)
 
 
 def test_whitened_needs_the_inputs_which_a_file_has(tmp_path):

@@ -1,10 +1,13 @@
 """Degenerate networks and inputs: right, not special."""
 
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
+from support import networks
 from support.backends import assert_close
+from support.inputs import covariance
 
 import mlpoly as mp
 from mlpoly.units import Units
@@ -13,25 +16,7 @@ DEGREES = range(5)
 ACTIVATIONS = ("relu", "step", "gelu", "silu", "softsign", "sin", "cube", lambda y: y / (1 + y * y))
 
 
-def covariance(rng, d, rank=None):
-    a = rng.standard_normal((d, rank or d))
-    return a @ a.T / d
-
-
-def mlp(rng, d=3, h=5, o=2, activation="relu"):
-    def w(*shape):
-        return rng.standard_normal(shape)
-
-    return mp.MLP(w(h, d), w(h), w(o, h), w(o), activation=activation)
-
-
-def glu(rng, d=3, h=5, o=2, activation="silu"):
-    def w(*shape):
-        return rng.standard_normal(shape)
-
-    return mp.GLU(w(h, d), w(h), w(h, d), w(h), w(o, h), w(o), activation=activation)
-
-
+mlp, glu = (partial(kind, d=3, h=5, o=2) for kind in (networks.mlp, networks.glu))
 NETS = pytest.mark.parametrize("build", [mlp, glu])
 
 

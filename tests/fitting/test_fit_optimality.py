@@ -1,12 +1,13 @@
 """The fitted polynomial is the least-squares one: independent routes, optimality conditions, exact cases."""
 
-import itertools
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from support.backends import assert_close
+from support.inputs import exponents, gaussian, grid, monomials
+from support.networks import network
 
 import mlpoly as mp
 
@@ -16,30 +17,6 @@ NODES = {1: 60, 2: 40, 3: 24, 4: 16}  # per axis; the smooth networks below are 
 # ---------------------------------------------------------------------------------------------------------------------
 # The oracle: weighted least squares on a tensor Gauss-Hermite grid, in the monomials of x
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def standard_grid(d):
-    """Nodes (n, d) and weights (n,) that integrate polynomials under N(0, I)."""
-    z, w = np.polynomial.hermite_e.hermegauss(NODES[d])
-    nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
-    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)
-    keep = weights > 1e-25  # the corners of the grid weigh nothing
-    return nodes[keep], weights[keep]
-
-
-def grid(gaussian):
-    nodes, weights = standard_grid(gaussian.dim)
-    return gaussian.mean + nodes @ np.linalg.cholesky(gaussian.cov).T, weights
-
-
-def exponents(d, degree):
-    """Index tuples i_1 <= ... <= i_k of all monomials x_{i_1} ... x_{i_k}, by degree."""
-    return [c for k in range(degree + 1) for c in itertools.combinations_with_replacement(range(d), k)]
-
-
-def monomials(x, degree):
-    return np.stack([np.prod(x[:, list(c)], axis=1) for c in exponents(x.shape[1], degree)], axis=1)
 
 
 def monomial_coefficients(poly):
@@ -56,13 +33,13 @@ def monomial_coefficients(poly):
 @cache
 def factored_design(d, degree):
     """QR factors of the monomials on the grid of make_gaussian(d), in rows weighted by the root of their weight."""
-    x, w = grid(make_gaussian(d))
+    x, w = grid(make_gaussian(d), NODES)
     return np.linalg.qr(np.sqrt(w)[:, None] * monomials(x, degree))
 
 
 def least_squares(function, d, degree):
     """Coefficients (number of monomials, o) of the weighted least-squares fit on the grid of make_gaussian(d)."""
-    x, w = grid(make_gaussian(d))
+    x, w = grid(make_gaussian(d), NODES)
     q, r = factored_design(d, degree)
     return np.linalg.solve(r, q.T @ (np.sqrt(w)[:, None] * function(x)))
 
@@ -73,22 +50,10 @@ def least_squares(function, d, degree):
 
 
 def make_gaussian(d, seed=1):
-    rng = np.random.default_rng(seed)
-    a = rng.standard_normal((d, d))
-    return mp.Gaussian(0.5 * rng.standard_normal(d), a @ a.T / d + 0.3 * np.eye(d))
+    return gaussian(seed, d, shift=0.5, ridge=0.3)
 
 
-def make_net(kind, activation, d, h=5, o=2, scale=0.3, seed=0):
-    rng = np.random.default_rng(seed)
-
-    def w(*shape):
-        return rng.standard_normal(shape)
-
-    size = scale / math.sqrt(d)
-    if kind == "MLP":
-        return mp.MLP(size * w(h, d), 0.5 * w(h), w(o, h), w(o), activation=activation)
-    return mp.GLU(size * w(h, d), 0.5 * w(h), w(h, d), w(h), w(o, h), w(o), activation=activation)
-
+make_net = partial(network, h=5, o=2, scale=0.3, bias=0.5)
 
 KINDS = ("MLP", "GLU")
 SMOOTH = {"tanh": 0.3, "gelu": 0.5, "silu": 0.5, "sin": 1.0, "cube": 1.0}  # with the scale of their weights
@@ -109,10 +74,10 @@ def test_equals_least_squares_on_a_grid(kind, activation, d, degree):
 @pytest.mark.parametrize("activation", ("tanh", "silu"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_residual_is_orthogonal_to_every_monomial(kind, activation):
-    net, gaussian = make_net(kind, activation, 3), make_gaussian(3)
-    x, w = grid(gaussian)
+    net, inputs = make_net(kind, activation, 3), make_gaussian(3)
+    x, w = grid(inputs, NODES)
     for degree in range(6):
-        residual = net(x) - mp.fit(net, gaussian, degree=degree)(x)
+        residual = net(x) - mp.fit(net, inputs, degree=degree)(x)
         v = monomials(x, degree)
         inner = (v * w[:, None]).T @ residual
         sizes = np.sqrt(w @ v**2)[:, None] * np.sqrt(w @ net(x) ** 2)
@@ -121,9 +86,9 @@ def test_residual_is_orthogonal_to_every_monomial(kind, activation):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_perturbing_any_coefficient_hurts(kind):
-    net, gaussian = make_net(kind, "gelu", 3), make_gaussian(3)
-    x, w = grid(gaussian)
-    residual = net(x) - mp.fit(net, gaussian, degree=3)(x)
+    net, inputs = make_net(kind, "gelu", 3), make_gaussian(3)
+    x, w = grid(inputs, NODES)
+    residual = net(x) - mp.fit(net, inputs, degree=3)(x)
     best = w @ residual**2
     for column in monomials(x, 3).T:
         step = 1e-3 * column[:, None] / math.sqrt(w @ column**2)
@@ -134,9 +99,9 @@ def test_perturbing_any_coefficient_hurts(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_not_optimal_under_another_gaussian(kind):
     """Negative control of the two tests above."""
-    net, gaussian = make_net(kind, "gelu", 3), make_gaussian(3)
-    x, w = grid(make_gaussian(3, seed=2))
-    residual = net(x) - mp.fit(net, gaussian, degree=1)(x)
+    net, inputs = make_net(kind, "gelu", 3), make_gaussian(3)
+    x, w = grid(make_gaussian(3, seed=2), NODES)
+    residual = net(x) - mp.fit(net, inputs, degree=1)(x)
     v = monomials(x, 1)
     inner = np.abs((v * w[:, None]).T @ residual) / np.sqrt(w @ v**2)[:, None]
     assert np.max(inner) > 1e-3
@@ -166,9 +131,9 @@ def test_not_optimal_under_another_gaussian(kind):
     ],
 )
 def test_polynomial_networks_are_reproduced(kind, activation, degree, rng):
-    net, gaussian = make_net(kind, activation, 4, scale=2.0), make_gaussian(4)
-    poly = mp.fit(net, gaussian, degree=degree)
-    x = gaussian.mean + 3 * rng.standard_normal((50, 4))
+    net, inputs = make_net(kind, activation, 4, scale=2.0), make_gaussian(4)
+    poly = mp.fit(net, inputs, degree=degree)
+    x = inputs.mean + 3 * rng.standard_normal((50, 4))
     assert_close(poly(x), net(x))
 
 
@@ -209,24 +174,24 @@ def cut_line(cuts):
     return t, weight * np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
 
-def neuron_grid(gaussian, w, b, kinks):
+def neuron_grid(inputs, w, b, kinks):
     """Points and weights under a Gaussian in 1 or 2 dimensions that are exact for functions of w.x + b with kinks."""
-    root = np.linalg.cholesky(gaussian.cov)
+    root = np.linalg.cholesky(inputs.cov)
     along = root.T @ w
     s = np.linalg.norm(along)
-    t, weight = cut_line([(c - b - w @ gaussian.mean) / s for c in kinks])
-    if gaussian.dim == 1:
-        return gaussian.mean + t[:, None] * along / s @ root.T, weight
+    t, weight = cut_line([(c - b - w @ inputs.mean) / s for c in kinks])
+    if inputs.dim == 1:
+        return inputs.mean + t[:, None] * along / s @ root.T, weight
     z, zw = np.polynomial.hermite_e.hermegauss(12)
     first, second = np.meshgrid(t, z, indexing="ij")
     frame = np.stack([along / s, np.array([-along[1], along[0]]) / s])
     nodes = np.stack([first.reshape(-1), second.reshape(-1)], axis=1) @ frame
-    return gaussian.mean + nodes @ root.T, (weight[:, None] * (zw / zw.sum())).reshape(-1)
+    return inputs.mean + nodes @ root.T, (weight[:, None] * (zw / zw.sum())).reshape(-1)
 
 
-def projected(net, gaussian, degree):
+def projected(net, inputs, degree):
     """Solve the normal equations; the right-hand side is summed over neurons, each with its own grid."""
-    x, w = grid(gaussian)
+    x, w = grid(inputs, NODES)
     v = monomials(x, degree)
     gram = (v * w[:, None]).T @ v
     gated = isinstance(net, mp.GLU)
@@ -234,7 +199,7 @@ def projected(net, gaussian, degree):
     readout, bias = (net.W_down, net.b_down) if gated else (net.W2, net.b2)
     right = gram[:, :1] * bias
     for i in range(net.dim_hidden):
-        xi, wi = neuron_grid(gaussian, weights[i], biases[i], net.activation.kinks)
+        xi, wi = neuron_grid(inputs, weights[i], biases[i], net.activation.kinks)
         hidden = net.activation(xi @ weights[i] + biases[i])
         if gated:
             hidden = hidden * (xi @ net.W_up[i] + net.b_up[i])
@@ -246,20 +211,20 @@ def projected(net, gaussian, degree):
 @pytest.mark.parametrize("activation", KINKED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinked_networks_equal_piecewise_quadrature(kind, activation, d):
-    net, gaussian = make_net(kind, activation, d, scale=1.5), make_gaussian(d)
+    net, inputs = make_net(kind, activation, d, scale=1.5), make_gaussian(d)
     for degree in range(6):
-        poly = mp.fit(net, gaussian, degree=degree)
+        poly = mp.fit(net, inputs, degree=degree)
         # 1e-11: the Gram matrix of raw monomials of degree 5 has a condition number of about 1e5.
-        assert_close(monomial_coefficients(poly), projected(net, gaussian, degree), 1e-11)
+        assert_close(monomial_coefficients(poly), projected(net, inputs, degree), 1e-11)
 
 
 def test_monte_carlo_in_standard_errors():
     """No quadrature at all: a wide ReLU net in ten dimensions; residual against random quadratics."""
     rng = np.random.default_rng(3)
-    gaussian = make_gaussian(10)
+    inputs = make_gaussian(10)
     net = mp.MLP(rng.standard_normal((40, 10)), rng.standard_normal(40), rng.standard_normal((1, 40)), None, "relu")
-    x = gaussian.sample(100_000, seed=4)
-    residual = (net(x) - mp.fit(net, gaussian, degree=2)(x))[:, 0]
+    x = inputs.sample(100_000, seed=4)
+    residual = (net(x) - mp.fit(net, inputs, degree=2)(x))[:, 0]
     for _ in range(20):
         a, b = rng.standard_normal((2, 10))
         products = residual * (x @ a) * (x @ b)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.backends import NUMPY64, assert_close, assert_same_kind, make, to_numpy
+from support.inputs import covariance, grid
 
 import mlpoly as mp
 from mlpoly.arrays import accumulate_product, add_at, start_copy
@@ -14,15 +15,14 @@ from mlpoly.fitting.whitening import whiten
 D, COMPONENTS, OUTPUTS = 4, 3, 2
 
 
-def mixture(backend=NUMPY64, d=D):
+def make_mixture(backend=NUMPY64, d=D):
     rng = np.random.default_rng(0)
-    a = rng.standard_normal((COMPONENTS, d, d)) / d**0.5
-    numbers = [0.5, 0.3, 0.2], rng.standard_normal((COMPONENTS, d)), a @ a.transpose(0, 2, 1)
-    return mp.GaussianMixture(*(make(v, backend) for v in numbers))
+    covs, means = [covariance(rng, d) for _ in range(COMPONENTS)], rng.standard_normal((COMPONENTS, d))
+    return mp.GaussianMixture(*(make(a, backend) for a in ([0.5, 0.3, 0.2], means, covs)))
 
 
 def operator(backend=NUMPY64, d=D, **options) -> GramOperator:
-    inputs = mixture(backend, d)
+    inputs = make_mixture(backend, d)
     return gram_operator(inputs, whiten(inputs), **options)
 
 
@@ -33,15 +33,12 @@ def quadratics(n, outputs=OUTPUTS):
 
 def by_quadrature(matrices):
     """E[q(z) zh zh'] under the whitened mixture: degree 4 in z, so that three nodes a side are exact."""
-    inputs = mixture()
+    inputs = make_mixture()
     whitening = whiten(inputs)
-    t, w = np.polynomial.hermite_e.hermegauss(3)
-    grid = np.stack(np.meshgrid(*[t] * D, indexing="ij"), -1).reshape(-1, D)
-    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * D, indexing="ij"), -1).reshape(-1, D), axis=1)
     total = np.zeros_like(matrices)
     for share, g in zip(inputs.weights, inputs.components, strict=True):
         mean, cov = whitening.gaussian(g.mean, g.covariance)
-        z = mean + grid @ np.linalg.cholesky(cov).T
+        z, weights = grid(mp.Gaussian(mean, cov), 3)
         zh = np.concatenate([np.ones((len(z), 1)), z], axis=1)
         values = np.einsum("ki,oij,kj->ok", zh, matrices, zh)
         total += share * np.einsum("k,ok,ki,kj->oij", weights, values, zh, zh)

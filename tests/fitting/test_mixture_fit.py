@@ -4,7 +4,7 @@ import itertools
 import math
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -13,14 +13,20 @@ from support.backends import (
     JAX32,
     JAX64,
     NUMPY32,
+    NUMPY64,
     TORCH32,
     TORCH64,
     Backend,
     assert_close,
     assert_same_kind,
+    backends,
+    in_library,
     make,
     to_numpy,
 )
+from support.inputs import grid, mixture, monomials, points
+from support.mistakes import assert_explained, mistakes
+from support.networks import network
 
 import mlpoly as mp
 from mlpoly.fitting.mixture_dense import fit_dense
@@ -30,24 +36,7 @@ KINDS = ("MLP", "GLU")
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def make_net(kind, activation, d, h=6, o=2, scale=1.0, seed=0):
-    rng = np.random.default_rng(seed)
-
-    def w(*shape):
-        return rng.standard_normal(shape)
-
-    size = scale / math.sqrt(d)
-    if kind == "MLP":
-        return mp.MLP(size * w(h, d), 0.5 * w(h), w(o, h), w(o), activation=activation)
-    return mp.GLU(size * w(h, d), 0.5 * w(h), w(h, d) / math.sqrt(d), w(h), w(o, h), w(o), activation=activation)
-
-
-def make_mixture(d, c=3, rank=None, seed=1):
-    """Components that differ in place, shape and weight; with `rank`, of singular covariance."""
-    rng = np.random.default_rng(seed)
-    a = rng.standard_normal((c, d, d if rank is None else rank))
-    covs = a @ a.transpose(0, 2, 1) / d + (0.2 * np.eye(d) if rank is None else 0)
-    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), 0.8 * rng.standard_normal((c, d)), covs)
+make_net = partial(network, o=2, bias=0.5)
 
 
 def embedded(mix, d, seed=2):
@@ -60,10 +49,6 @@ def embedded(mix, d, seed=2):
 def exactly(net, inputs, degree, **options):
     """The fit with the solver run until rounding ends all progress."""
     return mp.fit(net, inputs, degree, tolerance=0, max_iterations=2000, **options)
-
-
-def points(d, n=30, seed=3):
-    return 1.5 * np.random.default_rng(seed).standard_normal((n, d))
 
 
 def on_support(mix, rank):
@@ -85,7 +70,7 @@ def iterative(monkeypatch):
 @pytest.mark.parametrize("degree", range(4))
 @pytest.mark.parametrize(("kind", "activation"), [("MLP", "relu"), ("MLP", "gelu"), ("GLU", "silu"), ("GLU", "relu")])
 def test_one_component_is_the_gaussian(kind, activation, degree):
-    net, mix = make_net(kind, activation, 4), make_mixture(4, c=1)
+    net, mix = make_net(kind, activation, 4), mixture(4, c=1)
     poly, gaussian = exactly(net, mix, degree), mp.fit(net, mix.components[0], degree)
     assert poly.degree == degree
     assert_close(poly(points(4)), gaussian(points(4)))
@@ -118,7 +103,7 @@ def with_a_ghost(mix):
 @pytest.mark.parametrize("degree", range(4))
 @kinds
 def test_the_same_mixture_in_other_words(kind, degree, rank, change):
-    net, mix = make_net(kind, "relu", 5), make_mixture(5, rank=rank)
+    net, mix = make_net(kind, "relu", 5), mixture(5, rank=rank)
     x = on_support(mix, 5 if rank is None else rank)
     # 1e-9: singular components make a Gram matrix with a small lowest eigenvalue, which amplifies rounding
     assert_close(exactly(net, change(mix), degree)(x), exactly(net, mix, degree)(x), 1e-12 if rank is None else 1e-9)
@@ -140,7 +125,7 @@ def test_matrix_free_equals_direct(kind, case, iterative):
     """On the support of singular components: beside it the polynomial is not determined."""
     d, c, rank = SINGULAR[case]
     net = make_net(kind, "relu", d, h=20, o=3)
-    mix = make_mixture(d, c, rank)
+    mix = mixture(d, c, rank=rank)
     free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
     assert free.report.kept == dense.report.kept
     if rank is None:
@@ -157,7 +142,7 @@ def test_matrix_free_equals_direct(kind, case, iterative):
 @kinds
 def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, iterative):
     """Total covariance of rank 6 in 18 inputs, components of rank 6 or 2."""
-    mix, _ = embedded(make_mixture(6, rank=rank), 18)
+    mix, _ = embedded(mixture(6, rank=rank), 18)
     net = make_net(kind, "relu", 18, h=20)
     free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
     assert (free.report.kept, free.report.dropped) == (6, 12)
@@ -171,7 +156,7 @@ def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, ite
 @pytest.mark.parametrize("rank", [None, 1])
 @kinds
 def test_closed_form_equals_direct(kind, rank, degree):
-    net, mix = make_net(kind, "relu", 6), make_mixture(6, rank=rank)
+    net, mix = make_net(kind, "relu", 6), mixture(6, rank=rank)
     poly, dense = mp.fit(net, mix, degree), fit_dense(net, mix, degree)
     assert poly.degree == degree and poly.report.method == "closed form"
     assert_close(poly(points(6)), dense(points(6)), 1e-12)
@@ -184,7 +169,7 @@ def test_closed_form_equals_direct(kind, rank, degree):
 def test_affine_change_of_variables_commutes(kind, degree, rng):
     """y = A x + t: the mixture of y and the network of y have the polynomial of x, written in y."""
     d = 4
-    net, mix = make_net(kind, "relu", d), make_mixture(d)
+    net, mix = make_net(kind, "relu", d), mixture(d)
     a, t = np.eye(d) + 0.3 * rng.standard_normal((d, d)), rng.standard_normal(d)
     back = np.linalg.inv(a)
     if kind == "MLP":
@@ -215,7 +200,7 @@ def test_units_of_the_inputs_do_not_matter(kind, degree, method, monkeypatch):
     if method == "iterative":
         monkeypatch.setattr(solver, "_DIRECT", 0)
         method = "exact"
-    net, mix = make_net(kind, "relu", 3), make_mixture(3)
+    net, mix = make_net(kind, "relu", 3), mixture(3)
     units = np.array([1e8, 1.0, 1e-8])
     x = points(3)
     there = exactly(*in_units(net, mix, units, 0 * units), degree, method=method)
@@ -228,7 +213,7 @@ def test_units_of_the_inputs_do_not_matter(kind, degree, method, monkeypatch):
 @pytest.mark.parametrize("method", ["exact", "neuronwise"])
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_units_of_the_inputs_do_not_matter_in_single_precision(degree, method):
-    net, mix = make_net("MLP", "tanh", 3), make_mixture(3)
+    net, mix = make_net("MLP", "tanh", 3), mixture(3)
     units, x = np.array([1e8, 1.0, 1e-8]), points(3)
     changed, moved = in_units(net, mix, units, 0 * units)
     single = replace(changed, **{name: getattr(changed, name).astype("float32") for name in ("W1", "b1", "W2", "b2")})
@@ -255,13 +240,13 @@ def test_units_of_the_inputs_do_not_matter_in_single_precision(degree, method):
 )
 @pytest.mark.parametrize("method", ["exact", "neuronwise"])
 def test_polynomial_networks_are_reproduced(kind, activation, degree, method):
-    net, mix = make_net(kind, activation, 4), make_mixture(4)
+    net, mix = make_net(kind, activation, 4), mixture(4)
     poly = mp.fit(net, mix, degree, method=method)  # at the default tolerance: nothing is left to gain but rounding
     assert_close(poly(points(4)), net(points(4)), 1e-8 if degree == 2 and method == "exact" else 1e-11)
 
 
 def test_a_polynomial_network_is_reproduced_on_singular_components():
-    net, mix = make_net("MLP", "square", 12, h=8), make_mixture(12, c=3, rank=4)
+    net, mix = make_net("MLP", "square", 12, h=8), mixture(12, c=3, rank=4)
     x = np.concatenate([g.mean + points(4) @ np.linalg.svd(g.cov)[0][:, :4].T for g in mix.components])
     assert_close(exactly(net, mix, 2)(x), net(x), 1e-9)
 
@@ -270,7 +255,7 @@ def test_a_polynomial_network_is_reproduced_on_singular_components():
 @kinds
 def test_minimum_norm(kind, degree):
     """Nothing along the directions in which the mixture never varies, at any point, in units of standard deviations."""
-    mix, a = embedded(make_mixture(3), 7)
+    mix, a = embedded(mixture(3), 7)
     poly = exactly(make_net(kind, "relu", 7), mix, degree)
     stds = np.sqrt(np.diagonal(mix.covariance))
     still = np.linalg.svd(a / stds[:, None])[0][:, 3:]
@@ -294,7 +279,7 @@ def test_without_variance_the_answer_is_the_value(kind, method, degree):
 @pytest.mark.parametrize("degree", range(1, 5))
 def test_points_are_interpolated(degree):
     """Components without variance: two points can be met by any degree, a class of one sample breaks nothing."""
-    net, mix = make_net("MLP", "relu", 4), make_mixture(4, c=2, rank=0)
+    net, mix = make_net("MLP", "relu", 4), mixture(4, c=2, rank=0)
     assert_close(exactly(net, mix, degree)(mix.means), net(mix.means), 1e-13)
     one = mp.GaussianMixture(mix.weights, mix.means, np.stack([np.zeros((4, 4)), np.eye(4)]))
     assert np.isfinite(exactly(net, one, degree)(points(4))).all()
@@ -313,40 +298,18 @@ def test_more_inputs_than_samples(rng):
 # An independent oracle: quadrature on the union of the components' tensor grids
 # ---------------------------------------------------------------------------------------------------------------------
 
-NODES = {1: 60, 2: 40, 3: 24}  # per axis
+NODES = {2: 40, 3: 24}  # per axis, by dimension
 SMOOTH = {"MLP": ("tanh", 0.3), "GLU": ("silu", 0.4)}  # activation, and the scale of weights that these nodes resolve
-
-
-@cache
-def standard_grid(d):
-    z, w = np.polynomial.hermite_e.hermegauss(NODES[d])
-    nodes = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1).reshape(-1, d)
-    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=-1), axis=-1).reshape(-1)
-    keep = weights > 1e-25  # the corners of the grid weigh nothing
-    return nodes[keep], weights[keep]
-
-
-@cache
-def grid(mix):
-    """Nodes (n, d) and weights (n,) that integrate smooth functions under the mixture."""
-    nodes, weights = standard_grid(mix.dim)
-    x = np.concatenate([g.mean + nodes @ np.linalg.cholesky(g.cov).T for g in mix.components])
-    return x, np.concatenate([p * weights for p in mix.weights])
-
-
-def monomials(x, degree):
-    chosen = [c for k in range(degree + 1) for c in itertools.combinations_with_replacement(range(x.shape[1]), k)]
-    return np.stack([np.prod(x[:, list(c)], axis=1) for c in chosen], axis=1)
 
 
 @cache
 def smooth_case(kind, d):
     activation, scale = SMOOTH[kind]
-    return make_net(kind, activation, d, scale=scale), make_mixture(d)
+    return make_net(kind, activation, d, scale=scale), mixture(d)
 
 
 def loss(net, poly, mix):
-    x, w = grid(mix)
+    x, w = grid(mix, NODES)
     return w @ (net(x) - poly(x)) ** 2
 
 
@@ -355,7 +318,7 @@ def loss(net, poly, mix):
 @kinds
 def test_equals_least_squares_on_the_union_of_grids(kind, d, degree):
     net, mix = smooth_case(kind, d)
-    x, w = grid(mix)
+    x, w = grid(mix, NODES)
     root = np.sqrt(w)[:, None]
     coefficients = np.linalg.lstsq(root * monomials(x, degree), root * net(x), rcond=None)[0]
     at = points(d)
@@ -369,7 +332,7 @@ def test_equals_least_squares_on_the_union_of_grids(kind, d, degree):
 def test_the_gradient_of_the_expected_loss_is_zero(kind, degree, d):
     """E[(f - g) m(x)] = 0 for every monomial m up to the degree; not so at the answers of one Gaussian."""
     net, mix = smooth_case(kind, d)
-    x, w = grid(mix)
+    x, w = grid(mix, NODES)
     m = monomials(x, degree)
 
     def worst(poly):
@@ -387,7 +350,7 @@ def test_the_gradient_of_the_expected_loss_is_zero(kind, degree, d):
 def test_perturbing_any_coefficient_hurts(kind, degree):
     net, mix = smooth_case(kind, 2)
     poly = exactly(net, mix, degree)
-    x, w = grid(mix)
+    x, w = grid(mix, NODES)
     residual = net(x) - poly(x)
     best = w @ residual**2
     for m in monomials(x, degree).T:
@@ -406,10 +369,9 @@ def test_the_misfit_is_what_the_components_optima_do_not_explain(kind, degree):
     """E|f - g|^2 = sum_c pi_c E_c|f - g_c|^2 + misfit (MATH 5)."""
     net, mix = smooth_case(kind, 2)
     poly = exactly(net, mix, degree)
-    nodes, weights = standard_grid(2)
     unreachable = 0.0
     for share, g in zip(mix.weights, mix.components, strict=True):
-        x = g.mean + nodes @ np.linalg.cholesky(g.cov).T
+        x, weights = grid(g, NODES)
         unreachable += share * np.sum(weights @ (net(x) - mp.fit(net, g, degree)(x)) ** 2)
     total = np.sum(loss(net, poly, mix))
     assert abs(total - unreachable - poly.report.misfit) <= 1e-9 * total
@@ -427,7 +389,7 @@ def test_losses_fall_with_the_degree_and_beat_one_gaussian(kind):
 
 def test_monte_carlo_in_standard_errors():
     """No quadrature: a wide ReLU net in ten inputs; residual against random quadratics."""
-    net, mix = make_net("MLP", "relu", 10, h=40, o=1), make_mixture(10, c=4)
+    net, mix = make_net("MLP", "relu", 10, h=40, o=1), mixture(10, c=4)
     x = mix.sample(100_000, seed=4)
     residual = (net(x) - exactly(net, mix, 2)(x))[:, 0]
     rng = np.random.default_rng(3)
@@ -445,7 +407,7 @@ def test_monte_carlo_in_standard_errors():
 @cache
 def hard_case(o=4):
     """30 inputs, 6 components: some twenty iterations at the default tolerance."""
-    return make_net("MLP", "relu", 30, h=40, o=o), make_mixture(30, c=6)
+    return make_net("MLP", "relu", 30, h=40, o=o), mixture(30, c=6)
 
 
 @cache
@@ -515,7 +477,7 @@ def test_warm_starts():
 
 @pytest.mark.parametrize("degree", range(3))
 def test_any_polynomial_may_be_the_start(degree, iterative):
-    net, mix = make_net("GLU", "silu", 5), make_mixture(5)
+    net, mix = make_net("GLU", "silu", 5), mixture(5)
     starts = [
         mp.fit(net, mp.Gaussian.standard(5), degree),
         mp.fit(net, mix, degree),
@@ -657,7 +619,7 @@ def test_a_large_offset_costs_only_its_digits(offset):
 
 def test_many_outputs_are_solved_in_blocks(iterative):
     """70 outputs, three blocks: the same as each by itself; the report counts them all."""
-    mix = make_mixture(8, c=3)
+    mix = mixture(8, c=3)
     net = make_net("MLP", "relu", 8, h=12, o=70)
     poly = exactly(net, mix, 2)
     assert_close(poly(points(8)), fit_dense(net, mix, 2)(points(8)), 1e-10)
@@ -671,7 +633,7 @@ def test_many_outputs_are_solved_in_blocks(iterative):
 @kinds
 def test_components_far_apart(kind, distance, iterative):
     """What varies inside components shows only in the last digits of the Gram operator; iterations must get there."""
-    net, mix = make_net(kind, "gelu", 8, h=12), make_mixture(8, c=2)
+    net, mix = make_net(kind, "gelu", 8, h=12), mixture(8, c=2)
     mix = mp.GaussianMixture(mix.weights, mix.means + distance * np.array([[0.0], [1.0]]) / 8**0.5, mix.covs)
     poly, best = mp.fit(net, mix, 2), fit_dense(net, mix, 2)
     # Of the misfit of the linear polynomial at most this is left.
@@ -680,7 +642,7 @@ def test_components_far_apart(kind, distance, iterative):
 
 
 def test_components_out_of_sight_of_one_another_are_named(iterative):
-    net, mix = make_net("MLP", "gelu", 8), make_mixture(8, c=2)
+    net, mix = make_net("MLP", "gelu", 8), mixture(8, c=2)
     far = mp.GaussianMixture(mix.weights, mix.means + 1e6 * np.array([[0.0], [1.0]]), mix.covs)
     with pytest.warns(UserWarning, match="neuronwise"):
         assert not mp.fit(net, far, 2).report.converged
@@ -698,7 +660,7 @@ def test_a_start_far_away_is_left_alone():
 @pytest.mark.parametrize("activation", ["relu", "square"])
 def test_iterating_past_convergence_is_harmless(activation):
     """Singular components: once nothing is left but rounding errors, the solver must notice, not amplify them."""
-    net, mix = make_net("MLP", activation, 48, h=30, o=4), make_mixture(48, c=3, rank=18)
+    net, mix = make_net("MLP", activation, 48, h=30, o=4), mixture(48, c=3, rank=18)
     poly = exactly(net, mix, 2)
     assert poly.report.converged and poly.report.iterations < 500
     assert poly.report.gradient <= 1e-11
@@ -708,7 +670,7 @@ def test_iterating_past_convergence_is_harmless(activation):
 @pytest.mark.parametrize(("activation", "rank"), [("relu", None), ("square", None), ("relu", 30)])
 def test_large_products_in_single_precision_are_not_seen(activation, rank):
     """From 64 inputs the default tolerance lets large products run in float32; where that is too coarse they do not."""
-    net, mix = make_net("MLP", activation, 72, h=50, o=4), make_mixture(72, c=3, rank=rank)
+    net, mix = make_net("MLP", activation, 72, h=50, o=4), mixture(72, c=3, rank=rank)
     quick, best = mp.fit(net, mix, 2), exactly(net, mix, 2)
     assert quick.report.converged
     size = np.sum(np.mean(net(mix.sample(1000)) ** 2, axis=0))
@@ -721,33 +683,17 @@ def test_large_products_in_single_precision_are_not_seen(activation, rank):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def in_library(net, mix, backend):
-    fields = (
-        ("W1", "b1", "W2", "b2")
-        if isinstance(net, mp.MLP)
-        else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
-    )
-    weights = {name: make(getattr(net, name), backend) for name in fields}
-    parts = [make(a, backend) for a in (mix.weights, mix.means, mix.covs)]
-    return type(net)(**weights, activation=net.activation), mp.GaussianMixture(*parts)
-
-
 EAGER = [(b, case) for b in (NUMPY32, TORCH64, TORCH32) for case in (("MLP", 1), ("GLU", 2), ("GLU", 3))]
 COMPILED = [(JAX64, ("GLU", 2)), (JAX64, ("MLP", 3))]  # each new shape costs seconds
-cases = pytest.mark.parametrize(("backend", "case"), EAGER + COMPILED, ids=lambda v: getattr(v, "name", str(v)))
 
 
-@cases
+@pytest.mark.parametrize(
+    ("backend", "case"), EAGER + COMPILED, indirect=["backend"], ids=lambda v: getattr(v, "name", str(v))
+)
 def test_every_library_gives_the_same_numbers(case, backend):
-    with backend.active():
-        _compare_with_numpy(*case, backend)
-
-
-def _compare_with_numpy(kind, degree, backend):
-    net, mix = make_net(kind, "relu", 3), make_mixture(3)
-    own_net, own_mix = in_library(net, mix, backend)
-    x = make(points(3), backend)
-    poly, twin = mp.fit(own_net, own_mix, degree), mp.fit(net, mix, degree)
+    kind, degree = case
+    net, mix, x = make_net(kind, "relu", 3), mixture(3), make(points(3), backend)
+    poly, twin = mp.fit(in_library(net, backend), in_library(mix, backend), degree), mp.fit(net, mix, degree)
     # roundings are amplified by the Gram matrix: its condition number is about 100
     tolerance = 1e-11 if backend.dtype == "float64" else 1e-4
     for got, want in [
@@ -761,13 +707,12 @@ def _compare_with_numpy(kind, degree, backend):
 
 
 @pytest.mark.parametrize(("degree", "rank"), [(1, 0), (2, 1), (3, 1)])
-@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32, JAX32], ids=lambda b: b.name)
+@backends(NUMPY32, TORCH64, TORCH32, JAX32)
 def test_singular_components_in_every_library(degree, rank, backend):
     """Covariances rounded to float32 are not quite positive: that must not be taken for curvature."""
-    net, mix = make_net("MLP", "relu", 3), make_mixture(3, rank=rank)
-    own_net, own_mix = in_library(net, mix, backend)
+    net, mix = make_net("MLP", "relu", 3), mixture(3, rank=rank)
     x = np.concatenate([mix.means, mix.means + mix.covs[:, 0, :]])
-    got = mp.fit(own_net, own_mix, degree)(make(x, backend))
+    got = mp.fit(in_library(net, backend), in_library(mix, backend), degree)(make(x, backend))
     assert_close(got, mp.fit(net, mix, degree)(x), 1e-9 if backend.dtype == "float64" else 2e-4)
 
 
@@ -777,9 +722,9 @@ def test_singular_components_in_every_library(degree, rank, backend):
 def test_the_network_decides_the_dtype(library, degree, method):
     """A mixture in double precision, as statistics usually are, does not widen the result."""
     narrow, wide = Backend(library, "float32"), Backend(library, "float64")
-    net, mix = make_net("MLP", "relu", 3), make_mixture(3)
-    own, _ = in_library(net, mix, narrow)
-    poly = mp.fit(own, in_library(net, mix, wide)[1], degree, method=method)
+    net, mix = make_net("MLP", "relu", 3), mixture(3)
+    own = in_library(net, narrow)
+    poly = mp.fit(own, in_library(mix, wide), degree, method=method)
     x = make(points(3), narrow)
     assert_same_kind(poly(x), own.W1)
     assert_same_kind(poly.prototype, own.W1)
@@ -787,18 +732,18 @@ def test_the_network_decides_the_dtype(library, degree, method):
 
 
 def test_arguments_are_not_changed():
-    """The NumPy arrays of conftest.make are read-only: writing to one would raise."""
-    net, mix = in_library(make_net("GLU", "silu", 4), make_mixture(4), Backend("numpy", "float64"))
+    """The NumPy arrays of `in_library` are read-only: writing to one would raise."""
+    net, mix = (in_library(record, NUMPY64) for record in (make_net("GLU", "silu", 4), mixture(4)))
     for degree in range(4):
         mp.fit(net, mix, degree)
-    tensor_net, tensor_mix = in_library(make_net("GLU", "silu", 4), make_mixture(4), Backend("torch", "float64"))
+    tensor_net, tensor_mix = in_library(net, TORCH64), in_library(mix, TORCH64)
     before = tensor_mix.covs.clone(), tensor_net.W_gate.clone()
     mp.fit(tensor_net, tensor_mix, 2)
     assert torch.equal(before[0], tensor_mix.covs) and torch.equal(before[1], tensor_net.W_gate)
 
 
 def test_a_network_of_zeros_and_a_start_that_is_not():
-    net, mix = make_net("MLP", "relu", 4), make_mixture(4)
+    net, mix = make_net("MLP", "relu", 4), mixture(4)
     silent = replace(net, W2=net.W2 * 0, b2=net.b2 * 0)
     poly = mp.fit(silent, mix, 2, start=mp.fit(net, mix, 2))
     assert np.abs(poly(points(4))).max() < 1e-6 * np.abs(net(points(4))).max()
@@ -806,7 +751,7 @@ def test_a_network_of_zeros_and_a_start_that_is_not():
 
 def test_weights_that_require_gradients():
     """A torch network in training can be fitted; the answer of the solver carries no gradient it does not have."""
-    net, mix = in_library(make_net("MLP", "relu", 4), make_mixture(4), Backend("torch", "float64"))
+    net, mix = in_library(make_net("MLP", "relu", 4), TORCH64), in_library(mixture(4), TORCH64)
     learning = replace(net, W1=net.W1.clone().requires_grad_())
     x = torch.tensor(points(4))
     for degree in range(4):
@@ -818,98 +763,49 @@ def test_weights_that_require_gradients():
 # Mistakes
 # ---------------------------------------------------------------------------------------------------------------------
 
-NET, MIX = make_net("MLP", "relu", 3), make_mixture(3)
+NET, MIX = make_net("MLP", "relu", 3), mixture(3)
 
-# label, what the user does, exception, what names the argument, what hints at the remedy
 TABLE = [
     ("negative degree", lambda: mp.fit(NET, MIX, -1), ValueError, "^degree ", "at least 0"),
     ("fractional degree", lambda: mp.fit(NET, MIX, 1.5), TypeError, "^degree ", "integer"),
     ("unknown method", lambda: mp.fit(NET, MIX, 2, method="sgd"), ValueError, "^method .*'sgd'", "'neuronwise'"),
     ("method is None", lambda: mp.fit(NET, MIX, 2, method=None), ValueError, "^method ", "'exact'"),
-    ("another dimension", lambda: mp.fit(NET, make_mixture(4)), ValueError, "^inputs .*dimension 4", "takes 3"),
-    (
-        "torch network, NumPy mixture",
-        lambda: mp.fit(mp.MLP(torch.eye(3)), MIX),
-        TypeError,
-        "net is torch, inputs is numpy",
-        "convert",
-    ),
-    (
-        "NumPy network, torch mixture",
-        lambda: mp.fit(NET, in_library(NET, MIX, Backend("torch", "float64"))[1], 3),
-        TypeError,
-        "net is numpy, inputs is torch",
-        "convert",
-    ),
-    (
-        "too many monomials",
-        lambda: mp.fit(make_net("MLP", "relu", 40), make_mixture(40), 3),
-        mp.TooLargeError,
-        "degree 3 in 40 directions has 12341 monomials",
-        "method='neuronwise'",
-    ),
-    (
-        "far too many monomials",
-        lambda: mp.fit(make_net("GLU", "relu", 100), make_mixture(100, c=2), 9),
-        mp.TooLargeError,
-        "degree 9 in 100 directions",
-        "neuronwise",
-    ),
+    ("another dimension", lambda: mp.fit(NET, mixture(4)), ValueError, "^inputs .*dimension 4", "takes 3"),
+    ("torch network, NumPy mixture", lambda: mp.fit(mp.MLP(torch.eye(3)), MIX), TypeError,
+     "net is torch, inputs is numpy", "convert"),
+    ("NumPy network, torch mixture", lambda: mp.fit(NET, in_library(MIX, TORCH64), 3), TypeError,
+     "net is numpy, inputs is torch", "convert"),
+    ("too many monomials", lambda: mp.fit(make_net("MLP", "relu", 40), mixture(40), 3), mp.TooLargeError,
+     "degree 3 in 40 directions has 12341 monomials", "method='neuronwise'"),
+    ("far too many monomials", lambda: mp.fit(make_net("GLU", "relu", 100), mixture(100, c=2), 9), mp.TooLargeError,
+     "degree 9 in 100 directions", "neuronwise"),
     ("start is a number", lambda: mp.fit(NET, MIX, 2, start=0.0), TypeError, "^start .*float", "made by mlpoly.fit"),
-    (
-        "start is a cubic",
-        lambda: mp.fit(NET, MIX, 2, start=mp.fit(NET, MIX, 3)),
-        ValueError,
-        "^start has degree 3",
-        "truncate",
-    ),
-    (
-        "start of other inputs",
-        lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 4), make_mixture(4), 1)),
-        ValueError,
-        "^start maps 4 -> 2",
-        "same inputs and outputs",
-    ),
-    (
-        "start of other outputs",
-        lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 3, o=5), MIX, 1)),
-        ValueError,
-        "^start maps 3 -> 5",
-        "same inputs and outputs",
-    ),
-    (
-        "start of another library",
-        lambda: mp.fit(NET, MIX, 2, start=mp.fit(mp.MLP(torch.eye(3)[:2]), mp.Gaussian.standard(3))),
-        TypeError,
-        "torch",
-        "convert",
-    ),
+    ("start is a cubic", lambda: mp.fit(NET, MIX, 2, start=mp.fit(NET, MIX, 3)), ValueError, "^start has degree 3",
+     "truncate"),
+    ("start of other inputs", lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 4), mixture(4), 1)),
+     ValueError, "^start maps 4 -> 2", "same inputs and outputs"),
+    ("start of other outputs", lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 3, o=5), MIX, 1)),
+     ValueError, "^start maps 3 -> 5", "same inputs and outputs"),
+    ("start of another library",
+     lambda: mp.fit(NET, MIX, 2, start=mp.fit(mp.MLP(torch.eye(3)[:2]), mp.Gaussian.standard(3))), TypeError, "torch",
+     "convert"),
     ("negative tolerance", lambda: mp.fit(NET, MIX, 2, tolerance=-1e-3), ValueError, "^tolerance ", ">= 0"),
     ("tolerance is NaN", lambda: mp.fit(NET, MIX, 2, tolerance=math.nan), ValueError, "^tolerance ", ">= 0"),
     ("tolerance is text", lambda: mp.fit(NET, MIX, 2, tolerance="low"), ValueError, "^tolerance .*'low'", ">= 0"),
     ("no iterations", lambda: mp.fit(NET, MIX, 2, max_iterations=0), ValueError, "^max_iterations ", "at least 1"),
-    (
-        "fractional iterations",
-        lambda: mp.fit(NET, MIX, 2, max_iterations=9.5),
-        TypeError,
-        "^max_iterations ",
-        "integer",
-    ),
-]
+    ("fractional iterations", lambda: mp.fit(NET, MIX, 2, max_iterations=9.5), TypeError, "^max_iterations ",
+     "integer"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
-)
-def test_mistakes_are_explained(act, exception, names, remedy):
-    with pytest.raises(exception, match=names) as caught:
-        act()
-    assert caught.match(remedy)
+@mistakes(TABLE)
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)
 
 
 def test_too_many_monomials_of_few_kept_directions():
     """What counts is the number of directions with variance, not of inputs."""
-    mix, _ = embedded(make_mixture(3), 40)
+    mix, _ = embedded(mixture(3), 40)
     poly = mp.fit(make_net("MLP", "relu", 40), mix, 4)
     assert poly.report.kept == 3
-    assert mp.fit(make_net("MLP", "relu", 40), make_mixture(40), 3, method="neuronwise").degree == 3
+    assert mp.fit(make_net("MLP", "relu", 40), mixture(40), 3, method="neuronwise").degree == 3

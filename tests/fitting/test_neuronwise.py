@@ -3,10 +3,23 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from support.backends import JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
+from support.backends import (
+    JAX64,
+    NUMPY32,
+    TORCH32,
+    TORCH64,
+    assert_close,
+    assert_same_kind,
+    backends,
+    in_library,
+    make,
+)
+from support.inputs import grid, mixture, points
+from support.networks import network
 
 import mlpoly as mp
 
@@ -15,33 +28,12 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 SMOOTH = {"MLP": ("tanh", 0.5), "GLU": ("silu", 0.5)}  # activation, and a scale of weights that 60 nodes resolve
 
 
-def make_net(kind, activation, d, h=5, o=2, scale=1.0, seed=0):
-    """With o=None the hidden units themselves are the outputs."""
-    rng = np.random.default_rng(seed)
-
-    def w(*shape):
-        return rng.standard_normal(shape)
-
-    size = scale / math.sqrt(d)
-    readout = (None, None) if o is None else (w(o, h), w(o))
-    if kind == "MLP":
-        return mp.MLP(size * w(h, d), 0.5 * w(h), *readout, activation=activation)
-    return mp.GLU(size * w(h, d), 0.5 * w(h), w(h, d) / math.sqrt(d), w(h), *readout, activation=activation)
-
-
-def make_mixture(d, c=3, rank=None, seed=1, gap=1.0):
-    rng = np.random.default_rng(seed)
-    a = rng.standard_normal((c, d, d if rank is None else rank))
-    covs = a @ a.transpose(0, 2, 1) / d + (0.2 * np.eye(d) if rank is None else 0)
-    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), gap * rng.standard_normal((c, d)), covs)
+make_net = partial(network, h=5, o=2, bias=0.5)
+make_mixture = partial(mixture, gap=1.0)
 
 
 def neuronwise(net, mix, degree):
     return mp.fit(net, mix, degree, method="neuronwise")
-
-
-def points(d, n=30, seed=3):
-    return 1.5 * np.random.default_rng(seed).standard_normal((n, d))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -133,15 +125,10 @@ def test_each_unit_of_a_glu_has_its_own_least_squares(degree):
     net = make_net("GLU", "silu", 3, o=None, scale=0.5)
     mix = make_mixture(3)
     poly = neuronwise(net, mix, degree)
-    nodes, w = np.polynomial.hermite_e.hermegauss(30)
-    standard = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
-    standard_weights = np.outer(w, w).reshape(-1) / w.sum() ** 2
     for i in range(net.dim_hidden):
         pair = np.stack([net.W_gate[i], net.W_up[i]])
-        yz = np.concatenate(
-            [pair @ g.mean + standard @ np.linalg.cholesky(pair @ g.cov @ pair.T).T for g in mix.components]
-        )
-        weights = np.concatenate([p * standard_weights for p in mix.weights])
+        both = mp.GaussianMixture(mix.weights, mix.means @ pair.T, pair @ mix.covs @ pair.T)
+        yz, weights = grid(both, 30)
         y, z = yz.T
         target = net.activation(y + net.b_gate[i]) * (z + net.b_up[i])
         columns = [y**k for k in range(degree + 1)] + [y**k * z for k in range(degree)]
@@ -150,21 +137,13 @@ def test_each_unit_of_a_glu_has_its_own_least_squares(degree):
         assert math.sqrt(weights @ (got - best) ** 2) <= 1e-9 * math.sqrt(weights @ best**2)
 
 
-def grid(mix, n=40):
-    z, w = np.polynomial.hermite_e.hermegauss(n)
-    nodes = np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1).reshape(-1, 2)
-    weights = np.outer(w, w).reshape(-1) / w.sum() ** 2
-    x = np.concatenate([g.mean + nodes @ np.linalg.cholesky(g.cov).T for g in mix.components])
-    return x, np.concatenate([p * weights for p in mix.weights])
-
-
 @pytest.mark.parametrize("degree", range(1, 6))
 @kinds
 def test_never_worse_than_the_pooled_gaussian(kind, degree):
     """Unit by unit, in expected loss under the mixture; and never better than the optimum of the mixture."""
     activation, scale = SMOOTH[kind]
     net, mix = make_net(kind, activation, 2, o=None, scale=scale), make_mixture(2, gap=1.5)
-    x, w = grid(mix)
+    x, w = grid(mix, 40)
     f = net(x)
     pooled = mp.Gaussian(mix.mean, mix.covariance)
     own = w @ (f - neuronwise(net, mix, degree)(x)) ** 2
@@ -177,7 +156,7 @@ def test_never_worse_than_the_pooled_gaussian(kind, degree):
 
 def test_losses_fall_with_the_degree():
     net, mix = make_net("MLP", "tanh", 2, o=None, scale=0.5), make_mixture(2)
-    x, w = grid(mix)
+    x, w = grid(mix, 40)
     losses = [w @ (net(x) - neuronwise(net, mix, degree)(x)) ** 2 for degree in range(8)]
     for a, b in itertools.pairwise(losses):
         assert np.all(b <= a * (1 + 1e-9))
@@ -277,7 +256,7 @@ def test_partners_without_variance_leave_an_mlp(kind):
 def test_high_degrees_of_far_components(kind):
     """Ten standard deviations between the components, up to degree 12: the pooled basis stays well conditioned."""
     net, mix = make_net(kind, "tanh", 2, o=None, scale=0.5), make_mixture(2, gap=6.0)
-    x, w = grid(mix)
+    x, w = grid(mix, 40)
     losses = [w @ (net(x) - neuronwise(net, mix, degree)(x)) ** 2 for degree in (6, 8, 10, 12)]
     for a, b in itertools.pairwise(losses):
         assert np.all(b <= a * (1 + 1e-6))
@@ -296,14 +275,10 @@ def test_sizes_that_the_exact_fit_refuses():
     assert mp.fvu(net, poly, samples=x).total < 1.001 * mp.fvu(net, pooled, samples=x).total
 
 
-@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32, JAX64], ids=lambda b: b.name)
+@backends(NUMPY32, TORCH64, TORCH32, JAX64)
 @kinds
 def test_every_library_gives_the_same_numbers(kind, backend):
     net, mix = make_net(kind, "relu", 3), make_mixture(3)
-    names = ("W1", "b1", "W2", "b2") if kind == "MLP" else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
-    with backend.active():
-        own = type(net)(**{n: make(getattr(net, n), backend) for n in names}, activation="relu")
-        poly = neuronwise(own, mp.GaussianMixture(*(make(a, backend) for a in (mix.weights, mix.means, mix.covs))), 3)
-        x = make(points(3), backend)
-        assert_same_kind(poly(x), x)
-        assert_close(poly(x), neuronwise(net, mix, 3)(points(3)), 1e-11 if backend.dtype == "float64" else 1e-5)
+    poly, x = neuronwise(in_library(net, backend), in_library(mix, backend), 3), make(points(3), backend)
+    assert_same_kind(poly(x), x)
+    assert_close(poly(x), neuronwise(net, mix, 3)(points(3)), 1e-11 if backend.dtype == "float64" else 1e-5)

@@ -4,14 +4,15 @@ Three properties can fail: the error is that of the best polynomial as far as nu
 does not rise with the degree; and it does not depend on the units of the inputs.
 """
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 
 import mpmath
 import numpy as np
 import pytest
-from support.backends import BACKENDS, JAX32, NUMPY32, NUMPY64, TORCH32, make, to_numpy
+from support.backends import JAX32, NUMPY32, NUMPY64, TORCH32, backends, in_library, make, to_numpy
+from support.inputs import grid, monomials
+from support.networks import network
 
 import mlpoly as mp
 from mlpoly.fitting.sample_fit import SampleFit
@@ -42,27 +43,18 @@ def fifth_power(y):
     return y * y * y * y * y
 
 
-def random_net(rng, kind, d, h, o=1):
-    def w(*shape):
-        return rng.standard_normal(shape)
-
+def random_net(rng, kind, d, h):
     # Polynomials of higher degree than those fitted at first, so that quadrature on the grid is exact.
     activation = ("square", "cube", fifth_power)[rng.integers(3)]
-    if kind == "MLP":
-        return mp.MLP(w(h, d), w(h), w(o, h), w(o), activation)
-    return mp.GLU(w(h, d), w(h), w(h, d), w(h), w(o, h), w(o), activation)
+    return network(kind, activation, d, h, 1, seed=rng, scale=math.sqrt(d), up=math.sqrt(d))
 
 
-def in_library(net, mixture, backend):
+def placed(net, mixture, backend):
     """Network and mixture in an array library and precision."""
-    names = ("W1", "b1", "W2", "b2") if isinstance(net, mp.MLP) else _GLU
-    net = replace(net, **{name: make(getattr(net, name), backend) for name in names})
     weights, means, covs = mixture
     weights = np.asarray(weights, dtype=backend.dtype).astype(float)
-    return net, mp.GaussianMixture(*(make(a, backend) for a in (weights / weights.sum(), means, covs)))
-
-
-_GLU = ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
+    parts = (weights / weights.sum(), means, covs)
+    return in_library(net, backend), mp.GaussianMixture(*(make(a, backend) for a in parts))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -149,7 +141,7 @@ def one_input(rng, backend):
     units = 10.0 ** rng.uniform(-6, 6)
     weights, means, covs = random_mixture(rng, 1)
     net = mp.MLP(rng.choice([-1.0, 1.0], (1, 1)) / units, None, None, None, str(rng.choice(ACTIVATIONS)))
-    return in_library(net, (weights, means * units, covs * units**2), backend)
+    return placed(net, (weights, means * units, covs * units**2), backend)
 
 
 def check_line(seed, backend):
@@ -177,39 +169,21 @@ def check_line(seed, backend):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+@backends(NUMPY64, TORCH32)
 def test_one_input(seed, backend):
     check_line(seed, backend)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 def test_one_input_at_length(block, backend):
-    with backend.active():
-        for seed in range(100 + 4 * block, 104 + 4 * block):
-            check_line(seed, backend)
+    for seed in range(100 + 4 * block, 104 + 4 * block):
+        check_line(seed, backend)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Several inputs, against quadrature on the union of the components' grids
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-def grid(mixture, order):
-    """Nodes (n, d) and weights (n,) of tensor Gauss-Hermite rules on all components."""
-    t, w = np.polynomial.hermite_e.hermegauss(order)
-    w = w / math.sqrt(2 * math.pi)
-    d = mixture[1].shape[1]
-    nodes = np.stack(np.meshgrid(*[t] * d, indexing="ij"), -1).reshape(-1, d)
-    weights = np.prod(np.stack(np.meshgrid(*[w] * d, indexing="ij"), -1).reshape(-1, d), axis=1)
-    x, total = [], []
-    for share, mean, cov in zip(*mixture, strict=True):
-        values, vectors = np.linalg.eigh(cov)
-        real = values > 1e-13 * max(values.max(), 1e-300)
-        x.append(mean + nodes @ (vectors * np.sqrt(np.where(real, values, 0.0))).T)
-        total.append(share * weights)
-    return np.concatenate(x), np.concatenate(total)
 
 
 def check_plane(seed, backend, method, d, kind):
@@ -219,9 +193,9 @@ def check_plane(seed, backend, method, d, kind):
     units = 10.0 ** rng.uniform(-6, 6, d)
     weights, means, covs = mixture
     first = {"W1": net.W1 / units} if kind == "MLP" else {"W_gate": net.W_gate / units, "W_up": net.W_up / units}
-    moved = in_library(replace(net, **first), (weights, means * units, covs * np.outer(units, units)), backend)
-    plain = in_library(net, mixture, backend)
-    x, w = grid(mixture, 12)
+    moved = placed(replace(net, **first), (weights, means * units, covs * np.outer(units, units)), backend)
+    plain = placed(net, mixture, backend)
+    x, w = grid(mp.GaussianMixture(*mixture), 12)
     truth = to_numpy(net(x))
     size = float(np.sum(w * truth[:, 0] ** 2))
     single = backend.dtype == "float32"
@@ -247,11 +221,7 @@ def least_squares_error(x, w, truth, degree):
     """Expected squared error of plain least squares on standardised monomials; conditioning may spoil it."""
     mean = w @ x
     z = (x - mean) / np.sqrt(w @ (x - mean) ** 2 + 1e-300)
-    rows = [np.ones(len(x))]
-    for k in range(1, degree + 1):
-        chosen = itertools.combinations_with_replacement(range(x.shape[1]), k)
-        rows += [np.prod(z[:, list(c)], axis=1) for c in chosen]
-    A = np.stack(rows, 1) * np.sqrt(w)[:, None]
+    A = monomials(z, degree) * np.sqrt(w)[:, None]
     lengths = np.linalg.norm(A, axis=0)
     lengths = np.where(lengths > 0, lengths, 1.0)
     solved = np.linalg.lstsq(A / lengths, truth[:, 0] * np.sqrt(w), rcond=1e-15)[0]
@@ -268,11 +238,10 @@ def test_several_inputs(seed, method, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["exact", "neuronwise"])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH32, JAX32], ids=lambda b: b.name)
+@backends(NUMPY64, NUMPY32, TORCH32, JAX32)
 def test_several_inputs_at_length(backend, kind, method):
-    with backend.active():
-        for seed in range(100, 108 if backend.library == "jax" else 130):
-            check_plane(seed, backend, method, 2 + seed % 2, kind)
+    for seed in range(100, 108 if backend.library == "jax" else 130):
+        check_plane(seed, backend, method, 2 + seed % 2, kind)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -282,7 +251,7 @@ def test_several_inputs_at_length(backend, kind, method):
 
 @pytest.mark.parametrize("outlier", [10.0, 300.0, 3000.0])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH32], ids=lambda b: b.name)
+@backends(NUMPY64, NUMPY32, TORCH32)
 def test_a_fit_to_samples_is_no_worse_with_a_higher_degree(backend, kind, outlier):
     """A few samples far out, as massive activations are: the functions that are fitted differ by many orders there."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from support.backends import JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from support.backends import JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, in_library, make, to_numpy
+from support.inputs import monomials
+from support.networks import network
 
 import mlpoly as mp
 from mlpoly.fitting import regression as regression_module
@@ -21,13 +23,9 @@ from mlpoly.special import hermite
 D, H, OUT = 3, 24, 2
 
 
-def network(seed: int = 0, dim: int = D, activation: str = "tanh", gated: bool = False):
-    rng = np.random.default_rng(seed)
-    first, second = rng.standard_normal((2, H, dim)), rng.standard_normal((2, H))
-    readout, bias = rng.standard_normal((OUT, H)) / math.sqrt(H), rng.standard_normal(OUT)
-    if gated:
-        return mp.GLU(first[0], second[0], first[1], second[1], readout, bias, "silu")
-    return mp.MLP(first[0], second[0], readout, bias, activation)
+def make_net(seed: int = 0, dim: int = D, activation: str = "tanh", gated: bool = False):
+    kind, activation = ("GLU", "silu") if gated else ("MLP", activation)
+    return network(kind, activation, dim, H, OUT, seed=seed, scale=math.sqrt(dim), up=math.sqrt(dim))
 
 
 def uniform(n: int = 300, dim: int = D, seed: int = 1) -> np.ndarray:
@@ -53,10 +51,6 @@ DATA = {
     "all equal": np.repeat(x_[:1], 20, axis=0),
 }
 WEIGHTS = np.random.default_rng(3).exponential(size=300) * (np.random.default_rng(4).uniform(size=300) > 0.1)
-
-
-def monomials(x: np.ndarray, degree: int) -> np.ndarray:
-    return np.prod(x[:, None, :] ** multi_indices(x.shape[1], degree)[None], axis=2)
 
 
 def plain_least_squares(x, y, degree, weights=None) -> tuple[np.ndarray, int]:
@@ -113,7 +107,7 @@ def test_bad_samples(x, weights, error, words):
 @pytest.mark.parametrize("use", [mp.fit, mp.second_moment, mp.degree_spectrum], ids=lambda f: f.__name__)
 def test_samples_that_do_not_fit_the_network(use, inputs, error, words):
     with pytest.raises(error, match=words):
-        use(network(), inputs)
+        use(make_net(), inputs)
 
 
 def test_integers_are_data_and_weights_are_normalised(backend):
@@ -139,7 +133,7 @@ def test_values_too_large_to_square_say_so():
 @pytest.mark.parametrize("degree", range(6))
 @pytest.mark.parametrize("name", DATA)
 def test_it_is_plain_least_squares(name, degree, weighted):
-    net, x = network(), DATA[name]
+    net, x = make_net(), DATA[name]
     weights = WEIGHTS[: len(x)] + (len(x) < 300) if weighted else None
     poly = quiet_fit(net, mp.Samples(x, weights), degree)
     # Plain monomials of inputs far from zero, or of heavy tails, are so ill-conditioned that they are the ones that
@@ -163,7 +157,7 @@ def test_it_is_plain_least_squares(name, degree, weighted):
 @pytest.mark.parametrize("degree", range(6))
 @pytest.mark.parametrize("name", ["full rank", "heavy tails"])
 def test_coefficients_of_full_rank(name, degree, weighted):
-    net, x = network(), DATA[name]
+    net, x = make_net(), DATA[name]
     weights = WEIGHTS if weighted else None
     made = mp.fit(net, mp.Samples(x, weights), degree).coefficients()
     expected, rank = plain_least_squares(x, net(x), degree, weights)
@@ -181,7 +175,7 @@ def test_coefficients_of_full_rank(name, degree, weighted):
 @pytest.mark.parametrize("degree", [3, 4, 5])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_fewer_samples_than_monomials_are_interpolated(degree, weighted):
-    net, x = network(), x_[:18]
+    net, x = make_net(), x_[:18]
     inputs = mp.Samples(x, WEIGHTS[:18] + 0.1 if weighted else None)
     terms = math.comb(D + degree, degree)
     with pytest.warns(UserWarning, match=rf"18 samples cannot determine the {terms} monomials .*rank 18\).*neuronwise"):
@@ -194,7 +188,7 @@ def test_fewer_samples_than_monomials_are_interpolated(degree, weighted):
 def test_of_all_that_interpolate_it_has_the_least_norm():
     """Mean squares of the terms, summed: moving along what vanishes on the samples only adds to them."""
     x = x_[:18]
-    poly = quiet_fit(network(), mp.Samples(x), 4)
+    poly = quiet_fit(make_net(), mp.Samples(x), 4)
     z = (x - poly.center) @ poly.whitener.T
     terms = products(z, np.array(poly.exponents))  # (t, n)
     sizes = np.sqrt((terms**2).mean(axis=1))
@@ -207,13 +201,13 @@ def test_of_all_that_interpolate_it_has_the_least_norm():
 def test_enough_samples_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        poly = mp.fit(network(), mp.Samples(x_), 5)
+        poly = mp.fit(make_net(), mp.Samples(x_), 5)
     assert "all determined" in str(poly.report)
 
 
 @pytest.mark.parametrize("degree", [1, 3])
 def test_any_change_of_a_coefficient_hurts(degree):
-    net, inputs = network(gated=True), mp.Samples(x_, WEIGHTS)
+    net, inputs = make_net(gated=True), mp.Samples(x_, WEIGHTS)
     poly = mp.fit(net, inputs, degree)
     best = float(mp.fvu(net, poly))
     for t in range(poly.values.shape[1]):
@@ -227,7 +221,7 @@ def test_any_change_of_a_coefficient_hurts(degree):
 @pytest.mark.parametrize("degree", [2, 3])
 def test_it_does_not_depend_on_coordinates(degree, rng):
     """Inputs measured in other units, rotated and shifted: the same values at the same samples."""
-    net, turn, shift = network(), rng.standard_normal((D, D)), rng.standard_normal(D)
+    net, turn, shift = make_net(), rng.standard_normal((D, D)), rng.standard_normal(D)
     back = np.linalg.inv(turn)
     other = mp.MLP(net.W1 @ back.T, net.b1 - net.W1 @ back.T @ shift, net.W2, net.b2, "tanh")
     moved = x_ @ turn + shift
@@ -236,7 +230,7 @@ def test_it_does_not_depend_on_coordinates(degree, rng):
 
 
 def test_a_polynomial_network_comes_back():
-    net = network(activation="square")
+    net = make_net(activation="square")
     poly = mp.fit(net, mp.Samples(DATA["heavy tails"]), 2)
     elsewhere = uniform(50, seed=9) * 5
     assert_close(poly(elsewhere), net(elsewhere), 1e-11)
@@ -247,24 +241,24 @@ def test_inputs_that_nearly_repeat_others_keep_their_digits():
     """At a relative size of 10^-6 a covariance knows the direction to four digits, dense coefficients to none."""
     x = with_columns(x_, x_[:, 1] + 1e-6 * x_[:, 2])
     turn = np.array([[1.0, 0, 0], [0, 1, -1e6], [0, 0, 1e6]])  # back to x_, up to the rounding of x
-    net = network(5)
+    net = make_net(5)
     expected = monomials(x @ turn, 2) @ plain_least_squares(x @ turn, net(x), 2)[0]
     assert_close(mp.fit(net, mp.Samples(x), 2)(x), expected, 1e-8)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10**6])
 def test_any_number_of_rows_at_a_time_gives_the_same(rows, monkeypatch):
-    expected = mp.fit(network(), mp.Samples(x_, WEIGHTS), 3)
+    expected = mp.fit(make_net(), mp.Samples(x_, WEIGHTS), 3)
     monkeypatch.setattr(regression_module, "_NUMBERS", rows)
     monkeypatch.setattr("mlpoly.inputs.samples._NUMBERS", rows)
-    found = mp.fit(network(), mp.Samples(x_, WEIGHTS), 3)
+    found = mp.fit(make_net(), mp.Samples(x_, WEIGHTS), 3)
     assert_close(found(x_), expected(x_), 1e-12)
 
 
 def test_whole_weights_are_repeated_rows():
     counts = np.random.default_rng(5).integers(0, 3, len(x_))
     weighted, repeated = mp.Samples(x_, counts), mp.Samples(np.repeat(x_, counts, axis=0))
-    net = network(gated=True)
+    net = make_net(gated=True)
     for method in ("exact", "neuronwise"):
         one, two = (mp.fit(net, inputs, 3, method=method) for inputs in (weighted, repeated))
         # The closed form counts as a fraction of the samples that there are.
@@ -276,27 +270,27 @@ def test_whole_weights_are_repeated_rows():
 
 
 def test_every_library_and_dtype(backend):
-    net = map_arrays(network(), lambda a: make(a, backend))
+    net = in_library(make_net(), backend)
     x = make(x_, backend)
     poly = mp.fit(net, mp.Samples(x, make(WEIGHTS, backend)), 3)
     assert_same_kind(poly.values, x)
     assert_same_kind(poly(x), x)
-    expected = mp.fit(network(), mp.Samples(to_numpy(x), WEIGHTS), 3)
+    expected = mp.fit(make_net(), mp.Samples(to_numpy(x), WEIGHTS), 3)
     assert_close(poly(x), expected(to_numpy(x)), 20 * backend.tolerance)
     assert poly.report.rank == 20
     assert poly.inputs.count == 300
 
 
 def test_samples_wider_and_narrower_than_the_network():
-    net = map_arrays(network(), lambda a: a.astype(np.float32))
+    net = map_arrays(make_net(), lambda a: a.astype(np.float32))
     poly = mp.fit(net, mp.Samples(x_), 3)
     assert poly.values.dtype == np.float32
-    assert_close(poly(x_), mp.fit(network(), mp.Samples(x_), 3)(x_), 2e-5)
-    assert mp.fit(network(), mp.Samples(x_.astype(np.float32)), 3).values.dtype == np.float64
+    assert_close(poly(x_), mp.fit(make_net(), mp.Samples(x_), 3)(x_), 2e-5)
+    assert mp.fit(make_net(), mp.Samples(x_.astype(np.float32)), 3).values.dtype == np.float64
 
 
 def test_sixteen_bits():
-    net = map_arrays(network(), lambda a: torch.tensor(a, dtype=torch.bfloat16))
+    net = map_arrays(make_net(), lambda a: torch.tensor(a, dtype=torch.bfloat16))
     x = torch.tensor(x_, dtype=torch.bfloat16)
     poly = mp.fit(net, mp.Samples(x), 3)
     assert poly.values.dtype == torch.bfloat16
@@ -305,12 +299,10 @@ def test_sixteen_bits():
 
 
 def test_no_gradient_flows_and_tracing_is_refused():
-    net = map_arrays(network(), lambda a: torch.tensor(a).requires_grad_())
+    net = map_arrays(make_net(), lambda a: torch.tensor(a).requires_grad_())
     assert not mp.fit(net, mp.Samples(torch.tensor(x_)), 2).values.requires_grad
     with JAX64.active(), pytest.raises(TypeError, match=r"outside jax\.jit"):
-        jax.jit(lambda x: mp.fit(map_arrays(network(), lambda a: make(a, JAX64)), mp.Samples(x), 2).values)(
-            make(x_, JAX64)
-        )
+        jax.jit(lambda x: mp.fit(in_library(make_net(), JAX64), mp.Samples(x), 2).values)(make(x_, JAX64))
 
 
 def test_outputs_that_overflow_say_so():
@@ -332,7 +324,7 @@ def test_products_of_few_variables_are_products(rng):
 @pytest.mark.parametrize("degree", [3, 5, 7])
 def test_uniform_inputs_reach_plain_least_squares(degree):
     """24 tanh units on a cube, where a Gaussian of the same moments is a poor stand-in."""
-    net, x = network(11), uniform(20_000, seed=12)
+    net, x = make_net(11), uniform(20_000, seed=12)
     y = net(x)
     solved, _ = plain_least_squares(x, y, degree)
     plain = ((y - monomials(x, degree) @ solved) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum()
@@ -349,7 +341,7 @@ def test_uniform_inputs_reach_plain_least_squares(degree):
 @pytest.mark.parametrize("gated", [False, True])
 def test_too_many_monomials_are_fitted_neuron_by_neuron(gated):
     x = np.random.default_rng(6).standard_normal((800, 40))
-    net = network(dim=40, gated=gated)
+    net = make_net(dim=40, gated=gated)
     poly = mp.fit(net, mp.Samples(x), 3)  # 12341 monomials
     assert isinstance(poly, mp.RidgePolynomial)
     assert "neuron by neuron on samples" in poly.source.method
@@ -363,15 +355,15 @@ def test_directions_are_counted_not_inputs():
     """Forty inputs that vary in five directions have 56 monomials of degree 3."""
     rng = np.random.default_rng(6)
     x = rng.standard_normal((400, 5)) @ rng.standard_normal((5, 40))
-    poly = mp.fit(network(dim=40), mp.Samples(x), 3)
+    poly = mp.fit(make_net(dim=40), mp.Samples(x), 3)
     assert (poly.report.kept, poly.report.dropped, poly.report.terms) == (5, 35, 56)
     # Most samples vary in few directions only: those that are looked at first cannot tell.
     more = np.concatenate([np.repeat(x[:1], 50_000, axis=0), rng.standard_normal((45, 40))])
-    assert isinstance(mp.fit(network(dim=40), mp.Samples(more), 3), mp.RidgePolynomial)
+    assert isinstance(mp.fit(make_net(dim=40), mp.Samples(more), 3), mp.RidgePolynomial)
 
 
 def test_neuron_by_neuron_on_request():
-    net, inputs = network(), mp.Samples(x_, WEIGHTS)
+    net, inputs = make_net(), mp.Samples(x_, WEIGHTS)
     exact, each = mp.fit(net, inputs, 3), mp.fit(net, inputs, 3, method="neuronwise")
     assert isinstance(each, mp.RidgePolynomial) and isinstance(exact, mp.ChaosPolynomial)
     assert float(mp.fvu(net, exact)) <= float(mp.fvu(net, each)) < 0.5
@@ -382,7 +374,7 @@ def test_neuron_by_neuron_on_request():
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 def test_fvu_on_samples(weights):
-    net, inputs = network(), mp.Samples(x_, weights)
+    net, inputs = make_net(), mp.Samples(x_, weights)
     poly = mp.fit(net, inputs, 2)
     found = mp.fvu(net, poly)
     share = (np.ones(300) if weights is None else weights)[:, None]
@@ -401,10 +393,10 @@ def test_fvu_on_samples(weights):
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 def test_second_moment_on_samples(weights, backend):
-    net = map_arrays(network(gated=True), lambda a: make(a, backend))
+    net = in_library(make_net(gated=True), backend)
     inputs = mp.Samples(make(x_, backend), make(weights, backend))
     found = mp.second_moment(net, inputs)
-    f = network(gated=True)(x_)
+    f = make_net(gated=True)(x_)
     assert_close(found.mean, np.average(f, axis=0, weights=weights), 10 * backend.tolerance)
     assert_close(found.cov, np.cov(f, rowvar=False, bias=True, aweights=weights), 10 * backend.tolerance)
     share = np.full(300, 1 / 300) if weights is None else weights / weights.sum()
@@ -416,7 +408,7 @@ def test_second_moment_on_samples(weights, backend):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [n for n in DATA if n not in ("one sample", "all equal")])
 def test_degree_spectrum_is_that_of_nested_fits(name, weighted):
-    net, x = network(), DATA[name]
+    net, x = make_net(), DATA[name]
     weights = WEIGHTS[: len(x)] + (len(x) < 300) if weighted else None
     share = (np.ones(len(x)) if weights is None else weights)[:, None]
     share = share / share.sum()
@@ -435,19 +427,19 @@ def test_degree_spectrum_is_that_of_nested_fits(name, weighted):
 
 @pytest.mark.parametrize("name", ["one sample", "all equal"])
 def test_degree_spectrum_without_variance(name):
-    found = mp.degree_spectrum(network(), mp.Samples(DATA[name]), 3)
+    found = mp.degree_spectrum(make_net(), mp.Samples(DATA[name]), 3)
     assert to_numpy(found.total).max() <= 1e-28 and found.max_degree == 3
 
 
 def test_degree_spectrum_of_too_many_monomials():
     x = np.random.default_rng(6).standard_normal((800, 40))
     with pytest.raises(mp.TooLargeError, match=r"lower max_degree, or use .*from_samples"):
-        mp.degree_spectrum(network(dim=40), mp.Samples(x), 3)
-    assert mp.degree_spectrum(network(dim=40), mp.Samples(x), 2).max_degree == 2
+        mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 3)
+    assert mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 2).max_degree == 2
 
 
 def test_eigenfeatures_in_the_metric_of_the_samples():
-    net = network()
+    net = make_net()
     poly, gaussian = mp.fit(net, mp.Samples(x_), 2), mp.Gaussian.from_samples(x_)
     own = mp.eigenfeatures(poly, output=0, metric="whitened")
     for inputs in (mp.Samples(x_), gaussian):
@@ -458,7 +450,7 @@ def test_eigenfeatures_in_the_metric_of_the_samples():
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 def test_finetune_on_samples(weights):
-    net = network()
+    net = make_net()
     start = mp.fit(net, mp.Gaussian(np.full(D, 2.0)), 2)
     rows = uniform(3000, seed=8)
     inputs = mp.Samples(rows, None if weights is None else np.tile(weights, 10))
@@ -476,11 +468,11 @@ def test_finetune_without_weight_to_hold_out():
     weights = np.zeros(300)
     weights[0] = 1
     with pytest.raises(ValueError, match="weight above zero to hold some out"):
-        mp.finetune(network(), mp.fit(network(), mp.Gaussian.standard(D)), mp.Samples(x_, weights), steps=2)
+        mp.finetune(make_net(), mp.fit(make_net(), mp.Gaussian.standard(D)), mp.Samples(x_, weights), steps=2)
 
 
 def test_a_file_knows_the_samples_by_their_fingerprint(tmp_path):
-    poly = mp.fit(network(), mp.Samples(x_, WEIGHTS), 3)
+    poly = mp.fit(make_net(), mp.Samples(x_, WEIGHTS), 3)
     poly.save(tmp_path / "p.safetensors")
     again = mp.load(tmp_path / "p.safetensors")
     assert again.source.inputs == mp.Samples(x_, WEIGHTS).fingerprint
@@ -488,7 +480,7 @@ def test_a_file_knows_the_samples_by_their_fingerprint(tmp_path):
 
 
 def test_it_becomes_a_module():
-    poly = mp.fit(map_arrays(network(), torch.tensor), mp.Samples(torch.tensor(x_)), 3)
+    poly = mp.fit(map_arrays(make_net(), torch.tensor), mp.Samples(torch.tensor(x_)), 3)
     assert_close(poly.to_torch()(torch.tensor(x_)), poly(torch.tensor(x_)), 1e-12)
 
 
@@ -505,8 +497,8 @@ def test_an_unknown_kind_of_inputs_is_told_what_to_do():
             raise NotImplementedError
 
     with pytest.raises(TypeError, match=r"fit cannot use Uniform; pass mlpoly\.Samples\(inputs\.sample\(n\)\)"):
-        mp.fit(network(), Uniform(), 2)
-    assert mp.fit(network(), mp.Samples(Uniform().sample(300)), 2).report.rank == 10
+        mp.fit(make_net(), Uniform(), 2)
+    assert mp.fit(make_net(), mp.Samples(Uniform().sample(300)), 2).report.rank == 10
 
 
 def test_other_libraries_and_dtypes_agree_on_the_moments():

@@ -7,16 +7,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.covariance import OAS
-from support.backends import JAX32, JAX64, NUMPY32, TORCH32, Backend, assert_close, assert_same_kind, make, to_numpy
+from support.backends import (
+    JAX32,
+    JAX64,
+    NUMPY32,
+    TORCH32,
+    Backend,
+    assert_close,
+    assert_same_kind,
+    backends,
+    make,
+    to_numpy,
+)
+from support.inputs import covariance
 
 import mlpoly as mp
 from mlpoly.arrays import widen
-
-
-def covariance(rng, d):
-    a = rng.standard_normal((d, d))
-    return a @ a.T / d
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Forms
@@ -239,21 +245,20 @@ def test_merging_leaves_the_other_usable(rng):
     assert_close(empty.gaussian().cov, np.cov(np.concatenate([x, y]), rowvar=False, bias=True))
 
 
-@pytest.mark.parametrize("backend", [NUMPY32, TORCH32, JAX64, JAX32], ids=lambda b: b.name)
+@backends(NUMPY32, TORCH32, JAX64, JAX32)
 def test_a_large_mean_costs_no_digits(backend, rng):
     """Batches of float32 with mean 1e4 and unit variance: squares of 1e8 would leave one digit of the variance."""
-    with backend.active():
-        x = make(rng.standard_normal((4000, 3)) @ np.array([[1, 0.5, 0], [0, 1, -0.5], [0, 0, 1]]) + 1e4, backend)
-        exact = to_numpy(x)
-        acc = mp.MomentAccumulator(3)
-        for start in range(0, 4000, 250):
-            acc.update(x[start : start + 250])
-        got = acc.gaussian()
-        assert_same_kind(got.cov, widen(x))
-        assert_close(got.mean, exact.mean(axis=0), 1e-6 if backend is JAX32 else 1e-12)
-        # Sums in float64 know the mean to 1e-12. JAX without x64 has none: a mean of 1e4 is then known to 1e-3, and the
-        # square of that is what the covariance feels.
-        assert_close(got.cov, np.cov(exact, rowvar=False, bias=True), 1e-4 if backend is JAX32 else 1e-11)
+    x = make(rng.standard_normal((4000, 3)) @ np.array([[1, 0.5, 0], [0, 1, -0.5], [0, 0, 1]]) + 1e4, backend)
+    exact = to_numpy(x)
+    acc = mp.MomentAccumulator(3)
+    for start in range(0, 4000, 250):
+        acc.update(x[start : start + 250])
+    got = acc.gaussian()
+    assert_same_kind(got.cov, widen(x))
+    assert_close(got.mean, exact.mean(axis=0), 1e-6 if backend is JAX32 else 1e-12)
+    # Sums in float64 know the mean to 1e-12. JAX without x64 has none: a mean of 1e4 is then known to 1e-3, and the
+    # square of that is what the covariance feels.
+    assert_close(got.cov, np.cov(exact, rowvar=False, bias=True), 1e-4 if backend is JAX32 else 1e-11)
 
 
 def test_leading_axes_are_flattened(backend, rng):

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.mixture import GaussianMixture as Reference
-from support.backends import JAX32, JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from support.backends import JAX32, JAX64, NUMPY32, TORCH64, assert_close, assert_same_kind, backends, make, to_numpy
+from support.inputs import covariance, mixture
+from support.mistakes import assert_explained, mistakes
 
 import mlpoly as mp
 from mlpoly.arrays import widen
@@ -18,13 +20,8 @@ WEIGHTS = np.array([0.5, 0.3, 0.2])
 MEANS = np.array([[0.0, 1.0], [-2.0, 0.5], [3.0, -1.0]])
 
 
-def covariances(rng, c=C, d=D):
-    a = rng.standard_normal((c, d, d))
-    return a @ a.transpose(0, 2, 1) / d
-
-
-def mixture(rng, c=C, d=D):
-    return mp.GaussianMixture(rng.dirichlet(np.full(c, 4.0)), 2 * rng.standard_normal((c, d)), covariances(rng, c, d))
+def covariances(rng, c=C):
+    return np.stack([covariance(rng, D) for _ in range(c)])
 
 
 def labelled(rng, counts=(40, 25, 10), d=D):
@@ -154,7 +151,7 @@ def test_jax_looks_through_a_mixture(rng):
 
 
 def test_mixtures_copy_and_pickle(rng):
-    mix = mixture(rng)
+    mix = mixture(D, seed=rng, gap=2.0)
     for again in (copy.deepcopy(mix), pickle.loads(pickle.dumps(mix))):
         assert again.fingerprint == mix.fingerprint
 
@@ -294,12 +291,13 @@ def test_shrinkage_is_per_class(shrinkage, rng):
 
 
 def test_streaming_equals_all_at_once(backend, rng):
-    """Batches of any size, one accumulator per class; a class never seen drops out."""
-    x, y = labelled(rng)
+    """One accumulator per class, in batches of two sizes, as JAX compiles for each; a class never seen drops out."""
+    x, y = labelled(rng, counts=(42, 21, 21))
     groups = {c: mp.MomentAccumulator(D) for c in range(4)}
-    for rows in np.array_split(np.arange(len(x)), 7):
-        for c in np.unique(y[rows]):
-            groups[c].update(make(x[rows][y[rows] == c], backend))
+    for start, stop in ((0, 1), (1, 21), (21, 22), (22, 42)):
+        for c in range(3):
+            if len(rows := x[y == c][start:stop]):
+                groups[c].update(make(rows, backend))
     streamed = mp.GaussianMixture.from_accumulators(groups)
     whole = mp.GaussianMixture.from_labels(make(x, backend), y)
     assert len(streamed.components) == 3
@@ -335,7 +333,7 @@ def test_from_samples_is_scikit_learns(kind, rng):
         assert_close(g.covariance, matrices(i), 0)
 
 
-@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, JAX32], ids=lambda b: b.name)
+@backends(NUMPY32, TORCH64, JAX32)
 def test_from_samples_finds_separate_clusters(backend, rng):
     x, y = labelled(rng, counts=(300, 200), d=2)
     x = x + 30 * y[:, None]
@@ -357,7 +355,7 @@ def test_from_samples_finds_separate_clusters(backend, rng):
 
 
 def test_samples_have_the_moments_of_their_components(rng):
-    mix, n = mixture(rng, d=3), 40_000
+    mix, n = mixture(3, seed=rng, gap=2.0), 40_000
     x, labels = mix.sample(n, seed=1, return_labels=True)
     shares = np.bincount(labels, minlength=C) / n
     assert np.all(np.abs(shares - mix.weights) <= 5 * np.sqrt(mix.weights * (1 - mix.weights) / n))
@@ -371,7 +369,7 @@ def test_samples_have_the_moments_of_their_components(rng):
 
 
 def test_samples_have_the_total_moments(rng):
-    mix, n = mixture(rng, d=3), 40_000
+    mix, n = mixture(3, seed=rng, gap=2.0), 40_000
     x = mix.sample(n, seed=2)
     products = (x - mix.mean)[:, :, None] * (x - mix.mean)[:, None, :]
     assert np.all(np.abs(x.mean(axis=0) - mix.mean) <= 5 * x.std(axis=0) / np.sqrt(n))
@@ -379,12 +377,12 @@ def test_samples_have_the_total_moments(rng):
 
 
 def test_samples_are_in_random_order(rng):
-    _, labels = mixture(rng).sample(2000, return_labels=True)
+    _, labels = mixture(D, seed=rng, gap=2.0).sample(2000, return_labels=True)
     assert np.count_nonzero(np.diff(labels)) > 500
 
 
 def test_same_seed_same_samples(rng):
-    mix = mixture(rng)
+    mix = mixture(D, seed=rng, gap=2.0)
     x, labels = mix.sample(100, seed=7, return_labels=True)
     np.testing.assert_array_equal(x, mix.sample(100, seed=7))
     np.testing.assert_array_equal(labels, mix.sample(100, seed=7, return_labels=True)[1])
@@ -416,7 +414,6 @@ def negative_second(sign=-1.0):
 X, Y = np.zeros((4, D)), np.array([0, 1, 1, 0])
 FULL = np.stack([np.eye(D)] * C)
 
-# label, what the user does, exception, what names the argument, what hints at the remedy
 TABLE = [
     ("negative weight", lambda: mix_with(np.array([0.7, -0.2, 0.5])), ValueError, "^weights .*negative", r"-0\.2"),
     ("weights above one", lambda: mix_with(np.ones(3)), ValueError, "^weights sum to 3", "divide them by their sum"),
@@ -432,173 +429,68 @@ TABLE = [
     ("integer means", lambda: mix_with(means=MEANS.astype(int)), TypeError, "^means .*int64", r"means\.astype"),
     ("covs of fewer components", lambda: mix_with(covs=FULL[:2]), ValueError, r"^covs .*\(2, 2, 2\)", r"\(c, d, d\)"),
     ("covs of more inputs", lambda: mix_with(covs=np.ones((3, 4))), ValueError, r"^covs .*\(3, 4\)", r"\(c, d\)"),
-    (
-        "covs are not square",
-        lambda: mix_with(covs=np.ones((3, 2, 3))),
-        ValueError,
-        r"^covs .*\(3, 2, 3\)",
-        r"\(c, d, d\)",
-    ),
+    ("covs are not square", lambda: mix_with(covs=np.ones((3, 2, 3))), ValueError, r"^covs .*\(3, 2, 3\)",
+     r"\(c, d, d\)"),
     ("covs is a number", lambda: mix_with(covs=np.array(2.0)), ValueError, r"^covs .*\(\)", r"\(c, d, d\)"),
     ("covs is text", lambda: mix_with(covs="full"), TypeError, "^covs .*str", "must be an array"),
-    (
-        "square covs of neither form",
-        lambda: mix_with(np.full(2, 0.5), MEANS[:2], np.eye(5)),
-        ValueError,
-        r"^covs .*\(5, 5\)",
-        r"\(c, d\)",
-    ),
+    ("square covs of neither form", lambda: mix_with(np.full(2, 0.5), MEANS[:2], np.eye(5)), ValueError,
+     r"^covs .*\(5, 5\)", r"\(c, d\)"),
     ("shared covs per component", lambda: mix_with(covs=FULL, shared=True), ValueError, "^covs, component 0", "shape"),
-    (
-        "second component is not definite",
-        lambda: mix_with(covs=negative_second()),
-        ValueError,
-        "^covs, component 1: cov is not positive semidefinite",
-        "clip",
-    ),
-    (
-        "second component is not symmetric",
-        lambda: mix_with(covs=FULL + np.arange(C)[:, None, None] * np.array([[0.0, 1.0], [0.0, 0.0]])),
-        ValueError,
-        "^covs, component 1: cov is not symmetric",
-        r"\(cov \+ cov\.T\) / 2",
-    ),
-    (
-        "negative variance in the third",
-        lambda: mix_with(covs=np.array([[1.0, 1], [1, 1], [1, -1]])),
-        ValueError,
-        "^covs, component 2: cov has a negative",
-        ">= 0",
-    ),
-    (
-        "NaN in the second covariance",
-        lambda: mix_with(covs=negative_second(np.nan)),
-        ValueError,
-        "^covs, component 1: cov holds 4 NaN",
-        "clean or drop",
-    ),
-    (
-        "torch means, NumPy weights",
-        lambda: mix_with(means=torch.tensor(MEANS)),
-        TypeError,
-        "weights is numpy, means is torch",
-        "convert them to one",
-    ),
-    (
-        "torch covs, NumPy means",
-        lambda: mix_with(covs=torch.tensor(FULL)),
-        TypeError,
-        "means is numpy, covs is torch",
-        "convert them to one",
-    ),
-    (
-        "float labels",
-        lambda: mp.GaussianMixture.from_labels(X, Y * 1.0),
-        TypeError,
-        "^labels .*float64",
-        r"astype\(int\)",
-    ),
-    (
-        "labels as times",
-        lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")),
-        TypeError,
-        "^labels ",
-        "np.unique",
-    ),
-    (
-        "no labels",
-        lambda: mp.GaussianMixture.from_labels(X, [None, *"abb"]),
-        TypeError,
-        "^labels ",
-        "np.unique",
-    ),
-    (
-        "too few labels",
-        lambda: mp.GaussianMixture.from_labels(X, Y[:3]),
-        ValueError,
-        r"^labels .*\(3,\).*\(4,\)",
-        "per sample",
-    ),
-    (
-        "labels are one-hot",
-        lambda: mp.GaussianMixture.from_labels(X, np.eye(4, dtype=int)),
-        ValueError,
-        "^labels ",
-        "one label",
-    ),
+    ("second component is not definite", lambda: mix_with(covs=negative_second()), ValueError,
+     "^covs, component 1: cov is not positive semidefinite", "clip"),
+    ("second component is not symmetric",
+     lambda: mix_with(covs=FULL + np.arange(C)[:, None, None] * np.array([[0.0, 1.0], [0.0, 0.0]])), ValueError,
+     "^covs, component 1: cov is not symmetric", r"\(cov \+ cov\.T\) / 2"),
+    ("negative variance in the third", lambda: mix_with(covs=np.array([[1.0, 1], [1, 1], [1, -1]])), ValueError,
+     "^covs, component 2: cov has a negative", ">= 0"),
+    ("NaN in the second covariance", lambda: mix_with(covs=negative_second(np.nan)), ValueError,
+     "^covs, component 1: cov holds 4 NaN", "clean or drop"),
+    ("torch means, NumPy weights", lambda: mix_with(means=torch.tensor(MEANS)), TypeError,
+     "weights is numpy, means is torch", "convert them to one"),
+    ("torch covs, NumPy means", lambda: mix_with(covs=torch.tensor(FULL)), TypeError, "means is numpy, covs is torch",
+     "convert them to one"),
+    ("float labels", lambda: mp.GaussianMixture.from_labels(X, Y * 1.0), TypeError, "^labels .*float64",
+     r"astype\(int\)"),
+    ("labels as times", lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")), TypeError, "^labels ",
+     "np.unique"),
+    ("no labels", lambda: mp.GaussianMixture.from_labels(X, [None, *"abb"]), TypeError, "^labels ", "np.unique"),
+    ("too few labels", lambda: mp.GaussianMixture.from_labels(X, Y[:3]), ValueError, r"^labels .*\(3,\).*\(4,\)",
+     "per sample"),
+    ("labels are one-hot", lambda: mp.GaussianMixture.from_labels(X, np.eye(4, dtype=int)), ValueError, "^labels ",
+     "one label"),
     ("samples are a vector", lambda: mp.GaussianMixture.from_labels(X[0], Y), ValueError, "^samples ", "n samples"),
     ("samples of truth values", lambda: mp.GaussianMixture.from_labels(X > 0, Y), TypeError, "^samples ", "astype"),
     ("NaN in samples", lambda: mp.GaussianMixture.from_labels(X + np.nan, Y), ValueError, "NaN", "clean or drop"),
     ("no samples", lambda: mp.GaussianMixture.from_labels(X[:0], Y[:0]), ValueError, "no samples", r"update\(batch\)"),
     ("unknown shrinkage", lambda: mp.GaussianMixture.from_labels(X, Y, "much"), ValueError, "^shrinkage ", "'oas'"),
-    (
-        "no accumulators",
-        lambda: mp.GaussianMixture.from_accumulators({}),
-        ValueError,
-        "^accumulators ",
-        r"update\(batch\)",
-    ),
-    (
-        "empty accumulators",
-        lambda: mp.GaussianMixture.from_accumulators({0: mp.MomentAccumulator(2)}),
-        ValueError,
-        "^accumulators ",
-        r"update\(batch\)",
-    ),
+    ("no accumulators", lambda: mp.GaussianMixture.from_accumulators({}), ValueError, "^accumulators ",
+     r"update\(batch\)"),
+    ("empty accumulators", lambda: mp.GaussianMixture.from_accumulators({0: mp.MomentAccumulator(2)}), ValueError,
+     "^accumulators ", r"update\(batch\)"),
     ("components is zero", lambda: mp.GaussianMixture.from_samples(X, 0), ValueError, "^components ", "at least 1"),
-    (
-        "more components than samples",
-        lambda: mp.GaussianMixture.from_samples(X, 5),
-        ValueError,
-        "^components is 5",
-        "only 4",
-    ),
-    (
-        "spherical covariances",
-        lambda: mp.GaussianMixture.from_samples(np.eye(2).repeat(9, 0), 1, covariance_type="spherical"),
-        ValueError,
-        "^covariance_type .*'spherical'",
-        "full",
-    ),
+    ("more components than samples", lambda: mp.GaussianMixture.from_samples(X, 5), ValueError, "^components is 5",
+     "only 4"),
+    ("spherical covariances",
+     lambda: mp.GaussianMixture.from_samples(np.eye(2).repeat(9, 0), 1, covariance_type="spherical"), ValueError,
+     "^covariance_type .*'spherical'", "full"),
     ("no samples wanted", lambda: mix_with().sample(0), ValueError, "^n ", "at least 1"),
-    (
-        "weights of other components",
-        lambda: mp.GaussianMixture.of(WEIGHTS, [mp.Gaussian(np.zeros(2))]),
-        ValueError,
-        r"^weights .*\(3,\)",
-        "one weight per component",
-    ),
-    (
-        "weights of existing ones do not sum to one",
-        lambda: mp.GaussianMixture.of(np.full(2, 0.6), [mp.Gaussian(np.zeros(2))] * 2),
-        ValueError,
-        "^weights sum to 1.2",
-        "divide",
-    ),
-    (
-        "components of two dimensions",
-        lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(np.zeros(3))]),
-        ValueError,
-        "^components ",
-        r"\[2, 3\]",
-    ),
-    (
-        "components of two libraries",
-        lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(torch.zeros(2))]),
-        TypeError,
-        "component_1 is torch",
-        "convert them to one",
-    ),
-]
+    ("weights of other components", lambda: mp.GaussianMixture.of(WEIGHTS, [mp.Gaussian(np.zeros(2))]), ValueError,
+     r"^weights .*\(3,\)", "one weight per component"),
+    ("weights of existing ones do not sum to one",
+     lambda: mp.GaussianMixture.of(np.full(2, 0.6), [mp.Gaussian(np.zeros(2))] * 2), ValueError, "^weights sum to 1.2",
+     "divide"),
+    ("components of two dimensions",
+     lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(np.zeros(3))]), ValueError,
+     "^components ", r"\[2, 3\]"),
+    ("components of two libraries",
+     lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(torch.zeros(2))]), TypeError,
+     "component_1 is torch", "convert them to one"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("act", "exception", "names", "remedy"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
-)
-def test_mistakes_are_explained(act, exception, names, remedy):
-    with pytest.raises(exception, match=names) as caught:
-        act()
-    assert caught.match(remedy)
+@mistakes(TABLE)
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)
 
 
 TEXT = np.array(["setosa", "virginica", "versicolor"])

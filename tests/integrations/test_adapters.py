@@ -18,7 +18,7 @@ from torch import nn
 
 import mlpoly as mp
 from mlpoly.integrations import feedforward_blocks, find_blocks, from_torch
-from mlpoly.integrations.adapters import _adapters, is_mixture
+from mlpoly.integrations.adapters import is_mixture
 from mlpoly.integrations.torch import activation_from_torch, register_adapter
 
 D, H, LAYERS = 16, 24, 2
@@ -139,14 +139,6 @@ CASES = [
 
 def case_name(case: Case) -> str:
     return f"{case.family} {case.pattern}"
-
-
-@pytest.fixture
-def adapters():
-    """Restore the adapter registry after the test."""
-    before = list(_adapters)
-    yield
-    _adapters[:] = before
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.backends import TORCH64, compiled, in_library
+from support.networks import network
 from torch import nn
 from torch.nn.utils import prune
 
 import mlpoly as mp
 from mlpoly.arrays import from_numpy, to_numpy
 from mlpoly.integrations import from_torch
-from mlpoly.integrations.adapters import _adapters
 from mlpoly.integrations.torch import PolynomialModule, activation_from_torch, register_adapter
 
 ACTIVATIONS = [
@@ -49,14 +50,6 @@ ACTIVATIONS = [
 ]
 
 
-@pytest.fixture
-def adapters():
-    """Restore the adapter registry after the test."""
-    before = list(_adapters)
-    yield
-    _adapters[:] = before
-
-
 def tensor(*shape, seed=0, dtype=torch.float64):
     return torch.tensor(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
 
@@ -69,8 +62,7 @@ def sequential(activation=None, d=4, h=6, o=3):
 
 def polynomial(gated=False, degree=3, d=4, h=6, o=3):
     if gated:
-        weights = [tensor(*s, seed=i) for i, s in enumerate([(h, d), (h,), (h, d), (h,), (o, h), (o,)])]
-        net = mp.GLU(*weights, activation="silu")
+        net = in_library(network("GLU", "silu", d, h, o, scale=d**0.5, up=d**0.5), TORCH64)
     else:
         net = from_torch(sequential(nn.GELU(), d, h, o))
     return mp.fit(net, mp.Gaussian.from_samples(tensor(50, d, seed=9)), degree=degree)
@@ -486,8 +478,8 @@ def test_fast_products_err_as_the_network_does(gated, bound):
     assert careful < error < 2**-6
     assert fast(x).dtype == torch.bfloat16
     torch.testing.assert_close(fast(x.float()), safe(x.float()), rtol=0, atol=0)  # nothing to gain in 32 bits
-    compiled = torch.compile(fast, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
+    fused = compiled(fast, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(fused(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
 
 
 def test_sixteen_bit_module_computes_in_float32():
@@ -743,11 +735,10 @@ def test_other_forms_move_and_differentiate(form):
 @forms
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 def test_other_forms_compile(form):
-    torch._dynamo.reset()
     module = other_polynomial(form).to_torch()
     # The chaos form looks up its exponents, which torch.compile does outside the graph.
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=form.startswith("dense"))
-    torch.testing.assert_close(compiled(tensor(5, 4)), module(tensor(5, 4)))
+    fused = compiled(module, backend="aot_eager", fullgraph=form.startswith("dense"))
+    torch.testing.assert_close(fused(tensor(5, 4)), module(tensor(5, 4)))
 
 
 def test_repr_and_errors():
@@ -772,23 +763,21 @@ def test_gradient_with_respect_to_the_input():
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, None), (torch.bfloat16, None), (torch.float32, 1.0)])
 def test_compiles_without_graph_breaks(gated, dtype, bound):
-    torch._dynamo.reset()
     poly = polynomial(gated)
     module = (poly if bound is None else poly.bounded(bound)).to_torch().float()
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    fused = compiled(module, backend="aot_eager", fullgraph=True)
     x = tensor(5, 4, dtype=dtype)
-    torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(fused(x), module(x), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
 @both
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_with_inductor(gated):
-    torch._dynamo.reset()
     module = polynomial(gated).bounded(2.0).to_torch()
     x = tensor(5, 4)
     try:
-        out = torch.compile(module, fullgraph=True)(x)
+        out = compiled(module, fullgraph=True)(x)
     except torch._dynamo.exc.BackendCompilerFailed as error:
         pytest.skip(f"no compiler for inductor: {str(error)[:80]}")
     torch.testing.assert_close(out, module(x))

@@ -29,8 +29,8 @@ from torch import nn  # noqa: E402
 from mlpoly.files import read_tensors, write_tensors  # noqa: E402
 from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm import Moments, NormOutliers, collect  # noqa: E402
+from mlpoly.lm.model.identity import function_fingerprint  # noqa: E402
 from mlpoly.lm.moments import row_sums  # noqa: E402
-from mlpoly.lm.moments.fingerprint import function_fingerprint  # noqa: E402
 from mlpoly.lm.moments.row_sums import RowSums  # noqa: E402
 
 
@@ -113,7 +113,8 @@ def test_fit_takes_the_gaussian() -> None:
     assert mp.fvu(block.net(), poly, samples=x).total < 0.01
     weight = block.module.gate_proj.weight.bfloat16()
     assert moments.gaussian(block.name, like=weight).cov.dtype == torch.float32
-    assert collect(model, batches, dtype=torch.float32).mixture(block.name).means.dtype == torch.float32
+    assert moments.mixture(block.name, like=weight).means.dtype == torch.float32
+    assert moments.gaussian(block.name).cov.dtype == moments.mixture(block.name).means.dtype == torch.float64
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])
@@ -530,14 +531,14 @@ def test_an_encoder_runs_without_tokens_for_its_decoder() -> None:
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    moments = collect(llama(), token_ids(2), groups="first", dtype=torch.float32)
+    moments = collect(llama(), token_ids(2), groups="first")
     file = moments.save(tmp_path / "one.safetensors")
     folder = moments.save(tmp_path / "new" / "folder")
     assert folder == tmp_path / "new" / "folder" / "moments.safetensors"
     for path in (file, folder, folder.parent):
         again = Moments.load(path)
         assert_same(moments, again, 0)
-        assert again.provenance == moments.provenance and again.dtype == torch.float32
+        assert again.provenance == moments.provenance
         assert again.gaussian(again.names[0]).fingerprint == moments.gaussian(again.names[0]).fingerprint
     assert repr(again) == "Moments(LlamaForCausalLM, 2 blocks, 42 tokens, 2 groups)"
 
@@ -575,9 +576,6 @@ def first_of(arrays: dict[str, np.ndarray], kind: str) -> str:
 
 
 CRAFTED: dict[str, tuple[Any, str]] = {
-    "integers": (lambda h, a: h.update(dtype="int64"), "dtype 'int64'"),
-    "a function": (lambda h, a: h.update(dtype="load"), "dtype 'load'"),
-    "no dtype": (lambda h, a: h.update(dtype=None), "dtype None"),
     "huge count": (lambda h, a: part_of(h).update(count=10**30), "count 1000"),
     "count is a float": (lambda h, a: part_of(h).update(count=1e30), "count 1e"),
     "count is negative": (lambda h, a: part_of(h).update(count=-1), "count -1"),
@@ -873,7 +871,7 @@ def test_the_same_function_made_again_is_the_same() -> None:
 
 def test_functions_that_another_process_makes_have_the_same_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from mlpoly.lm.moments.fingerprint import function_fingerprint\n"
+        "from mlpoly.lm.model.identity import function_fingerprint\n"
         "import torch\nNAMES = {'a', 'b', 'c', 'd'}\n"
         "def helper(k): return k % 2 if 'a' in NAMES else k in {'x', 'y', 'z', 'w'}\n"
         "print(function_fingerprint(lambda x, p, k: helper(k) + len(NAMES) + torch.tensor(0)))"

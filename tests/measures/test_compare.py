@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, make, to_numpy
+from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, backends, in_library, make, to_numpy
+from support.networks import network
 
 import mlpoly as mp
 from mlpoly.measures import Comparison, compare, fvu_of_outputs
@@ -13,19 +14,13 @@ from mlpoly.measures import Comparison, compare, fvu_of_outputs
 D, H, OUT, N = 6, 9, 3, 400
 
 
-def case(backend=NUMPY64, kind="mlp", n=N, degree=2):
+def case(backend=NUMPY64, kind="MLP", n=N, degree=2):
     """A network, a polynomial of it, samples and labels."""
     rng = np.random.default_rng(3)
-
-    def weight(*shape):
-        return make(rng.normal(size=shape), backend)
-
-    if kind == "mlp":
-        net = mp.MLP(weight(H, D), weight(H), weight(OUT, H), weight(OUT), "relu")
-    else:
-        net = mp.GLU(weight(H, D), weight(H), weight(H, D), weight(H), weight(OUT, H), weight(OUT), "silu")
-    poly = mp.fit(net, mp.Gaussian.standard(D, like=weight(1)), degree=degree)
-    return net, poly, weight(n, D), rng.integers(0, OUT, n)
+    activation = "relu" if kind == "MLP" else "silu"
+    net = in_library(network(kind, activation, D, H, OUT, seed=rng, scale=D**0.5, up=D**0.5), backend)
+    poly = mp.fit(net, mp.Gaussian.standard(D, like=net.prototype), degree=degree)
+    return net, poly, make(rng.normal(size=(n, D)), backend), rng.integers(0, OUT, n)
 
 
 def assert_same(a, b):
@@ -40,8 +35,8 @@ def assert_same(a, b):
 
 
 @pytest.mark.parametrize("n", [N, 20_000])  # in one block and in several
-@pytest.mark.parametrize("kind", ["mlp", "glu"])
-@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@backends(NUMPY64, NUMPY32, TORCH64, TORCH32)
 def test_the_same_as_one_by_one(backend, kind, n):
     net, poly, x, labels = case(backend, kind, n)
     found = compare(net, poly, x, labels)
@@ -71,8 +66,8 @@ def test_against_plain_numpy():
     assert float(found.network_accuracy) == np.mean(f.argmax(1) == labels)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "glu"])
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@backends(NUMPY64, TORCH32)
 def test_outputs_that_are_known(backend, kind):
     net, poly, x, labels = case(backend, kind)
     assert_same(compare(net, poly, x, labels, outputs=net(x)), compare(net, poly, x, labels))
@@ -165,7 +160,7 @@ def test_comparison_of_more_classes_than_a_16_bit_float_counts():
     assert float(found.agreement) == float(found.accuracy) == float(found.network_accuracy) == 1
 
 
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH32], ids=lambda b: b.name)
+@backends(NUMPY64, TORCH32)
 def test_any_callable_can_be_judged_on_data(backend):
     net, poly, x, labels = case(backend, n=20_000)
     for f, p in ((lambda x: net(x), poly), (net, lambda x: poly(x)), (lambda x: net(x), lambda x: poly(x))):

@@ -7,7 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from support.networks import gaussian, glu, mlp
+from support.inputs import gaussian, grid
+from support.networks import glu, mlp
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
@@ -18,7 +19,7 @@ OUT = 3
 
 
 def mixture_of(rng, d, scale=0.5):
-    return GaussianMixture.of(np.array([0.2, 0.5, 0.3]), [gaussian(rng, d, scale) for _ in range(3)])
+    return GaussianMixture.of(np.array([0.2, 0.5, 0.3]), [gaussian(rng, d, spread=scale) for _ in range(3)])
 
 
 def polynomials(net, inputs, other):
@@ -41,20 +42,6 @@ def polynomials(net, inputs, other):
 # -- tensor quadrature -------------------------------------------------------------------------------------------------
 
 
-def grid(inputs, count):
-    """Points and weights of tensor Gauss-Hermite quadrature under a Gaussian or a mixture."""
-    if isinstance(inputs, GaussianMixture):
-        parts = [grid(g, count) for g in inputs.components]
-        return np.concatenate([x for x, _ in parts]), np.concatenate(
-            [w * share for (_, w), share in zip(parts, inputs.weights, strict=True)]
-        )
-    t, w = np.polynomial.hermite_e.hermegauss(count)
-    d = inputs.dim
-    points = np.stack(np.meshgrid(*[t] * d, indexing="ij"), axis=-1).reshape(-1, d)
-    weights = np.prod(np.stack(np.meshgrid(*[w / math.sqrt(2 * math.pi)] * d, indexing="ij"), -1), -1).reshape(-1)
-    return inputs.mean + points @ np.linalg.cholesky(inputs.cov).T, weights
-
-
 def by_quadrature(f, p, weight):
     """Total, per output and flattened, from values (n, o)."""
     mean = weight @ f
@@ -64,7 +51,9 @@ def by_quadrature(f, p, weight):
 
 
 @pytest.mark.parametrize("d", [2, 3])
-@pytest.mark.parametrize("make_inputs", [lambda rng, d: gaussian(rng, d, 0.5), mixture_of], ids=["gaussian", "mixture"])
+@pytest.mark.parametrize(
+    "make_inputs", [lambda rng, d: gaussian(rng, d, spread=0.5), mixture_of], ids=["gaussian", "mixture"]
+)
 @pytest.mark.parametrize(("kind", "activation"), [(mlp, "gelu"), (mlp, "silu"), (glu, "silu"), (glu, "erf")])
 def test_against_tensor_quadrature(kind, activation, make_inputs, d, rng):
     net, other = kind(rng, activation, d, 7, OUT), (glu if kind is mlp else mlp)(rng, "silu", d, 5, OUT)

@@ -21,6 +21,7 @@ from support.backends import (
     TORCH64,
     Backend,
     assert_same_kind,
+    backends,
     make,
     to_numpy,
 )
@@ -173,28 +174,27 @@ def test_standard_errors_are_optional():
         ErrorSums().merge(lean)
 
 
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH64, JAX64], ids=lambda b: b.name)
+@backends(NUMPY64, TORCH64, JAX64)
 def test_whole_weights_are_repeated_rows(backend):
     f, p, _ = outputs()
     counts = np.random.default_rng(1).integers(0, 4, len(f))
     labels = np.random.default_rng(2).integers(0, OUT, len(f))
-    with backend.active():
-        wide = [make(np.repeat(a, counts, axis=0), backend) for a in (f, p)]
-        f, p = make(f, backend), make(p, backend)
-        weights = make(counts, backend)
-        for found, again in (
-            (fvu_of_outputs(f, p, weights), fvu_of_outputs(*wide)),
-            (ErrorSums().update(f, p, weights).fvu(), fvu_of_outputs(*wide)),
-            (kl_of_outputs(f, p, weights), kl_of_outputs(*wide)),
-            (agreement_of_outputs(f, p, weights), agreement_of_outputs(*wide)),
-            (accuracy_of_outputs(p, labels, weights), accuracy_of_outputs(wide[1], np.repeat(labels, counts))),
-        ):
-            assert float(found) == pytest.approx(float(again), rel=1e-13)
-            if isinstance(found, FVU):
-                np.testing.assert_allclose(to_numpy(found.per_output), to_numpy(again.per_output), rtol=1e-13)
-                assert float(found.flattened) == pytest.approx(float(again.flattened), rel=1e-13)
-            # Rows that were counted twice are no independent samples.
-            assert float(found.standard_error) > float(again.standard_error)
+    wide = [make(np.repeat(a, counts, axis=0), backend) for a in (f, p)]
+    f, p = make(f, backend), make(p, backend)
+    weights = make(counts, backend)
+    for found, again in (
+        (fvu_of_outputs(f, p, weights), fvu_of_outputs(*wide)),
+        (ErrorSums().update(f, p, weights).fvu(), fvu_of_outputs(*wide)),
+        (kl_of_outputs(f, p, weights), kl_of_outputs(*wide)),
+        (agreement_of_outputs(f, p, weights), agreement_of_outputs(*wide)),
+        (accuracy_of_outputs(p, labels, weights), accuracy_of_outputs(wide[1], np.repeat(labels, counts))),
+    ):
+        assert float(found) == pytest.approx(float(again), rel=1e-13)
+        if isinstance(found, FVU):
+            np.testing.assert_allclose(to_numpy(found.per_output), to_numpy(again.per_output), rtol=1e-13)
+            assert float(found.flattened) == pytest.approx(float(again.flattened), rel=1e-13)
+        # Rows that were counted twice are no independent samples.
+        assert float(found.standard_error) > float(again.standard_error)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1, 7])
@@ -259,31 +259,30 @@ def test_constant_outputs():
         ErrorSums().update(f[:1] + 0, p[:1]).update(f[:1] * (1 + 1e-16), p[:1]).fvu()
 
 
-@pytest.mark.parametrize("backend", [NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32], ids=lambda b: b.name)
+@backends(NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
 def test_divergence_and_entropy_against_plain_numpy(backend, monkeypatch):
     import mlpoly.measures.outputs as module
 
     f, p, weights = outputs()
     labels = np.arange(len(f)) % OUT
-    with backend.active():
-        given_f, given_p, w = make(f, backend), make(p, backend), make(weights, backend)
-        f, p, weights = to_numpy(given_f), to_numpy(given_p), to_numpy(w)
-        q, r = (np.exp(a) / np.exp(a).sum(1, keepdims=True) for a in (f, p))
-        each = (q * np.log(q / r)).sum(1)
-        found = kl_of_outputs(given_f, given_p, w)
-        assert_same_kind(found.mean, given_f)
-        assert float(found) == pytest.approx(np.average(each, weights=weights), rel=10 * backend.tolerance)
-        whole = to_numpy(divergences(given_f, given_p))
-        entropies = to_numpy(cross_entropies(given_f, labels))
-        np.testing.assert_allclose(whole, each, rtol=0, atol=backend.tolerance)
-        np.testing.assert_allclose(entropies, -np.log(q[np.arange(len(f)), labels]), rtol=0, atol=backend.tolerance)
-        monkeypatch.setattr(module, "_ENTRIES", 20)
-        np.testing.assert_array_equal(to_numpy(divergences(given_f, given_p)), whole)
-        np.testing.assert_array_equal(to_numpy(cross_entropies(given_f, labels)), entropies)
-        expected = np.average(f.argmax(1) == labels, weights=weights)
-        assert float(accuracy_of_outputs(given_f, labels, w)) == pytest.approx(expected, rel=backend.tolerance)
-        expected = np.average(f.argmax(1) == p.argmax(1), weights=weights)
-        assert float(agreement_of_outputs(given_f, given_p, w)) == pytest.approx(expected, rel=backend.tolerance)
+    given_f, given_p, w = make(f, backend), make(p, backend), make(weights, backend)
+    f, p, weights = to_numpy(given_f), to_numpy(given_p), to_numpy(w)
+    q, r = (np.exp(a) / np.exp(a).sum(1, keepdims=True) for a in (f, p))
+    each = (q * np.log(q / r)).sum(1)
+    found = kl_of_outputs(given_f, given_p, w)
+    assert_same_kind(found.mean, given_f)
+    assert float(found) == pytest.approx(np.average(each, weights=weights), rel=10 * backend.tolerance)
+    whole = to_numpy(divergences(given_f, given_p))
+    entropies = to_numpy(cross_entropies(given_f, labels))
+    np.testing.assert_allclose(whole, each, rtol=0, atol=backend.tolerance)
+    np.testing.assert_allclose(entropies, -np.log(q[np.arange(len(f)), labels]), rtol=0, atol=backend.tolerance)
+    monkeypatch.setattr(module, "_ENTRIES", 20)
+    np.testing.assert_array_equal(to_numpy(divergences(given_f, given_p)), whole)
+    np.testing.assert_array_equal(to_numpy(cross_entropies(given_f, labels)), entropies)
+    expected = np.average(f.argmax(1) == labels, weights=weights)
+    assert float(accuracy_of_outputs(given_f, labels, w)) == pytest.approx(expected, rel=backend.tolerance)
+    expected = np.average(f.argmax(1) == p.argmax(1), weights=weights)
+    assert float(agreement_of_outputs(given_f, given_p, w)) == pytest.approx(expected, rel=backend.tolerance)
 
 
 def test_under_jit():
@@ -305,7 +304,7 @@ def test_gradients():
     assert not bool(f.grad[weights == 0].any())
 
 
-@pytest.mark.parametrize("backend", [Backend("torch", "bfloat16"), Backend("numpy", "float16")], ids=lambda b: b.name)
+@backends(Backend("torch", "bfloat16"), Backend("numpy", "float16"))
 def test_16_bits_are_summed_in_more(backend):
     f, p, _ = outputs()
     f, p = make(f, backend), make(p, backend)

@@ -1,12 +1,24 @@
 """The degree spectrum and second moments of networks: exact identities, invariances, backends, errors."""
 
+import itertools
 import math
 
 import jax
 import numpy as np
 import pytest
-from support.backends import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make, to_numpy
-from support.networks import gaussian, glu, mlp
+from support.backends import (
+    JAX32,
+    JAX64,
+    NUMPY32,
+    NUMPY64,
+    TORCH32,
+    TORCH64,
+    assert_close,
+    assert_same_kind,
+    in_library,
+)
+from support.inputs import gaussian
+from support.networks import glu, mlp
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
@@ -187,30 +199,23 @@ def test_mixture_is_within_plus_between(rng):
 # -- backends, pictures, errors ----------------------------------------------------------------------------------------
 
 
-def check_backend(kind, backend, rng):
+QUICK = [*itertools.product([mlp, glu], [NUMPY32, TORCH64, TORCH32]), (mlp, JAX64)]
+SLOW = [(mlp, JAX32), (glu, JAX32), (glu, JAX64)]  # JAX compiles many small steps
+CASES = [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
+
+
+@pytest.mark.parametrize(("kind", "backend"), CASES, indirect=["backend"])
+def test_backends(kind, backend, rng):
+    """One code path for all libraries; a float32 network is measured in float64 and rounded at the end."""
     net = kind(rng, "relu", d=2, h=3, o=2)
-    names = ("W1", "b1", "W2", "b2") if kind is mlp else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
-    with backend.active():
-        weights = [make(getattr(net, name), backend) for name in names]
-        moved = type(net)(*weights, activation="relu")
-        got = degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=2)
-        assert_same_kind(got.variance, weights[0])
-    rounded = type(net)(*[to_numpy(w) for w in weights], activation="relu")
+    moved = in_library(net, backend)
+    got = degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=2)
+    assert_same_kind(got.variance, moved.prototype)
+    rounded = in_library(moved, NUMPY64)
     want = degree_spectrum(rounded, mp.Gaussian.standard(2), max_degree=2)
     tolerance = 1e-4 if backend.name == "jax-float32" else max(backend.tolerance, 1e-11)
     assert_close(got.variance, want.variance, tolerance)
     assert_close(got.remainder, want.remainder, tolerance * 10)
-
-
-@pytest.mark.parametrize("kind", [mlp, glu])
-@pytest.mark.parametrize("backend", [NUMPY32, TORCH64, TORCH32], ids=lambda b: b.name)
-def test_backends(kind, backend, rng):
-    """One code path for all libraries; a float32 network is measured in float64 and rounded at the end."""
-    check_backend(kind, backend, rng)
-
-
-def test_jax(rng):
-    check_backend(mlp, JAX64, rng)
 
 
 @pytest.mark.parametrize("activation", ["step", "jumprelu", "threshold(0.5, -1)"])
@@ -221,12 +226,6 @@ def test_jumps_in_jax_float32(activation):
     moved = mp.MLP(jax.numpy.asarray(W), None, jax.numpy.asarray(V), None, activation)
     assert_close(second_moment(moved, mp.Gaussian.standard(2)).cov, want, 1e-5)
     assert_close(degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=1).total, want[0], 1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "backend"), [(mlp, JAX32), (glu, JAX32), (glu, JAX64)])
-def test_jax_compiles_many_small_steps(kind, backend, rng):
-    check_backend(kind, backend, rng)
 
 
 def test_traced_weights_are_refused(rng):

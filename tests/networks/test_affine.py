@@ -2,62 +2,48 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from support.backends import Backend, assert_close, assert_same_kind, make
+from support.inputs import gaussian, points
 
 import mlpoly as mp
 
 D, OUT = 4, 3
 
 
-def parts(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((OUT, D)), rng.standard_normal(OUT)
-
-
-def gaussian(seed: int = 1) -> mp.Gaussian:
-    rng = np.random.default_rng(seed)
-    root = rng.standard_normal((D, D))
-    return mp.Gaussian(rng.standard_normal(D), root @ root.T + 0.1 * np.eye(D))
-
-
-def mixture() -> mp.GaussianMixture:
-    return mp.GaussianMixture.of(np.array([0.2, 0.8]), [gaussian(2), gaussian(3)])
-
-
-def points(n: int = 20) -> np.ndarray:
-    return 3 * np.random.default_rng(4).standard_normal((n, D))
-
+W, B = np.random.default_rng(0).standard_normal((OUT, D)), np.random.default_rng(1).standard_normal(OUT)
+make_gaussian = partial(gaussian, d=D, spread=2.0, ridge=0.1)
+GAUSSIAN, MIX = make_gaussian(), mp.GaussianMixture.of(np.array([0.2, 0.8]), [make_gaussian(2), make_gaussian(3)])
+X = points(D, 20, spread=3.0)
 
 biases = pytest.mark.parametrize("with_bias", [True, False])
 degrees = pytest.mark.parametrize("degree", [0, 1, 2, 3])
 
 
 def affine(with_bias: bool = True) -> mp.Affine:
-    W, b = parts()
-    return mp.Affine(W, b if with_bias else None)
+    return mp.Affine(W, B if with_bias else None)
 
 
 @degrees
 @biases
 def test_a_fit_is_the_map_itself(with_bias: bool, degree: int, backend: Backend) -> None:
     """At degree 0 its mean, above it the map, and nothing of a higher degree."""
-    W, b = parts()
     net = affine(with_bias).to(make(np.zeros(1), backend))
-    inputs = gaussian().to(net.prototype)
-    poly, x = mp.fit(net, inputs, degree), points()
-    want = x @ W.T if degree else np.broadcast_to(gaussian().mean @ W.T, (20, OUT))
-    want = want + b if with_bias else want
+    inputs = GAUSSIAN.to(net.prototype)
+    poly, x = mp.fit(net, inputs, degree), X
+    want = x @ W.T if degree else np.broadcast_to(GAUSSIAN.mean @ W.T, (20, OUT))
+    want = want + B if with_bias else want
     assert_same_kind(poly(make(x, backend)), net.prototype)
-    assert_close(net(make(x, backend)), x @ W.T + (b if with_bias else 0), backend.tolerance)
+    assert_close(net(make(x, backend)), x @ W.T + (B if with_bias else 0), backend.tolerance)
     assert_close(poly(make(x, backend)), want, backend.tolerance)
     c = poly.coefficients()
     if degree:
         assert_close(c.linear, W, backend.tolerance)
-        assert_close(c.constant, b if with_bias else np.zeros(OUT), 10 * backend.tolerance)
+        assert_close(c.constant, B if with_bias else np.zeros(OUT), 10 * backend.tolerance)
     for k in range(2, degree + 1):
         assert_close(c.tensor(k), np.zeros((OUT, *[D] * k)), backend.tolerance)
     assert poly.source.activation == "identity"
@@ -67,17 +53,17 @@ def test_a_fit_is_the_map_itself(with_bias: bool, degree: int, backend: Backend)
 @pytest.mark.parametrize("method", ["exact", "neuronwise"])
 @biases
 def test_fits_under_a_mixture(with_bias: bool, method: Any, degree: int) -> None:
-    net, mix, x = affine(with_bias), mixture(), points()
+    net, mix, x = affine(with_bias), MIX, X
     poly = mp.fit(net, mix, degree, method=method)
     want = net(x) if degree else np.broadcast_to(net(mix.mean), (20, OUT))
     assert_close(poly(x), want, 1e-10)
 
 
-@pytest.mark.parametrize("inputs", [gaussian(), mixture(), mp.Gaussian.standard(D)], ids=["gaussian", "mixture", "N"])
+@pytest.mark.parametrize("inputs", [GAUSSIAN, MIX, mp.Gaussian.standard(D)], ids=["gaussian", "mixture", "N"])
 @biases
 def test_nothing_is_unexplained(with_bias: bool, inputs: Any) -> None:
     net = affine(with_bias)
-    for poly in (mp.fit(net, gaussian(), 1), mp.fit(net, gaussian(), 2), mp.fit(net, gaussian(), 3).bounded(2.0)):
+    for poly in (mp.fit(net, GAUSSIAN, 1), mp.fit(net, GAUSSIAN, 2), mp.fit(net, GAUSSIAN, 3).bounded(2.0)):
         found = mp.fvu(net, poly, inputs)
         assert abs(float(found.total)) < 1e-12 and float(found.bound) < 1e-6
     assert_close(mp.fvu(net, mp.fit(net, inputs, 0), inputs).per_output, np.ones(OUT), 1e-12)
@@ -85,48 +71,46 @@ def test_nothing_is_unexplained(with_bias: bool, inputs: Any) -> None:
 
 @biases
 def test_all_variance_is_of_degree_one(with_bias: bool) -> None:
-    net, inputs = affine(with_bias), gaussian()
-    W, b = parts()
+    net, inputs = affine(with_bias), GAUSSIAN
     spectrum = mp.degree_spectrum(net, inputs, max_degree=4)
     want = np.zeros(np.asarray(spectrum.variance).shape)
     want[1 if want.shape[0] == 5 else 0] = np.diag(W @ inputs.cov @ W.T)
     assert_close(spectrum.variance, want, 1e-12)
-    for given, cov in ((inputs, inputs.cov), (mixture(), mixture().covariance)):
+    for given, cov in ((inputs, inputs.cov), (MIX, MIX.covariance)):
         moments = mp.second_moment(net, given)
-        assert_close(moments.mean, W @ given.mean + (b if with_bias else 0), 1e-12)
+        assert_close(moments.mean, W @ given.mean + (B if with_bias else 0), 1e-12)
         assert_close(moments.cov, W @ cov @ W.T, 1e-12)
 
 
 def test_lines_along_it_are_the_map_itself() -> None:
-    net, x = affine(), points()
-    poly = mp.fit(net, gaussian(), 3).bounded(1.0)
+    net, x = affine(), X
+    poly = mp.fit(net, GAUSSIAN, 3).bounded(1.0)
     assert_close(poly(x), net(x), 1e-12)
     assert_close(poly.gradient(x), np.broadcast_to(net.W, (20, OUT, D)), 1e-12)
 
 
 def test_it_is_the_mlp_without_a_bend() -> None:
-    W, b = parts()
-    same, x = mp.MLP(W, None, np.eye(OUT), b, "identity"), points()
+    same, x = mp.MLP(W, None, np.eye(OUT), B, "identity"), X
     for degree in range(3):
-        assert_close(mp.fit(affine(), gaussian(), degree)(x), mp.fit(same, gaussian(), degree)(x), 1e-13)
+        assert_close(mp.fit(affine(), GAUSSIAN, degree)(x), mp.fit(same, GAUSSIAN, degree)(x), 1e-13)
 
 
 def test_a_glu_of_the_identity_is_no_affine_map() -> None:
     """The product of two linear forms is quadratic: exact from degree 2 on, and not before."""
     rng = np.random.default_rng(5)
-    W, V, R = rng.standard_normal((5, D)), rng.standard_normal((5, D)), rng.standard_normal((OUT, 5))
-    net, x = mp.GLU(W, None, V, None, R, None, "identity"), points()
-    assert_close(mp.fit(net, gaussian(), 2)(x), net(x), 1e-12)
-    assert float(mp.fvu(net, mp.fit(net, gaussian(), 1)).total) > 1e-2
+    gate, up, down = rng.standard_normal((5, D)), rng.standard_normal((5, D)), rng.standard_normal((OUT, 5))
+    net, x = mp.GLU(gate, None, up, None, down, None, "identity"), X
+    assert_close(mp.fit(net, GAUSSIAN, 2)(x), net(x), 1e-12)
+    assert float(mp.fvu(net, mp.fit(net, GAUSSIAN, 1)).total) > 1e-2
 
 
 def test_it_can_be_finetuned_saved_and_moved(tmp_path: Any) -> None:
-    net, x = affine(), points()
-    start = mp.fit(mp.Affine(0.5 * net.W, net.b), gaussian(), 1)
+    net, x = affine(), X
+    start = mp.fit(mp.Affine(0.5 * net.W, net.b), GAUSSIAN, 1)
     options: Any = {"steps": 100, "batch_size": 256, "validation_size": 500, "show_progress": False}
-    found = mp.finetune(net, start, gaussian(), **options)
+    found = mp.finetune(net, start, GAUSSIAN, **options)
     assert found.report.fvu_after < 0.5 * found.report.fvu_before
-    poly = mp.fit(net, gaussian(), 2)
+    poly = mp.fit(net, GAUSSIAN, 2)
     poly.save(tmp_path / "p")
     assert_close(mp.load(tmp_path / "p")(x), net(x), 1e-12)
 

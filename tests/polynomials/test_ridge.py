@@ -1,14 +1,10 @@
 """Values of a gated ridge polynomial against its definition, P(t) + e Q(t), term by term in extended precision."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
-from support.backends import NUMPY64, TORCH64, assert_close, assert_same_kind, make, to_numpy
+from support.backends import assert_close, make
 
 import mlpoly as mp
-from mlpoly.arrays import namespace
 from mlpoly.units import Gate, Series, Units
 
 H, D, POINTS = 5, 3, 20
@@ -77,55 +73,3 @@ def test_powers_say_the_same():
     value = sum(c * y**k for k, c in enumerate(a)) + v * sum(c * y**k for k, c in enumerate(b))
     keep = [0, 1, 2, 3]  # in powers of w.x the neuron of scale 1e-3 cancels nine digits
     assert_close(value[:, keep], p(x)[:, keep], 1e-12)
-
-
-def forms(backend=None):
-    """A gated polynomial, one without a gate or a bias, and one with readout and bias."""
-    gated, rng = polynomial(4, 3, backend=backend), np.random.default_rng(5)
-    plain = replace(gated, units=replace(gated.units, gate=None), series=Series(gated.series.plain))
-    readout, bias = (make(rng.standard_normal(s), backend or NUMPY64) for s in ((2, H), 2))
-    return gated, plain, replace(gated, readout=readout, bias=bias), replace(plain, readout=readout)
-
-
-def test_arithmetic_with_numbers_is_that_of_the_values(backend):
-    x = make(np.random.default_rng(1).standard_normal((POINTS, D)), backend)
-    for p in forms(backend):
-        value, number = p(x), make(2.5, backend)
-        for got, want in (
-            (p / 4, value / 4),
-            (p / number, value / number),
-            (p + 1, value + 1),
-            (1 + p, value + 1),
-            (p + number, value + number),
-            (p - 1, value - 1),
-            (1.5 - p, 1.5 - value),
-            ((p + 1) / 2 - 3, (value + 1) / 2 - 3),
-        ):
-            assert isinstance(got, mp.RidgePolynomial)
-            assert_same_kind(got(x), value)
-            assert_close(got(x), want, backend.tolerance)
-
-
-def test_arithmetic_with_numbers_leaves_the_polynomial_alone():
-    for p in forms():
-        before = None if p.bias is None else p.bias.copy()
-        p + 1, p / 2, 1 - p
-        assert p.bias is before is None or np.array_equal(p.bias, before)
-
-
-def test_hessians_of_a_batch_are_those_of_its_points(backend):
-    x = make(np.random.default_rng(1).standard_normal((6, D)), backend)
-    for p in forms(backend):
-        each = [to_numpy(p.hessian(x[i, :])) for i in range(6)]
-        assert_close(p.hessian(x), np.stack(each), backend.tolerance)
-        stacked = p.hessian(namespace(x=x).reshape(x, (2, 3, D)))
-        assert_close(stacked, np.stack(each).reshape(2, 3, *each[0].shape), backend.tolerance)
-
-
-def test_hessian_is_that_of_autograd():
-    x = torch.tensor(np.random.default_rng(1).standard_normal((4, D)))
-    for p in forms(TORCH64):
-        bends = [
-            [torch.autograd.functional.hessian(lambda v, i=i, p=p: p(v)[i], y) for i in range(p.dim_out)] for y in x
-        ]
-        assert_close(p.hessian(x), torch.stack([torch.stack(b) for b in bends]), 1e-12)

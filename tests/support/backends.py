@@ -12,7 +12,10 @@ import jax
 import jax.experimental
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
+
+from mlpoly.records import map_arrays
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Backend:
         """JAX computes in double precision inside this context only; the other libraries need none."""
         if self.library != "jax":
             return contextlib.nullcontext()
-        # JAX before 0.8 has only the latter; the former has no truth value.
+        # JAX before 0.8 has the latter alone; the former has no truth value.
         enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
         return enable_x64(self.dtype == "float64")
 
@@ -44,6 +47,12 @@ NUMPY64, NUMPY32 = Backend("numpy", "float64"), Backend("numpy", "float32")
 TORCH64, TORCH32 = Backend("torch", "float64"), Backend("torch", "float32")
 JAX64, JAX32 = Backend("jax", "float64"), Backend("jax", "float32")
 BACKENDS = (NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
+
+
+def backends(*chosen: Backend, slow: tuple[Backend, ...] = ()) -> pytest.MarkDecorator:
+    """Run a test, which takes `backend`, on the chosen ones; on those that are `slow` with the slow tests."""
+    marked = [*chosen, *(pytest.param(b, marks=pytest.mark.slow) for b in slow)]
+    return pytest.mark.parametrize("backend", marked, indirect=True, ids=lambda b: b.name)
 
 
 def make(values, backend: Backend):
@@ -57,6 +66,11 @@ def make(values, backend: Backend):
     made = np.array(values, dtype=backend.dtype)
     made.flags.writeable = False
     return made
+
+
+def in_library(record, backend: Backend):
+    """A network or distribution with arrays of the backend."""
+    return map_arrays(record, lambda a: make(to_numpy(a), backend))
 
 
 def to_numpy(array) -> np.ndarray:
@@ -89,3 +103,11 @@ def assert_close(result, expected, tolerance: float = 1e-12) -> None:
     error = np.max(np.abs(result - expected), initial=0.0) / size
     record_margin(float(error), tolerance)
     assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
+
+
+def compiled(module: torch.nn.Module, **options) -> torch.nn.Module:
+    """Compile a module; the rest of the test is skipped under versions that cannot trace array-api-compat."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
+        pytest.skip(f"torch.compile of PyTorch {torch.__version__} cannot trace array-api-compat; 2.11 can")
+    torch._dynamo.reset()
+    return torch.compile(module, **options)

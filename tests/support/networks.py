@@ -1,29 +1,32 @@
-"""Random networks and the inputs that go into them."""
+"""Random networks."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 import mlpoly as mp
 
-D, H, OUT = 4, 9, 3
+
+def network(kind="MLP", activation="relu", d=4, h=6, o=3, *, seed=0, scale=1.0, bias=1.0, up=1.0):
+    """An MLP or GLU with normal weights; `seed` may be a generator. Without outputs (`o` is None), its hidden units.
+
+    Weights have standard deviation `scale` / sqrt(d), those of the linear branch of a GLU `up` / sqrt(d), and the
+    biases inside the activation `bias`.
+    """
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal
+    parts = [scale / math.sqrt(d) * w((h, d)), bias * w(h)]
+    if kind == "GLU":
+        parts += [up / math.sqrt(d) * w((h, d)), w(h)]
+    parts += [None, None] if o is None else [w((o, h)), w(o)]
+    return getattr(mp, kind)(*parts, activation=activation)
 
 
-def gaussian(rng, d=D, scale=1.0):
-    root = rng.standard_normal((d, d)) * scale
-    return mp.Gaussian(rng.standard_normal(d), root @ root.T / d)
+def mlp(rng, activation="relu", d=4, h=9, o=3):
+    return network("MLP", activation, d, h, o, seed=rng)
 
 
-def mlp(rng, activation="relu", d=D, h=H, o=OUT):
-    return mp.MLP(
-        rng.standard_normal((h, d)) / math.sqrt(d),
-        rng.standard_normal(h),
-        rng.standard_normal((o, h)),
-        rng.standard_normal(o),
-        activation,
-    )
-
-
-def glu(rng, activation="silu", d=D, h=H, o=OUT):
-    gate = mlp(rng, activation, d, h, o)
-    return mp.GLU(gate.W1, gate.b1, rng.standard_normal((h, d)), rng.standard_normal(h), gate.W2, gate.b2, activation)
+def glu(rng, activation="silu", d=4, h=9, o=3):
+    return network("GLU", activation, d, h, o, seed=rng)

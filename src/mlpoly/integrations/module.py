@@ -28,6 +28,8 @@ class PolynomialModule(nn.Module):
     lose their digits. ``.to(torch.bfloat16)`` on it, or on a model that contains it, rounds the coefficients to 8 bits
     for good; the arithmetic stays in float32. To keep the coefficients, insert it after the model has been converted.
 
+    ``torch.compile`` traces it without a graph break from PyTorch 2.11.
+
     Parameters
     ----------
     polynomial : Polynomial

@@ -26,23 +26,7 @@ class World(NamedTuple):
 
 
 def initialise(backend: str | None = None) -> World:
-    """Join the processes that torchrun started; alone, do nothing.
-
-    Parameters
-    ----------
-    backend : str, optional
-        "nccl" or "gloo"; by default nccl where there is a GPU.
-
-    Returns
-    -------
-    World
-        The rank of this process, and the number of processes.
-
-    Raises
-    ------
-    RuntimeError
-        If only some of the variables of torchrun are set.
-    """
+    """Join the processes that torchrun started; alone, do nothing. By default with nccl if there is a GPU, or gloo."""
     missing = [name for name in _VARIABLES if name not in os.environ]
     if dist.is_initialized() or len(missing) == len(_VARIABLES) or {"RANK", "WORLD_SIZE"} <= set(missing):
         return world()

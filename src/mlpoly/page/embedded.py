@@ -13,17 +13,19 @@ from markupsafe import Markup
 from mlpoly.codec import to_plain
 from mlpoly.page.html import element
 
-__all__ = ["DIVERGING", "GREY", "eigenpicture", "island", "pack_images", "picture", "to_json"]
+__all__ = ["DIVERGING", "GREY", "island", "pack_images", "picture", "ramp", "to_json"]
 
-# The eleven stops of ColorBrewer's RdBu from blue to red; page.js has the same ones.
-_STOPS = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
-_CHANNELS = np.array([list(bytes.fromhex(stop)) for stop in _STOPS.split()], float).T  # (3, stops)
-_LEVELS = 255  # odd, so that zero has a colour of its own
-_PLACES = np.linspace(0, 10, _LEVELS)
 
-# (levels, 3): blue, white at zero, red
-DIVERGING = np.round(np.stack([np.interp(_PLACES, np.arange(11), c) for c in _CHANNELS], -1)).astype(np.uint8)
-GREY = np.repeat(np.round(np.linspace(0, 255, _LEVELS)).astype(np.uint8)[:, None], 3, 1)
+def ramp(stops: str) -> np.ndarray:
+    """Return 255 colours (255, 3) through evenly spaced stops, "ff0000 0000ff"; odd, so that the middle has its own."""
+    channels = np.array([list(bytes.fromhex(stop)) for stop in stops.split()], float).T
+    known = np.linspace(0, 254, channels.shape[1])
+    return np.stack([np.interp(np.arange(255), known, channel) for channel in channels], -1).round().astype(np.uint8)
+
+
+# ColorBrewer's RdBu from blue to red; page.js has the same stops.
+DIVERGING = ramp("053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f")
+GREY = ramp("000000 ffffff")
 
 
 def to_json(value: Any) -> Markup:
@@ -40,13 +42,7 @@ def island(name: str, value: Any) -> Markup:
 
 
 def pack_images(images: np.ndarray) -> dict[str, Any]:
-    """Return images (n, d) as signed bytes with one scale each: pixel = byte * scale, to half a scale.
-
-    Returns
-    -------
-    dict
-        "scale": n numbers, "pixels": n * d bytes in base64.
-    """
+    """Return images (n, d) as signed bytes in base64 with one scale each: pixel = byte * scale, to half a scale."""
     images = np.nan_to_num(np.asarray(images, float), nan=0.0, posinf=0.0, neginf=0.0)
     largest = np.abs(images).max(axis=1, initial=0.0)
     # Rounded before it is used, so that the page multiplies by exactly what was divided by here.
@@ -56,34 +52,29 @@ def pack_images(images: np.ndarray) -> dict[str, Any]:
 
 
 def picture(
-    image: np.ndarray, limits: tuple[float, float], alt: str, palette: np.ndarray = GREY, **attributes: object
+    image: np.ndarray, alt: str, palette: np.ndarray = DIVERGING, limits: tuple[float, float] | None = None
 ) -> Markup:
     """Return an image (rows, columns) as an <img> that carries its own bytes.
 
     Parameters
     ----------
     image : array (rows, columns)
-    limits : (float, float)
-        Values at the two ends of the palette; values beyond are drawn as the end.
     alt : str
         Description for readers who do not see it.
     palette : array (levels, 3) of uint8
-    **attributes
-        Attributes of the element.
+    limits : (float, float), optional
+        Values at the two ends of the palette; values beyond are drawn as the end. By default plus and minus the
+        largest magnitude.
     """
     from PIL import Image  # comes with matplotlib
 
-    low, high = limits
-    fraction = (np.nan_to_num(np.asarray(image, float)) - low) / ((high - low) or 1.0)
+    image = np.nan_to_num(np.asarray(image, float))
+    largest = float(np.abs(image).max()) or 1.0
+    low, high = limits or (-largest, largest)
+    fraction = (image - low) / ((high - low) or 1.0)
     png = Image.fromarray(np.round(np.clip(fraction, 0, 1) * (len(palette) - 1)).astype(np.uint8))
     png.putpalette(palette.tobytes())
     buffer = io.BytesIO()
     png.save(buffer, "PNG", optimize=True)
     source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-    return element("img", src=source, alt=alt, width=image.shape[1], height=image.shape[0], **attributes)
-
-
-def eigenpicture(vector: np.ndarray, image_shape: tuple[int, int], alt: str) -> Markup:
-    """Return an eigenvector as a picture with its own colour range; its sign is free, so its largest pixel is red."""
-    peak = float(vector[np.abs(vector).argmax()]) or 1.0
-    return picture(np.reshape(vector / peak, image_shape), (-1.0, 1.0), alt, DIVERGING)
+    return element("img", src=source, alt=alt, width=image.shape[1], height=image.shape[0])

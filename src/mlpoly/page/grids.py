@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.page.embedded import DIVERGING, GREY, picture
+from mlpoly.page.embedded import DIVERGING, GREY, picture, ramp
 from mlpoly.page.html import element
 from mlpoly.page.numbers import number, signed
 from mlpoly.page.widgets import picture_row
@@ -15,9 +15,11 @@ from mlpoly.plots.chart import Gallery, Palette, Picture, Waterfall
 
 __all__ = ["gallery_html", "waterfall_html"]
 
-_RED = np.stack([np.linspace(178, 255, 128), np.linspace(24, 255, 128), np.linspace(43, 255, 128)], -1)
-_INK = np.concatenate([_RED, np.repeat(np.linspace(255, 0, 128)[1:, None], 3, 1)]).round().astype(np.uint8)
-_PALETTES: dict[Palette, np.ndarray] = {"diverging": DIVERGING, "ink": _INK, "grey": GREY[::-1]}
+_PALETTES: dict[Palette, np.ndarray] = {
+    "diverging": DIVERGING,
+    "ink": ramp("b2182b ffffff 000000"),
+    "grey": GREY[::-1],
+}
 
 
 def gallery_html(gallery: Gallery) -> Markup:
@@ -29,11 +31,10 @@ def gallery_html(gallery: Gallery) -> Markup:
             if isinstance(cell, Picture):
                 limit = gallery.limit or float(np.abs(cell.image).max()) or 1.0
                 limits = (0.0 if gallery.palette == "grey" else -limit, limit)
-                lines = [line for line in (cell.above, cell.below) if line]
-                image = picture(cell.image, limits, ", ".join([label, *lines]), _PALETTES[gallery.palette])
+                alt = ", ".join(line for line in (label, cell.above, cell.below) if line)
                 below = element("span", cell.below, style=f"color:var(--{cell.colour})")
                 shown = [cell.above, below][not cell.above : 1 + bool(cell.below)]
-                items.append((image, element("br").join(shown)))
+                items.append((picture(cell.image, alt, _PALETTES[gallery.palette], limits), element("br").join(shown)))
         rows.append(picture_row(items, label))
     return element("div", *rows)
 
@@ -42,10 +43,10 @@ def waterfall_html(waterfall: Waterfall) -> Markup:
     """Bars that begin where the one above ended, and below them totals that begin at zero."""
     ends = list(accumulate((part.amount for part in waterfall.parts), initial=0.0))
     reached = [*ends, *(value for _, value in waterfall.totals)]
-    low, high = min(reached), max(reached)
-    room = (high - low) or 1.0
+    low = min(reached)
+    room = (max(reached) - low) or 1.0
 
-    def row(name: object, start: float, end: float, shown: str, kind: str, image: Markup) -> Markup:
+    def row(name: object, start: float, end: float, shown: str, kind: str, image: object = "") -> Markup:
         left, width = (min(start, end) - low) / room, abs(end - start) / room
         bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
         track = element("span", bar, class_="track", aria_hidden="true")
@@ -54,11 +55,8 @@ def waterfall_html(waterfall: Waterfall) -> Markup:
 
     rows = []
     for part, start, end in zip(waterfall.parts, ends, ends[1:], strict=False):
-        image = Markup()
-        if part.image is not None:
-            limit = float(np.abs(part.image).max()) or 1.0
-            image = picture(part.image, (-limit, limit), f"pattern of {part.label}", DIVERGING)
+        image = "" if part.image is None else picture(part.image, f"pattern of {part.label}")
         name = Markup().join((part.label, element("small", part.remark))) if part.remark else part.label
         rows.append(row(name, start, end, signed(part.amount), "up" if part.amount >= 0 else "down", image))
-    rows += [row(name, 0.0, value, number(value), "total", Markup()) for name, value in waterfall.totals]
+    rows += [row(name, 0.0, value, number(value), "total") for name, value in waterfall.totals]
     return element("ol", *rows, class_="waterfall", style=f"--zero:{-low / room:.4f}")

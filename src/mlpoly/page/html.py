@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-__all__ = ["element", "link", "paragraph"]
+__all__ = ["element", "link"]
 
 _VOID = {"br", "hr", "img", "input", "meta"}
 
@@ -27,11 +27,6 @@ def element(tag: str, /, *children: object, **attributes: object) -> Markup:
             opening += Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, value)
     closing = Markup() if tag in _VOID else Markup(f"</{tag}>")
     return Markup("<{}>{}{}").format(opening, Markup().join(map(escape, children)), closing)
-
-
-def paragraph(*children: object, **attributes: object) -> Markup:
-    """Return a paragraph."""
-    return element("p", *children, **attributes)
 
 
 def link(address: str, *children: object, **attributes: object) -> Markup:

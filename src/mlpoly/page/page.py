@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
-from mlpoly.page.html import paragraph
+from mlpoly.page.html import element
 
 __all__ = ["Page", "Section", "asset"]
 
@@ -40,7 +40,7 @@ class Section:
 
     def add(self, *parts: str | Markup) -> Section:
         """Put parts below those it has; a plain string becomes a paragraph."""
-        self.content += [part if isinstance(part, Markup) else paragraph(part) for part in parts]
+        self.content += [part if isinstance(part, Markup) else element("p", part) for part in parts]
         return self
 
 
@@ -54,7 +54,6 @@ class Page:
     kicker : str
         A line above the title: where it comes from.
     footer : str
-    lang : str
     style, script : str
         CSS and JavaScript of this page alone, after those of every page.
 
@@ -69,7 +68,6 @@ class Page:
     title: str
     kicker: str = ""
     footer: str = ""
-    lang: str = "en"
     style: str = ""
     script: str = ""
     lead: list[Markup] = field(default_factory=list)
@@ -77,7 +75,7 @@ class Page:
 
     def introduce(self, *parts: str | Markup) -> Page:
         """Put parts below the title, above the sections; a plain string becomes a paragraph."""
-        self.lead += [part if isinstance(part, Markup) else paragraph(part, class_="lead") for part in parts]
+        self.lead += [part if isinstance(part, Markup) else element("p", part, class_="lead") for part in parts]
         return self
 
     def section(self, anchor: str, title: str, short: str = "") -> Section:

@@ -8,12 +8,11 @@ from typing import TypeGuard
 
 from markupsafe import Markup
 
-from mlpoly.page.html import element, paragraph
+from mlpoly.page.html import element
 from mlpoly.page.numbers import number
 
 __all__ = [
     "choices",
-    "class_name",
     "command",
     "facts",
     "figure",
@@ -90,14 +89,14 @@ def tiles(items: Sequence[tuple[str, str, str]]) -> Markup:
     """Return numbers to remember: each a value, its name and a remark."""
     blocks = []
     for value, name, remark in items:
-        details = element("dd", remark, class_="remark") if remark else Markup()
-        blocks.append(element("div", element("dt", name), element("dd", value, class_="value"), details))
+        shown = element("dd", value, class_="value"), element("dd", remark, class_="remark")
+        blocks.append(element("div", element("dt", name), *shown))
     return element("dl", *blocks, class_="tiles")
 
 
-def facts(items: Mapping[str, object]) -> Markup:
-    """Return names with their values."""
-    rows = [element("div", element("dt", name), element("dd", value)) for name, value in items.items()]
+def facts(items: Mapping[str, str]) -> Markup:
+    """Return names with their values; those without a value are left out."""
+    rows = [element("div", element("dt", name), element("dd", value)) for name, value in items.items() if value]
     return element("dl", *rows, class_="facts")
 
 
@@ -126,7 +125,7 @@ def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Ma
     return element("div", buttons, *shown, class_="panels", data_panels=name)
 
 
-def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]], rest: str = "", digits: int = 3) -> Markup:
+def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]]) -> Markup:
     """Return a polynomial written out, "p = 2.1 + 0.5 x − 0.3 x y", in MathML; lines break between terms.
 
     Parameters
@@ -135,10 +134,6 @@ def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]], rest: st
         Left-hand side.
     terms : sequence of (float, sequence of Markup)
         Coefficient and factors of each; a factor is MathML, see `variable`. The same factor twice is its square.
-    rest : str
-        Words at the end in place of further terms.
-    digits : int
-        Significant digits of coefficients.
     """
     pieces = [element("math", element("mi", name), element("mo", "="))]
     for i, (coefficient, factors) in enumerate(terms):
@@ -146,10 +141,8 @@ def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]], rest: st
         shown = [element("msup", factors[0], element("mn", 2))] if squared else list(factors)
         sign = "−" if coefficient < 0 else "+" if i else ""
         parts = [element("mo", sign, form="infix" if i else "prefix")] if sign else []
-        size = element("mn", number(abs(coefficient), digits))
+        size = element("mn", number(abs(coefficient)))
         pieces.append(element("math", *parts, size, *(Markup("<mspace width='0.15em'></mspace>") + f for f in shown)))
-    if rest:
-        pieces.append(element("span", "+ ", rest))
     return element("p", Markup(" ").join(pieces), class_="formula", tabindex=0)
 
 
@@ -157,11 +150,6 @@ def variable(name: str, *indices: object) -> Markup:
     """Return a variable with its indices, "x" or "x₂,₃", as MathML for `formula`."""
     letter = element("mi", name)
     return element("msub", letter, element("mtext", ",".join(map(str, indices)))) if indices else letter
-
-
-def class_name(classes: Sequence[str], label: int) -> str:
-    """Return the name of a class, or its number where it has none."""
-    return classes[label] if 0 <= label < len(classes) else str(label)
 
 
 def command(line: str) -> Markup:
@@ -173,4 +161,4 @@ def command(line: str) -> Markup:
 def picture_row(pictures: Sequence[tuple[Markup, object]], label: str) -> Markup:
     """Return small pictures beside one another, each with a line below it."""
     items = [element("li", image, element("span", below)) for image, below in pictures]
-    return element("div", paragraph(label, class_="row-label"), element("ul", *items), class_="pictures")
+    return element("div", element("p", label, class_="row-label"), element("ul", *items), class_="pictures")

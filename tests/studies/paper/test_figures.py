@@ -205,7 +205,7 @@ def test_eigenvectors_keep_their_sign_over_training(results):
     first = results.features.steps[0]
     vectors = [first.positive_vectors * (-1) ** i for i in range(4)]
     steps = [replace(first, step=i, positive_vectors=v) for i, v in enumerate(vectors)]
-    _, row = training_gallery(steps, first.label, SHAPE, positive=1, negative=0).rows[0]
+    _, row = training_gallery(steps, first.label, SHAPE).rows[0]
     for cell in row:
         np.testing.assert_array_equal(cell.image, row[0].image)
     assert row[0].image.flat[np.abs(row[0].image).argmax()] > 0

@@ -18,39 +18,21 @@ __all__ = ["BlockErrors", "HeldOutErrors", "closed_form_error", "unbounded"]
 
 @dataclass(frozen=True)
 class BlockErrors:
-    """Errors of the polynomial of one block; None where an error was not measured, or is not finite.
-
-    Attributes
-    ----------
-    block : str
-        Name of the block.
-    degree : int
-        Degree of the polynomial.
-    closed_form : float or None
-        Fraction of the block's variance that the polynomial leaves unexplained, under the Gaussian or mixture that
-        it was fitted under; without the bound.
-    held_out : float or None
-        The same on the block's inputs in the intact model, on held-out text, as the conversion is used: with its
-        bound, if it has one.
-    held_out_unbounded : float or None
-        The same without the bound.
-    typical : float or None
-        Median over held-out tokens of |f - p|^2 / |f|^2, with the bound. In some blocks a few tokens with massive
-        activations are nearly all of the variance; this is the error of the others.
-    beyond : float or None
-        Fraction of the preactivations of held-out tokens that lie beyond the bound, where the block is not polynomial.
-    seconds : float
-        Duration of the fit, without the pass over the data.
-    """
+    """Errors of the polynomial of one block; None where an error was not measured, or is not finite."""
 
     block: str
     degree: int
+    # Fraction of the block's variance that the polynomial leaves unexplained: under the Gaussian or mixture that it was
+    # fitted under, without the bound; on the block's inputs in the intact model, on held-out text, with the bound if it
+    # has one; and likewise without the bound.
     closed_form: float | None = None
     held_out: float | None = None
     held_out_unbounded: float | None = None
+    # Median over held-out tokens of |f - p|^2 / |f|^2, with the bound. In some blocks a few tokens with massive
+    # activations are nearly all of the variance; this is the error of the others.
     typical: float | None = None
-    beyond: float | None = None
-    seconds: float = 0.0
+    beyond: float | None = None  # fraction of the preactivations of held-out tokens that lie beyond the bound
+    seconds: float = 0.0  # for the fit, without the pass over the data
 
 
 def closed_form_error(net: Layer, poly: Polynomial) -> float | None:

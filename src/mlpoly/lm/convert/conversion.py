@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
@@ -11,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.convert.block_errors import BlockErrors, unbounded
@@ -69,46 +69,23 @@ class Conversion:
         return f"Conversion({count} {'block' if count == 1 else 'blocks'}, degree={self.degree}, {method}{bound})"
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block.
+        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block; return the folder.
 
-        Parameters
-        ----------
-        folder : path
-            Folder, made if it is missing. Other files in it stay.
-
-        Returns
-        -------
-        Path
-            The folder.
+        The folder is made if it is missing. Other files in it stay.
         """
         target = make_folder(folder)
+        shared: dict[str, Any] = {"bound": self.bound, "method": self.provenance.get("method")}
         for number, (name, poly) in enumerate(self.polynomials.items()):
             place = make_folder(target / (name or "_"))
             poly.save(place / _POLYNOMIAL)
-            config = {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "block": name,
-                "number": number,
-                "bound": self.bound,
-                "method": self.provenance.get("method"),
-                "d_in": poly.dim_in,
-                "d_out": poly.dim_out,
-                "errors": asdict(self.errors[name]),
-                "provenance": self.provenance,
-            }
-            write_json(place / _CONFIG, config)
+            shared |= {"d_in": poly.dim_in, "d_out": poly.dim_out, "provenance": self.provenance}
+            config = _BlockConfig(block=name, number=number, errors=self.errors[name], **shared)
+            write_json(place / _CONFIG, to_plain(config))
         return target
 
     @classmethod
     def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
-        """Read what `save` wrote.
-
-        Parameters
-        ----------
-        folder : path
-        like : Tensor, optional
-            Device and dtype of the polynomials; by default the CPU, and the dtype that they were saved in.
+        """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`.
 
         Raises
         ------
@@ -118,43 +95,53 @@ class Conversion:
             If a file is damaged, or of an older version of the format.
         """
         source = Path(folder)
-        found = [(path.parent, read_json(path)) for path in sorted(source.glob(f"*/{_CONFIG}"))]
-        ours = [(place, cfg) for place, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
+        found = [(path, read_json(path)) for path in sorted(source.glob(f"*/{_CONFIG}"))]
+        ours = [(path, cfg) for path, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
         if not ours:
             raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
-        try:
-            for place, cfg in ours:
-                _check_config(place / _CONFIG, cfg)
-            ours.sort(key=lambda item: item[1]["number"])
-            errors = {cfg["block"]: BlockErrors(**cfg["errors"]) for _, cfg in ours}
-            polynomials = {c["block"]: load(place / _POLYNOMIAL, library="torch", like=like) for place, c in ours}
-        except (KeyError, TypeError, AttributeError, FileNotFoundError) as error:
-            raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
-        for place, cfg in ours:
-            poly = polynomials[cfg["block"]]
-            if (poly.dim_in, poly.dim_out) != (cfg.get("d_in"), cfg.get("d_out")):
+        blocks = sorted(((_config(path, cfg), path.parent) for path, cfg in ours), key=lambda block: block[0].number)
+        polynomials: dict[str, Polynomial] = {}
+        for config, place in blocks:
+            try:
+                poly = polynomials[config.block] = load(place / _POLYNOMIAL, library="torch", like=like)
+            except FileNotFoundError as error:
+                raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
+            if (poly.dim_in, poly.dim_out) != (config.d_in, config.d_out):
                 raise FileFormatError(f"the polynomial in {place} is not of the block's size; convert again.")
-        provenance = ours[0][1]["provenance"]
-        if any(cfg["provenance"] != provenance for _, cfg in ours):
+        provenance = blocks[0][0].provenance
+        if any(config.provenance != provenance for config, _ in blocks):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
-        return cls(polynomials, errors, provenance)
+        return cls(polynomials, {config.block: config.errors for config, _ in blocks}, provenance)
 
 
-def _check_config(path: Path, cfg: dict[str, Any]) -> None:
-    """Raise unless a cfg.json is of this version, and its entries are what they should be."""
+@dataclass(frozen=True, kw_only=True)
+class _BlockConfig:
+    """The cfg.json of one block."""
+
+    format: str = _FORMAT
+    version: int = _VERSION
+    block: str
+    number: int  # in the model's order
+    bound: float | None
+    method: str | None
+    d_in: int
+    d_out: int
+    errors: BlockErrors
+    provenance: dict[str, Any]
+
+
+def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
+    """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
     if cfg.get("version") != _VERSION:
         raise FileFormatError(
             f"{path} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; convert "
             f"again."
         )
-    name, bound, errors = cfg["block"], cfg["bound"], dict(cfg["errors"])
-    good = {
-        "block": isinstance(name, str) and errors.pop("block") == name,
-        "number": type(cfg["number"]) is int,
-        "degree": type(errors["degree"]) is int,
-        "errors": all(v is None or type(v) in (int, float) for v in errors.values()),
-        "bound": bound is None or (type(bound) in (int, float) and 0 < bound <= sys.float_info.max),
-        "provenance": isinstance(cfg["provenance"], dict),
-    }
-    if odd := [name for name, fine in good.items() if not fine]:
-        raise FileFormatError(f"{path} is damaged ({odd[0]}); convert again.")
+    try:
+        config = from_plain(_BlockConfig, cfg)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path} is damaged ({error}); convert again.") from None
+    bounded = config.bound is None or config.bound > 0
+    if not bounded or config.errors.block != config.block or to_plain(config) != cfg:
+        raise FileFormatError(f"{path} is damaged (an entry is out of its range, or unknown); convert again.")
+    return config

@@ -15,8 +15,8 @@ from mlpoly.integrations.blocks import Block, listed
 from mlpoly.lm.convert.block_errors import BlockErrors, HeldOutErrors, closed_form_error
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.distributed import exchange, world
-from mlpoly.lm.model.hooks import visit
 from mlpoly.lm.model.identity import describe_model, versions
+from mlpoly.lm.model.running import visit
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.bounded import check_bound

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.module import full_precision
 from mlpoly.lm.model.graft import Constant
-from mlpoly.lm.model.hooks import visit
+from mlpoly.lm.model.running import visit
 from mlpoly.networks import Layer
 
 __all__ = ["BASELINES", "Baseline", "baseline_modules"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.evaluate.baselines import BASELINES, Baseline, baseline_modules
 from mlpoly.lm.model.graft import as_modules, graft
-from mlpoly.lm.model.running import Runner, evaluating, explained_memory_errors
+from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.measures.outputs import cross_entropies, divergences
@@ -23,28 +23,13 @@ __all__ = ["Evaluation", "Loss", "evaluate"]
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss of the model with some of its blocks replaced.
+    """Loss of the model with some of its blocks replaced."""
 
-    Attributes
-    ----------
-    replaced : str
-        "none", "all" (all that were given), or the name of the only block.
-    by : str
-        "" for the model as it is, "polynomial", or a baseline: "removed", "mean", "linear". In a study, "unbounded"
-        for polynomials without their bound.
-    degree : int
-        Highest degree of the polynomials; 0 where there are none.
-    cross_entropy : float
-        Mean per predicted token, in nats.
-    kl : float
-        Mean KL(model || model with the replacement) of the predictions, in nats.
-    """
-
-    replaced: str
-    by: str
-    degree: int
-    cross_entropy: float
-    kl: float
+    replaced: str  # "none", "all" (all that were given), or the name of the only block
+    by: str  # "" for the model as it is, "polynomial", or a baseline; in a study, "unbounded" for one without its bound
+    degree: int  # highest of the polynomials; 0 where there are none
+    cross_entropy: float  # mean per predicted token, in nats
+    kl: float  # mean KL(model || model with the replacement) of the predictions, in nats
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,8 +130,7 @@ def evaluate(
     unknown = [name for name in baselines if name not in BASELINES]
     if unknown:
         raise ValueError(f"baselines must be among {', '.join(map(repr, BASELINES))}, got {unknown[0]!r}.")
-    if isinstance(batches, (Tensor, Mapping, str)) or not isinstance(batches, Iterable):
-        raise TypeError(f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; use a list.")
+    Reader(batches)  # raises TypeError for a single batch, which is an iterable too
     given = list(batches)  # they are read more than once
     modules = as_modules(polys)
     variants: dict[tuple[str, str], Mapping[str, nn.Module]] = {("none", ""): {}, ("all", "polynomial"): modules}
@@ -157,11 +141,7 @@ def evaluate(
     sums = {key: [0.0, 0.0] for key in variants}  # cross-entropies and divergences
     tokens = done = 0
     run = Runner(model)
-    with (
-        evaluating(model),
-        explained_memory_errors(),
-        progress("evaluate", len(given) * len(variants), show_progress) as bar,
-    ):
+    with evaluating(model), progress("evaluate", len(given) * len(variants), show_progress) as bar:
         for batch in Reader(given):  # all variants on it before the next, so that only two sets of logits are held
             places, targets = _targets(batch, given[batch.number], next_token)
             base: Tensor | None = None
@@ -184,13 +164,11 @@ def evaluate(
             tokens += targets.shape[0]
     if not tokens:
         raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
-    degrees = {key: max(map(_degree, made.values()), default=0) for key, made in variants.items()}
-    rows = (Loss(*key, degrees[key], entropy / tokens, kl / tokens) for key, (entropy, kl) in sums.items())
+    rows = []
+    for key, (entropy, kl) in sums.items():
+        degrees = [made.polynomial.degree for made in variants[key].values() if isinstance(made, PolynomialModule)]
+        rows.append(Loss(*key, max(degrees, default=0), entropy / tokens, kl / tokens))
     return Evaluation(tuple(rows), tokens)
-
-
-def _degree(module: nn.Module) -> int:
-    return module.polynomial.degree if isinstance(module, PolynomialModule) else 0
 
 
 def _targets(batch: Batch, given: Any, next_token: bool) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
 from mlpoly.integrations.torch import PolynomialModule
-from mlpoly.lm.model.hooks import hooked
+from mlpoly.lm.model.running import hooked
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["Constant", "as_modules", "graft"]
@@ -91,12 +91,10 @@ def as_modules(polys: Any) -> dict[str, nn.Module]:
         raise TypeError(
             f"polys must be a Conversion, or map names of blocks to polynomials or modules; got {type(polys).__name__}."
         )
-    made: dict[str, nn.Module] = {}
     for name, value in given.items():
         if not isinstance(value, (Polynomial, nn.Module)):
             raise TypeError(f"polys[{name!r}] must be a polynomial or a torch.nn.Module, got {type(value).__name__}.")
-        made[name] = PolynomialModule(value) if isinstance(value, Polynomial) else value
-    return made
+    return {name: PolynomialModule(p) if isinstance(p, Polynomial) else p for name, p in given.items()}
 
 
 class Constant(nn.Module):

@@ -61,22 +61,22 @@ def load_model(
     """
     transformers = library("transformers", "transformers", "load_model")
     place, gguf_file = _place(name_or_path, gguf_file)
+    folder, options = Path(place), dict[str, Any](trust_remote_code=bool(trust_remote_code))
     if gguf_file is not None:
         for package in ("gguf", "accelerate"):
             library(package, package, f"reading the GGUF file {gguf_file}")
-    elif Path(place).is_dir():
-        _check_folder(Path(place))
-    shared: dict[str, Any] = {"revision": revision} if revision is not None else {}
-    shared |= {"gguf_file": gguf_file} if gguf_file is not None else {}
-    shared |= {"trust_remote_code": bool(trust_remote_code)}
+        options["gguf_file"] = gguf_file
+    elif folder.is_dir():
+        _check_folder(folder)
+    if revision is not None:
+        options["revision"] = revision
     kept = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(kept, torch.dtype) and kept.is_floating_point):
         raise ValueError(f"dtype must be a floating dtype such as torch.float32 or 'bfloat16', got {dtype!r}.")
-    options = {"dtype": kept or ("auto" if gguf_file is None else torch.float32), **shared}
-    options |= {} if gguf_file is not None else {"use_safetensors": True}
+    weights = {"dtype": kept or torch.float32} if gguf_file else {"dtype": kept or "auto", "use_safetensors": True}
     try:
-        kind = transformers.AutoModelForCausalLM if gguf_file is not None else _kind(transformers, place, shared)
-        model, info = kind.from_pretrained(place, output_loading_info=True, **options)
+        kind = transformers.AutoModelForCausalLM if gguf_file else _kind(transformers, place, options)
+        model, info = kind.from_pretrained(place, output_loading_info=True, **options, **weights)
     except _FAILURES as error:
         raise _explained(place, error) from error
     if info["missing_keys"]:
@@ -86,29 +86,28 @@ def load_model(
             f"would be random; is it the whole checkpoint?"
         )
     model = model.to(device).eval()
-    folder = Path(place)
     if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
         return model, None
     try:
-        return model, transformers.AutoTokenizer.from_pretrained(place, **shared)
+        return model, transformers.AutoTokenizer.from_pretrained(place, **options)
     except _FAILURES as error:
         raise _explained(place, error, "the tokenizer") from error
 
 
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:
     """Return folder or hub name, and the GGUF file in it."""
-    place = Path(name_or_path).expanduser()
+    text, place = str(name_or_path), Path(name_or_path).expanduser()
     if place.suffix.lower() == ".gguf":
         if not place.is_file():
             raise FileNotFoundError(f"no GGUF file {place}.")
         return str(place.parent), place.name
-    text = str(name_or_path)
-    is_path = isinstance(name_or_path, PathLike) or text.startswith(("/", ".", "~")) or text.count("/") > 1
-    if is_path and not place.is_dir():
+    if place.is_dir():
+        if gguf_file is not None and not (place / gguf_file).is_file():
+            raise FileNotFoundError(f"no file {gguf_file} in {place}.")
+        return str(place), gguf_file
+    if isinstance(name_or_path, PathLike) or text.startswith(("/", ".", "~")) or text.count("/") > 1:
         raise FileNotFoundError(f"no folder {place} with a model.")
-    if gguf_file is not None and place.is_dir() and not (place / gguf_file).is_file():
-        raise FileNotFoundError(f"no file {gguf_file} in {place}.")
-    return str(place) if place.is_dir() else str(name_or_path), gguf_file
+    return text, gguf_file
 
 
 def _check_folder(folder: Path) -> None:

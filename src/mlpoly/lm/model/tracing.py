@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
-from mlpoly.lm.model.hooks import hooked
-from mlpoly.lm.model.running import evaluating
+from mlpoly.lm.model.running import evaluating, hooked
 
 __all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
 
@@ -70,6 +69,19 @@ class Trace:
     logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
 
+class _Value(NamedTuple):
+    """A copy of a tensor as rows (t, d), where it is in memory, and itself, so that nothing else gets that memory."""
+
+    rows: Tensor
+    place: int
+    itself: Tensor
+
+    @classmethod
+    def of(cls, value: Tensor) -> _Value:
+        rows = value.detach().reshape(-1, value.shape[-1]).clone()
+        return cls(rows, value.untyped_storage().data_ptr(), value)
+
+
 def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     """Run a model on one prompt (t,) and find how its blocks, norms and unembedding are connected.
 
@@ -79,14 +91,12 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and not list(m.children())]
     device = next(model.parameters()).device
     watched = dict.fromkeys([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))])
-    seen: dict[nn.Module, _Seen] = {}
+    seen: dict[nn.Module, tuple[_Value, _Value]] = {}  # input and output
 
     def keep(module: nn.Module, x: Tensor | None, result: Any) -> None:
         y = result[0] if isinstance(result, tuple) else result
         if x is not None and isinstance(y, Tensor):
-            places = [value.untyped_storage().data_ptr() for value in (x, y)]
-            rows = [value.detach().reshape(-1, value.shape[-1]).clone() for value in (x, y)]
-            seen[module] = _Seen(rows[0], rows[1], places[0], places[1], (x, y))
+            seen[module] = _Value.of(x), _Value.of(y)
 
     with evaluating(model), hooked(after=[(module, partial(keep, module)) for module in watched]):
         model(input_ids=torch.tensor([list(ids)], device=device), use_cache=False)
@@ -97,31 +107,20 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     def freeze(candidates: Iterator[nn.Module]) -> FrozenNorm | None:
         norm = next(candidates, None)
         if norm is not None and norm not in frozen:
-            frozen[norm] = FrozenNorm.of(norm, seen[norm].x, seen[norm].y)
+            frozen[norm] = FrozenNorm.of(norm, *(value.rows for value in seen[norm]))
         return None if norm is None else frozen[norm]
 
     ran = [norm for norm in norms if norm in seen]
     with torch.no_grad():
         for block in blocks:
             if block.entry in seen:
-                entry, end = seen[block.entry], seen[block.exit]
-                found.inputs[block.name], found.outputs[block.name] = entry.x, end.y
-                found.before[block.name] = freeze(n for n in ran if seen[n].made == entry.read)
-                found.after[block.name] = freeze(n for n in ran if seen[n].read == end.made)
-        found.final = freeze(n for n in ran if n in inside and seen[n].made == seen[head].read)
-    found.logits = seen[head].y
+                x, y = seen[block.entry][0], seen[block.exit][1]
+                found.inputs[block.name], found.outputs[block.name] = x.rows, y.rows
+                found.before[block.name] = freeze(n for n in ran if seen[n][1].place == x.place)
+                found.after[block.name] = freeze(n for n in ran if seen[n][0].place == y.place)
+        found.final = freeze(n for n in ran if n in inside and seen[n][1].place == seen[head][0].place)
+    found.logits = seen[head][1].rows
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """Input and output of a module, copied, and where the originals were in memory."""
-
-    x: Tensor
-    y: Tensor
-    read: int
-    made: int
-    alive: tuple[Tensor, Tensor]  # so that nothing else gets their memory meanwhile
 
 
 def _head(model: Any) -> nn.Module:

@@ -36,13 +36,10 @@ class Moments:
         Moments by the block's name, then by the number of the group of tokens: 0 alone unless there are several.
     provenance : dict
         Model, data, options and versions, as JSON can hold them.
-    dtype : torch.dtype
-        Dtype of the Gaussians that `gaussian` and `mixture` give; the moments themselves are float64.
     """
 
     blocks: Mapping[str, Mapping[int, GroupMoments]]
     provenance: dict[str, Any]
-    dtype: torch.dtype = torch.float64
 
     @property
     def names(self) -> list[str]:
@@ -71,7 +68,7 @@ class Moments:
             Shrinkage of the covariance, see `mlpoly.Gaussian.from_samples`; needed where there were not many more
             tokens than inputs.
         like : Tensor, optional
-            Device and dtype for the result, such as a weight of the block. By default the CPU and `dtype`.
+            Device and dtype for the result, such as a weight of the block. By default the CPU and float64.
         """
         return self._placed(reduce(GroupMoments.merge, self.groups(name).values()), like).gaussian(shrinkage)
 
@@ -81,27 +78,21 @@ class Moments:
         return GaussianMixture.from_accumulators(parts, shrinkage)
 
     def _placed(self, part: GroupMoments, like: Tensor | None) -> MomentAccumulator:
-        mean, scatter = part.moments.mean, part.moments.scatter
-        if like is None:
-            return MomentAccumulator.from_moments(part.count, mean, scatter, self.dtype)
-        dtype = torch.promote_types(like.dtype, torch.float32)  # 16 bits are too few for a covariance
-        return MomentAccumulator.from_moments(part.count, mean.to(like.device), scatter.to(like.device), dtype)
+        # 16 bits are too few for a covariance.
+        dtype = torch.float64 if like is None else torch.promote_types(like.dtype, torch.float32)
+        mean, scatter = (m.to("cpu" if like is None else like.device) for m in (part.mean, part.moments.scatter))
+        return MomentAccumulator.from_moments(part.count, mean, scatter, dtype)
 
     def merge(self, other: Moments) -> Moments:
-        """Return the moments of the data of both, exactly; neither is changed.
-
-        Raises
-        ------
-        ValueError
-            If they are of different models or blocks, or if their groups were chosen by different rules.
-        """
+        """Return the exact moments of the data of both, which must be of one model, with the same blocks and groups."""
         if not isinstance(other, Moments):
             raise TypeError(f"other must be Moments, got {type(other).__name__}.")
         one, two = self.provenance, other.provenance
         if one.get("weights") != two.get("weights"):
+            models = [f"{p.get('model')}, {p.get('dtype')} (weights {p['weights'][:8]})" for p in (one, two)]
             raise ValueError(
-                f"the moments are of different models: {_model(one)} and {_model(two)}; merge only those of one model, "
-                f"revision and dtype."
+                f"the moments are of different models: {' and '.join(models)}; merge only those of one model, revision "
+                f"and dtype."
             )
         rules = [about.get("groups", {}).get("kind") for about in (one, two)]
         if rules[0] != rules[1]:
@@ -109,32 +100,24 @@ class Moments:
                 f"the groups of tokens were chosen by different rules, {rules[0]!r} and {rules[1]!r}; collect both "
                 f"with the same groups=."
             )
-        dims = [
+        ours, theirs = (
             {(name, part.moments.dim) for name, parts in made.blocks.items() for part in parts.values()}
             for made in (self, other)
-        ]
-        if dims[0] != dims[1]:
-            odd = sorted(dims[0] ^ dims[1])[0][0]
+        )
+        if ours != theirs:
+            odd = min(ours ^ theirs)[0]
             raise ValueError(f"the moments are of different blocks, {odd!r} among them; collect both with one blocks=.")
         # Of the provenance, what both have in common, the tokens of both, and the list of all parts.
         common = {key: value for key, value in one.items() if key != "merged" and two.get(key) == value}
         groups = {k: v for k, v in one.get("groups", {}).items() if two.get("groups", {}).get(k) == v}
         parts = [part for whole in (one, two) for part in whole.get("merged", [whole])]
         about = common | {"groups": groups, "tokens": self.tokens + other.tokens, "merged": parts}
-        return Moments({n: merge_groups(p, other.blocks[n]) for n, p in self.blocks.items()}, about, self.dtype)
+        return Moments({n: merge_groups(p, other.blocks[n]) for n, p in self.blocks.items()}, about)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write one safetensors file, never pickle.
+        """Write one safetensors file and return its path.
 
-        Parameters
-        ----------
-        path : path
-            A file name that ends in .safetensors, or a folder for "moments.safetensors", made if it is missing.
-
-        Returns
-        -------
-        Path
-            The file.
+        `path` is a file name that ends in .safetensors, or a folder for "moments.safetensors", made if it is missing.
         """
         target = Path(path)
         if target.suffix != ".safetensors":
@@ -154,11 +137,6 @@ class Moments:
         return f"Moments({self.provenance.get('model', 'a model')}, {sizes})"
 
 
-def _model(about: dict[str, Any]) -> str:
-    commit = [f"commit {about['commit']}"] if about.get("commit") else []
-    return f"{', '.join([str(about.get('model')), *commit, str(about.get('dtype'))])} (weights {about['weights'][:8]})"
-
-
 def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> None:
     """Write moments, with what a resumed pass needs besides."""
     arrays: dict[str, np.ndarray] = {}
@@ -171,7 +149,6 @@ def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> Non
     header = {
         "format": _FORMAT,
         "version": _VERSION,
-        "dtype": str(moments.dtype).removeprefix("torch."),
         "blocks": table,
         "provenance": moments.provenance,
         "state": dict(state),
@@ -195,10 +172,7 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
             name: {int(number): _group(arrays, f"{name}/{number}", entry) for number, entry in parts.items()}
             for name, parts in header["blocks"].items()
         }
-        dtype = getattr(torch, str(header["dtype"]), None)
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise ValueError(f"dtype {header['dtype']!r:.40}")
-        moments = Moments(blocks, dict(header["provenance"]), dtype)
+        moments = Moments(blocks, dict(header["provenance"]))
         if not isinstance(moments.provenance.get("tokens", 0), int):
             raise ValueError(f"tokens {moments.provenance['tokens']!r:.40}")
         return moments, dict(header["state"])

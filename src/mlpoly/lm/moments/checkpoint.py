@@ -39,9 +39,8 @@ class Checkpoint:
         wait: Any = every
         if isinstance(wait, bool) or not isinstance(wait, Real) or not float(wait) >= 0:
             raise ValueError(f"save_every must be a number of seconds >= 0, got {every!r}.")
-        here = world()
         self._folder = None if folder is None else make_folder(folder)
-        self._name = f"partial-{here.rank}-of-{here.size}.safetensors"
+        self._name = "partial-{}-of-{}.safetensors".format(*world())
         self._options = json.loads(json.dumps(options))
         self._every, self._took, self._last = float(every), 0.0, time.monotonic()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from itertools import chain
 from os import PathLike
 from typing import Any, get_args
@@ -15,8 +14,8 @@ from mlpoly.inputs import MomentAccumulator
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.distributed import exchange, gather, world
-from mlpoly.lm.model.hooks import Watcher, check_reached
 from mlpoly.lm.model.identity import describe_model, versions
+from mlpoly.lm.model.running import check_reached, watching
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
 from mlpoly.lm.moments.groups import Groups, as_grouping
@@ -36,7 +35,6 @@ def collect(
     tokens: int | None = None,
     mask: Mask | None = None,
     precision: Precision | None = None,
-    dtype: torch.dtype = torch.float64,
     save_to: str | PathLike[str] | None = None,
     save_every: float = 60.0,
     resume: bool = True,
@@ -70,8 +68,6 @@ def collect(
     precision : {"single", "double"}, optional
         Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
         the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
-    dtype : torch.dtype
-        Dtype of the Gaussians that the result gives.
     save_to : path, optional
         Folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
         killed, the same call resumes it. A function for `groups` must then be the same one: its code is compared, with
@@ -109,14 +105,12 @@ def collect(
     """
     if precision not in (None, *get_args(Precision)):
         raise ValueError(f"precision must be 'single', 'double' or None, got {precision!r}.")
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"dtype must be a floating dtype of torch, got {dtype!r}.")
     chosen, rule, reader = find_blocks(model, blocks), as_grouping(groups), Reader(batches, tokens, mask)
     names, about, here = [block.name for block in chosen], describe_model(model), world()
     masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
-    options = {"model weights": about["weights"], "blocks": names, "groups": rule.kind}
-    options |= {"tokens": tokens, "mask": masked, "precision": precision}
-    options |= {"code of groups": rule.fingerprint}  # functions may share a name, as all lambdas do
+    options = {"model weights": about["weights"], "blocks": names, "groups": rule.kind, "tokens": tokens}
+    # Functions may share a name, as all lambdas do.
+    options |= {"mask": masked, "precision": precision, "code of groups": rule.fingerprint}
     checkpoint = Checkpoint(save_to, options, save_every)
     found, done = checkpoint.start(resume)
     reader.skip(done.batches, done.fingerprint)
@@ -142,18 +136,18 @@ def collect(
             parts.clear()
         return Progress(reader.batches, reader.fingerprint, rule.state)
 
-    with Watcher(model, chosen, stop=False) as watcher, progress("collect", tokens, show_progress) as bar:
+    with watching(model, chosen) as watch, progress("collect", tokens, show_progress) as bar:
         remaining = iter(reader)
         if rule.calibrates:  # the first batch is run for it alone, and then once more
             first = next(remaining, None)
             if first is not None and not rule.state:
-                watcher.watch(first, lambda block, x, _: rule.calibrate(block.name, x))
+                watch(first, lambda block, x, _: rule.calibrate(block.name, x))
             # All processes must draw the same line.
             rule.state = next((state for state in exchange(rule.state) if state), {})
             remaining = chain([] if first is None else [first], remaining)
         for batch in remaining:
             if batch.number % here.size == here.rank:
-                watcher.watch(batch, add)
+                watch(batch, add)
                 if checkpoint.due:
                     reached = fold()
                     checkpoint.save(Moments(found, {}), reached)
@@ -164,7 +158,7 @@ def collect(
         raise ValueError("the processes were given different batches; give all of them the same, each takes its part.")
     check_reached(reader.tokens, [name for name in names if not found[name]])
     extra = {"data": reader.fingerprint, "tokens": reader.tokens, "groups": rule.describe()}
-    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()}, dtype)
+    moments = Moments(found, about | extra | {"precision": precision, "versions": versions()})
     checkpoint.finish(moments, reached)
     return moments
 
@@ -175,25 +169,16 @@ def _over_processes(found: dict[str, dict[int, GroupMoments]]) -> dict[str, dict
         return found
     # Processes may have seen different groups, or nothing at all; they must send the same ones in the same order.
     seen = exchange({name: {n: part.moments.dim for n, part in parts.items()} for name, parts in found.items()})
-    merged: dict[str, dict[int, GroupMoments]] = {}
+    merged: dict[str, dict[int, GroupMoments]] = {name: {} for name in found}
     for name, parts in found.items():
-        dims = {int(number): d for table in seen for number, d in table[name].items()}
-        merged[name] = {number: _gathered(parts.get(number), dims[number]) for number in sorted(dims)}
+        for number, d in sorted({(int(number), d) for table in seen for number, d in table[name].items()}):
+            row, part = torch.zeros(4 + d + d * d, dtype=torch.float64), parts.get(number)
+            if part is not None:
+                numbers = torch.tensor([part.count, *part.norms], dtype=torch.float64)
+                row = torch.cat([numbers, part.moments.mean, part.moments.scatter.flatten()])
+            for sent in gather(row):
+                if count := int(sent[0]):
+                    sums = MomentAccumulator.from_moments(count, sent[4 : 4 + d], sent[4 + d :].reshape(d, d))
+                    group = {number: GroupMoments(sums, Norms(*sent[1:4].tolist()))}
+                    merged[name] = merge_groups(merged[name], group)
     return merged
-
-
-def _gathered(part: GroupMoments | None, d: int) -> GroupMoments:
-    """Return one group of all processes, from those that have it."""
-    row = torch.zeros(4 + d + d * d, dtype=torch.float64)
-    if part is not None:
-        numbers = torch.tensor([part.count, *part.norms], dtype=torch.float64)
-        row = torch.cat([numbers, part.moments.mean, part.moments.scatter.flatten()])
-    parts = [
-        GroupMoments(
-            MomentAccumulator.from_moments(int(row[0]), row[4 : 4 + d], row[4 + d :].reshape(d, d)),
-            Norms(*row[1:4].tolist()),
-        )
-        for row in gather(row)
-        if row[0]
-    ]
-    return reduce(GroupMoments.merge, parts)

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mlpoly.lm.moments.fingerprint import function_fingerprint
+from mlpoly.lm.model.identity import function_fingerprint
 
-__all__ = ["FirstToken", "GroupFunction", "Grouping", "Groups", "NormOutliers", "as_grouping"]
+__all__ = ["Grouping", "Groups", "NormOutliers", "as_grouping"]
 
 GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -30,10 +30,7 @@ class Grouping:
         self.state: dict[str, float] = {}  # from `calibrate`, by block
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
-        """Return the group (n,) of each input x (n, d) of a block, or None if there is only one.
-
-        Positions (n,) in their sequences, and ids (n,), are those of the tokens that the inputs belong to.
-        """
+        """Return the group (n,) of each input (n, d), given positions and ids (n,) of the tokens; None for one."""
         return None
 
     def calibrate(self, name: str, x: Tensor) -> None:
@@ -44,7 +41,7 @@ class Grouping:
         return {"kind": self.kind, "labels": {str(number): label for number, label in self.labels.items()}}
 
 
-class FirstToken(Grouping):
+class _FirstToken(Grouping):
     """The first token of each sequence in a group of its own: attention sinks make its activations unlike others."""
 
     kind = "first"
@@ -119,7 +116,7 @@ Groups = Literal["none", "first", "norm"] | Grouping | GroupFunction
 
 def as_grouping(groups: Groups) -> Grouping:
     """Return the rule that an argument stands for."""
-    named: dict[str, type[Grouping]] = {"none": Grouping, "first": FirstToken, "norm": NormOutliers}
+    named: dict[str, type[Grouping]] = {"none": Grouping, "first": _FirstToken, "norm": NormOutliers}
     if isinstance(groups, str) and groups in named:
         return named[groups]()
     if isinstance(groups, Grouping):

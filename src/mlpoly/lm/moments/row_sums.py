@@ -78,15 +78,11 @@ def merge_groups(one: Mapping[int, GroupMoments], other: Mapping[int, GroupMomen
 class RowSums:
     """Sums over a stream of rows.
 
-    `MomentAccumulator` does the same in float64 for every batch by itself. Here products are float32 ("single") where
-    that is faster, and are made for a few thousand rows at a time; they are added up in float64. Rows are shifted by a
-    fixed vector, the mean of the first few thousand, so that a large mean costs no digits. They wait in their own dtype
-    until there are enough of them; a batch of enough rows is used as it is, without a copy.
-
-    Parameters
-    ----------
-    precision : {"single", "double"}, optional
-        Precision of the products. By default double on the CPU up to 1024 columns, and single elsewhere.
+    `MomentAccumulator` does the same in float64 for every batch by itself. Here products have the given precision, by
+    default double on the CPU up to 1024 columns and single elsewhere, and are made for a few thousand rows at a time;
+    they are added up in float64. Rows are shifted by a fixed vector, the mean of the first few thousand, so that a
+    large mean costs no digits. They wait in their own dtype until there are enough of them; a batch of enough rows is
+    used as it is, without a copy.
     """
 
     def __init__(self, precision: Precision | None = None) -> None:
@@ -94,7 +90,6 @@ class RowSums:
         self._waiting: list[Tensor] = []
         self._count = 0
         self._shift: Tensor | None = None
-        self._smallest, self._largest = (torch.tensor(end, dtype=torch.float64) for end in (torch.inf, -torch.inf))
 
     def add(self, rows: Tensor) -> None:
         """Take rows (n, d); they may change afterwards."""
@@ -103,6 +98,18 @@ class RowSums:
             self._waiting.append(rows.clone())
         else:
             self._multiply([*self._waiting, rows])
+
+    def _begin(self, wide: Tensor) -> None:
+        """Choose shift and precision, and make room for the sums."""
+        d, device = wide.shape[1], wide.device
+        choice = "double" if device.type == "cpu" and d <= _NARROW else "single"
+        self._dtype = torch.float64 if (self._precision or choice) == "double" else torch.float32
+        home = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no float64
+        # Rounded to float32, so that it is the same number in both precisions.
+        self._shift = wide.mean(0).float().to(home).double()
+        options: dict[str, Any] = {"dtype": torch.float64, "device": home}
+        self._product, self._sum, self._norms = (torch.zeros(shape, **options) for shape in ((d, d), (d,), ()))
+        self._smallest, self._largest = torch.tensor(torch.inf, **options), torch.tensor(-torch.inf, **options)
 
     def _multiply(self, parts: list[Tensor]) -> None:
         self._waiting = []
@@ -123,18 +130,6 @@ class RowSums:
             self._smallest = torch.minimum(self._smallest, norms.min())
             self._largest = torch.maximum(self._largest, norms.max())
             self._count += piece.shape[0]
-
-    def _begin(self, wide: Tensor) -> None:
-        """Choose shift and precision, and make room for the sums."""
-        d, device = wide.shape[1], wide.device
-        choice = "double" if device.type == "cpu" and d <= _NARROW else "single"
-        self._dtype = torch.float64 if (self._precision or choice) == "double" else torch.float32
-        home = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no float64
-        # Rounded to float32, so that it is the same number in both precisions.
-        self._shift = wide.mean(0).float().to(home).double()
-        options: dict[str, Any] = {"dtype": torch.float64, "device": home}
-        self._product, self._sum, self._norms = (torch.zeros(shape, **options) for shape in ((d, d), (d,), ()))
-        self._smallest, self._largest = (end.to(home) for end in (self._smallest, self._largest))
 
     def result(self) -> GroupMoments:
         """Return the moments of all rows, on the CPU."""

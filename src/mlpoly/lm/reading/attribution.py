@@ -23,27 +23,14 @@ __all__ = ["Attribution", "attribute", "degree_parts", "polynomials_of"]
 
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
-    """Parts of ``direction . poly(x)`` by degree, which add up to it.
+    """Parts (..., degree + 1) of ``direction . poly(x)`` by degree, which add up to it.
 
     Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, by the degree that is natural to the fit:
     Hermite degree under the inputs it was fitted under. Under one Gaussian the parts are orthogonal, and part k is
     what degree k adds to the best polynomial of degree k - 1. They are not the monomials of x of degree k: those
     depend on where zero is, grow with the mean of the inputs and cancel one another. Under a mixture the parts still
-    add up, but they are no longer orthogonal.
-
-    Parameters
-    ----------
-    poly : polynomial
-        Polynomial of one block.
-    x : array (..., d)
-        Inputs of the block.
-    direction : array (o,) or (..., o)
-        Weights of the outputs, one for all inputs or one for each.
-
-    Returns
-    -------
-    array (..., degree + 1)
-        Constant, linear, quadratic, ... part.
+    add up, but they are no longer orthogonal. `x` (..., d) are inputs of the block, and `direction`, (o,) or (..., o),
+    has weights of the outputs, the same for all inputs or one set for each.
 
     Examples
     --------
@@ -65,34 +52,17 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
-    """Direct contributions of blocks to a logit at every position of one prompt.
-
-    Attributes
-    ----------
-    blocks : tuple of str
-        Names of the blocks.
-    ids, tokens : tuple
-        Ids and texts of the t tokens of the prompt.
-    targets, target_tokens : tuple
-        Id and text of the token whose logit is meant, at each position.
-    parts : array (blocks, t, degree + 1)
-        What each degree of each block's polynomial adds to that logit at that position.
-    actual : array (blocks, t)
-        What the block itself adds; its polynomial misses ``actual - parts.sum(-1)`` of it.
-    logits : array (t,)
-        The model's logit of the target, as the unembedding gives it; less the mean of all logits if `centred`.
-    centred : bool
-    """
+    """Direct contributions of blocks to a logit at every position of one prompt of t tokens."""
 
     blocks: tuple[str, ...]
-    ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    targets: tuple[int, ...]
+    ids: tuple[int, ...]  # t tokens of the prompt
+    tokens: tuple[str, ...]  # their texts
+    targets: tuple[int, ...]  # tokens whose logits are meant, one at each position
     target_tokens: tuple[str, ...]
-    parts: np.ndarray
-    actual: np.ndarray
-    logits: np.ndarray
-    centred: bool = False
+    parts: np.ndarray  # (blocks, t, degree + 1) contribution of each degree of a block's polynomial to that logit
+    actual: np.ndarray  # (blocks, t) contribution of the block itself
+    logits: np.ndarray  # (t,) of the targets, as the unembedding gives them
+    centred: bool = False  # whether the mean of all logits is subtracted
 
     @property
     def degree(self) -> int:
@@ -110,7 +80,7 @@ class Attribution:
         ]
 
     def __str__(self) -> str:
-        """One line per token, all blocks together."""
+        """Return one line per token, all blocks together."""
         parts, actual = self.parts.sum(0), self.actual.sum(0)
         return plain_table(
             [

@@ -18,21 +18,11 @@ __all__ = ["BlockSpectrum", "block_spectra"]
 
 @dataclass(frozen=True)
 class BlockSpectrum:
-    """Fractions of one block's variance by polynomial degree.
-
-    Attributes
-    ----------
-    block : str
-        Name of the block.
-    fractions : tuple of float
-        Fractions at degree 1, 2, ...; with `rest` they add up to 1.
-    rest : float
-        Fraction at all higher degrees.
-    """
+    """Fractions of one block's variance by polynomial degree, which add up to 1."""
 
     block: str
-    fractions: tuple[float, ...]
-    rest: float
+    fractions: tuple[float, ...]  # at degree 1, 2, ...
+    rest: float  # at all higher degrees
 
     def row(self) -> dict[str, Any]:
         """Fractions by degree, for a table."""

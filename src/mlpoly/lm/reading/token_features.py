@@ -39,32 +39,18 @@ class TokenScore:
 class BlockFeature:
     """One eigenfeature of a block's quadratic, as tokens.
 
-    Attributes
-    ----------
-    block : str
-        Name of the block.
-    output : str
-        The output direction in words.
-    rank : int
-        0 for the strongest.
-    value : float
-        The eigenvalue: what the feature adds along the output direction where it is one standard deviation from its
-        mean (metric "whitened"), on either side.
-    reads, reads_not : tuple of TokenScore
-        Tokens whose embeddings lie farthest along the feature's input direction, and against it. The feature enters
-        as its square, so the two ends may be exchanged.
-    raises, lowers : tuple of TokenScore
-        Tokens whose logits its output raises and lowers most.
+    Its value, the eigenvalue, is its contribution along the output direction where it is one standard deviation from
+    its mean (metric "whitened"), on either side. It enters as its square, so `reads` and `reads_not` may be exchanged.
     """
 
     block: str
-    output: str
-    rank: int
+    output: str  # the output direction in words
+    rank: int  # 0 for the strongest
     value: float
-    reads: tuple[TokenScore, ...]
-    reads_not: tuple[TokenScore, ...]
-    raises: tuple[TokenScore, ...]
-    lowers: tuple[TokenScore, ...]
+    reads: tuple[TokenScore, ...]  # tokens whose embeddings lie farthest along the feature's input direction
+    reads_not: tuple[TokenScore, ...]  # and against it
+    raises: tuple[TokenScore, ...]  # tokens whose logits its output raises most
+    lowers: tuple[TokenScore, ...]  # and lowers most
 
     def row(self) -> dict[str, Any]:
         """Rank, value and the first tokens at each end, for a table."""

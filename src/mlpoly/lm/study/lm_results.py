@@ -21,38 +21,18 @@ __all__ = ["LmResults", "write_tables"]
 
 @dataclass(frozen=True)
 class LmResults:
-    """Results of a study of a language model.
+    """Results of a study of a language model."""
 
-    Attributes
-    ----------
-    about : dict
-        "version", "command", "config", "model", "data", "prompt", "machine", "seconds" (by stage).
-    errors : tuple of BlockErrors
-        Errors of every block's polynomial, by degree.
-    losses : tuple of Loss
-        Losses of the model on held-out text with all blocks replaced, and with each.
-    spectra : tuple of BlockSpectrum
-    features : tuple of BlockFeature
-    attribution : Attribution or None
-    """
-
-    about: dict[str, Any]
-    errors: tuple[BlockErrors, ...]
-    losses: tuple[Loss, ...]
+    about: dict[str, Any]  # "version", "command", "config", "model", "data", "prompt", "machine", "seconds" (by stage)
+    errors: tuple[BlockErrors, ...]  # of every block's polynomial, by degree
+    losses: tuple[Loss, ...]  # of the model on held-out text, with all blocks replaced and with each
     spectra: tuple[BlockSpectrum, ...] = ()
     features: tuple[BlockFeature, ...] = ()
     attribution: Attribution | None = None
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> LmResults:
-        """Read the results of a study, finished or not, from its folder.
-
-        Raises
-        ------
-        FileNotFoundError
-        FileFormatError
-            If they are damaged, of another version, or results of something else.
-        """
+        """Read the results of a study, finished or not, from its folder."""
         try:
             return load_results(Path(folder) / "results.json", cls)
         except FileFormatError as error:

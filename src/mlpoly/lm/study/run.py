@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from mlpoly._version import __version__
 from mlpoly.codec import to_plain
@@ -19,14 +25,14 @@ from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.study.lm_results import LmResults, write_tables
 from mlpoly.lm.study.report.lm_page import write_lm_report
 from mlpoly.lm.study.stages import LmStudy, study_attribution, study_degrees, study_features, study_spectra
-from mlpoly.lm.study.study_data import fingerprint, study_batches
-from mlpoly.lm.text.token_batches import Source, as_path
+from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
 from mlpoly.lm.text.tokens import prompt_ids, vocabulary
 from mlpoly.lm_config import LmConfig, command_line, with_options
 
 __all__ = ["study_lm"]
 
 _PROMPT = 48  # tokens of the held-out text that are taken apart, where no prompt is given
+_HELD_OUT = 0.1  # fraction of a text that nothing is fitted to, where no other is given
 
 
 def study_lm(
@@ -78,7 +84,7 @@ def study_lm(
     net, tokenizer = load_model(model, device=device, dtype=config.dtype)
     find_blocks(net, config.blocks)
     texts = tokenizer or (vocabulary(model) if (Path(model) / "vocab.json").is_file() else None)
-    train, judge = study_batches(tokenizer, text, held_out, config)
+    train, judge = _study_batches(tokenizer, text, held_out, config)
     ids = prompt_ids(judge[0][0, :_PROMPT] if prompt is None else prompt, texts)
     loaded = time.perf_counter()
     moments = collect(
@@ -106,7 +112,7 @@ def study_lm(
                 "text": path.name if path is not None else "a text",
                 "tokens": moments.tokens,
                 "held_out": sum(batch.numel() for batch in judge),
-                "fingerprint": fingerprint([*train, *judge]),
+                "fingerprint": _fingerprint([*train, *judge]),
             },
             "prompt": ids,
             "machine": {**describe_machine(device), "transformers": transformers.__version__},
@@ -124,3 +130,39 @@ def study_lm(
     write_tables(study.results, folder / "tables")
     write_lm_report(study.results, folder / "report.html")
     return study.results
+
+
+def _study_batches(
+    tokenizer: Any, text: Source, held_out: Source | None, config: LmConfig
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Batches (b, t) of token ids to work with, and others to judge by."""
+    path, length, size = as_path(text), config.length, config.batch_size
+    if held_out is None and path is not None and path.suffix == ".npy":
+        ids = torch.from_numpy(read_ids(path))
+        if ids.ndim == 1:
+            ids = ids[: len(ids) // length * length].reshape(-1, length)
+        if ids.shape[0] < 2 or ids.shape[1] == 0:
+            raise ValueError(
+                f"{path} has {ids.shape[0]} sequences of {ids.shape[1]} tokens; two are needed at least, one of them "
+                f"to judge by. Pass more, or a held-out file of its own."
+            )
+        last, ids = max(1, round(_HELD_OUT * ids.shape[0])), ids[:, :length]
+        # As many rows as it takes to have so many tokens.
+        rows = [math.ceil(tokens / ids.shape[1]) for tokens in (config.tokens, config.held_out_tokens)]
+        return list(ids[:-last][: rows[0]].split(size)), list(ids[-last:][: rows[1]].split(size))
+    if held_out is None:
+        whole = str(text) if path is None else path.read_text(encoding="utf-8")
+        if not whole.strip():
+            raise ValueError(f"{title(text)} is empty; pass text of a few thousand words.")
+        text, held_out = split_text(whole, _HELD_OUT)
+    shape: dict[str, Any] = {"length": length, "batch_size": size}
+    train = token_batches(tokenizer, text, tokens=config.tokens, **shape)
+    return list(train), list(token_batches(tokenizer, held_out, tokens=config.held_out_tokens, **shape))
+
+
+def _fingerprint(batches: Sequence[Tensor]) -> str:
+    """SHA-256 of token ids and of how they are cut into batches."""
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(f"{tuple(batch.shape)}".encode() + batch.numpy().tobytes())
+    return digest.hexdigest()

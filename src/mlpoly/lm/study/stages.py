@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.token_features import block_features
 from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.study.study_data import frequent_tokens
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.lm_config import LmConfig
 from mlpoly.progress import progress
@@ -32,30 +32,15 @@ __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "s
 
 @dataclass
 class LmStudy:
-    """A study in its folder: all that its stages work with, and the results so far.
-
-    Attributes
-    ----------
-    folder : Path
-    config : LmConfig
-    results : LmResults
-        Saved to results.json after every stage, so that a killed study resumes.
-    model : nn.Module
-    texts : tokenizer, sequence of str or None
-        Source of the texts of tokens.
-    train, held_out : sequence of Tensor (b, t)
-        Token ids to fit to, and to judge by.
-    moments : Moments
-    show_progress : bool
-    """
+    """A study in its folder: all that its stages work with, and the results so far."""
 
     folder: Path
     config: LmConfig
-    results: LmResults
+    results: LmResults  # saved to results.json after every stage, so that a killed study resumes
     model: nn.Module
-    texts: Any
-    train: Sequence[Tensor]
-    held_out: Sequence[Tensor]
+    texts: Any  # tokenizer or list, the source of the texts of tokens
+    train: Sequence[Tensor]  # token ids (b, t) to fit to
+    held_out: Sequence[Tensor]  # and to judge by
     moments: Moments
     show_progress: bool
 
@@ -105,13 +90,7 @@ def study_spectra(study: LmStudy) -> None:
 
 
 def study_degrees(study: LmStudy) -> Conversion | None:
-    """Errors and losses of the polynomials of every degree; those of the chosen degree are saved.
-
-    Returns
-    -------
-    Conversion or None
-        The polynomials of the chosen degree, if they were made now.
-    """
+    """Errors and losses of the polynomials of every degree; those of the chosen one are saved, and returned if new."""
     config, chosen = study.config, None
     options: dict[str, Any] = {"calibration": study.train, "show_progress": study.show_progress}
     for degree in study.degrees:
@@ -147,7 +126,7 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
     unread = [name for name in chosen.polynomials if name not in done]
     if not (unread and config.features and config.outputs and config.degree >= 2):
         return
-    outputs, wiring = frequent_tokens(study.train, token_text(study.texts), config.outputs), trace(study.model, [0])
+    outputs, wiring = _frequent_tokens(study.train, token_text(study.texts), config.outputs), trace(study.model, [0])
     options: dict[str, Any] = {"k": config.features, "tokenizer": study.texts, "wiring": wiring}
     with progress("features", len(unread), study.show_progress) as bar:
         for i, name in enumerate(unread):
@@ -157,6 +136,14 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
                 found = [block_features(poly, study.model, name, token=token, **options) for token in outputs]
                 parts["features"] = (*study.results.features, *(feature for some in found for feature in some))
             bar(i + 1, name)
+
+
+def _frequent_tokens(batches: Sequence[Tensor], text: Callable[[int], str], count: int) -> list[int]:
+    """The most frequent tokens with a letter in their text; any, if none has one."""
+    counts = Counter(int(i) for batch in batches for i in batch.flatten().tolist())
+    order = [i for i, _ in counts.most_common()]
+    named = [i for i in order if any(c.isalpha() for c in text(i)) and not text(i).strip().startswith("<")]
+    return (named or order)[:count]
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from mlpoly.arrays import as_integer
 __all__ = ["Batch", "Mask", "Reader"]
 
 Mask = Callable[[Tensor], Tensor]
+
+_END = object()  # of an iterator
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,19 +46,11 @@ class Batch:
 
 
 class Reader:
-    """Reads batches once, counting and hashing.
+    """Reads batches once, counting and hashing: token ids (b, t), or mappings that have them as "input_ids".
 
-    The hash is over the tokens that count, sequence by sequence, so that it does not depend on padding or on how
-    sequences are put into batches.
-
-    Parameters
-    ----------
-    batches : iterable
-        Token ids (b, t), or mappings with "input_ids" and perhaps "attention_mask".
-    tokens : int, optional
-        Number of tokens to read; the last batch is cut so that it is exactly this many.
-    mask : callable, optional
-        Function from token ids (b, t) to booleans (b, t): which positions count, besides padding.
+    With a number of `tokens`, the last batch is cut so that there are exactly this many. A `mask` of token ids (b, t)
+    says which positions count, besides those that are not padding. The hash is over the tokens that count, sequence by
+    sequence, so that it does not depend on padding or on how sequences are put into batches.
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:
@@ -69,10 +64,9 @@ class Reader:
                 f"mask must be a function of token ids (b, t), got {type(mask).__name__}; padding needs none, give it "
                 f"as the attention_mask of a batch."
             )
-        self._source, self._mask = batches, mask
+        self._source, self._mask = iter(batches), mask
         self._budget = None if tokens is None else as_integer("tokens", tokens, 1)
         self._hash = hashlib.sha256()
-        self._skipped, self._expected = 0, ""
         self.batches = self.tokens = 0  # read so far, those of the batch that was handed out last included
 
     @property
@@ -81,35 +75,28 @@ class Reader:
         return self._hash.hexdigest()
 
     def skip(self, batches: int, fingerprint: str) -> None:
-        """Hand out only what follows this many batches, provided that these have this hash."""
-        self._skipped, self._expected = batches, fingerprint
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Give the batches that have tokens that count."""
-        for given in self._source:
-            if self.batches == self._skipped:
-                self._check_skipped()
-            batch = self._read(given)
-            self.batches += 1
-            self.tokens += batch.kept.shape[0]
-            self._update_hash(batch)
-            if batch.number >= self._skipped and batch.kept.shape[0]:
-                yield batch
-            if self._budget is not None and self.tokens >= self._budget:
-                break
-        if self.batches <= self._skipped:
-            self._check_skipped()
-
-    def _check_skipped(self) -> None:
-        if self._skipped and (self.batches < self._skipped or self.fingerprint != self._expected):
+        """Read past this many batches, which must have this hash."""
+        for given in islice(self._source, batches):
+            self._read(given)
+        if batches and (self.batches < batches or self.fingerprint != fingerprint):
             raise ValueError(
-                f"the data is not that of the pass to be resumed: its first {self._skipped} batches had the hash "
-                f"{self._expected[:12]}, now there are {self.batches} with {self.fingerprint[:12]}. Pass the same "
+                f"the data is not that of the pass to be resumed: its first {batches} batches had the hash "
+                f"{fingerprint[:12]}, now there are {self.batches} with {self.fingerprint[:12]}. Pass the same "
                 f"batches in the same order, or start again with resume=False or another save_to."
             )
 
+    def __iter__(self) -> Iterator[Batch]:
+        """Give the batches that have tokens that count."""
+        while self._budget is None or self.tokens < self._budget:
+            given = next(self._source, _END)
+            if given is _END:
+                return
+            batch = self._read(given)
+            if batch.kept.shape[0]:
+                yield batch
+
     def _read(self, given: Any) -> Batch:
-        """Return a batch, given in any of the forms, as the arguments of the model."""
+        """Return a batch, given in any of the forms, as the arguments of the model; count and hash it."""
         if isinstance(given, Mapping):
             if "input_ids" not in given:
                 raise ValueError(f"batch {self.batches} has no 'input_ids', only {sorted(map(str, given))}.")
@@ -117,36 +104,40 @@ class Reader:
         else:
             named = {"input_ids": given}
         try:
-            inputs = {
-                name: value if isinstance(value, Tensor) else torch.tensor(value) for name, value in named.items()
-            }
+            inputs = {name: v if isinstance(v, Tensor) else torch.tensor(v) for name, v in named.items()}
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
                 f"batch {self.batches} cannot be turned into tensors ({error}); pass token ids (b, t), all sequences "
                 f"of one length. A tokenizer gives them with return_tensors='pt' and padding=True."
             ) from None
-        for name in [name for name in ("input_ids", "decoder_input_ids") if name in inputs]:
-            ids = inputs[name]
-            if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-                raise TypeError(f"{name} of batch {self.batches} must hold integer token ids, got {ids.dtype}.")
-            if ids.ndim != 2:
-                raise ValueError(
-                    f"{name} of batch {self.batches} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. "
-                    f"For one sequence use ids[None, :]."
-                )
-            inputs[name] = ids.long()
-        decoder = self._placed(inputs, "decoder_", None) if "decoder_input_ids" in inputs else None
-        budget = None if self._budget is None else self._budget - self.tokens
-        return self._placed(inputs, "", budget, decoder)
+        decoder = self._batch(inputs, "decoder_", None) if "decoder_input_ids" in inputs else None
+        batch = self._batch(inputs, "", None if self._budget is None else self._budget - self.tokens, decoder)
+        self.batches += 1
+        self.tokens += batch.kept.shape[0]
+        for part in (batch,) if decoder is None else (decoder, batch):
+            rows = torch.div(part.kept, part.shape[1], rounding_mode="floor")
+            for tokens in part.tokens.split(rows.bincount(minlength=part.shape[0]).tolist()):
+                if len(tokens):
+                    self._hash.update(len(tokens).to_bytes(8, "little"))
+                    self._hash.update(tokens.numpy().astype("<i8").tobytes())
+        return batch
 
-    def _placed(self, inputs: dict[str, Tensor], kind: str, budget: int | None, decoder: Batch | None = None) -> Batch:
-        """Return the batch with the places of those tokens that count; `kind` begins the names of its inputs."""
-        ids = inputs[f"{kind}input_ids"].cpu()
-        padding = inputs.get(f"{kind}attention_mask")
+    def _batch(self, inputs: dict[str, Tensor], kind: str, budget: int | None, decoder: Batch | None = None) -> Batch:
+        """Return the batch with the places of the tokens that count; `kind` begins the names of its inputs."""
+        name, ids = f"{kind}input_ids", inputs[f"{kind}input_ids"]
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TypeError(f"{name} of batch {self.batches} must hold integer token ids, got {ids.dtype}.")
+        if ids.ndim != 2:
+            raise ValueError(
+                f"{name} of batch {self.batches} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. For "
+                f"one sequence use ids[None, :]."
+            )
+        inputs[name] = ids.long()
+        ids, padding = inputs[name].cpu(), inputs.get(f"{kind}attention_mask")
         if padding is not None and padding.shape != ids.shape:
             raise ValueError(
                 f"{kind}attention_mask of batch {self.batches} has shape {tuple(padding.shape)}, expected that of "
-                f"{kind}input_ids, {tuple(ids.shape)}: 1 for a token, 0 for padding."
+                f"{name}, {tuple(ids.shape)}: 1 for a token, 0 for padding."
             )
         attended = torch.ones(ids.shape, dtype=torch.bool) if padding is None else padding.cpu() != 0
         counted = attended
@@ -160,15 +151,5 @@ class Reader:
             counted = attended & found
         kept = counted.flatten().nonzero().squeeze(1)[:budget]
         positions = attended.long().cumsum(1) - 1  # counted from the first token that is not padding
-        places = kept, positions.flatten()[kept], ids.flatten()[kept].long()
+        places = kept, positions.flatten()[kept], ids.flatten()[kept]
         return Batch(self.batches, inputs, (ids.shape[0], ids.shape[1]), *places, decoder)
-
-    def _update_hash(self, batch: Batch) -> None:
-        if batch.decoder is not None:
-            self._update_hash(batch.decoder)
-        rows = torch.div(batch.kept, batch.shape[1], rounding_mode="floor")
-        lengths = rows.bincount(minlength=batch.shape[0]).tolist()
-        for tokens in batch.tokens.split(lengths):
-            if len(tokens):
-                self._hash.update(len(tokens).to_bytes(8, "little"))
-                self._hash.update(tokens.numpy().astype("<i8").tobytes())

@@ -200,17 +200,14 @@ def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
 
 def as_path(source: Source) -> Path | None:
     """Return the file that a source stands for, or None if it is text."""
-    if not isinstance(source, str):
-        path = Path(source)
-    elif "\n" in source or len(source) > 1000:  # not a name of a file
+    if isinstance(source, str) and ("\n" in source or len(source) > 1000):  # not a name of a file
         return None
-    else:
-        path = Path(source)
-        if not path.is_file() and path.suffix not in (".txt", ".md", ".npy"):
-            return None
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path} to read text or token ids from.")
-    return path
+    path = Path(source)
+    if path.is_file():
+        return path
+    if isinstance(source, str) and path.suffix not in (".txt", ".md", ".npy"):
+        return None
+    raise FileNotFoundError(f"no file {path} to read text or token ids from.")
 
 
 def title(source: Source) -> str:

@@ -30,13 +30,7 @@ def prompt_ids(prompt: Any, tokenizer: Any) -> list[int]:
 
 
 def token_text(source: Any) -> Callable[[int], str]:
-    """Return a function from token ids to their texts.
-
-    Parameters
-    ----------
-    source : tokenizer, sequence of str or None
-        Without one, a token is called by its number.
-    """
+    """Return a function from token ids to their texts, by a tokenizer or a list of texts; without one, numbers."""
     if source is None:
         return lambda i: f"#{i}"
     if not hasattr(source, "decode"):
@@ -53,12 +47,9 @@ def token_text(source: Any) -> Callable[[int], str]:
 
 
 def vocabulary(path: str | PathLike[str]) -> list[str]:
-    """Return the text of every token, by id, from a vocab.json.
+    """Return the text of every token, by id, from a vocab.json or its folder.
 
-    Parameters
-    ----------
-    path : path
-        The file, or its folder: a list of texts, or a mapping between ids and texts in either direction.
+    The file has a list of texts, or a mapping between ids and texts in either direction.
     """
     file = Path(path)
     file = file / "vocab.json" if file.is_dir() else file

@@ -5,6 +5,7 @@ Every number is a float, so that the records go to CSV and JSON as they are; ima
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,11 @@ class Explanation:
     linear: float
     quadratic: float
     top: tuple[Contribution, ...]  # the quadratic contributions of largest magnitude
+
+    @property
+    def rest(self) -> float:
+        """All quadratic contributions but the top ones."""
+        return self.quadratic - math.fsum(term.amount for term in self.top)
 
 
 @dataclass(frozen=True)

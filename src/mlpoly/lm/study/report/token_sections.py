@@ -10,7 +10,7 @@ from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.token_features import BlockFeature
 from mlpoly.page import Page
 from mlpoly.page.embedded import island
-from mlpoly.page.html import element, paragraph
+from mlpoly.page.html import element
 from mlpoly.page.widgets import choices, figure
 
 __all__ = ["features_section", "prompt_section"]
@@ -80,8 +80,8 @@ def prompt_section(page: Page, found: Attribution) -> None:
         "div",
         element("div", menu, kinds, class_="controls"),
         element("div", *tokens, class_="stream"),
-        paragraph(*ramp, element("span", class_="largest"), class_="scale"),
-        paragraph(class_="taken", aria_live="polite"),
+        element("p", *ramp, element("span", class_="largest"), class_="scale"),
+        element("p", class_="taken", aria_live="polite"),
         element("div", parts, class_="table parts", tabindex=0, role="region", aria_label="Parts by block and degree"),
         island("prompt-data", data),
         id="prompt-viewer",

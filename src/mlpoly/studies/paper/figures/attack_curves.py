@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from mlpoly.page.numbers import percent
-from mlpoly.page.widgets import class_name
 from mlpoly.plots.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
 from mlpoly.studies.paper.figures.eigenvector_pictures import spread
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
@@ -25,16 +24,15 @@ _DASHES: tuple[Dash, ...] = ("solid", "dash", "dot")
 
 def _accuracy_panels(kinds: dict[str, list[Any]], step: int, x: Axis, y: Axis) -> list[Panel]:
     """A panel of accuracies for every kind of attack; the first has the network under the controls too, in grey."""
-    field, panels = x.name, []
-    for place, (words, records) in enumerate(kinds.items()):
+    panels: list[Panel] = []
+    for words, records in kinds.items():
         marks: list[Mark] = [
-            curve_over_seeds(records, field, model, model, colour=colour, dots=True) for model, colour in MODELS.items()
+            curve_over_seeds(records, x.name, model, model, colour=colour, dots=True)
+            for model, colour in MODELS.items()
         ]
-        controls = list(zip(kinds.items(), _DASHES, strict=False))[1:] if place == 0 else []
-        marks += [
-            curve_over_seeds(rows, field, "network", f"network, {name}", colour="grey", dash=dash, width=1.8, dots=True)
-            for (name, rows), dash in controls
-        ]
+        for (name, controls), dash in list(zip(kinds.items(), _DASHES, strict=False))[1:] if not panels else ():
+            look: dict[str, Any] = {"colour": "grey", "dash": dash, "width": 1.8, "dots": True}
+            marks.append(curve_over_seeds(controls, x.name, "network", f"network, {name}", **look))
         panels.append(Panel(marks, x, y, words, (f"step {step}", words)))
     return panels
 
@@ -85,20 +83,17 @@ def attack_gallery(
     """
 
     def cell(pixels: np.ndarray, above: str, choice: int, label: int) -> Picture:
-        right = choice == label
-        below = f"→ {class_name(classes, choice)}{' ✓' if right else ''}"
-        return Picture(np.reshape(pixels, image_shape), above, below, "black" if right else "positive")
+        mark, colour = (" ✓", "black") if choice == label else ("", "positive")
+        return Picture(np.reshape(pixels, image_shape), above, f"→ {classes[choice]}{mark}", colour)
 
-    p = pictures
-    names = [class_name(classes, label) for label in p.labels]
-    ladder = [
-        cell(p.ladder[k], f"k = {k}", p.ladder_choices[k], p.ladder_label) for k in spread(len(p.ladder), columns)
-    ]
+    p, names = pictures, [classes[label] for label in pictures.labels]
+    shown = spread(len(p.ladder), columns)
+    ladder = [cell(p.ladder[k], f"k = {k}", p.ladder_choices[k], p.ladder_label) for k in shown]
     before = [Picture(np.reshape(x, image_shape), name) for x, name in zip(p.digits, names, strict=True)]
     after = [cell(*of) for of in zip(p.ablated, names, p.choices, p.labels, strict=True)]
     return Gallery(
         [
-            (f"a {class_name(classes, p.ladder_label)} without\nk directions", ladder),
+            (f"a {classes[p.ladder_label]} without\nk directions", ladder),
             ("one of\neach class", before),
             ("without all\ndirections", after),
         ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from mlpoly.arrays import as_integer
 from mlpoly.page.numbers import signed
 from mlpoly.plots.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Part, Picture, Waterfall
+from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.figures.over_seeds import step_axis
 from mlpoly.studies.paper.results import Explanation, FeatureStep
 
@@ -20,13 +20,11 @@ _NOTE = (
     "the sign of an eigenvector has no meaning"
 )
 _SIGNS = ("positive", "negative")
-_ORDINALS = ("", "2nd ", "3rd ")
+_ROWS = (("positive", 0, "largest"), ("positive", 1, "2nd largest"), ("negative", 0, "lowest"))  # sign, rank, words
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Return at most `most` of `count` places, evenly spread, with the first and the last; a single one is the last."""
-    if most == 1:
-        return [count - 1]
+    """Return at most `most` of `count` places, evenly spread, with the first and the last."""
     return [int(i) for i in np.round(np.linspace(0, count - 1, min(most, count)))]
 
 
@@ -38,45 +36,28 @@ def _of_class(steps: Sequence[FeatureStep], label: int) -> list[FeatureStep]:
     return chosen
 
 
-def _eigenvector_row(
-    steps: Sequence[FeatureStep], sign: str, index: int, image_shape: tuple[int, int]
-) -> list[Picture | None]:
-    """The eigenvectors of one rank, each turned towards the next one; the last has its largest pixel positive."""
-    cells: list[Picture | None] = []
-    following: np.ndarray | None = None
-    for step in reversed(steps):
-        values, vectors = getattr(step, sign), getattr(step, f"{sign}_vectors")
-        if index >= len(values):
-            cells.append(None)
-            continue
-        vector = vectors[index]
-        towards = vector[np.argmax(np.abs(vector))] if following is None else vector @ following
-        following = -vector if towards < 0 else vector
-        cells.append(Picture(np.reshape(following, image_shape), "", signed(float(values[index]), 2), sign))
-    return cells[::-1]
+def _eigenvector(step: FeatureStep, sign: str, rank: int, image_shape: tuple[int, int]) -> Picture | None:
+    values, vectors = getattr(step, sign), getattr(step, f"{sign}_vectors")
+    if rank >= len(values):
+        return None
+    return Picture(np.reshape(vectors[rank], image_shape), "", signed(float(values[rank]), 2), sign)
 
 
 def training_gallery(
-    steps: Sequence[FeatureStep],
-    label: int,
-    image_shape: tuple[int, int],
-    columns: int = 10,
-    positive: int = 2,
-    negative: int = 1,
+    steps: Sequence[FeatureStep], label: int, image_shape: tuple[int, int], columns: int = 10
 ) -> Gallery:
     """Describe what one class reads over training: one column for each checkpoint (figure 1).
 
     Rows are eigenvectors of the quadratic with the largest positive and the most negative eigenvalues, then the
-    coefficients of the best linear map. Eigenvectors are turned so that they agree with those of the next checkpoint.
+    coefficients of the best linear map. Eigenvectors are turned so that they agree with those of the next column.
     At most `columns` checkpoints are shown, spread evenly over those given, with the first and the last.
     """
     steps = _of_class(steps, label)
-    shown = [steps[i] for i in spread(len(steps), as_integer("columns", columns, 1))]
-    rows: list[tuple[str, Sequence[Picture | None]]] = []
-    for sign, count, word in (("positive", positive, "largest"), ("negative", negative, "lowest")):
-        for i in range(count):
-            ordinal = _ORDINALS[i] if i < len(_ORDINALS) else f"{i + 1}th "
-            rows.append((f"{ordinal}{word}\neigenvalue", _eigenvector_row(shown, sign, i, image_shape)))
+    shown = align([steps[i] for i in spread(len(steps), as_integer("columns", columns, 1))])
+    rows: list[tuple[str, Sequence[Picture | None]]] = [
+        (f"{words}\neigenvalue", [_eigenvector(step, sign, rank, image_shape) for step in shown])
+        for sign, rank, words in _ROWS
+    ]
     rows.append(("linear\ncoefficients", [Picture(np.reshape(s.linear, image_shape)) for s in shown]))
     return Gallery(rows, ("step", *(str(s.step) for s in shown)), note=_NOTE)
 
@@ -85,10 +66,11 @@ def eigenvector_gallery(
     steps: Sequence[FeatureStep], label: int, image_shape: tuple[int, int], columns: int = 4
 ) -> Gallery:
     """Describe the strongest eigenvectors of one class at the last checkpoint, at most `columns` of each sign."""
-    last = _of_class(steps, label)[-1:]
-    count = min(columns, max(len(last[0].positive), len(last[0].negative), 1))
-    cells = [_eigenvector_row(last, sign, i, image_shape)[0] for sign in _SIGNS for i in range(count)]
-    return Gallery([("", cells)], note=_NOTE)
+    (last,) = align(_of_class(steps, label)[-1:])
+    count = min(columns, max(len(last.positive), len(last.negative), 1))
+    return Gallery(
+        [("", [_eigenvector(last, sign, i, image_shape) for sign in _SIGNS for i in range(count)])], note=_NOTE
+    )
 
 
 def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4) -> Chart:
@@ -103,10 +85,9 @@ def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4)
         values = values[values > 1e-5 * np.abs(spectrum).max(initial=0.0)]
         ranks.append(Curve(sign, list(range(1, len(values) + 1)), values.tolist(), colour=sign, width=1.2, dots=True))
         for i in range(columns):
-            line = [(s.step, float(getattr(s, sign)[i])) for s in steps if i < len(getattr(s, sign))]
+            line = {s.step: float(getattr(s, sign)[i]) for s in steps if i < len(getattr(s, sign))}
             if line:
-                x, y = zip(*line, strict=True)
-                moves.append(Curve(sign, x, y, colour=sign, width=2.0 if i == 0 else 1.0))
+                moves.append(Curve(sign, [*line], [*line.values()], colour=sign, width=1.0 if i else 2.0))
     over_training = Axis("", "eigenvalue", guides=[(0.0, "")])
     panels = [
         Panel(ranks, Axis("rank", "rank", "log"), Axis("", "size", "log"), "sizes of the eigenvalues at the end"),
@@ -117,13 +98,11 @@ def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4)
 
 def explanation_waterfall(e: Explanation, classes: Sequence[str], image_shape: tuple[int, int]) -> Waterfall:
     """Describe one image and how the logit of a class adds up: constant, linear part, strongest eigenfeatures, rest."""
-    strongest = sorted(e.top, key=lambda term: -abs(term.amount))
     parts = [Part("constant", e.constant), Part("linear part", e.linear)]
-    for i, term in enumerate(strongest, 1):
+    for i, term in enumerate(sorted(e.top, key=lambda term: -abs(term.amount)), 1):
         image = np.reshape(term.vector * np.sign(term.vector[np.abs(term.vector).argmax()] or 1.0), image_shape)
         parts.append(Part(f"eigenfeature {i}", term.amount, f"eigenvalue {signed(term.eigenvalue)}", image))
-    rest = e.quadratic - math.fsum(term.amount for term in e.top)
-    parts.append(Part("all other eigenfeatures", rest))
+    parts.append(Part("all other eigenfeatures", e.rest))
     return Waterfall(
         parts,
         (("the quadratic’s logit", e.polynomial), ("the network’s logit", e.network)),

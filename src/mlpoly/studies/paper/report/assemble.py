@@ -9,7 +9,7 @@ from mlpoly.page.html import element, link
 from mlpoly.page.page import Page, asset
 from mlpoly.page.plot import plot
 from mlpoly.page.rerun import rerun_section
-from mlpoly.page.widgets import class_name, figure, panels, table, verdict
+from mlpoly.page.widgets import figure, panels, table, verdict
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.report.explain import explanation, written_out
@@ -22,12 +22,12 @@ __all__ = ["write_report"]
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
 _FILES = ("results.json", "figures/*.pdf", "tables/*.csv")
-_SHOWN = 3  # the class that the paper shows
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
+_LEGEND = "A click on a name in the legend hides it."
 
 
 def write_report(results: Results, path: Path) -> Path:
-    """Write the report, one HTML file that opens without a network.
+    """Write the report, one HTML file that opens without a network, and return its path.
 
     Parameters
     ----------
@@ -36,13 +36,7 @@ def write_report(results: Results, path: Path) -> Path:
     path : Path
         Usually ``report.html`` in the folder of the results. The figures, tables and results.json beside it are linked
         if they are there by then, so write the report last.
-
-    Returns
-    -------
-    Path
-        The file.
     """
-    path = Path(path)
     made = f"mlpoly {results.about.get('version', '')}".strip()
     page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
     page.style, page.script = (asset("mlpoly.studies.paper.report", name) for name in ("paper.css", "viewer.js"))
@@ -55,71 +49,17 @@ def write_report(results: Results, path: Path) -> Path:
     page.introduce(*numbers)
     if results.features:
         _features(page, results.features, classes, (rows, columns))
-    if results.dynamics:
-        _distances(page, results)
-    if results.training:
-        _accuracy(page, results)
-    if results.spectra:
-        page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
-            "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
-            "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
-            figure(
-                plot("plot-spectrum", spectrum_chart(results.spectra)),
-                f"{_BANDS} A click on a name in the legend hides it.",
-            ),
-        )
+    _curves(page, results)
     if results.attack:
         _attack(page, results, classes, (rows, columns))
     if results.claims:
         _claims(page, results)
-    rerun_section(page, results.about, path.parent, _FILES)
+    rerun_section(page, results.about, Path(path).parent, _FILES)
     return page.write(path)
-
-
-# -- curves over training ----------------------------------------------------------------------------------------------
-
-
-def _distances(page: Page, results: Results) -> None:
-    """Figures 2 and 3; the plots show where the paper sees phases."""
-    points = results.dynamics
-    caption = (
-        f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
-        "Thin verticals mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one octave "
-        "before step 1. The paper’s convention, that of its code, is one variance over all logits. A click on a name "
-        "in the legend hides it."
-    )
-    page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
-        "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a perfect "
-        "copy of the network and 1 for a constant.",
-        figure(plot("plot-fvu", distance_chart(points, "fvu")), caption, "Figure 2"),
-        element("h3", "Every polynomial at the last checkpoint"),
-        fit_table(points),
-    )
-    page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
-        "Logits become probabilities, and this is how far the polynomial’s are from the network’s: the mean of "
-        "KL(softmax of the network ‖ softmax of the polynomial).",
-        figure(
-            plot("plot-kl", distance_chart(points, "kl")),
-            f"{_BANDS} Bars are two standard errors; thin verticals as in Figure 2.",
-            "Figure 3",
-        ),
-    )
-
-
-def _accuracy(page: Page, results: Results) -> None:
-    chart = accuracy_chart(results.training, results.dynamics)
-    page.section("accuracy", "How often they are right", "Accuracy").add(
-        "The networks’ accuracy, and that of every polynomial put in their place.",
-        figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
-    )
-
-
-# -- features and attacks ----------------------------------------------------------------------------------------------
 
 
 def _features(page: Page, features: Features, classes: list[str], shape: tuple[int, int]) -> None:
     if features.steps:
-        viewer = feature_viewer("viewer", features.steps, classes, shape, chosen=_SHOWN)
         caption = (
             f"Quadratic and linear polynomial under the mixture, for the network of seed {features.seed}. The sign of "
             "an eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
@@ -127,55 +67,90 @@ def _features(page: Page, features: Features, classes: list[str], shape: tuple[i
         page.section("features", "What a class reads, step by step", "Figure 1: features").add(
             "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the "
             "logit by its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the "
-            "metric of the training images, so that they rank by what they change there; a picture shows the change "
-            "of the pixels along one by one standard deviation. Choose a class, and go through the training with the "
-            "slider, its arrow keys, or the film below.",
-            figure(viewer, caption, "Figure 1"),
+            "metric of the training images, so that they rank by what they change there; a picture shows how the "
+            "pixels change along an eigenvector, over one standard deviation. Choose a class, and step through the "
+            "training with the slider, its arrow keys, or the film below.",
+            figure(feature_viewer(features.steps, classes, shape), caption, "Figure 1"),
         )
     if features.explanations:
         items = [explanation(e, classes, shape) for e in features.explanations]
-        caption = (
-            "Each bar begins where the one above it ends. The parts are taken about the mean of the training images."
-        )
+        caption = "Each bar begins where the one above it ends. The parts are relative to the mean training image."
         page.section("explanation", "One image taken apart", "Explanations").add(
             "The quadratic’s logit is a constant, a linear part, and one term for every eigenvector. They add up to "
             "it exactly, so one can say what moved it.",
             figure(panels("explained", "Image", items), caption),
         )
     if features.formulas:
-        written = [(class_name(classes, f.label), written_out(f, classes, shape)) for f in features.formulas]
+        written = [(classes[f.label], written_out(f, classes, shape)) for f in features.formulas]
         caption = (
             "x with its row and column is a pixel minus its mean over the training images. The effect of a term is "
             "its standard deviation over them, taken as one Gaussian. The best quadratic in a few pixels is exact "
             "under that Gaussian; the pixels were chosen one by one, each to explain most of what was left."
         )
         page.section("formula", "One polynomial written out", "In full").add(
-            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. With so many "
-            "terms nobody would read it, which is why eigenvectors stand above; but a few pixels and a few terms "
-            "already say much.",
+            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. It has too "
+            "many terms to read, which is why the eigenvectors come first; but a few pixels and a few terms already "
+            "say much.",
             figure(panels("written", "Class", written), caption),
+        )
+
+
+def _curves(page: Page, results: Results) -> None:
+    """Everything over training: figures 2 and 3, accuracy, degree spectrum."""
+    if results.dynamics:
+        caption = (
+            f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
+            "Thin vertical lines mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one "
+            "octave before step 1. The paper’s convention, that of its code, is to divide by one variance over all "
+            f"logits. {_LEGEND}"
+        )
+        page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
+            "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a "
+            "perfect copy of the network and 1 for a constant.",
+            figure(plot("plot-fvu", distance_chart(results.dynamics, "fvu")), caption, "Figure 2"),
+            element("h3", "Every polynomial at the last checkpoint"),
+            fit_table(results.dynamics),
+        )
+        caption = f"{_BANDS} Bars are two standard errors; thin vertical lines as in Figure 2."
+        page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
+            "A softmax turns logits into probabilities, and this is how far the polynomial’s are from the network’s: "
+            "the mean of KL(softmax of the network ‖ softmax of the polynomial).",
+            figure(plot("plot-kl", distance_chart(results.dynamics, "kl")), caption, "Figure 3"),
+        )
+    if results.training:
+        chart = accuracy_chart(results.training, results.dynamics)
+        page.section("accuracy", "How often they are right", "Accuracy").add(
+            "The accuracy of the networks, and of every polynomial in their place.",
+            figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
+        )
+    if results.spectra:
+        page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
+            "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
+            "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
+            figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {_LEGEND}"),
         )
 
 
 def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:
     section = page.section("attack", "Attacks found in the polynomial, tried on the network", "Figures 4, 5: attacks")
+    caption = f"{_BANDS} Grey: the network under the controls."
     ablations = [a for attack in results.attack for a in attack.ablations]
     if ablations:
-        chart = ablation_chart(ablations, len(classes))
         section.add(
-            "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, it "
-            "must suffer when they are removed from every test image, strongest first. Random directions and principal "
-            "components of the images are the controls. The paper does not say which network it attacked; the curve "
-            "in its code begins at the accuracy that this network has at about step 512, so both are here.",
-            figure(plot("plot-ablation", chart), f"{_BANDS} Grey: the network under the controls.", "Figure 5"),
+            "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, its "
+            "accuracy must fall as they are removed from every test image, strongest first. Random directions and "
+            "principal components of the images are the controls. The paper does not say which network it attacked; "
+            "the curve in its code begins at the accuracy that this network has at about step 512, so that step is "
+            "shown beside the last one.",
+            figure(plot("plot-ablation", ablation_chart(ablations, len(classes))), caption, "Figure 5"),
         )
     shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
     items = [(step, gallery_html(attack_gallery(p, classes, shape))) for step, p in reversed(shown.items())]
     section.add(
         figure(
             panels("ablated", "Network at", items),
-            "Images without these directions. Below each, what the network reads; ✓ where it is right. One scale for "
-            "all: black is ink, red lies below zero.",
+            "Images without these directions. Below each is the class that the network chooses, with ✓ where it is "
+            "right. All share one scale: black is ink, red is below zero.",
             "Figure 4",
         )
     )
@@ -183,10 +158,10 @@ def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, 
     if steering:
         section.add(
             element("h3", "Steering along an eigenvector", id="steering"),
-            "Every test image is moved along the strongest eigenvector of a class; the controls are noise, another for "
-            "each image, and one random vector for all. The unit of length is the mean distance of test images from "
-            "their mean.",
-            figure(plot("plot-steering", steering_chart(steering)), f"{_BANDS} Grey: the network under the controls."),
+            "Every test image is moved along the strongest eigenvector of a class; the controls are noise, drawn for "
+            "each image, and one random vector for all images. The unit of length is the mean distance of test images "
+            "from their mean.",
+            figure(plot("plot-steering", steering_chart(steering)), caption),
         )
 
 
@@ -197,7 +172,7 @@ def _claims(page: Page, results: Results) -> None:
         for c in results.claims
     ]
     page.section("claims", "What the paper claims, and what was measured", "Claims").add(
-        "Each claim links to the figure that shows it. One that cannot be judged would need other data, or a longer "
-        "training than this one.",
+        "Each claim links to the figure that shows it. One that cannot be judged would need other data or longer "
+        "training.",
         table(("Claim", "The paper says", "Measured here", "Holds?"), rows, stacked=True),
     )

@@ -15,7 +15,13 @@ from mlpoly.studies.paper.results import Results
 __all__ = ["opening"]
 
 _PAPER = "Converting MLPs into Polynomials in Closed Form"
-_SHOWN = ((1, "mixture"), (2, "mixture"), (2, "paper"))  # degree and inputs
+_EXACT = "FVU under the mixture, exact"
+_TILES = (  # degree, inputs, field, name, remark, decimals
+    (1, "mixture", "fvu_mixture", "unexplained by the best linear map", _EXACT, None),
+    (2, "mixture", "fvu_mixture", "unexplained by the best quadratic", _EXACT, None),
+    (2, "paper", "fvu_mixture", "unexplained by the paper’s route", "to the same quadratic, by SGD", None),
+    (2, "mixture", "agreement", "same answer as the network", "the quadratic, on test images", 1),
+)
 _OPTIONS = ("hidden", "activation", "batch_size", "learning_rate", "weight_decay", "warmup", "shrinkage")
 
 
@@ -27,7 +33,7 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
     data = results.about.get("data") or {}
     said = (
         f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). For each of "
-        f"{counted(len(seeds), 'seed')} a network was trained on {data.get('name', 'images')}, and at "
+        f"{counted(len(seeds), 'seed')}, a network was trained on {data.get('name', 'images')}, and at "
         f"{counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are closest to it in mean "
         "square, computed from its weights."
     )
@@ -46,32 +52,19 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
             seeds = f"; seeds {span(values, lambda v: percent(v, decimals))}" if len(values) > 1 else ""
             remembered.append((percent(float(np.mean(values)), decimals), name, remark + seeds))
 
-    fits = [p for p in results.dynamics if p.step == steps[-1]]
-    linear, quadratic, route = ([p for p in fits if (p.degree, p.inputs) == kind] for kind in _SHOWN)
-    remember(
-        [p.test_accuracy for p in results.training if p.step == steps[-1]],
-        "of test images right",
-        f"networks at step {end}",
-    )
-    remember(
-        [p.fvu_mixture for p in linear], "unexplained by the best linear map", "FVU under the mixture, exact", None
-    )
-    remember(
-        [p.fvu_mixture for p in quadratic], "unexplained by the best quadratic", "FVU under the mixture, exact", None
-    )
-    remember([p.fvu_mixture for p in route], "unexplained by the paper’s route", "to the same quadratic, by SGD", None)
-    remember([p.agreement for p in quadratic], "same answer as the network", "the quadratic, on test images")
+    accuracies = [p.test_accuracy for p in results.training if p.step == steps[-1]]
+    remember(accuracies, "of test images classified correctly", f"networks at step {end}")
+    for degree, inputs, field, name, remark, decimals in _TILES:
+        fits = [p for p in results.dynamics if (p.step, p.degree, p.inputs) == (steps[-1], degree, inputs)]
+        remember([getattr(p, field) for p in fits], name, remark, decimals)
 
     config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
-    told = {
-        "Network and training": ", ".join(
-            f"{name.replace('_', ' ')} {config[name]}" for name in _OPTIONS if name in config
-        ),
-        "Checkpoints": f"{len(steps)}, from step {steps[0]} to step {end}",
-        "Seeds": listing(seeds),
-    }
+    told = {}
     if data:
         images = f"{number(data['train'], 6)} training and {number(data['test'], 6)} test images"
         size = " × ".join(map(str, data["image_shape"]))
-        told = {"Data": f"{data['name']}: {images} of {size} pixels in {len(classes)} classes", **told}
-    return said, tiles(remembered), facts({name: words for name, words in told.items() if words})
+        told["Data"] = f"{data['name']}: {images} of {size} pixels in {len(classes)} classes"
+    told["Network and training"] = ", ".join(f"{o.replace('_', ' ')} {config[o]}" for o in _OPTIONS if o in config)
+    told["Checkpoints"] = f"{len(steps)}, from step {steps[0]} to step {end}"
+    told["Seeds"] = listing(seeds)
+    return said, tiles(remembered), facts(told)

@@ -8,42 +8,22 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.page.embedded import eigenpicture, island, pack_images
-from mlpoly.page.html import element, paragraph
+from mlpoly.page.embedded import island, pack_images, picture
+from mlpoly.page.html import element
 from mlpoly.page.numbers import number
-from mlpoly.page.widgets import choices, class_name, picture_row
+from mlpoly.page.widgets import choices, picture_row
 from mlpoly.studies.paper.results import FeatureStep
 
-__all__ = ["banner", "feature_viewer", "viewer_data"]
+__all__ = ["banner", "feature_viewer"]
 
+_COLUMNS = 4  # eigenvectors of either sign
 _ENDS = 20  # eigenvalues at either end of the spectrum that get a bar
+_FIRST = 3  # the class that the paper shows is shown first
 
 
-def feature_viewer(
-    name: str,
-    steps: Sequence[FeatureStep],
-    classes: Sequence[str],
-    image_shape: tuple[int, int],
-    columns: int = 4,
-    chosen: int = 0,
-) -> Markup:
-    """Return the viewer, with its data.
-
-    Parameters
-    ----------
-    name : str
-        Different for every viewer of a page.
-    steps : sequence of FeatureStep
-        Every class at every step, with aligned signs, see `mlpoly.studies.paper.class_features.align`.
-    classes : sequence of str
-        Names, found by the label of a step.
-    image_shape : (int, int)
-    columns : int
-        Eigenvectors of either sign.
-    chosen : int
-        Label of the class that is shown first.
-    """
-    data = viewer_data(steps, classes, image_shape, columns)
+def feature_viewer(steps: Sequence[FeatureStep], classes: Sequence[str], image_shape: tuple[int, int]) -> Markup:
+    """Return the viewer with its data; `steps` hold every class at every step, with aligned signs."""
+    data = _viewer_data(steps, classes, image_shape)
     end = len(data["steps"]) - 1
 
     def canvas(label: str) -> Markup:
@@ -63,9 +43,9 @@ def feature_viewer(
     )
     player = (
         element("button", "Play", type="button", class_="play", aria_pressed="false"),
-        element("label", "Training step", for_=f"{name}-step", class_="hidden"),
-        element("input", type="range", id=f"{name}-step", min=0, max=end, step=1, value=end),
-        element("output", for_=f"{name}-step"),
+        element("label", "Training step", for_="viewer-step", class_="hidden"),
+        element("input", type="range", id="viewer-step", min=0, max=end, step=1, value=end),
+        element("output", for_="viewer-step"),
     )
     ends = (element("span", "−"), element("span", class_="gradient"), element("span", "+"))
     scale = element("span", "blue is negative, red positive; every picture has its own range")
@@ -75,19 +55,20 @@ def feature_viewer(
         element("button", pair, element("span", step), type="button", tabindex=-1, aria_label=f"go to step {step}")
         for step in data["steps"]
     ]
-    words = paragraph("The whole training: top eigenvector above, linear coefficients below", class_="row-label")
-    place = data["classes"].index(class_name(classes, chosen)) if class_name(classes, chosen) in data["classes"] else 0
+    words = element("p", "The whole training: top eigenvector above, linear coefficients below", class_="row-label")
+    labels = sorted({s.label for s in steps})
+    first = labels.index(_FIRST) if _FIRST in labels else 0
     return element(
         "div",
-        element("div", choices(f"{name}-class", "Class", data["classes"], place), class_="controls"),
+        element("div", choices("viewer-class", "Class", data["classes"], first), class_="controls"),
         element("div", *player, class_="player"),
         element("div", *boards, class_="boards"),
-        paragraph(*ends, scale, class_="scale"),
+        element("p", *ends, scale, class_="scale"),
         element("div", words, element("div", *film, class_="frames"), class_="strip"),
-        island(f"{name}-data", data),
+        island("viewer-data", data),
         class_="viewer",
-        id=name,
-        data_viewer=f"{name}-data",
+        id="viewer",
+        data_viewer="viewer-data",
     )
 
 
@@ -96,20 +77,18 @@ def banner(steps: Sequence[FeatureStep], classes: Sequence[str], image_shape: tu
     end, pictures = max(s.step for s in steps), []
     for s in steps:
         if s.step == end and len(s.positive_vectors):
-            name = class_name(classes, s.label)
-            image = eigenpicture(s.positive_vectors[0], image_shape, f"the strongest pattern of class {name}")
-            pictures.append((image, name))
+            name = classes[s.label]
+            image = np.reshape(s.positive_vectors[0], image_shape)
+            pictures.append((picture(image, f"the strongest pattern of class {name}"), name))
     words = f"What each class looks for: the strongest pattern of its quadratic at step {number(end, 6)}."
     return element("div", picture_row(pictures, words), class_="banner")
 
 
-def viewer_data(
-    frames: Sequence[FeatureStep], classes: Sequence[str], image_shape: tuple[int, int], columns: int
-) -> dict[str, Any]:
-    """Return the data of a viewer: images by step, class and place (positive, negative, linear), and eigenvalues."""
+def _viewer_data(frames: Sequence[FeatureStep], classes: Sequence[str], image_shape: tuple[int, int]) -> dict[str, Any]:
+    """Images by step, class and place (positive, negative, linear), and eigenvalues."""
     steps, labels = sorted({f.step for f in frames}), sorted({f.label for f in frames})
-    columns = min(columns, max(max(len(f.positive), len(f.negative)) for f in frames))
-    # Black where there are fewer eigenvectors.
+    columns = min(_COLUMNS, max(max(len(f.positive), len(f.negative)) for f in frames))
+    # Zero where there are fewer eigenvectors.
     images = np.zeros((len(steps), len(labels), 2 * columns + 1, frames[0].linear.size))
     values: list[list[dict[str, Any] | None]] = [[None] * len(labels) for _ in steps]
     for frame in frames:
@@ -126,7 +105,7 @@ def viewer_data(
     return {
         "shape": list(image_shape),
         "steps": steps,
-        "classes": [class_name(classes, label) for label in labels],
+        "classes": [classes[label] for label in labels],
         "columns": columns,
         "values": values,
         **pack_images(images.reshape(-1, images.shape[-1])),

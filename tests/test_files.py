@@ -241,41 +241,31 @@ def test_folder_without_the_right_to_write(tmp_path):
 # -- other processes, threads and users --------------------------------------------------------------------------------
 
 
-def test_two_threads_may_save_to_one_path(write, tmp_path):
+def run_in_threads(act):
     failed = []
 
-    def save():
+    def run():
         try:
             for _ in range(25):
-                write(tmp_path / "file")
+                act()
         except Exception as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=save) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_threads_may_save_to_one_path(write, tmp_path):
+    run_in_threads(lambda: write(tmp_path / "file"))
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_two_threads_may_make_one_folder(tmp_path):
-    failed = []
-
-    def make():
-        try:
-            for _ in range(50):
-                make_folder(tmp_path / "folder")
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=make) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+def test_threads_may_make_one_folder(tmp_path):
+    run_in_threads(lambda: make_folder(tmp_path / "folder"))
 
 
 def test_umask_is_never_touched(write, tmp_path, monkeypatch):
