@@ -26,7 +26,7 @@ _COMMANDS = {
     "attack": ("paper_commands", "AttackCommand", "remove singular directions from images, and steer (figures 4, 5)"),
     "report": ("paper_commands", "ReportCommand", "write tables, figures and report.html from the results in a folder"),
     "lm": ("lm_command", "LmCommand", "replace the blocks of a language model by polynomials and write report.html"),
-    "data": ("data_command", "DataCommand", "download a data set, or list the folders in which data is looked for"),
+    "data": ("paper_commands", "DataCommand", "download a data set, or list the folders in which data is looked for"),
 }
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # where a command does not choose another
 

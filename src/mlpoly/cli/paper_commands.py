@@ -1,10 +1,10 @@
-"""The commands of the paper's experiments: all of them at once, and one by one."""
+"""The commands of the paper's experiments, all of them at once and one by one, and of their data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -13,7 +13,18 @@ from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 if TYPE_CHECKING:
     from mlpoly.studies.paper.study import Study
 
-__all__ = ["AttackCommand", "DynamicsCommand", "FeaturesCommand", "ReportCommand", "ReproduceCommand", "TrainCommand"]
+__all__ = [
+    "AttackCommand",
+    "DataCommand",
+    "DynamicsCommand",
+    "FeaturesCommand",
+    "ReportCommand",
+    "ReproduceCommand",
+    "TrainCommand",
+]
+
+_SHOWN = "Class shown in the printed figures, by default 3 as in the paper; the report has all of them."
+_Label = Annotated[int | None, tyro.conf.arg(metavar="CLASS", help=_SHOWN)]
 
 
 @dataclass(frozen=True)
@@ -29,8 +40,7 @@ class _StudyCommand:
     quiet: bool = False
     """Draw no progress bars. They are drawn on a terminal only."""
 
-    def study(self) -> Study:
-        """The study in the folder."""
+    def _study(self) -> Study:
         from mlpoly.studies.paper.study import Study
 
         return Study.open(self.out, self.data_dir, self.device)
@@ -50,8 +60,7 @@ class _TrainingCommand(_StudyCommand):
 class ReproduceCommand(_TrainingCommand):
     """Repeat the paper's experiments: train, fit every checkpoint, attack, and write report.html."""
 
-    label: Annotated[int | None, tyro.conf.arg(metavar="CLASS")] = None
-    """Class shown in the printed figures, by default 3 as in the paper; the report has all of them."""
+    label: _Label = None
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.paper.reproduce.reproduce`."""
@@ -80,7 +89,7 @@ class TrainCommand(_TrainingCommand):
         from mlpoly.studies.paper.reproduce import study_training
         from mlpoly.studies.paper.study import Study
 
-        study = Study(self.out, self.data, self.data_dir, self.fits, self.device).create(self.train, self.seeds)
+        study = Study(self.out, self.data, self.data_dir, self.fits, self.device)
         found = study_training(study, self.train, self.seeds, show_progress=not self.quiet)
         last = {p.seed: p for p in found.training}
         return {"checkpoints": [r.folder for r in study.runs], "networks": list(last.values())}
@@ -94,7 +103,7 @@ class DynamicsCommand(_StudyCommand):
         """Call `mlpoly.studies.paper.reproduce.study_dynamics`."""
         from mlpoly.studies.paper.reproduce import study_dynamics
 
-        points = study_dynamics(self.study(), show_progress=not self.quiet).dynamics
+        points = study_dynamics(self._study(), show_progress=not self.quiet).dynamics
         return {"points": [p for p in points if p.step == max(p.step for p in points)]}
 
 
@@ -106,7 +115,7 @@ class FeaturesCommand(_StudyCommand):
         """Call `mlpoly.studies.paper.reproduce.study_features`."""
         from mlpoly.studies.paper.reproduce import study_features
 
-        found = study_features(self.study(), show_progress=not self.quiet).features
+        found = study_features(self._study(), show_progress=not self.quiet).features
         last = [s for s in found.steps if s.step == found.steps[-1].step] if found else []
         return {"eigenvalues": [{"class": s.label, "positive": s.positive, "negative": s.negative} for s in last]}
 
@@ -115,14 +124,13 @@ class FeaturesCommand(_StudyCommand):
 class AttackCommand(_StudyCommand):
     """Remove singular directions from the images, and steer along eigenvectors (figures 4 and 5)."""
 
-    label: Annotated[int | None, tyro.conf.arg(metavar="CLASS")] = None
-    """Class whose image is shown, by default 3 as in the paper."""
+    label: _Label = None
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.paper.reproduce.study_attack`."""
         from mlpoly.studies.paper.reproduce import study_attack
 
-        found = study_attack(self.study(), label=self.label, show_progress=not self.quiet)
+        found = study_attack(self._study(), label=self.label, show_progress=not self.quiet)
         return {"ablation": [a for each in found.attack for a in each.ablations if a.directions == "singular"]}
 
 
@@ -130,12 +138,36 @@ class AttackCommand(_StudyCommand):
 class ReportCommand(_StudyCommand):
     """Judge the claims and write tables, figures and report.html from the results in the folder."""
 
-    label: Annotated[int | None, tyro.conf.arg(metavar="CLASS")] = None
-    """Class shown in the printed figures, by default 3 as in the paper."""
+    label: _Label = None
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.paper.reproduce.study_report`."""
         from mlpoly.studies.paper.reproduce import study_report
 
-        study = self.study()
+        study = self._study()
         return {"report": study_report(study, label=self.label), "claims": study.results.claims}
+
+
+@dataclass(frozen=True)
+class DataCommand:
+    """Download a data set into the user's cache, or list the folders in which data is looked for."""
+
+    action: tyro.conf.Positional[Literal["download", "where"]]
+    """download: from the first mirror that answers, with progress and checksum. where: list the searched folders."""
+    name: tyro.conf.Positional[Literal["mnist", "fashion-mnist"]] = "mnist"
+    """The data set."""
+    force: bool = False
+    """Download it again even if it is there."""
+    json: bool = False
+    """Print the result as JSON."""
+    quiet: bool = False
+    """Draw no progress bar."""
+
+    def run(self) -> dict[str, Any]:
+        """Call `mlpoly.studies.paper.download.download`."""
+        from mlpoly.studies.paper.download import download
+        from mlpoly.studies.paper.images import searched_folders
+
+        if self.action == "download":
+            return {"folder": download(self.name, force=self.force, show_progress=not self.quiet)}
+        return {"searched": searched_folders(self.name)}

@@ -10,7 +10,6 @@ from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, make
 import mlpoly as mp
 from mlpoly.studies.paper import attack
 from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
-from mlpoly.studies.paper.quadratic_moves import span
 
 D, H, OUT, N = 20, 24, 4, 300
 
@@ -46,8 +45,8 @@ def shares(models, images, labels):
 @pytest.mark.parametrize("kind", ["mlp", "glu"])
 def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind):
     net, linear, quadratic, x, labels = data(kind=kind)
-    bases, measure = [], attack._accuracies_without
-    monkeypatch.setattr(attack, "_accuracies_without", lambda case, basis: bases.append(basis) or measure(case, basis))
+    bases, ablated = [], attack._ablated
+    monkeypatch.setattr(attack, "_ablated", lambda case, basis: bases.append(basis) or ablated(case, basis))
     cov = mp.Gaussian.from_samples(x).cov
     found = ablation_curve(AttackCase(net, linear, quadratic, x, labels), cov, seed=3, draws=2, step=16)
     kinds = {"singular": bases[:1], "random": bases[1:3], "pca": bases[3:]}
@@ -64,8 +63,11 @@ def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind):
 def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy():
     case = AttackCase(*data())
     for basis in (basis for bases in attack._bases(case, np.eye(D), 0, 2).values() for basis in bases):
-        changed = case.base + span(case.quadratic, case.images, basis).change(-(case.images @ basis.T))
-        assert_close(changed, case.quadratic(mp.ablate(case.images, basis)), 1e-12)
+        found = list(attack._ablated(case, basis))
+        assert len(found) == OUT + 1
+        for k, (left, logits) in enumerate(found):
+            assert_close(left, mp.ablate(case.images, basis[:k]))
+            assert_close(logits, case.quadratic(left), 1e-12)
 
 
 def test_directions_are_what_they_are_called(rng):
@@ -111,11 +113,14 @@ def test_the_seed_decides_the_random_directions():
 
 def test_without_all_directions_all_images_are_zero(rng):
     """Every model says one class."""
-    net, linear, quadratic, x, labels = data()
-    frame = np.linalg.qr(rng.normal(size=(D, D)))[0]
-    found = attack._accuracies_without(AttackCase(net, linear, quadratic, x, labels), frame)
-    assert len(found) == D + 1
-    assert_close(found[-1], shares((net, linear, quadratic), x * 0, labels))
+    case = AttackCase(*data())
+    *_, (left, logits) = attack._ablated(case, np.linalg.qr(rng.normal(size=(D, D)))[0])
+    assert_close(left, 0 * left, 1e-12)
+    assert_close(logits, case.quadratic(0 * left), 1e-12)
+    models = (case.net, case.linear, case.quadratic)
+    assert_close(
+        case.accuracies(case.net(left), case.linear(left), logits), shares(models, 0 * case.images, case.labels)
+    )
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------

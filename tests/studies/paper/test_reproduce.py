@@ -267,7 +267,7 @@ def test_label_that_is_shown(data, tmp_path, quick):
 
 def test_report_without_fits(data, tmp_path, quick):
     """A report can be made at any time, of what there is."""
-    study = Study(tmp_path, str(data), dynamics=FITS).create()
+    study = Study(tmp_path, str(data), dynamics=FITS)
     study_training(study, TRAIN)
     assert study_report(study) == tmp_path / "report.html"
     found = read_results(tmp_path)

@@ -1,13 +1,12 @@
 """Adversarial attacks made from the polynomials, carried out on the network (figures 4 and 5; MATH 7).
 
-One change is applied to all test images: directions are removed from them, or they are moved along a direction. Its
-effect on the quadratic polynomial follows from one evaluation, see `mlpoly.studies.paper.quadratic_moves`.
+One change is applied to all test images: directions are removed from them, or they are moved along a direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from mlpoly.arrays import (
     check_shape,
     constant,
     namespace,
+    promote,
     scalar,
     to_numpy,
     widen,
@@ -29,7 +29,6 @@ from mlpoly.measures import accuracy_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
 from mlpoly.studies.paper.class_features import as_labels, check_fits, decisions, eigenpairs, quadratic_part
-from mlpoly.studies.paper.quadratic_moves import Line, noise_lines, span, unit, universal_lines
 from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
 
 __all__ = ["AttackCase", "ablation_curve", "ablation_pictures", "steering_curve"]
@@ -75,7 +74,8 @@ def ablation_curve(case: AttackCase, covariance: Array, *, seed: int, step: int 
     seed, draws = as_integer("seed", seed, 0), as_integer("draws", draws, 1)
     found: list[Ablation] = []
     for name, bases in _bases(case, covariance, seed, draws).items():
-        mean = np.mean([_accuracies_without(case, basis) for basis in bases], axis=0)
+        table = [[case.accuracies(case.net(x), case.linear(x), q) for x, q in _ablated(case, b)] for b in bases]
+        mean = np.mean(table, axis=0)
         found += [Ablation(seed, name, k, f, p1, p2, step) for k, (f, p1, p2) in enumerate(mean.tolist())]
     return found
 
@@ -97,15 +97,14 @@ def _bases(case: AttackCase, covariance: Array, seed: int, draws: int) -> dict[s
     }
 
 
-def _accuracies_without(case: AttackCase, basis: Array) -> list[list[float]]:
-    """Accuracies of network, linear and quadratic without the first 0, 1, ... rows of `basis`."""
-    within, coordinates = span(case.quadratic, case.images, basis), widen(case.images) @ widen(basis).T
-    found = []
+def _ablated(case: AttackCase, basis: Array) -> Iterator[tuple[Array, Array]]:
+    """Images without the first 0, 1, ... rows of `basis`, and the quadratic's logits on them."""
+    xp, (slopes, bends) = namespace(images=case.images), _along(case, basis)
+    coordinates = widen(case.images) @ widen(basis).T
     for k in range(basis.shape[0] + 1):
-        left = ablate(case.images, basis[:k, :])
-        removed = coordinates * constant(np.arange(basis.shape[0]) < k, coordinates)
-        found.append(case.accuracies(case.net(left), case.linear(left), case.base + within.change(-removed)))
-    return found
+        moves = -coordinates * constant(np.arange(basis.shape[0]) < k, coordinates)
+        change = xp.sum((slopes + xp.tensordot(moves, bends, axes=1)) * moves[:, None, :], axis=-1)
+        yield ablate(case.images, basis[:k, :]), case.base + change
 
 
 def ablation_pictures(case: AttackCase, label: int = 3) -> AttackPictures:
@@ -158,16 +157,15 @@ def steering_curve(
     seed, draws, lengths = as_integer("seed", seed, 0), as_integer("draws", draws, 1), tuple(map(float, strengths))
     if not lengths or not all(0 <= s < np.inf for s in lengths):
         raise ValueError(f"strengths must be lengths of at least 0, got {lengths}.")
-    quadratic, images, wide = case.quadratic, case.images, widen(case.images)
-    xp, part = namespace(images=images), quadratic_part(quadratic)
+    xp, wide, part = namespace(images=case.images), widen(case.images), quadratic_part(case.quadratic)
     radius = scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))
-    strongest = unit(np.stack([eigenpairs(part, c, 1, inputs)[2][0] for c in range(quadratic.dim_out)]))
-    universal = unit(np.random.default_rng([seed, _RANDOM]).standard_normal((draws, quadratic.dim_in)))
+    strongest = _unit(np.stack([eigenpairs(part, c, 1, inputs)[2][0] for c in range(part.dim_out)]))
+    universal = _unit(np.random.default_rng([seed, _RANDOM]).standard_normal((draws, part.dim_in)))
     noise = np.random.default_rng([seed, _NOISE])
     attacks = {
-        "eigenvector": ((1, -1), universal_lines(quadratic, images, radius * strongest)),
-        "noise": ((1,), noise_lines(quadratic, images, case.base, radius, noise, draws)),
-        "random": ((1,), universal_lines(quadratic, images, radius * universal)),
+        "eigenvector": ((1, -1), _universal_lines(case, radius * strongest)),
+        "noise": ((1,), _noise_lines(case, radius, noise, draws)),
+        "random": ((1,), _universal_lines(case, radius * universal)),
     }
     found: list[Steering] = []
     for name, (signs, lines) in attacks.items():
@@ -177,9 +175,58 @@ def steering_curve(
     return found
 
 
-def _measured(case: AttackCase, line: Line, t: float) -> list[float]:
+def _measured(case: AttackCase, line: _Line, t: float) -> list[float]:
     """Accuracies of network, linear and quadratic, FVU and KL of the quadratic, t along the line."""
     moved = case.images + t * line.move
     logits, quadratic = widen(case.net(moved)), case.base + t * line.slope + t**2 * line.bend
     fidelity = [float(fvu_of_outputs(logits, quadratic)), float(kl_of_outputs(logits, quadratic))]
     return case.accuracies(logits, case.linear(moved), quadratic) + fidelity
+
+
+# -- the quadratic on moved images -------------------------------------------------------------------------------------
+
+
+def _along(case: AttackCase, rows: Array) -> tuple[Array, Array]:
+    """Slopes (n, o, k) of the quadratic at each image along directions (k, d), and its bends (k, o, k) between them.
+
+    The quadratic is evaluated on all images once; what one change of all images does to it is then known exactly,
+    p(x + a B) = p(x) + a (B grad p(x)) + a (B Q B') a' for directions B and coordinates a (k,), so that curves over
+    many directions, draws and strengths cost little more than one evaluation.
+    """
+    poly, xp, wide = case.quadratic, namespace(images=case.images), widen(case.images)
+    centre = xp.mean(wide, axis=0)
+    forms, rows = promote(poly.coefficients().quadratic, widen(rows))
+    turned = forms @ rows.T  # (o, d, k)
+    # The gradient at the centre along the directions: the odd part of a quadratic about it.
+    at_centre = (poly(centre + rows) - poly(centre - rows)) / 2  # (k, o)
+    slopes = 2 * xp.tensordot(wide - centre, turned, axes=([1], [1])) + at_centre.T
+    return slopes, xp.tensordot(rows, turned, axes=([1], [1]))
+
+
+class _Line(NamedTuple):
+    """Images moved along a line, and how the quadratic changes: slope t + bend t^2 at images + t move."""
+
+    move: Array  # (d,) or (n, d)
+    slope: Array  # (n, o)
+    bend: Array  # (o,) or (n, o)
+
+
+def _universal_lines(case: AttackCase, moves: np.ndarray) -> Iterator[_Line]:
+    """One line for each row of `moves` (k, d), the same for all images."""
+    rows = constant(moves, case.images)
+    slopes, bends = _along(case, rows)
+    for j in range(moves.shape[0]):
+        yield _Line(rows[j, :], slopes[:, :, j], bends[j, :, j])
+
+
+def _noise_lines(case: AttackCase, length: float, rng: np.random.Generator, draws: int) -> Iterator[_Line]:
+    """A line of its own for every image, along a Gaussian vector scaled to `length`, `draws` times."""
+    for _ in range(draws):
+        move = constant(length * _unit(rng.standard_normal(tuple(case.images.shape))), case.images)
+        # Three points on a line determine the quadratic there.
+        up, down = (widen(case.quadratic(case.images + sign * move)) for sign in (1, -1))
+        yield _Line(move, (up - down) / 2, (up + down) / 2 - case.base)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -24,21 +24,8 @@ def formulas(quadratic: Polynomial, inputs: Gaussian, k: int = 6, pixels: int = 
 
     the best of all functions of these pixels.
 
-    Parameters
-    ----------
-    quadratic : Polynomial
-        Polynomial of degree 2 with d inputs.
-    inputs : Gaussian
-        Inputs under which terms are compared; the covariance must not be singular.
-    k : int
-        Number of strongest monomials of one pixel, and of two.
-    pixels : int
-        Number of pixels of the small formula, chosen one by one, each to explain most.
-
-    Returns
-    -------
-    tuple of Formula
-        One per output.
+    Terms are compared under `inputs`, whose covariance must not be singular. There are the `k` strongest monomials of
+    one pixel and of two; the small formula has a few `pixels`, chosen one by one, each to explain most.
     """
     c = quadratic.coefficients()
     constant, linear, forms = (to_numpy(widen(part)) for part in (c.constant, c.linear, c.quadratic))

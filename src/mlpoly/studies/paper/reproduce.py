@@ -73,7 +73,6 @@ def reproduce(
     config = train or TrainConfig()
     study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device)
     label = _shown(study, label)  # before hours of work depend on it
-    study.create(config, seeds)
     study_training(study, config, seeds, show_progress=show_progress)
     study_dynamics(study, show_progress=show_progress)
     study_features(study, show_progress=show_progress)
@@ -94,9 +93,10 @@ def _shown(study: Study, label: int | None) -> int:
 
 
 def study_training(study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True) -> Results:
-    """Train one network per seed."""
+    """Train one network per seed, in a folder that is made if it is missing."""
+    study.create(config, seeds)
     with study.stage("training") as parts:
-        for seed in range(config.seed, config.seed + as_integer("seeds", seeds, 1)):
+        for seed in range(config.seed, config.seed + seeds):
             options, folder = replace(config, seed=seed), study.seed_folder(seed, "checkpoints")
             train(study.images, folder, options, device=study.device, show_progress=show_progress)
         parts["training"] = tuple(p for run in study.runs for p in training_points(run, study.images, study.device))

@@ -38,7 +38,7 @@ class Study:
     device: str = "cpu"
     fingerprint: str = ""  # of the data, where it is known; other data of the same name is refused
 
-    def create(self, train: TrainConfig | None = None, seeds: int = 1) -> Study:
+    def create(self, train: TrainConfig, seeds: int = 1) -> None:
         """Make the folder and write study.json.
 
         A folder that is about other data, or holds damaged results, or networks of other options than those of `train`,
@@ -54,12 +54,11 @@ class Study:
                 )
             self._check_data(self.images, found.fingerprint)
         _ = self.images, self.results  # missing or damaged ones are refused here, before anything is changed
-        for config in [replace(train, seed=train.seed + i) for i in range(seeds)] if train else []:
-            check_run(self.seed_folder(config.seed, "checkpoints"), config, self.images)
+        for seed in range(train.seed, train.seed + seeds):
+            check_run(self.seed_folder(seed, "checkpoints"), replace(train, seed=seed), self.images)
         make_folder(self.folder)
         about = _Description(self.data, self.data_dir, asdict(self.dynamics), self.images.fingerprint)
         write_json(self.folder / "study.json", asdict(about))
-        return self
 
     @classmethod
     def open(cls, folder: str | Path, data_dir: str | None = None, device: str = "cpu") -> Study:

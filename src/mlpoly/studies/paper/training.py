@@ -61,11 +61,6 @@ def train(
         A device of PyTorch, such as "cuda".
     show_progress : bool
         Whether to draw a progress bar with loss and accuracy, on a terminal.
-
-    Returns
-    -------
-    TrainingRun
-        ``run.steps`` and ``run.net(step)``.
     """
     config = config or TrainConfig()
     folder = make_folder(folder)
@@ -73,14 +68,14 @@ def train(
     run, wanted = TrainingRun(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
     if set(wanted) <= set(run.steps):
         return run
-    trainer = _Trainer(images, config, device, run.data)
+    trainer = _Trainer(images, config, device)
     trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)))
     with progress(f"training, seed {config.seed}", config.steps, show_progress) as update:
         for step in trainer.advance():
             if step in wanted:
                 save_checkpoint(run.path(step), step, trainer.averaged(), run.config, run.data)
             if step in wanted or step % _SAVE_EVERY == 0:
-                trainer.save(folder / "state.safetensors")
+                trainer.save(folder / "state.safetensors", run.data)
             if step % _LOOK_EVERY == 0:
                 update(step, trainer.note())
     return run
@@ -145,8 +140,8 @@ def _optimizer(weights: list[Tensor], config: TrainConfig) -> Any:
 class _Trainer:
     """Weights, optimiser and data of a run, at some step."""
 
-    def __init__(self, images: Images, config: TrainConfig, device: str, data: str = "") -> None:
-        self.images, self.config, self.data, self.step = images, config, data, 0
+    def __init__(self, images: Images, config: TrainConfig, device: str) -> None:
+        self.images, self.config, self.step = images, config, 0
         self.x = torch.tensor(images.train, dtype=torch.float32, device=device)
         self.y = torch.tensor(images.train_labels, device=device)
         # As `torch.nn.Linear` draws them: uniform within 1 / sqrt(number of inputs of the layer).
@@ -159,7 +154,7 @@ class _Trainer:
         self.net = build(self.weights, config.gated, config.activation)
         self.optimizer = _optimizer(list(self.weights.values()), config)
         self.optimizer.train()
-        self.loss = torch.tensor(math.nan)
+        self.loss: Tensor | None = None
         self.order: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def advance(self) -> Iterator[int]:
@@ -198,27 +193,25 @@ class _Trainer:
         }
 
     def note(self) -> str:
-        """Loss and accuracy on the last batch."""
-        if math.isnan(float(self.loss.detach())):
+        """Loss and accuracy on the last batch, if there was one."""
+        if self.loss is None:
             return ""
         hits = (self.logits.argmax(1) == self.target).double().mean()
         return f"loss {float(self.loss.detach()):.3f}, accuracy {float(hits):.1%}"
 
-    def save(self, path: Path) -> None:
-        """Write everything that the next step depends on."""
+    def save(self, path: Path, data: str) -> None:
+        """Write everything that the next step depends on, and the fingerprint of the data."""
         kept = self.optimizer.state_dict()
         arrays = {f"weights.{name}": w.detach().cpu().numpy() for name, w in self.weights.items()}
         for i, tensors in kept["state"].items():
             arrays |= {f"optimizer.{i}.{name}": t.cpu().numpy() for name, t in tensors.items()}
         group = {k: v for k, v in kept["param_groups"][0].items() if k != "params"}
         header = {"format": "mlpoly-training", "step": self.step, "config": asdict(self.config), "group": group}
-        write_tensors(path, arrays, header | {"data": self.data})
+        write_tensors(path, arrays, header | {"data": data})
 
     def restore(self, path: Path, first: int) -> None:
         """Resume from a saved state, if there is one of the same options that is not past the first step wanted."""
-        if not path.is_file():
-            return
-        found = _read_state(path, self.config, self.images)
+        found = _read_state(path, self.config, self.images) if path.is_file() else None
         if found is None or found[0]["step"] > first:
             return
         header, arrays = found
