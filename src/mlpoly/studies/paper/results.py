@@ -90,17 +90,14 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class FeatureStep:
-    """Features of one class at one checkpoint, by the quadratic and the linear polynomial under the mixture (figure 1).
-
-    Patterns are unit eigenvectors, or, in the metric of the training images, the change of the pixels along a feature
-    by one standard deviation.
-    """
+    """Features of one class at one checkpoint, by its polynomials under the mixture (figure 1)."""
 
     step: int
     label: int
     positive: np.ndarray  # (k,), eigenvalues of largest magnitude, strongest first
     negative: np.ndarray
-    positive_vectors: np.ndarray  # (k, d), their patterns
+    # (k, d), their patterns: the change of the pixels along a feature by one standard deviation of the training images
+    positive_vectors: np.ndarray
     negative_vectors: np.ndarray
     linear: np.ndarray  # (d,), coefficients of the best linear map
     spectrum: np.ndarray  # (d,) or fewer: all eigenvalues, descending
