@@ -7,7 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from support.backends import JAX32, JAX64, TORCH64, Backend, assert_close, assert_same_kind, backends, make, to_numpy
+from support.backends import (
+    JAX32,
+    JAX64,
+    NUMPY32,
+    NUMPY64,
+    TORCH32,
+    TORCH64,
+    Backend,
+    assert_close,
+    assert_same_kind,
+    backends,
+    make,
+    to_numpy,
+)
 from support.inputs import points
 from support.polynomials import own_arrays
 
@@ -18,6 +31,8 @@ NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.
     ("relu glu", "silu glu"), "GLU"
 )
 nets = pytest.mark.parametrize("name", NETS)
+# JAX compiles every shape for seconds: in float32 with the slow tests.
+libraries = backends(NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, slow=(JAX32,))
 
 
 def numbers(name):
@@ -46,6 +61,7 @@ X = points(D, 5, seed=0, spread=1.0)
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@libraries
 @nets
 @pytest.mark.parametrize("degree", [0, 3])
 def test_fit_equals_numpy_in_double_precision(name, degree, backend):
@@ -72,6 +88,7 @@ def test_fit_equals_numpy_in_double_precision(name, degree, backend):
         assert_same_kind(array, x)
 
 
+@libraries
 @nets
 def test_standard_gaussian_fits_any_backend(name, backend):
     values = {key: make(v, backend) for key, v in numbers(name).items()}
@@ -97,6 +114,7 @@ def test_the_network_decides_the_dtype(library):
             assert_same_kind(array, net.W1)
 
 
+@libraries
 @nets
 def test_inputs_are_not_mutated(name, backend):
     """NumPy arrays are read-only here, JAX arrays always are, torch counts writes."""
@@ -117,6 +135,7 @@ def test_inputs_are_not_mutated(name, backend):
         np.testing.assert_array_equal(old, to_numpy(new))
 
 
+@libraries
 @nets
 def test_files_cross_libraries(name, backend, tmp_path):
     net, gaussian = build(name, {key: make(v, backend) for key, v in numbers(name).items()})

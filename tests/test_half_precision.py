@@ -28,10 +28,11 @@ SINGLE = 3e-5  # some hundred roundings of float32
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda b: b.name)
 
 
-def table(row, rows, jax):
+def table(row, rows, jax, slow=()):
     """Every library with both layers and all rows; JAX, which compiles each shape for seconds, with some."""
     cases = [(kind, layer, r) for kind in KINDS for layer in ("MLP", "GLU") for r in rows]
     cases = [c for c in cases if c[0].library != "jax" or c[1:] in jax]
+    cases += [pytest.param(kind, *c, marks=pytest.mark.slow) for kind in KINDS if kind.library == "jax" for c in slow]
     return pytest.mark.parametrize(
         ("kind", "layer", row), cases, ids=lambda value: value.name if isinstance(value, Backend) else str(value)
     )
@@ -85,7 +86,7 @@ def aligned(poly, whitener):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@table("degree", range(5), jax=[("MLP", 1), ("MLP", 2), ("MLP", 3)])
+@table("degree", range(5), jax=[("MLP", 2)], slow=[("MLP", 1), ("MLP", 3)])
 def test_fit_is_the_rounded_one_of_the_same_weights(kind, layer, degree):
     (net, gaussian, mixture, _), (net64, gaussian64, mixture64, _) = case(kind, layer)
     fits = [
@@ -193,7 +194,7 @@ def values_of(poly, x, tmp_path):
     return made
 
 
-@table("form", FORMS, jax=[("MLP", "ridge 2"), ("MLP", "bounded 3"), ("MLP", "dense 2"), ("MLP", "chaos 3")])
+@table("form", FORMS, jax=[("MLP", "ridge 2"), ("MLP", "chaos 3")], slow=[("MLP", "bounded 3"), ("MLP", "dense 2")])
 def test_a_polynomial_computes_in_single_precision(kind, layer, form, tmp_path):
     (poly, *_, x), (poly64, *_, x64) = fitted(kind, layer, form)
     got, want = values_of(poly, x, tmp_path), values_of(poly64, x64, tmp_path)
@@ -237,7 +238,7 @@ def measures_of(poly, net, inputs, x):
     return made
 
 
-@table("form", ["ridge 2", "bounded 3", "dense 2", "chaos 3"], jax=[("MLP", "ridge 2"), ("MLP", "bounded 3")])
+@table("form", ["ridge 2", "bounded 3", "dense 2", "chaos 3"], jax=[("MLP", "ridge 2")], slow=[("MLP", "bounded 3")])
 def test_measures_are_those_of_the_same_numbers_in_double_precision(kind, layer, form):
     got, want = (measures_of(*part) for part in fitted(kind, layer, form))
     # JAX without float64 computes these in float32, with differences of nearly equal moments.
