@@ -73,6 +73,15 @@ class InputsContract:
         assert_close(root @ root, self.moments()[1], 10 * backend.tolerance)
         assert_close(root, root.T, backend.tolerance)
 
+    def sample_tolerance(self, backend):
+        """The eigenvalues of a singular covariance are zero up to rounding, their square roots up to that of it.
+
+        Rounding is of float64 in every library that has it; which way it goes depends on the kernels of the processor.
+        """
+        if not self.singular:
+            return backend.tolerance
+        return 1e-3 if backend.name == "jax-float32" else max(backend.tolerance, 1e-7)
+
     def test_samples_have_shape_dtype_and_seed(self, backend):
         inputs = self.inputs(backend)
         x = inputs.sample(5, seed=3)
@@ -80,10 +89,7 @@ class InputsContract:
         assert tuple(x.shape) == (5, D)
         assert_close(inputs.sample(5, seed=3), x, 0)
         assert np.abs(to_numpy(inputs.sample(5, seed=4)) - to_numpy(x)).max() > 0
-        # Where a library has no float64, the eigenvalues of a singular covariance are zero up to rounding, and their
-        # square roots up to the square root of that.
-        rough = self.singular and backend.name == "jax-float32"
-        assert_close(x, self.inputs(NUMPY64).sample(5, seed=3), 1e-3 if rough else backend.tolerance)
+        assert_close(x, self.inputs(NUMPY64).sample(5, seed=3), self.sample_tolerance(backend))
         with pytest.raises(ValueError, match="n must be at least 1"):
             inputs.sample(0)
 
@@ -157,7 +163,7 @@ class InputsContract:
             assert_same_kind(there.prototype, like)
             assert_close(there.covariance, self.moments()[1], target.tolerance)
             assert_same_kind(there.sample(2), like)
-            assert_close(there.sample(4), self.inputs(NUMPY64).sample(4), target.tolerance)
+            assert_close(there.sample(4), self.inputs(NUMPY64).sample(4), self.sample_tolerance(target))
 
     def test_sixteen_bits_become_float32(self):
         import torch

@@ -391,7 +391,9 @@ class PolynomialContract:
         apart = best(x) - p(x)
         want = weights @ apart
         assert_close(mean, want, 1e-9)
-        assert_close(variance, weights @ (apart - want) ** 2, 1e-9)
+        # The difference of two constants varies by its rounding on the grid, and not at all in closed form.
+        rounding = (1e-14 * np.abs(apart).max()) ** 2
+        assert_close(variance + rounding, weights @ (apart - want) ** 2 + rounding, 1e-9 if p.degree else 1.0)
 
     @doubles
     def test_closed_form_fvu_is_that_of_quadrature(self, backend):
