@@ -12,8 +12,9 @@ from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_torch
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
-from mlpoly.networks import GLU, MLP, Affine
+from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
 from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial, load
+from mlpoly.propagation import propagate
 
 __all__ = [
     "GLU",
@@ -21,6 +22,7 @@ __all__ = [
     "Activation",
     "Affine",
     "BoundedPolynomial",
+    "Chain",
     "ChaosPolynomial",
     "DensePolynomial",
     "FileFormatError",
@@ -29,6 +31,7 @@ __all__ = [
     "MomentAccumulator",
     "Polynomial",
     "QuadratureWarning",
+    "Residual",
     "RidgePolynomial",
     "Samples",
     "TooLargeError",
@@ -49,6 +52,7 @@ __all__ = [
     "hermite_coefficients",
     "kl",
     "load",
+    "propagate",
     "register_activation",
     "second_moment",
     "singular_directions",

@@ -22,7 +22,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.networks import Layer, check_network
+from mlpoly.networks import Layer, check_layer
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
 from mlpoly.records import replace
 from mlpoly.special import hermite
@@ -76,7 +76,7 @@ class SampleFit(Generic[P]):
             raise TypeError("start must be the result of mlpoly.fit for this network under a Gaussian, bounded or not.")
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
-        self._net, self._start, self._fraction = check_network(net), start, float(fraction)
+        self._net, self._start, self._fraction = check_layer(net), start, float(fraction)
         given: Any = start
         lines = isinstance(start, BoundedPolynomial)
         self._closed: RidgePolynomial = given.inner if lines else given

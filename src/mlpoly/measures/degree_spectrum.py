@@ -6,9 +6,10 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar
 from mlpoly.inputs import Inputs, Samples
+from mlpoly.kernels import hidden_of, variance_by_degree
 from mlpoly.measures.on_samples import degrees_on_samples
-from mlpoly.measures.second_moments import components, hidden_of, variance_by_degree
-from mlpoly.networks import Layer
+from mlpoly.measures.second_moments import components
+from mlpoly.networks import Layer, check_layer
 from mlpoly.records import record
 
 __all__ = ["DegreeSpectrum", "degree_spectrum"]
@@ -103,6 +104,7 @@ def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSp
     n = as_integer("max_degree", max_degree, 1)
     if isinstance(inputs, Samples):
         return DegreeSpectrum(*degrees_on_samples(net, inputs, n))
+    net = check_layer(net)
     parts = [(w, variance_by_degree(hidden_of(net, part, n), n)) for w, part in components(net, inputs)]
     mean = sum(w * v.mean for w, v in parts)
     between = sum(w * (v.mean - mean) ** 2 for w, v in parts)

@@ -11,7 +11,7 @@ from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
 from mlpoly.measures.second_moments import components, gaussian_error
-from mlpoly.networks import Layer, check_network
+from mlpoly.networks import Layer, check_layer
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 
@@ -78,7 +78,7 @@ def fvu(
             "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, made by arithmetic or "
             "read from a file of an older version, does not know what it was fitted under."
         )
-    layer = check_network(net)
+    layer = check_layer(net)
     parts = [(w, gaussian_error(layer, cast(Polynomial, poly), g)) for w, g in components(layer, inputs)]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them

@@ -9,13 +9,13 @@ from mlpoly.errors import TooLargeError
 from mlpoly.fitting.regression import regression
 from mlpoly.inputs import Samples, checked_inputs
 from mlpoly.measures.outputs import evaluated
-from mlpoly.networks import Layer, check_network
+from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices
 
 __all__ = ["degrees_on_samples", "moments_on_samples"]
 
 
-def moments_on_samples(net: Layer, inputs: Samples) -> tuple[Array, ...]:
+def moments_on_samples(net: Network, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""
     checked_inputs(inputs, check_network(net).dim_in, net.prototype)
     f = evaluated("net", net, inputs.x)

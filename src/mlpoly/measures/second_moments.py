@@ -7,30 +7,22 @@ term is the second moment of a polynomial.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from mlpoly.arrays import Array, cast_result, eye, namespace, readable, widen
+from mlpoly.arrays import Array, cast_result, namespace, readable, widen
 from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
+from mlpoly.kernels import hidden_of, output_moments, variance_by_degree
 from mlpoly.measures.on_samples import moments_on_samples
-from mlpoly.measures.pairs import Kernel, Tail, kernel_of
-from mlpoly.networks import Layer, check_network
-from mlpoly.polynomials import Polynomial, RidgePolynomial
-from mlpoly.progress import progress
-from mlpoly.records import map_arrays, record
-from mlpoly.units import Angles, OutputSum, Units, angle_count, angles, energies, terms
+from mlpoly.networks import Layer, Network, check_layer
+from mlpoly.polynomials import Polynomial
+from mlpoly.records import record
 
 __all__ = [
     "Error",
-    "Hidden",
     "SecondMoment",
-    "Variance",
     "components",
     "gaussian_error",
-    "hidden_of",
     "second_moment",
-    "variance_by_degree",
 ]
 
 
@@ -59,45 +51,11 @@ class SecondMoment:
         return f"SecondMoment(outputs={self.mean.shape[0]})"
 
 
-@dataclass(frozen=True, eq=False)
-class Hidden:
-    """Hidden units and readout of a network under one Gaussian, in float64 where the library has it."""
-
-    kernel: Kernel  # covariances of the hidden units
-    net: Layer
-    inputs: Gaussian
-
-    def best(self, degree: int) -> RidgePolynomial:
-        """The network's own best polynomial of a degree."""
-        return RidgePolynomial(
-            self.kernel.units, self.kernel.series.truncate(degree), readout=self.net.readout, bias=self.net.bias
-        )
-
-    def chunks(self) -> Iterator[tuple[slice, slice, Angles]]:
-        """Inner products of all hidden units, chunk by chunk."""
-        units = self.kernel.units
-        with progress("pairs of hidden units", angle_count(units)) as update:
-            for done, chunk in enumerate(angles(units, self.inputs)):
-                update(done, "")
-                yield chunk
-
-
-@record
-class Variance:
-    """Mean of the outputs (o,), their variance by degree (n, o) and above n (o,), and its truncation error (o,)."""
-
-    mean: Array
-    head: Array
-    tail: Array
-    bound: Array
-
-
 def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
     """Weights and Gaussians of the inputs, in the array library of the network; one Gaussian has weight 1.
 
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
-    check_network(net)
     inputs = checked_inputs(inputs, net.dim_in, net.prototype)
     if not readable(net.prototype, inputs.mean):
         raise TypeError(
@@ -110,7 +68,7 @@ def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
     return [(weights[c], g) for c, g in enumerate(inputs.components)]
 
 
-def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
+def second_moment(net: Network, inputs: Inputs) -> SecondMoment:
     """Mean, E[f f'] and covariance of a network's outputs.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
@@ -118,7 +76,8 @@ def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
 
     Parameters
     ----------
-    net : Layer
+    net : network
+        A network with one hidden layer; on samples any. `mlpoly.propagate` has the moments of deep ones.
     inputs : Gaussian, GaussianMixture or Samples
 
     Returns
@@ -135,58 +94,16 @@ def second_moment(net: Layer, inputs: Inputs) -> SecondMoment:
     """
     if isinstance(inputs, Samples):
         return SecondMoment(*moments_on_samples(net, inputs))
+    net = check_layer(net)
     parts = []  # weight, mean (o,), covariance (o, o) and its bound (o, o) under each Gaussian
     for weight, part in components(net, inputs):
-        hidden = hidden_of(net, part, 0)
-        readout = hidden.net.readout
-        if readout is None:
-            readout = eye(net.dim_hidden, hidden.kernel.variances)
-        total, cut = OutputSum(readout, full=True), OutputSum(namespace(w=readout).abs(readout), full=True)
-        for rows, columns, inner in hidden.chunks():
-            _add_tail(total, cut, rows, columns, hidden.kernel.tail(rows, columns, inner, 0))
-        parts.append((weight, hidden.best(0).mean(), total.value, cut.value if cut.used else total.value * 0))
+        parts.append((weight, *output_moments(hidden_of(net, part, 0))))
     mean = sum(w * m for w, m, _, _ in parts)
     gaps = [(w, m - mean) for w, m, _, _ in parts]
     cov = sum(w * c for w, _, c, _ in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
     bound = sum(w * b for w, _, _, b in parts)
     raw = cov + mean[:, None] * mean[None, :]
     return SecondMoment(*[cast_result(a, net.prototype) for a in (mean, raw, cov, bound)])
-
-
-def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
-    """Hidden units of a network under one Gaussian, with series up to `degree` at least."""
-    net, inputs = map_arrays((net, inputs), widen)
-    units = Units.under(net, inputs, spreads=True)
-    return Hidden(kernel_of(net.activation, units, degree), net, inputs)
-
-
-def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
-    """Variance of every output at degree 1, ..., `degree` and above; never an (o, o) array."""
-    kernel, readout = hidden.kernel, hidden.net.readout
-    xp = namespace(variances=kernel.variances)
-    if readout is None:  # the units are the outputs: no pair is needed
-        energy = energies(kernel.series, kernel.units)[1 : degree + 1, ...]
-        rest = xp.clip(kernel.variances - xp.sum(energy, axis=0), 0, None)
-        return Variance(hidden.best(0).mean(), energy, rest, rest * 0)
-    head = [OutputSum(readout, full=False) for _ in range(degree)]
-    tail, bound = OutputSum(readout, full=False), OutputSum(xp.abs(readout), full=False)
-    for rows, columns, inner in hidden.chunks():
-        left, right = kernel.series.rows(rows), kernel.series.columns(columns)
-        for total, term in zip(head, terms(left, right, inner, degree), strict=True):
-            total.add(rows, columns, term)
-        _add_tail(tail, bound, rows, columns, kernel.tail(rows, columns, inner, degree))
-    zero = tail.value * 0
-    stacked = xp.stack([h.value for h in head]) if head else zero[None, :][:0, :]
-    return Variance(hidden.best(0).mean(), stacked, xp.clip(tail.value, 0, None), bound.value if bound.used else zero)
-
-
-def _add_tail(total: OutputSum, bound: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
-    """Add the covariance of two chunks of units, and the bound on its truncation error."""
-    total.add(rows, columns, tail.matrix)
-    if tail.extra is not None:
-        total.add_listed(tail.i, tail.j, tail.extra)
-    if tail.bound is not None:
-        bound.add(rows, columns, tail.bound)
 
 
 # -- compared with a polynomial ----------------------------------------------------------------------------------------

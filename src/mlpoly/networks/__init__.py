@@ -1,8 +1,22 @@
 """Networks: frozen records of weights that can be called."""
 
 from mlpoly.networks.affine import Affine
+from mlpoly.networks.chain import Chain, Residual, Walk, check_layer, check_network, walk
 from mlpoly.networks.glu import GLU
-from mlpoly.networks.layer import Forms, Layer, Network, check_network
+from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.mlp import MLP
 
-__all__ = ["GLU", "MLP", "Affine", "Forms", "Layer", "Network", "check_network"]
+__all__ = [
+    "GLU",
+    "MLP",
+    "Affine",
+    "Chain",
+    "Forms",
+    "Layer",
+    "Network",
+    "Residual",
+    "Walk",
+    "check_layer",
+    "check_network",
+    "walk",
+]

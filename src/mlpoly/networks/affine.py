@@ -6,7 +6,7 @@ from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, set_weights
-from mlpoly.records import record
+from mlpoly.records import record, replace
 
 __all__ = ["Affine"]
 
@@ -52,6 +52,13 @@ class Affine(Layer):
     def bias(self) -> Array | None:
         """Bias (o,) of the outputs."""
         return self.b
+
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Affine:
+        """An affine map with other weights."""
+        W, b = forms.directions, forms.bias
+        if readout is not None:
+            W, b = readout @ W, None if b is None else readout @ b
+        return replace(self, W=W, b=b if bias is None else bias if b is None else b + bias)
 
     def __repr__(self) -> str:
         return f"Affine({self.dim_in} -> {self.dim_out})"

@@ -8,7 +8,7 @@ from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
-from mlpoly.records import record, static
+from mlpoly.records import record, replace, static
 
 __all__ = ["GLU"]
 
@@ -82,3 +82,15 @@ class GLU(Layer):
     def bias(self) -> Array | None:
         """b_down."""
         return self.b_down
+
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> GLU:
+        """A GLU of the same activation with other weights."""
+        return replace(
+            self,
+            W_gate=forms.directions,
+            b_gate=forms.bias,
+            W_up=forms.gate_directions,
+            b_up=forms.gate_bias,
+            W_down=readout,
+            b_down=bias,
+        )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, check_points, namespace, on, promote
 from mlpoly.records import map_arrays, record
 
-__all__ = ["Forms", "Layer", "Network", "affine", "check_network"]
+__all__ = ["Forms", "Layer", "Network", "affine"]
 
 N = TypeVar("N", bound="Network")
 
@@ -113,6 +113,25 @@ class Layer(Network):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
 
+    @abstractmethod
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Layer:
+        """A layer of the same kind and activation with other linear forms, readout and bias."""
+
+    def preceded_by(self, first: Layer) -> Layer:
+        """The layer x -> self(first(x)), for an affine map `first`."""
+        A, shift, own = first.forms.directions, first.bias, self.forms
+        W, V = own.directions, own.gate_directions
+        forms = Forms(W @ A, _image(W, shift, own.bias))
+        if V is not None:
+            forms = Forms(forms.directions, forms.bias, V @ A, _image(V, shift, own.gate_bias))
+        return self.with_parts(forms, self.readout, self.bias)
+
+    def followed_by(self, last: Layer) -> Layer:
+        """The layer x -> last(self(x)), for an affine map `last`."""
+        A = last.forms.directions
+        readout = A if self.readout is None else A @ self.readout
+        return self.with_parts(self.forms, readout, _image(A, self.bias, last.bias))
+
     def hidden(self, x: Array) -> Array:
         """Values (..., h) of the hidden units at inputs x (..., d)."""
         x = check_points(x, self.dim_in, weights=self.prototype)
@@ -135,9 +154,8 @@ def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
     return x if bias is None else x + bias
 
 
-def check_network(net: Any) -> Layer:
-    """Return the network, or raise if it is not one of this library."""
-    if isinstance(net, Layer):
-        return net
-    hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
-    raise TypeError(f"net must be an mlpoly.MLP, mlpoly.GLU or mlpoly.Affine, got {type(net).__name__}{hint}.")
+def _image(weight: Array, shift: Array | None, bias: Array | None) -> Array | None:
+    """Weight @ shift + bias, where shift and bias may be None for zero."""
+    if shift is None:
+        return bias
+    return weight @ shift if bias is None else weight @ shift + bias

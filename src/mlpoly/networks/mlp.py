@@ -8,7 +8,7 @@ from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
-from mlpoly.records import record, static
+from mlpoly.records import record, replace, static
 
 __all__ = ["MLP"]
 
@@ -73,3 +73,7 @@ class MLP(Layer):
     def bias(self) -> Array | None:
         """b2."""
         return self.b2
+
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> MLP:
+        """An MLP of the same activation with other weights."""
+        return replace(self, W1=forms.directions, b1=forms.bias, W2=readout, b2=bias)

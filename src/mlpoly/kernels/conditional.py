@@ -19,7 +19,7 @@ import numpy as np
 
 from mlpoly.activations import Activation, project
 from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, safe_inverse, scalar
-from mlpoly.measures.sinusoids import is_wave
+from mlpoly.kernels.sinusoids import is_wave
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, replace
 from mlpoly.special import in_deviations, normal_pdf

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.measures.conditional import filled, pair_moments, unit_moments
-from mlpoly.measures.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
-from mlpoly.measures.sinusoids import is_wave, wave_covariances, wave_variances
+from mlpoly.kernels.conditional import filled, pair_moments, unit_moments
+from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
+from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
 from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, Units, decay, energies, terms_between
 

@@ -1,0 +1,5 @@
+"""Second moments of hidden units and of what a layer makes of them, under a Gaussian (MATH 5)."""
+
+from mlpoly.kernels.layer_moments import Hidden, Variance, hidden_of, output_moments, variance_by_degree
+
+__all__ = ["Hidden", "Variance", "hidden_of", "output_moments", "variance_by_degree"]

@@ -1,0 +1,131 @@
+"""Moments through the layers of a network, each layer's inputs taken as Gaussian (MATH 9).
+
+Mean and covariance behind a layer are exact if its inputs are Gaussian. They are for the first hidden layer; behind it
+they are a closure. What the closure ignores first is the skewness of preactivations, so that is carried along to first
+order: each hidden unit contributes its curvature to all units behind it, and a form a.z + z'Qz of a standard normal z
+has the third cumulant 6 a'Qa (+ 8 tr Q^3, which is left out).
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlpoly.arrays import Array, eye, namespace, safe_inverse, widen
+from mlpoly.inputs import Gaussian
+from mlpoly.kernels import Hidden, hidden_of, output_moments
+from mlpoly.networks import Layer
+from mlpoly.records import map_arrays, record
+
+__all__ = ["Closure", "State"]
+
+
+@record
+class State:
+    """Values at one place of a network, in float64 where the library has it.
+
+    Beside the n values themselves it keeps what residual connections need: covariances with the m values that
+    connections around this place will add. As functions of the network's standard normal inputs z, the values have the
+    quadratic parts sum_k bends_ik (u_k.z) (v_k.z), with one term or two for every hidden unit so far.
+
+    Attributes
+    ----------
+    inputs : Gaussian
+        Mean (n,) and covariance (n, n) of the values.
+    outer : array (m, n)
+        Covariances of the m outer values with these.
+    bends : array (n, k)
+        Coefficients of the quadratic parts.
+    along, beside : array (m + n, k)
+        Covariances of the outer values and of these with u_k.z and v_k.z.
+    """
+
+    inputs: Gaussian
+    outer: Array
+    bends: Array
+    along: Array
+    beside: Array
+
+    @classmethod
+    def at(cls, inputs: Gaussian) -> State:
+        """The inputs of a network."""
+        inputs = map_arrays(inputs, widen)
+        none = inputs.mean[:, None][:, :0]
+        return cls(inputs, none.T, none, none, none)
+
+
+class Closure:
+    """A walk through a network that keeps the state before every layer.
+
+    Attributes
+    ----------
+    before : list of State
+        State before every layer, in the order of the data.
+    skewness : list of array (h,), or (2 h,) for gated units
+        Estimated skewness of the forms that enter it.
+    shifts : list of array (h,)
+        Estimated error of the mean of each of its units due to that skewness, in standard deviations of the unit.
+    hidden : Hidden
+        Units of the last layer.
+    """
+
+    def __init__(self) -> None:
+        self.before: list[State] = []
+        self.skewness: list[Array] = []
+        self.shifts: list[Array] = []
+        self.hidden: Hidden
+
+    def layer(self, layer: Layer, state: State) -> State:
+        """State behind a layer."""
+        hidden = self.hidden = hidden_of(layer, state.inputs, 3)
+        mean, cov, _ = output_moments(hidden)
+        self.before.append(state)
+        self._note_skewness(hidden, state)
+        xp = namespace(cov=cov)
+        slopes = hidden.best(1).tensor(1)  # E[Jacobian] (o, n); it carries covariances with the inputs to the outputs
+        m = state.outer.shape[0]
+
+        def carried(a: Array) -> Array:
+            return xp.concat([a[:m, :], slopes @ a[m:, :]])
+
+        # The layer's own units bend by P_2 he_2(t) and, if gated, Q_1 t e. Covariances of all values with t and e:
+        units, series, net = hidden.kernel.units, hidden.kernel.series, hidden.net
+        before = xp.concat([state.outer, hidden.inputs.covariance])
+        t = carried(before @ units.directions.T) * units.inverse_scales
+        readout = eye(units.size, t) if net.readout is None else net.readout
+        new = [(readout * (series.plain[2, :] / math.sqrt(2)), t, t)]
+        if units.gate is not None and series.gated is not None:
+            e = carried(before @ units.gate.directions.T) - t * units.gate.slopes
+            new.append((readout * series.gated[1, :], t, e))
+        old = (slopes @ state.bends, carried(state.along), carried(state.beside))
+        bends, along, beside = (xp.concat(columns, axis=1) for columns in zip(old, *new, strict=True))
+        outputs = Gaussian.unchecked(mean, 0.5 * (cov + cov.T))
+        return State(outputs, state.outer @ slopes.T, bends, along, beside)
+
+    def enter(self, state: State) -> State:
+        """The same values, which a residual connection will add to their image."""
+        xp, m = namespace(outer=state.outer), state.outer.shape[0]
+        again = (xp.concat([a, a[m:, :]]) for a in (state.along, state.beside))
+        outer = xp.concat([state.outer, state.inputs.covariance])
+        return State(state.inputs, outer, state.bends, *again)
+
+    def join(self, before: State, branch: State) -> State:
+        """Sum of the values before a residual connection and those at the end of its branch."""
+        xp, (m, n) = namespace(outer=before.outer), before.outer.shape
+        cross, k = branch.outer[m:, :], before.bends.shape[1]
+        cov = before.inputs.covariance + branch.inputs.covariance + cross + cross.T
+        bends = xp.concat([before.bends + branch.bends[:, :k], branch.bends[:, k:]], axis=1)
+        summed = (xp.concat([a[:m, :], a[m : m + n, :] + a[m + n :, :]]) for a in (branch.along, branch.beside))
+        inputs = Gaussian.unchecked(before.inputs.mean + branch.inputs.mean, cov)
+        return State(inputs, before.outer + branch.outer[:m, :], bends, *summed)
+
+    def _note_skewness(self, hidden: Hidden, state: State) -> None:
+        forms, m = widen(hidden.net.forms.stacked), state.outer.shape[0]
+        xp = namespace(forms=forms)
+        variance = xp.vecdot(hidden.inputs.times_covariance(forms), forms)
+        bends, along, beside = (forms @ a for a in (state.bends, state.along[m:, :], state.beside[m:, :]))
+        inverse = safe_inverse(xp.sqrt(xp.clip(variance, 0, None)))
+        skewness = 6 * xp.sum(bends * along * beside, axis=1) * inverse**3
+        self.skewness.append(skewness)
+        # E[he_3(t)] = skewness / sqrt(6), so the mean of a unit moves by that times its third coefficient.
+        shift = hidden.kernel.series.plain[3, :] * skewness[: hidden.kernel.units.size] / math.sqrt(6)
+        self.shifts.append(shift * safe_inverse(xp.sqrt(hidden.kernel.variances)))
