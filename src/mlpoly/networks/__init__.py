@@ -3,6 +3,7 @@
 from mlpoly.networks.affine import Affine
 from mlpoly.networks.chain import Chain, Residual, Walk, check_layer, check_network, walk
 from mlpoly.networks.glu import GLU
+from mlpoly.networks.jacobian import jacobian, value_and_pullback, widest
 from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.mlp import MLP
 
@@ -18,5 +19,8 @@ __all__ = [
     "Walk",
     "check_layer",
     "check_network",
+    "jacobian",
+    "value_and_pullback",
     "walk",
+    "widest",
 ]
