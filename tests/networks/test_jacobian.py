@@ -21,7 +21,7 @@ from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.networks import jacobian, value_and_pullback, widest
+from mlpoly.networks import jacobian, layers_of, value_and_pullback
 
 D = 4
 
@@ -127,6 +127,7 @@ def test_points_are_checked():
         jacobian(network(), np.zeros((3, D + 1)))
 
 
-def test_widest():
-    assert widest(NETWORKS["chain of five"]()) == 8
-    assert widest(mp.Residual(mp.MLP(np.ones((3, 9)), None, np.ones((9, 3))))) == 9
+def test_layers_in_the_order_of_the_data():
+    net = NETWORKS["chain of five"]()
+    one, two, three, four, five = net.layers
+    assert layers_of(net) == [one, two, three.net, four, five]

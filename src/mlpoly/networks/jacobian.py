@@ -9,7 +9,7 @@ from mlpoly.arrays import Array, check_points, eye, namespace, promote
 from mlpoly.networks.chain import walk
 from mlpoly.networks.layer import Layer, Network, affine
 
-__all__ = ["jacobian", "value_and_pullback", "widest"]
+__all__ = ["jacobian", "value_and_pullback"]
 
 Pullback = Callable[[Array], Array]
 
@@ -70,21 +70,3 @@ def jacobian(net: Network, x: Array) -> Array:
     """Derivatives (n, o, d) of all outputs in all inputs at points x (n, d)."""
     values, pull = value_and_pullback(net, x)
     return pull(eye(net.dim_out, values)[None, :, :])
-
-
-class _Widest:
-    """A walk that carries the largest number of values at one place so far."""
-
-    def layer(self, layer: Layer, size: int) -> int:
-        return max(size, layer.dim_hidden, layer.dim_out)
-
-    def enter(self, size: int) -> int:
-        return size
-
-    def join(self, before: int, branch: int) -> int:
-        return max(before, branch)
-
-
-def widest(net: Network) -> int:
-    """Largest number of values at one place of a network: inputs, hidden units of a layer, or outputs."""
-    return walk(net, _Widest(), net.dim_in)
