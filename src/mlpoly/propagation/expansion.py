@@ -19,7 +19,7 @@ import numpy as np
 from mlpoly.arrays import Array, constant, eye, namespace, to_numpy, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.kernels import Hidden
-from mlpoly.networks import Chain, Layer, Network, walk
+from mlpoly.networks import Layer, Network, walk
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.records import record, replace
 
@@ -159,10 +159,8 @@ def coordinates(net: Network, inputs: Gaussian) -> tuple[Array, Array]:
     back : array (d, r)
         Cov(x, z), so that the network at x is the network at mean + back z.
     """
-    first = net.layers[0] if isinstance(net, Chain) else net
-    rows = widen(first.forms.stacked) if isinstance(first, Layer) else None
-    if rows is None or rows.shape[0] > rows.shape[1]:
-        rows = eye(inputs.dim, widen(inputs.mean))
+    rows = net.entry
+    rows = eye(inputs.dim, widen(inputs.mean)) if rows is None or rows.shape[0] > inputs.dim else widen(rows)
     xp, spread = namespace(rows=rows), inputs.times_covariance(rows)
     values, vectors = xp.linalg.eigh(spread @ rows.T)
     known = to_numpy(values)
