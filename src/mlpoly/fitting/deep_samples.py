@@ -43,7 +43,7 @@ from mlpoly.progress import progress
 from mlpoly.propagation import coordinates, expand
 from mlpoly.records import map_arrays, record, replace
 
-__all__ = ["Jacobians", "fit_sampled"]
+__all__ = ["Jacobians", "distance_to_optimum", "fit_sampled"]
 
 METHOD = "least squares under a Gaussian, from Jacobians at samples"
 _NUMBERS = 2**23  # entries of the Jacobians of one chunk, at the widest place of the network
@@ -173,11 +173,9 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: Literal[0, 1, 2], solver
                 f"closed form, mlpoly.fit(net, inputs, degree, method='expansion')."
             )
     with no_gradients(like):
-        net = net.to(widen(like))
+        net, center = net.to(widen(like)), widen(inputs.mean)
         forward, terms = _begin(net, inputs, degree, start)
-        # The same network as a function of z; its first layer absorbs the affine map from z to x.
-        center, back = widen(inputs.mean), inputs.times_covariance(forward).T
-        in_z = check_network(Chain([Affine(back, center), net]))
+        in_z = _of_coordinates(net, inputs, forward)
         terms, report = _sample(in_z, terms, solver, None if start is None else start.report)
         terms = replace(terms, mean=terms.mean - terms.trace)
     terms, forward, center = map_arrays((terms, forward, center), lambda a: cast_like(a, like))
@@ -191,6 +189,40 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: Literal[0, 1, 2], solver
         report=report,
         source=Source(net.activation_names, METHOD),
     )
+
+
+def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int) -> tuple[float, float]:
+    """Excess of a polynomial's squared error over that of the optimum, and the error of the optimum, from few samples.
+
+    The mean correction of the polynomial's terms estimates its distance to the optimum, inflated by its variance, which
+    is known. Both are NaN for a network that jumps, whose Jacobian does not tell.
+
+    Parameters
+    ----------
+    poly : DensePolynomial
+        Polynomial around the mean of the inputs, in `directions` that are standard normal.
+    net : network
+    inputs : Gaussian
+    pairs : int
+        Number of samples, each of which stands for itself and its mirror image.
+    """
+    if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
+        return math.nan, math.nan
+    with no_gradients(net.prototype):
+        net = net.to(widen(net.prototype))
+        forward = coordinates(net, inputs)[0] if poly.directions is None else widen(poly.directions)
+        terms = map_arrays(_Terms(poly.constant, poly.linear, poly.quadratic), widen)
+        in_z = _of_coordinates(net, inputs, forward)
+        z = constant(np.random.default_rng(0).standard_normal((pairs, in_z.dim_in)), in_z.prototype)
+        step, variance, error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
+    excess = max(step.norm() - variance, 0.0)
+    return excess, max(error - excess, 0.0)
+
+
+def _of_coordinates(net: Network, inputs: Gaussian, forward: Array) -> Network:
+    """The same network as a function of z = forward (x - mean); its first layer absorbs the affine map from z to x."""
+    back = inputs.times_covariance(forward).T
+    return check_network(Chain([Affine(back, widen(inputs.mean)), net]))
 
 
 def _begin(net: Network, inputs: Gaussian, degree: int, start: DensePolynomial | None) -> tuple[Array, _Terms]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["UNDER_A_MIXTURE", "ExpansionReport", "RegressionReport", "SampledReport", "SolveReport"]
+__all__ = [
+    "UNDER_A_MIXTURE",
+    "DeepMixtureReport",
+    "ExpansionReport",
+    "RegressionReport",
+    "SampledReport",
+    "SolveReport",
+]
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
@@ -103,13 +110,40 @@ class ExpansionReport:
     fvu : float
         Fraction of variance unexplained, as the same closure estimates it: one minus the variance of the polynomial
         over that of the network. `mlpoly.fvu` measures it on samples.
+    excess : float
+        Excess of the squared error over that of the optimum, summed over outputs, estimated from the network's Jacobian
+        at 1024 samples; NaN if that was not done.
+    misfit : float
+        Squared error of the optimum, from the same samples.
     """
 
     method: str
     fvu: float
+    excess: float
+    misfit: float
 
     def __str__(self) -> str:
-        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure"
+        part = f", expected excess over the optimum {self.excess / self.misfit:.1%}" if self.misfit > 0 else ""
+        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure{part}"
+
+
+@dataclass(frozen=True)
+class DeepMixtureReport:
+    """Report of the closest polynomial of a deep network under a mixture.
+
+    Attributes
+    ----------
+    solve : SolveReport
+        How the mixture's optimum was found from those of its components.
+    components : tuple of ExpansionReport or SampledReport
+        How those of the components were found, in their order.
+    """
+
+    solve: SolveReport
+    components: tuple[ExpansionReport | SampledReport, ...]
+
+    def __str__(self) -> str:
+        return f"{self.components[0].method}, for {len(self.components)} components; {self.solve}"
 
 
 @dataclass(frozen=True)
