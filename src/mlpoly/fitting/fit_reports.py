@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["UNDER_A_MIXTURE", "RegressionReport", "SolveReport"]
+__all__ = ["UNDER_A_MIXTURE", "ExpansionReport", "RegressionReport", "SolveReport"]
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
@@ -91,3 +91,22 @@ class RegressionReport:
             f"least squares on {self.samples} samples: {self.terms} monomials, {found}, gradient {self.gradient:.1e}, "
             f"{self.kept} directions kept, {self.dropped} dropped"
         )
+
+
+@dataclass(frozen=True)
+class ExpansionReport:
+    """Report of the closest polynomial of a deep network in closed form.
+
+    Attributes
+    ----------
+    method : str
+    fvu : float
+        Fraction of variance unexplained, as the same closure estimates it: one minus the variance of the polynomial
+        over that of the network. `mlpoly.fvu` measures it on samples.
+    """
+
+    method: str
+    fvu: float
+
+    def __str__(self) -> str:
+        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure"

@@ -76,6 +76,17 @@ class Chain(Network):
         """The first weight matrix."""
         return self.layers[0].prototype
 
+    @property
+    def entry(self) -> Array | None:
+        """Linear forms of the inputs that enter the first layer; None before a residual connection."""
+        return self.layers[0].entry
+
+    @property
+    def activation_names(self) -> str:
+        """Names of the activations, in order, each once."""
+        names = [name for layer in self.layers for name in layer.activation_names.split(", ")]
+        return ", ".join(name for name in dict.fromkeys(names) if name != "identity") or "identity"
+
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
         for layer in self.layers:
@@ -130,6 +141,15 @@ class Residual(Network):
     def prototype(self) -> Array:
         """The first weight matrix."""
         return self.net.prototype
+
+    @property
+    def entry(self) -> None:
+        """None: the inputs themselves are among the terms of the outputs."""
+
+    @property
+    def activation_names(self) -> str:
+        """Names of the activations, in order, each once."""
+        return self.net.activation_names
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., d) of inputs x (..., d)."""

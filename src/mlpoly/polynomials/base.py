@@ -64,6 +64,8 @@ class Polynomial(ABC):
         Tensors that require another one: name to the name of the other.
     piecewise : bool
         Whether the form is only piecewise polynomial, so that it adds only to its own kind.
+    closed_form : bool
+        Whether the form has `gap`, so that its error under a distribution needs no samples.
     """
 
     inputs: Any
@@ -74,6 +76,7 @@ class Polynomial(ABC):
     shapes: ClassVar[dict[str, str]] = {}
     needs: ClassVar[dict[str, str]] = {}
     piecewise: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = True
     __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
     def __init_subclass__(cls, **options: Any) -> None:

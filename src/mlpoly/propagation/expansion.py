@@ -17,7 +17,7 @@ import math
 from mlpoly.arrays import Array, eye, namespace, to_numpy, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.kernels import Hidden
-from mlpoly.networks import Chain, Layer, Network, walk
+from mlpoly.networks import Layer, Network, walk
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.records import record, replace
 
@@ -143,11 +143,9 @@ def _derivatives(hidden: Hidden, order: int) -> dict[tuple[int, int], Array]:
 def expand(net: Network, inputs: Gaussian, order: int = _ORDER) -> tuple[Expansion, Array]:
     """Expansion of the outputs of a network, and the coordinates forward (r, d): z = forward (x - mean)."""
     start = State.at(inputs)
-    first = net.layers[0] if isinstance(net, Chain) else net
     xp, given = namespace(mean=start.inputs.mean), start.inputs
-    rows = widen(first.forms.stacked) if isinstance(first, Layer) else None
-    if rows is None or rows.shape[0] > rows.shape[1]:
-        rows = eye(given.dim, given.mean)
+    rows = net.entry
+    rows = eye(given.dim, given.mean) if rows is None or rows.shape[0] > given.dim else widen(rows)
     spread = given.times_covariance(rows)
     values, vectors = xp.linalg.eigh(spread @ rows.T)
     known = to_numpy(values)

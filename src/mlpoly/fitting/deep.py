@@ -1,0 +1,44 @@
+"""The closest linear or quadratic map of a deep network under one Gaussian, from its expansion (MATH 9)."""
+
+from __future__ import annotations
+
+from mlpoly.arrays import cast_like, namespace, scalar
+from mlpoly.fitting.fit_reports import ExpansionReport
+from mlpoly.inputs import Gaussian
+from mlpoly.networks import Network
+from mlpoly.polynomials import DensePolynomial, Source
+from mlpoly.propagation import expand
+
+__all__ = ["MIXTURE_METHOD", "fit_expansion"]
+
+METHOD = "least squares under a Gaussian, by second-order expansion"
+MIXTURE_METHOD = "least squares under a Gaussian mixture, by second-order expansion"
+
+
+def fit_expansion(net: Network, inputs: Gaussian, degree: int) -> DensePolynomial:
+    """Closest polynomial of degree 0, 1 or 2 of a deep network, in the linear forms that enter its first layer.
+
+    Its coefficients are the first terms of the network's expansion in Hermite polynomials, as optimality demands, but
+    computed by a closure: exact for one hidden layer and for polynomials of polynomials up to degree 2, close for more.
+    """
+    e, forward = expand(net, inputs)
+    xp, outputs = namespace(forward=forward), e.state.inputs
+    constant, variance = outputs.mean, xp.sum(xp.linalg.diagonal(outputs.covariance))
+    quadratic, explained = None, variance * 0
+    if degree:
+        explained = xp.sum(e.linear**2)
+    if degree == 2 and e.quadratic is not None:
+        quadratic = e.quadratic
+        constant = constant - xp.linalg.trace(quadratic)
+        explained = explained + 2 * xp.sum(quadratic**2)
+    like = net.prototype
+    return DensePolynomial(
+        cast_like(inputs.mean, like),
+        cast_like(constant, like),
+        cast_like(e.linear, like) if degree else None,
+        None if quadratic is None else cast_like(quadratic, like),
+        cast_like(forward, like) if degree else None,
+        inputs=inputs,
+        report=ExpansionReport(METHOD, scalar(1 - explained / variance)),
+        source=Source(net.activation_names, METHOD),
+    )
