@@ -62,8 +62,9 @@ def piecewise(
 
 def _horner(coefficients: Polynomial, y: Array) -> Array:
     """Values of a polynomial, in the shape of y."""
-    value = y * 0
-    for c in reversed(coefficients):
+    *lower, top = coefficients or (0.0,)
+    value = y * 0 + top
+    for c in reversed(lower):
         value = value * y + c
     return value
 

@@ -47,7 +47,7 @@ __all__ = ["Jacobians", "distance_to_optimum", "fit_sampled"]
 
 METHOD = "least squares under a Gaussian, from Jacobians at samples"
 _NUMBERS = 2**23  # entries of the Jacobians of one chunk, at the widest place of the network
-_FEWEST, _MOST = 64, 4096  # pairs of samples in a chunk
+_FEWEST, _MOST = 16, 4096  # pairs of samples in a chunk
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,11 @@ class Chain(Network):
         return x
 
     def __repr__(self) -> str:
-        return f"Chain({' -> '.join(str(n) for n in (self.dim_in, *(layer.dim_out for layer in self.layers)))})"
+        sizes = [self.dim_in]
+        for layer in self.layers:
+            sizes += [layer.dim_hidden] if isinstance(layer, Layer) and layer.readout is not None else []
+            sizes.append(layer.dim_out)
+        return f"Chain({' -> '.join(map(str, sizes))})"
 
 
 @record
