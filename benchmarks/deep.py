@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,9 +32,7 @@ def trained(x: torch.Tensor, y: torch.Tensor, activation: str, layers: int, widt
     """A classifier with some hidden layers, trained with Adam for a few epochs."""
     torch.manual_seed(0)
     sizes = [x.shape[1], *[width] * layers]
-    parts = [
-        part for a, b in zip(sizes, sizes[1:], strict=False) for part in (nn.Linear(a, b), ACTIVATIONS[activation]())
-    ]
+    parts = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), ACTIVATIONS[activation]())]
     net = nn.Sequential(*parts, nn.Linear(width, int(y.max()) + 1)).to(x.device)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
@@ -231,15 +231,10 @@ def costs(tiny: bool) -> dict[str, Any]:
         for width, layers in sizes:
             torch.manual_seed(0)
             dims = [784, *[width] * layers, 10]
-            weights = [
-                torch.randn(b, a, device=DEVICE).double() * (2 / a) ** 0.5 for a, b in zip(dims, dims[1:], strict=False)
-            ]
+            weights = [torch.randn(b, a, device=DEVICE).double() * (2 / a) ** 0.5 for a, b in pairwise(dims)]
             net = mp.Chain([*[mp.MLP(w) for w in weights[:-1]], mp.Affine(weights[-1])])
-            inputs = mp.Gaussian.standard(784)
-            works = {
-                "propagate": lambda: mp.propagate(net, inputs),
-                "quadratic": lambda: mp.fit(net, inputs, 2, method="expansion"),
-            }
+            case = (net, mp.Gaussian.standard(784))
+            works = {"propagate": partial(mp.propagate, *case), "quadratic": partial(mp.fit, *case, 2)}
             took = paired_seconds(works, 3, lambda: synchronise(DEVICE))
             for what, value in took.items():
                 times[what].append(value)

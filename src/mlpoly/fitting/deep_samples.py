@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal
 
 import numpy as np
 
@@ -140,7 +139,7 @@ class _Terms:
         return _Terms(*(None if a is None or b is None else a + factor * b for a, b in pairs))
 
 
-def fit_sampled(net: Network, inputs: Gaussian, degree: Literal[0, 1, 2], solver: Jacobians) -> DensePolynomial:
+def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) -> DensePolynomial:
     """Closest polynomial of degree 0, 1 or 2 of any network with continuous activations, to a given tolerance.
 
     Parameters

@@ -141,11 +141,10 @@ def fit(
         method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
     flat = method in ("expansion", "sampled")
     one = method == "sampled" and not isinstance(inputs, GaussianMixture)  # its start is a result of its own kind
-    solver = BlockCG(1e-3 if tolerance is None else tolerance, max_iterations, None if one else start, show_progress)
+    loose, tight = (1e-2, 1e-3) if tolerance is None else (tolerance, tolerance)
+    solver = BlockCG(tight, max_iterations, None if one else start, show_progress)
     solver.check_for(net)
-    sampling = Jacobians(
-        1e-2 if tolerance is None else tolerance, max_samples, start if one else None, 0, show_progress
-    )
+    sampling = Jacobians(loose, max_samples, start if one else None, 0, show_progress)
     dtype = net.prototype.dtype
     if is_low_precision(dtype):
         # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
