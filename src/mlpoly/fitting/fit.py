@@ -7,7 +7,9 @@ from typing import Any, Literal, get_args, overload
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
-from mlpoly.fitting.deep import MIXTURE_METHOD, fit_expansion
+from mlpoly.fitting.deep import fit_expansion
+from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
+from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, DeepMixtureReport
 from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.mixture_linear import fit_mixture_linear
@@ -23,7 +25,7 @@ from mlpoly.records import replace
 __all__ = ["fit"]
 
 
-Method = Literal["auto", "exact", "neuronwise", "expansion"]
+Method = Literal["auto", "exact", "neuronwise", "expansion", "sampled"]
 Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial
 
 
@@ -35,8 +37,9 @@ def fit(
     *,
     method: Literal["auto", "exact", "neuronwise"] = "auto",
     start: Polynomial | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     max_iterations: int = 500,
+    max_samples: int = 2**20,
     show_progress: bool = True,
 ) -> RidgePolynomial: ...
 @overload
@@ -47,8 +50,9 @@ def fit(
     *,
     method: Method = "auto",
     start: Polynomial | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     max_iterations: int = 500,
+    max_samples: int = 2**20,
     show_progress: bool = True,
 ) -> Fitted: ...
 
@@ -60,8 +64,9 @@ def fit(
     *,
     method: Method = "auto",
     start: Polynomial | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     max_iterations: int = 500,
+    max_samples: int = 2**20,
     show_progress: bool = True,
 ) -> Fitted:
     """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
@@ -73,7 +78,7 @@ def fit(
     polynomials of the degree for up to 10^4 monomials, and neuron by neuron for more.
 
     For a deep network, degrees 0, 1 and 2 have a closed form by a second-order expansion (MATH 9), which is close to
-    the optimum but not exact.
+    the optimum but not exact, and an unbiased estimate from samples of the inputs.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
@@ -88,18 +93,26 @@ def fit(
         Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any.
     degree : int
         Any degree >= 0.
-    method : {"auto", "exact", "neuronwise", "expansion"}
+    method : {"auto", "exact", "neuronwise", "expansion", "sampled"}
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
 
         "neuronwise", for one hidden layer, gives every neuron the best polynomial of its own preactivation under a
         mixture, in closed form for any degree and size, and likewise on samples. Under one Gaussian this is the same
         optimum; under a mixture and on samples it is slightly worse.
+
+        "sampled", for degrees up to 2, draws samples of the inputs and averages the network's Jacobian over them, with
+        the closed form as control variate, until the expected excess of the squared error over that of the optimum is
+        below `tolerance` times that error. The report has its estimate.
     start : polynomial, optional
         First iterate of the iterative solver (degree 2, mixtures): the answer for similar weights saves iterations.
-    tolerance : float
-        Fraction of the misfit; the iterative solver stops when further iterations would reduce the misfit by less.
+        For "sampled" under one Gaussian, an earlier result, which is resumed.
+    tolerance : float, optional
+        Fraction of the misfit; the iterative solver stops when further iterations would reduce the misfit by less, by
+        default 0.001, and "sampled" when its expected excess is less, by default 0.01.
     max_iterations : int
         Largest number of iterations of the iterative solver.
+    max_samples : int
+        Largest number of samples for "sampled", for each component of a mixture.
     show_progress : bool
         Whether a long solve on a terminal draws a progress bar.
 
@@ -126,15 +139,19 @@ def fit(
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
     if method == "auto":
         method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
-    solver = BlockCG(tolerance, max_iterations, start, show_progress)
+    flat = method in ("expansion", "sampled")
+    one = method == "sampled" and not isinstance(inputs, GaussianMixture)  # its start is a result of its own kind
+    loose, tight = (1e-2, 1e-3) if tolerance is None else (tolerance, tolerance)
+    solver = BlockCG(tight, max_iterations, None if one else start, show_progress)
     solver.check_for(net)
+    sampling = Jacobians(loose, max_samples, start if one else None, 0, show_progress)
     dtype = net.prototype.dtype
     if is_low_precision(dtype):
         # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
         net = net.to(promote(net.prototype)[0])
     found: Fitted
-    if method == "expansion":
-        found = _flat(net, inputs, degree, solver)
+    if flat:
+        found = _flat(net, inputs, degree, solver, sampling if method == "sampled" else None)
     elif isinstance(inputs, Samples) and method == "exact":
         found = fit_samples(net, inputs, degree)
     else:
@@ -160,22 +177,35 @@ def _layer(net: Layer, inputs: Inputs, degree: int, method: str, solver: BlockCG
     raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
 
 
-def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG) -> DensePolynomial:
-    """Polynomial of a whole deep network, of degree at most 2."""
+def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: Jacobians | None) -> DensePolynomial:
+    """Polynomial of a whole deep network, of degree at most 2; in closed form unless `sampling`."""
     if degree > 2:
         raise ValueError(
             f"degree is {degree}, but the closest polynomial of a deep network as a whole has a closed form only up to "
             f"degree 2; on samples, mlpoly.Samples(x), few inputs allow a higher one."
         )
     if isinstance(inputs, Gaussian):
-        return fit_expansion(net, inputs, degree)
+        return fit_expansion(net, inputs, degree) if sampling is None else fit_sampled(net, inputs, degree, sampling)
     if not isinstance(inputs, GaussianMixture):
-        raise TypeError(f"method 'expansion' needs a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
+        way = "expansion" if sampling is None else "sampled"
+        raise TypeError(f"method {way!r} needs a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
+    reports = []
+
+    def best_under(net: Network, component: Gaussian, degree: int) -> DensePolynomial:
+        if sampling is None:
+            found = fit_expansion(net, component, degree, pairs=0)
+        else:
+            found = fit_sampled(net, component, degree, sampling)
+        reports.append(found.report)
+        return found
+
     if degree < 2:
-        found = fit_mixture_linear(net, inputs, degree, fit_expansion)
+        found = fit_mixture_linear(net, inputs, degree, best_under)
     else:
-        found = fit_mixture_quadratic(net, inputs, solver, fit_expansion)
-    return replace(found, source=Source(net.activation_names, MIXTURE_METHOD))
+        found = fit_mixture_quadratic(net, inputs, solver, best_under)
+    way = "by second-order expansion" if sampling is None else "from Jacobians at samples"
+    source = Source(net.activation_names, f"{UNDER_A_MIXTURE}, {way}")
+    return replace(found, source=source, report=DeepMixtureReport(found.report, tuple(reports)))
 
 
 def _rounded(a: Array, dtype: Any) -> Array:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["UNDER_A_MIXTURE", "ExpansionReport", "RegressionReport", "SolveReport"]
+__all__ = [
+    "UNDER_A_MIXTURE",
+    "DeepMixtureReport",
+    "ExpansionReport",
+    "RegressionReport",
+    "SampledReport",
+    "SolveReport",
+]
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
@@ -103,10 +110,79 @@ class ExpansionReport:
     fvu : float
         Fraction of variance unexplained, as the same closure estimates it: one minus the variance of the polynomial
         over that of the network. `mlpoly.fvu` measures it on samples.
+    excess : float
+        Excess of the squared error over that of the optimum, summed over outputs, estimated from the network's Jacobian
+        at 1024 samples; NaN if that was not done.
+    misfit : float
+        Squared error of the optimum, from the same samples.
     """
 
     method: str
     fvu: float
+    excess: float
+    misfit: float
 
     def __str__(self) -> str:
-        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure"
+        part = f", expected excess over the optimum {self.excess / self.misfit:.1%}" if self.misfit > 0 else ""
+        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure{part}"
+
+
+@dataclass(frozen=True)
+class DeepMixtureReport:
+    """Report of the closest polynomial of a deep network under a mixture.
+
+    Attributes
+    ----------
+    solve : SolveReport
+        How the mixture's optimum was found from those of its components.
+    components : tuple of ExpansionReport or SampledReport
+        How those of the components were found, in their order.
+    """
+
+    solve: SolveReport
+    components: tuple[ExpansionReport | SampledReport, ...]
+
+    def __str__(self) -> str:
+        return f"{self.components[0].method}, for {len(self.components)} components; {self.solve}"
+
+
+@dataclass(frozen=True)
+class SampledReport:
+    """Report of the closest polynomial of a network under a Gaussian, estimated from its Jacobian at samples.
+
+    Attributes
+    ----------
+    method : str
+    samples : int
+        Number of samples, the mirrored ones included.
+    excess : float
+        Expected excess of the squared error of the answer over that of the optimum, summed over outputs: the variance
+        of the coefficients, summed over all of them in the orthonormal basis.
+    misfit : float
+        Estimated squared error of the optimum, summed over outputs; that of the answer is misfit + excess.
+    fvu : float
+        Estimated fraction of the outputs' variance that the answer does not explain.
+    converged : bool
+        Whether the excess is below the tolerance times the misfit; False if stopped by the limit on samples or by an
+        interrupt.
+    seed, chunk, chunks : int
+        Seed of the samples, number of samples in each chunk, and number of chunks, for resuming.
+    """
+
+    method: str
+    samples: int
+    excess: float
+    misfit: float
+    fvu: float
+    converged: bool
+    seed: int
+    chunk: int
+    chunks: int
+
+    def __str__(self) -> str:
+        state = "converged" if self.converged else "stopped early"
+        part = f" ({self.excess / self.misfit:.2%} of it)" if self.misfit > 0 else ""
+        return (
+            f"{self.method}: {state} after {self.samples} samples, misfit {self.misfit:.3g}, expected excess over it "
+            f"{self.excess:.2g}{part}, fraction of variance unexplained {self.fvu:.3g}"
+        )

@@ -11,7 +11,7 @@ from mlpoly.networks.affine import Affine
 from mlpoly.networks.layer import Layer, Network
 from mlpoly.records import record
 
-__all__ = ["Chain", "Residual", "Walk", "check_layer", "check_network", "walk"]
+__all__ = ["Chain", "Residual", "Walk", "check_layer", "check_network", "layers_of", "walk"]
 
 S = TypeVar("S")
 
@@ -212,6 +212,29 @@ def walk(net: Network, steps: Walk[S], state: S) -> S:
     if isinstance(net, Layer):
         return steps.layer(net, state)
     raise TypeError(f"{type(net).__name__} is a network of an unknown kind.")
+
+
+class _Collect:
+    """A walk that notes the layers it passes."""
+
+    def __init__(self) -> None:
+        self.layers: list[Layer] = []
+
+    def layer(self, layer: Layer, state: None) -> None:
+        self.layers.append(layer)
+
+    def enter(self, state: None) -> None:
+        """Nothing to note."""
+
+    def join(self, before: None, branch: None) -> None:
+        """Nothing to note."""
+
+
+def layers_of(net: Network) -> list[Layer]:
+    """All layers of a network, those within residual connections included, in the order of the data."""
+    collected = _Collect()
+    walk(net, collected, None)
+    return collected.layers
 
 
 def _simplified(net: Network) -> Network:
