@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["UNDER_A_MIXTURE", "RegressionReport", "SolveReport"]
+__all__ = ["UNDER_A_MIXTURE", "ComposedReport", "RegressionReport", "SolveReport"]
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
@@ -91,3 +91,35 @@ class RegressionReport:
             f"least squares on {self.samples} samples: {self.terms} monomials, {found}, gradient {self.gradient:.1e}, "
             f"{self.kept} directions kept, {self.dropped} dropped"
         )
+
+
+@dataclass(frozen=True)
+class ComposedReport:
+    """Report of a fit layer by layer.
+
+    Attributes
+    ----------
+    layers : int
+        Number of layers, affine ones between residual connections included.
+    degrees : tuple of int
+        Degree of each layer's polynomial.
+    degree : int
+        Degree of the whole.
+    guard : float
+        Weight of the wide component under which the evaluated series were fitted; 0 without a guard.
+    excess : tuple of float
+        For each layer, the estimated error of its units' means that comes from taking the values that enter it as
+        Gaussian, in standard deviations of the units, root mean square; as in `mlpoly.propagate`. Empty for a fit on
+        samples, which takes nothing as Gaussian.
+    """
+
+    layers: int
+    degrees: tuple[int, ...]
+    degree: int
+    guard: float
+    excess: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        guard = f"guard {self.guard:g}" if self.guard else "no guard"
+        excess = f", excess up to {max(self.excess):.2g}" if self.excess else ""
+        return f"{self.layers} layers of degrees {self.degrees}, {self.degree} in all, {guard}{excess}"
