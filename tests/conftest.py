@@ -26,6 +26,18 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield request.param
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """JAX in less than double precision runs with the slow tests.
+
+    It compiles every operation anew, for a sixth of the time of all tests together. What it shows is shown by JAX in
+    double precision, with the same operations, and by NumPy and PyTorch in single, with the same rounding.
+    """
+    for item in items:
+        if re.search(r"jax[-_](float32|float16|bfloat16)", item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20250214)

@@ -250,7 +250,7 @@ TABLE = [
      lambda p: mp.fit(torch.nn.Sequential(torch.nn.Linear(2, 2)), mp.Gaussian.standard(2)), TypeError,
      r"^net .*Sequential", r"from_torch\(module\)"),
     ("arguments swapped", lambda p: mp.fit(mp.Gaussian.standard(2), mlp()), TypeError, "^net .*Gaussian",
-     "mlpoly.MLP, mlpoly.GLU or mlpoly.Affine"),
+     "net must be an mlpoly.MLP, GLU, Affine, Residual or Chain"),
     ("samples for inputs", lambda p: mp.fit(mlp(), EYE), TypeError, "^inputs .*ndarray",
      r"Gaussian\.from_samples\(x\)"),
     ("inputs of another dimension", lambda p: mp.fit(mlp(), mp.Gaussian.standard(3)), ValueError, "^inputs .*3",

@@ -18,7 +18,7 @@ from torch import nn
 
 import mlpoly as mp
 from mlpoly.integrations import feedforward_blocks, find_blocks, from_torch
-from mlpoly.integrations.adapters import is_mixture
+from mlpoly.integrations.advice import is_mixture
 from mlpoly.integrations.torch import activation_from_torch, register_adapter
 
 D, H, LAYERS = 16, 24, 2

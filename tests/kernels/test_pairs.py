@@ -9,10 +9,11 @@ import pytest
 import mlpoly as mp
 from mlpoly import activations
 from mlpoly.activations.quadrature import fixed_projection
+from mlpoly.kernels import pairs
 from mlpoly.kernels.conditional import pair_moments, unit_moments
 from mlpoly.kernels.pairs import AffineKernel, SeriesKernel, kernel_of
 from mlpoly.kernels.piecewise_linear import breaks_of, cancellation, is_affine
-from mlpoly.measures import pairs, second_moment
+from mlpoly.measures import second_moment
 from mlpoly.records import replace
 from mlpoly.units import Angles, Gate, Units, inner_products
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -30,3 +31,13 @@ def mlp(rng, activation="relu", d=4, h=9, o=3):
 
 def glu(rng, activation="silu", d=4, h=9, o=3):
     return network("GLU", activation, d, h, o, seed=rng)
+
+
+def chain(activation="relu", sizes=(4, 6, 5, 3), *, seed=0, bias=0.3, gain=2.0):
+    """A chain of hidden layers with the given widths, the first number being the inputs, the last the outputs."""
+    rng = np.random.default_rng(seed)
+    layers = [
+        mp.MLP(rng.standard_normal((h, d)) * math.sqrt(gain / d), bias * rng.standard_normal(h), activation=activation)
+        for d, h in itertools.pairwise(sizes[:-1])
+    ]
+    return mp.Chain([*layers, mp.Affine(rng.standard_normal((sizes[-1], sizes[-2])) / math.sqrt(sizes[-2]))])

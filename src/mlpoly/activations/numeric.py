@@ -31,6 +31,18 @@ def _sigmoid(y: Array) -> Array:
     return xp.where(y > 0, 1.0, small) / (1 + small)
 
 
+def _logistic_slope(y: Array) -> Array:
+    """Derivative of the logistic function, with all its digits in both tails."""
+    xp = namespace(y=y)
+    small = xp.exp(-xp.abs(y))
+    return small / ((1 + small) * (1 + small))
+
+
+def _swish_slope(y: Array, gate: Array, gate_slope: Array | float) -> Array:
+    """Derivative of y σ(gate(y)): σ(gate) (1 + y gate' σ(-gate))."""
+    return _sigmoid(gate) * (1 + y * gate_slope * _sigmoid(-gate))
+
+
 def _softplus(y: Array) -> Array:
     xp = namespace(y=y)
     return xp.where(y > 0, y, 0.0) + xp.log1p(xp.exp(-xp.abs(y)))
@@ -52,9 +64,16 @@ def _tanhshrink(y: Array) -> Array:
     return xp.where(xp.abs(y) < 1, near * quotient / (1 + quotient), y - xp.tanh(y))
 
 
-def _gelu_tanh(y: Array) -> Array:
+def _gelu_tanh_gate(y: Array) -> tuple[Array, Array]:
+    """2 sqrt(2/π) (y + 0.044715 y³) and its derivative."""
     near = namespace(y=y).clip(y, -1e3, 1e3)  # so that the cube does not overflow; farther out the gate is 0 or 1
-    return y * _sigmoid(2 * math.sqrt(2 / math.pi) * (near + 0.044715 * near * near * near))
+    scale, cubic = 2 * math.sqrt(2 / math.pi), 0.044715
+    return scale * (near + cubic * near * near * near), scale * (1 + 3 * cubic * near * near)
+
+
+def _mish_slope(y: Array) -> Array:
+    plus = _softplus(y)
+    return _tanh(plus) + y * _sigmoid(y) * (4 * _logistic_slope(2 * plus))  # tanh'(u) = 4 σ'(2 u)
 
 
 def _negative_exponential(y: Array) -> Array:
@@ -71,15 +90,32 @@ _EXPONENTIAL = (-60.0, -28.0, -12.0, -4.0, 0.0)
 
 
 def _make(
-    name: str, formula: str, function: Callable[[Array], Array], edges: Sequence[float], kinks: tuple[float, ...] = ()
+    name: str,
+    formula: str,
+    function: Callable[[Array], Array],
+    derivative: Callable[[Array], Array],
+    edges: Sequence[float],
+    kinks: tuple[float, ...] = (),
 ) -> Activation:
-    return Activation(name, function, fixed_projection(function, edges), formula, "quadrature", kinks)
+    project = fixed_projection(function, edges)
+    return Activation(name, function, project, formula, "quadrature", kinks, derivative=derivative)
+
+
+def _decay(y: Array, size: float, rate: float) -> Array:
+    """Size exp(rate y) for y < 0, else 1."""
+    xp = namespace(y=y)
+    return xp.where(y < 0, size * xp.exp(rate * xp.where(y < 0, y, 0.0)), 1.0)
 
 
 def elu(name: str, alpha: float, scale: float = 1.0, formula: str = "y if y > 0 else alpha (exp(y) - 1)") -> Activation:
     """ELU and SELU: scale * (y_+ + alpha (exp(y_-) - 1))."""
     return _make(
-        name, formula, lambda y: scale * (_positive(y) + alpha * _negative_exponential(y)), _EXPONENTIAL, (0.0,)
+        name,
+        formula,
+        lambda y: scale * (_positive(y) + alpha * _negative_exponential(y)),
+        lambda y: scale * _decay(y, alpha, 1.0),
+        _EXPONENTIAL,
+        (0.0,),
     )
 
 
@@ -87,14 +123,21 @@ def celu(name: str, alpha: float) -> Activation:
     """CELU: y_+ + alpha (exp(y_-/alpha) - 1)."""
     _check_positive("alpha", alpha)
     formula, edges = "y if y > 0 else alpha (exp(y/alpha) - 1)", [alpha * c for c in _EXPONENTIAL]
-    return _make(name, formula, lambda y: _positive(y) + alpha * _negative_exponential(y / alpha), edges, (0.0,))
+    return _make(
+        name,
+        formula,
+        lambda y: _positive(y) + alpha * _negative_exponential(y / alpha),
+        lambda y: _decay(y, 1.0, 1 / alpha),
+        edges,
+        (0.0,),
+    )
 
 
 def softplus(name: str, beta: float) -> Activation:
     """Softplus: log(1 + exp(beta y)) / beta."""
     _check_positive("beta", beta)
     formula, edges = "log(1 + exp(beta y)) / beta", _both(_LOGISTIC, 1 / beta)
-    return _make(name, formula, lambda y: _softplus(beta * y) / beta, edges)
+    return _make(name, formula, lambda y: _softplus(beta * y) / beta, lambda y: _sigmoid(beta * y), edges)
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -104,18 +147,36 @@ def _check_positive(name: str, value: float) -> None:
 
 def numeric_activations() -> list[Activation]:
     """Records of all activations without parameters that need quadrature."""
+    bends = _both(_LOGISTIC)
     return [
         _make(
-            "gelu_tanh", "y σ(2 sqrt(2/π) (y + 0.044715 y³))", _gelu_tanh, _both((1.0, 2.5, 4.0, 6.0, 9.0), 1.0, 0.0)
+            "gelu_tanh",
+            "y σ(2 sqrt(2/π) (y + 0.044715 y³))",
+            lambda y: y * _sigmoid(_gelu_tanh_gate(y)[0]),
+            lambda y: _swish_slope(namespace(y=y).clip(y, -1e3, 1e3), *_gelu_tanh_gate(y)),
+            _both((1.0, 2.5, 4.0, 6.0, 9.0), 1.0, 0.0),
         ),
-        _make("quick_gelu", "y σ(1.702 y)", lambda y: y * _sigmoid(1.702 * y), _both(_LOGISTIC, 1 / 1.702)),
-        _make("silu", "y σ(y)", lambda y: y * _sigmoid(y), _both(_LOGISTIC)),
-        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _both(_LOGISTIC)),
-        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), _both(_LOGISTIC)),
-        _make("tanh", "tanh(y)", _tanh, _both(_TANH)),
-        _make("tanhshrink", "y - tanh(y)", _tanhshrink, _both(_TANH)),
-        _make("mish", "y tanh(softplus(y))", lambda y: y * _tanh(_softplus(y)), _both(_LOGISTIC, 1.0, 0.0)),
         _make(
-            "softsign", "y / (1 + |y|)", lambda y: y / (1 + namespace(y=y).abs(y)), _both(_ALGEBRAIC, 1.0, 0.0), (0.0,)
+            "quick_gelu",
+            "y σ(1.702 y)",
+            lambda y: y * _sigmoid(1.702 * y),
+            lambda y: _swish_slope(y, 1.702 * y, 1.702),
+            _both(_LOGISTIC, 1 / 1.702),
+        ),
+        _make("silu", "y σ(y)", lambda y: y * _sigmoid(y), lambda y: _swish_slope(y, y, 1.0), bends),
+        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _logistic_slope, bends),
+        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), lambda y: _sigmoid(-y), bends),
+        _make("tanh", "tanh(y)", _tanh, lambda y: 4 * _logistic_slope(2 * y), _both(_TANH)),
+        _make("tanhshrink", "y - tanh(y)", _tanhshrink, lambda y: _tanh(y) ** 2, _both(_TANH)),
+        _make(
+            "mish", "y tanh(softplus(y))", lambda y: y * _tanh(_softplus(y)), _mish_slope, _both(_LOGISTIC, 1.0, 0.0)
+        ),
+        _make(
+            "softsign",
+            "y / (1 + |y|)",
+            lambda y: y / (1 + namespace(y=y).abs(y)),
+            lambda y: (1 + namespace(y=y).abs(y)) ** -2,
+            _both(_ALGEBRAIC, 1.0, 0.0),
+            (0.0,),
         ),
     ]

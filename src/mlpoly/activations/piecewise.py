@@ -49,8 +49,24 @@ def piecewise(
         narrow = xp.stack([a + b for a, b in zip(outer, inner, strict=True)])
         return xp.where(close, narrow, wide)
 
-    kinks = tuple(map(float, breaks))
-    return Activation(name, function, project, formula, "closed form", kinks, tuple(map(tuple, padded)))
+    def derivative(y: Array) -> Array:
+        xp, rising = namespace(y=y), [[k * c for k, c in enumerate(p)][1:] for p in padded]
+        slope = _horner(rising[0], y)
+        for at, piece in zip(breaks, rising[1:], strict=True):
+            slope = xp.where(y >= at, _horner(piece, y), slope)
+        return slope
+
+    about = (formula, "closed form", tuple(map(float, breaks)), tuple(map(tuple, padded)))
+    return Activation(name, function, project, *about, derivative=derivative)
+
+
+def _horner(coefficients: Polynomial, y: Array) -> Array:
+    """Values of a polynomial, in the shape of y."""
+    *lower, top = coefficients or (0.0,)
+    value = y * 0 + top
+    for c in reversed(lower):
+        value = value * y + c
+    return value
 
 
 def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> list[Array]:

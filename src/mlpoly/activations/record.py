@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlpoly.arrays import Array
+import numpy as np
+
+from mlpoly.activations.differences import difference_quotient
+from mlpoly.arrays import Array, constant, rounding_error, to_numpy, widen
 
 __all__ = ["Activation"]
 
@@ -40,6 +43,9 @@ class Activation:
         The user's function, so that JAX does not confuse two functions of the same name.
     estimate : callable or None
         For a user's function, ``estimate(mean, std, degree)``: error of its coefficients relative to sqrt(E[act^2]).
+    derivative : callable or None
+        First derivative, elementwise, from the right at kinks; None for a user's function, which `slope` differentiates
+        numerically.
     """
 
     name: str
@@ -52,10 +58,34 @@ class Activation:
 
     own: Callable[[Array], Array] | None = None
     estimate: Callable[[Array, Array, int], float] | None = field(compare=False, default=None)
+    derivative: Callable[[Array], Array] | None = field(compare=False, default=None)
 
     def __call__(self, y: Array) -> Array:
         """Apply the function elementwise."""
         return self.function(y)
+
+    def slope(self, y: Array) -> Array:
+        """First derivative, elementwise, from the right at kinks; at a jump without the jump.
+
+        That of a user's function is a difference quotient of fourth order, which does not reach across declared kinks.
+        """
+        return difference_quotient(self.function, y, self.kinks) if self.derivative is None else self.derivative(y)
+
+    def jumps(self, like: Array) -> bool:
+        """Whether the function is discontinuous at one of its kinks, found with arrays of the library of `like`."""
+        if not self.kinks:
+            return False
+        like, at = widen(like), np.asarray(self.kinks)
+        gaps, eps = [], rounding_error(like)
+        for distance in (
+            eps**0.5,
+            eps**0.25,
+        ):  # the gap shrinks with it across a kink, not across a jump
+            apart = distance * np.maximum(1.0, np.abs(at))
+            left, right = (to_numpy(self(constant(at + side * apart, like))) for side in (-1, 1))
+            gaps.append(np.abs(right - left))
+        noise = 64 * eps * np.maximum(np.abs(left), np.abs(right))
+        return bool(np.any(gaps[0] > 0.5 * gaps[1] + noise))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Activation:
         return self  # immutable

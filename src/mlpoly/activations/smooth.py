@@ -72,9 +72,36 @@ def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:
     return xp.stack(out)
 
 
-# 1 + erf would lose all digits in the lower tail of GELU.
-GELU = Activation("gelu", lambda y: 0.5 * y * erfc(y * -math.sqrt(0.5)), _project_gelu, "y Φ(y)")
-ERF = Activation("erf", erf, _project_erf, "erf(y)")
-GAUSSIAN = Activation("gaussian", lambda y: namespace(y=y).exp(-0.5 * y * y), _project_gaussian, "exp(-y²/2)")
-SIN = Activation("sin", lambda y: namespace(y=y).sin(y), lambda m, s, n: _project_wave(m, s, n, 0), "sin(y)")
-COS = Activation("cos", lambda y: namespace(y=y).cos(y), lambda m, s, n: _project_wave(m, s, n, 1), "cos(y)")
+def _bell(y: Array) -> Array:
+    """exp(-y^2/2)."""
+    return normal_pdf(y) * math.sqrt(2 * math.pi)
+
+
+def _sine(y: Array) -> Array:
+    return namespace(y=y).sin(y)
+
+
+def _cosine(y: Array) -> Array:
+    return namespace(y=y).cos(y)
+
+
+def _gelu_gate(y: Array) -> Array:
+    """Phi(y); 1 + erf would lose all digits in the lower tail."""
+    return 0.5 * erfc(y * -math.sqrt(0.5))
+
+
+GELU = Activation(
+    "gelu", lambda y: y * _gelu_gate(y), _project_gelu, "y Φ(y)", derivative=lambda y: _gelu_gate(y) + y * normal_pdf(y)
+)
+ERF = Activation(
+    "erf", erf, _project_erf, "erf(y)", derivative=lambda y: 2 / math.sqrt(math.pi) * _bell(y * math.sqrt(2))
+)
+GAUSSIAN = Activation(
+    "gaussian",
+    lambda y: namespace(y=y).exp(-0.5 * y * y),
+    _project_gaussian,
+    "exp(-y²/2)",
+    derivative=lambda y: -y * _bell(y),
+)
+SIN = Activation("sin", _sine, lambda m, s, n: _project_wave(m, s, n, 0), "sin(y)", derivative=_cosine)
+COS = Activation("cos", _cosine, lambda m, s, n: _project_wave(m, s, n, 1), "cos(y)", derivative=lambda y: -_sine(y))

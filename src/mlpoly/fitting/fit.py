@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
+from mlpoly.fitting.deep import fit_expansion
+from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
+from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, DeepMixtureReport
 from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.mixture_linear import fit_mixture_linear
@@ -14,11 +17,16 @@ from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadrati
 from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
-from mlpoly.networks import Layer, check_network
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
+from mlpoly.networks import Layer, Network, check_layer, check_network
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial, Source
 from mlpoly.polynomials.base import map_polynomial
+from mlpoly.records import replace
 
 __all__ = ["fit"]
+
+
+Method = Literal["auto", "exact", "neuronwise", "expansion", "sampled"]
+Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial
 
 
 @overload
@@ -27,44 +35,50 @@ def fit(
     inputs: Gaussian,
     degree: int = 2,
     *,
-    method: Literal["exact", "neuronwise"] = "exact",
+    method: Literal["auto", "exact", "neuronwise"] = "auto",
     start: Polynomial | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     max_iterations: int = 500,
+    max_samples: int = 2**20,
     show_progress: bool = True,
 ) -> RidgePolynomial: ...
 @overload
 def fit(
-    net: Layer,
+    net: Network,
     inputs: Inputs,
     degree: int = 2,
     *,
-    method: Literal["exact", "neuronwise"] = "exact",
+    method: Method = "auto",
     start: Polynomial | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     max_iterations: int = 500,
+    max_samples: int = 2**20,
     show_progress: bool = True,
-) -> RidgePolynomial | DensePolynomial | ChaosPolynomial: ...
+) -> Fitted: ...
 
 
 def fit(
-    net: Layer,
+    net: Network,
     inputs: Inputs,
     degree: int = 2,
     *,
-    method: Literal["exact", "neuronwise"] = "exact",
+    method: Method = "auto",
     start: Polynomial | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     max_iterations: int = 500,
+    max_samples: int = 2**20,
     show_progress: bool = True,
-) -> RidgePolynomial | DensePolynomial | ChaosPolynomial:
+) -> Fitted:
     """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
 
-    The fit is exact least squares; for a distribution it needs only the weights and no samples. Under one Gaussian it
-    has a closed form for any degree, differentiable in the weights, the mean and the covariance. Under a mixture,
-    degrees 0 and 1 have a closed form, degree 2 is solved directly for up to 23 inputs and iteratively for more, and
-    higher degrees directly for up to about 10^4 monomials. On samples it is least squares over all polynomials of the
-    degree for up to 10^4 monomials, and neuron by neuron for more.
+    With one hidden layer the fit is exact least squares; for a distribution it needs only the weights and no samples.
+    Under one Gaussian it has a closed form for any degree, differentiable in the weights, the mean and the covariance.
+    Under a mixture, degrees 0 and 1 have a closed form, degree 2 is solved directly for up to 23 inputs and iteratively
+    for more, and higher degrees directly for up to about 10^4 monomials. On samples it is least squares over all
+    polynomials of the degree for up to 10^4 monomials, and neuron by neuron for more.
+
+    For a deep network, degrees 0, 1 and 2 have a closed form by a second-order expansion (MATH 9), which is close to
+    the optimum but not exact, and an unbiased estimate from samples of the inputs.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
@@ -73,31 +87,43 @@ def fit(
 
     Parameters
     ----------
-    net : Layer
+    net : network
+        `MLP`, `GLU`, `Affine`, `Residual` or `Chain`. A chain of affine maps and one hidden layer counts as one layer.
     inputs : Gaussian, GaussianMixture or Samples
         Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any.
     degree : int
         Any degree >= 0.
-    method : {"exact", "neuronwise"}
-        "neuronwise" gives every neuron the best polynomial of its own preactivation under a mixture, in closed form
-        for any degree and size, and likewise on samples. Under one Gaussian this is the same optimum; under a mixture
-        and on samples it is slightly worse.
+    method : {"auto", "exact", "neuronwise", "expansion", "sampled"}
+        "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
+
+        "neuronwise", for one hidden layer, gives every neuron the best polynomial of its own preactivation under a
+        mixture, in closed form for any degree and size, and likewise on samples. Under one Gaussian this is the same
+        optimum; under a mixture and on samples it is slightly worse.
+
+        "sampled", for degrees up to 2, draws samples of the inputs and averages the network's Jacobian over them, with
+        the closed form as control variate, until the expected excess of the squared error over that of the optimum is
+        below `tolerance` times that error. The report has its estimate.
     start : polynomial, optional
         First iterate of the iterative solver (degree 2, mixtures): the answer for similar weights saves iterations.
-    tolerance : float
-        Fraction of the misfit; the iterative solver stops when further iterations would reduce the misfit by less.
+        For "sampled" under one Gaussian, an earlier result, which is resumed.
+    tolerance : float, optional
+        Fraction of the misfit; the iterative solver stops when further iterations would reduce the misfit by less, by
+        default 0.001, and "sampled" when its expected excess is less, by default 0.01.
     max_iterations : int
         Largest number of iterations of the iterative solver.
+    max_samples : int
+        Largest number of samples for "sampled", for each component of a mixture.
     show_progress : bool
         Whether a long solve on a terminal draws a progress bar.
 
     Returns
     -------
     RidgePolynomial, DensePolynomial or ChaosPolynomial
-        Ridge form for one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2; chaos form above,
-        and for samples.
+        Ridge form for one hidden layer under one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2
+        and for deep networks, under one Gaussian in the linear forms that enter the first layer; chaos form above, and
+        for samples.
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
-        ``.source.method`` says which optimum it is, ``.report`` how a fit under a mixture or on samples went.
+        ``.source.method`` says which optimum it is, ``.report`` how the fit went.
 
     Examples
     --------
@@ -106,36 +132,80 @@ def fit(
     >>> mp.fit(net, mp.Gaussian.standard(2), degree=2).coefficients().quadratic.round(12).tolist()
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
-    check_network(net)
+    net = check_network(net)
     degree = as_integer("degree", degree, 0)
     inputs = checked_inputs(inputs, net.dim_in, net.prototype)
-    if method not in ("exact", "neuronwise"):
-        raise ValueError(f"method must be 'exact' or 'neuronwise', got {method!r}.")
-    solver = BlockCG(tolerance, max_iterations, start, show_progress)
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
+    if method == "auto":
+        method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
+    flat = method in ("expansion", "sampled")
+    one = method == "sampled" and not isinstance(inputs, GaussianMixture)  # its start is a result of its own kind
+    loose, tight = (1e-2, 1e-3) if tolerance is None else (tolerance, tolerance)
+    solver = BlockCG(tight, max_iterations, None if one else start, show_progress)
     solver.check_for(net)
+    sampling = Jacobians(loose, max_samples, start if one else None, 0, show_progress)
     dtype = net.prototype.dtype
     if is_low_precision(dtype):
         # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
         net = net.to(promote(net.prototype)[0])
-    found: RidgePolynomial | DensePolynomial | ChaosPolynomial
+    found: Fitted
+    if flat:
+        found = _flat(net, inputs, degree, solver, sampling if method == "sampled" else None)
+    elif isinstance(inputs, Samples) and method == "exact":
+        found = fit_samples(net, inputs, degree)
+    else:
+        found = _layer(check_layer(net), inputs, degree, method, solver)
+    return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
+
+
+def _layer(net: Layer, inputs: Inputs, degree: int, method: str, solver: BlockCG) -> Fitted:
+    """Polynomial of a network with one hidden layer."""
     match inputs, method, degree:
         case Gaussian(), _, _:
-            found = fit_gaussian(net, inputs, degree)
-        case Samples(), "exact", _:
-            found = fit_samples(net, inputs, degree)
+            return fit_gaussian(net, inputs, degree)
         case Samples(), _, _:
-            found = fit_samples_neuronwise(net, inputs, degree)
+            return fit_samples_neuronwise(net, inputs, degree)
         case GaussianMixture(), "neuronwise", _:
-            found = fit_neuronwise(net, inputs, degree)
+            return fit_neuronwise(net, inputs, degree)
         case GaussianMixture(), _, 0 | 1:
-            found = fit_mixture_linear(net, inputs, degree)
+            return fit_mixture_linear(net, inputs, degree)
         case GaussianMixture(), _, 2:
-            found = fit_mixture_quadratic(net, inputs, solver)
+            return fit_mixture_quadratic(net, inputs, solver)
         case GaussianMixture(), _, _:
-            found = fit_dense(net, inputs, degree)
-        case _:
-            raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
-    return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
+            return fit_dense(net, inputs, degree)
+    raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
+
+
+def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: Jacobians | None) -> DensePolynomial:
+    """Polynomial of a whole deep network, of degree at most 2; in closed form unless `sampling`."""
+    if degree > 2:
+        raise ValueError(
+            f"degree is {degree}, but the closest polynomial of a deep network as a whole has a closed form only up to "
+            f"degree 2; on samples, mlpoly.Samples(x), few inputs allow a higher one."
+        )
+    if isinstance(inputs, Gaussian):
+        return fit_expansion(net, inputs, degree) if sampling is None else fit_sampled(net, inputs, degree, sampling)
+    if not isinstance(inputs, GaussianMixture):
+        way = "expansion" if sampling is None else "sampled"
+        raise TypeError(f"method {way!r} needs a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
+    reports = []
+
+    def best_under(net: Network, component: Gaussian, degree: int) -> DensePolynomial:
+        if sampling is None:
+            found = fit_expansion(net, component, degree, pairs=0)
+        else:
+            found = fit_sampled(net, component, degree, sampling)
+        reports.append(found.report)
+        return found
+
+    if degree < 2:
+        found = fit_mixture_linear(net, inputs, degree, best_under)
+    else:
+        found = fit_mixture_quadratic(net, inputs, solver, best_under)
+    way = "by second-order expansion" if sampling is None else "from Jacobians at samples"
+    source = Source(net.activation_names, f"{UNDER_A_MIXTURE}, {way}")
+    return replace(found, source=source, report=DeepMixtureReport(found.report, tuple(reports)))
 
 
 def _rounded(a: Array, dtype: Any) -> Array:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["UNDER_A_MIXTURE", "ComposedReport", "RegressionReport", "SolveReport"]
+__all__ = [
+    "UNDER_A_MIXTURE",
+    "ComposedReport",
+    "DeepMixtureReport",
+    "ExpansionReport",
+    "RegressionReport",
+    "SampledReport",
+    "SolveReport",
+]
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
@@ -99,10 +107,8 @@ class ComposedReport:
 
     Attributes
     ----------
-    layers : int
-        Number of layers, affine ones between residual connections included.
     degrees : tuple of int
-        Degree of each layer's polynomial.
+        Degree of each layer's polynomial, in the order of the data; 1 for affine layers.
     degree : int
         Degree of the whole.
     guard : float
@@ -113,13 +119,105 @@ class ComposedReport:
         samples, which takes nothing as Gaussian.
     """
 
-    layers: int
     degrees: tuple[int, ...]
     degree: int
     guard: float
     excess: tuple[float, ...] = ()
 
+    @property
+    def layers(self) -> int:
+        """Number of layers, affine ones included that no other layer could take up."""
+        return len(self.degrees)
+
     def __str__(self) -> str:
         guard = f"guard {self.guard:g}" if self.guard else "no guard"
         excess = f", excess up to {max(self.excess):.2g}" if self.excess else ""
         return f"{self.layers} layers of degrees {self.degrees}, {self.degree} in all, {guard}{excess}"
+
+
+@dataclass(frozen=True)
+class ExpansionReport:
+    """Report of the closest polynomial of a deep network in closed form.
+
+    Attributes
+    ----------
+    method : str
+    fvu : float
+        Fraction of variance unexplained, as the same closure estimates it: one minus the variance of the polynomial
+        over that of the network. `mlpoly.fvu` measures it on samples.
+    excess : float
+        Excess of the squared error over that of the optimum, summed over outputs, estimated from the network's Jacobian
+        at 1024 samples; NaN if that was not done.
+    misfit : float
+        Squared error of the optimum, from the same samples.
+    """
+
+    method: str
+    fvu: float
+    excess: float
+    misfit: float
+
+    def __str__(self) -> str:
+        part = f", expected excess over the optimum {self.excess / self.misfit:.1%}" if self.misfit > 0 else ""
+        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure{part}"
+
+
+@dataclass(frozen=True)
+class DeepMixtureReport:
+    """Report of the closest polynomial of a deep network under a mixture.
+
+    Attributes
+    ----------
+    solve : SolveReport
+        How the mixture's optimum was found from those of its components.
+    components : tuple of ExpansionReport or SampledReport
+        How those of the components were found, in their order.
+    """
+
+    solve: SolveReport
+    components: tuple[ExpansionReport | SampledReport, ...]
+
+    def __str__(self) -> str:
+        return f"{self.components[0].method}, for {len(self.components)} components; {self.solve}"
+
+
+@dataclass(frozen=True)
+class SampledReport:
+    """Report of the closest polynomial of a network under a Gaussian, estimated from its Jacobian at samples.
+
+    Attributes
+    ----------
+    method : str
+    samples : int
+        Number of samples, the mirrored ones included.
+    excess : float
+        Expected excess of the squared error of the answer over that of the optimum, summed over outputs: the variance
+        of the coefficients, summed over all of them in the orthonormal basis.
+    misfit : float
+        Estimated squared error of the optimum, summed over outputs; that of the answer is misfit + excess.
+    fvu : float
+        Estimated fraction of the outputs' variance that the answer does not explain.
+    converged : bool
+        Whether the excess is below the tolerance times the misfit; False if stopped by the limit on samples or by an
+        interrupt.
+    seed, chunk, chunks : int
+        Seed of the samples, number of samples in each chunk, and number of chunks, for resuming.
+    """
+
+    method: str
+    samples: int
+    excess: float
+    misfit: float
+    fvu: float
+    converged: bool
+    seed: int
+    chunk: int
+    chunks: int
+
+    def __str__(self) -> str:
+        state = "converged" if self.converged else "stopped early"
+        part = f" ({self.excess / self.misfit:.2%} of it)" if self.misfit > 0 else ""
+        return (
+            f"{self.method}: {state} after {self.samples} samples, misfit {self.misfit:.3g}, expected excess over it "
+            f"{self.excess:.2g}{part}, fraction of variance unexplained {self.fvu:.3g}"
+        )

@@ -7,14 +7,20 @@ feature covariance, no d^n tensor.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from mlpoly.arrays import cast_like
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial, Source
+from mlpoly.polynomials import DensePolynomial, RidgePolynomial, Source
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Units
 
-__all__ = ["fit_gaussian"]
+__all__ = ["Optimum", "fit_gaussian"]
+
+# From a network, a Gaussian and a degree to the best polynomial under that Gaussian, as a solver for mixtures needs it.
+Optimum = Callable[[Any, Gaussian, int], RidgePolynomial | DensePolynomial]
 
 METHOD = "least squares under a Gaussian"
 

@@ -10,7 +10,7 @@ piecewise, or a guard, which keeps it a polynomial.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.regression import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
-from mlpoly.networks import Layer, Network, check_network, walk
+from mlpoly.networks import Layer, Network, check_network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
 from mlpoly.progress import progress
 from mlpoly.propagation import Closure, State
@@ -80,8 +80,8 @@ def fit_composed(
                 f"guard is {guard}, but polynomials fitted on samples have none; pass guard=None, and call "
                 f".bounded(3.0) on the result, or fit under mlpoly.Gaussian.from_samples(x)."
             )
-        data = _OnSamples(given.weights, degree)
-        return _finished(walk(net, data, (given.x, ()))[1], data.layers, given, "on samples", ())
+        stages = walk(net, _OnSamples(given.weights, degree), (given.x, ()))[1]
+        return _finished(net, stages, given, "on samples", ())
     inputs = checked_gaussians(net, given)
     closures = [Closure() for _ in inputs.components]
     with progress("components", len(closures)) as update:
@@ -90,22 +90,23 @@ def fit_composed(
             walk(net, closure, State.at(component))
     weights = widen(inputs.weights)
     entering = [[state.inputs for state in states] for states in zip(*(c.before for c in closures), strict=True)]
-    steps = _UnderGaussians([_pooled(weights, parts) for parts in entering], degree)
-    under = "under a Gaussian" if isinstance(inputs, Gaussian) else "under a Gaussian mixture"
+    layers, fitted = layers_of(net), []
+    for layer, parts in zip(layers, entering, strict=True):
+        under, own = _pooled(weights, parts), 1 if _is_affine(layer) else degree
+        found = fit_gaussian(layer, under, own) if isinstance(under, Gaussian) else fit_neuronwise(layer, under, own)
+        fitted.append(found)
     excess = tuple(_excess(weights, shifts) for shifts in zip(*(c.shifts for c in closures), strict=True))
-    plain = _finished(walk(net, steps, ()), steps.layers, inputs, under, excess)
+    method = "under a Gaussian" if isinstance(inputs, Gaussian) else "under a Gaussian mixture"
+    plain = _finished(net, walk(net, _Assembly(fitted), ()), inputs, method, excess)
 
     def guarded(eps: float) -> ComposedPolynomial:
         if not eps:
             return plain
-        series = (
-            _guarded_series(layer, stage, _guarding(weights, parts, eps))
-            for (layer, stage), parts in zip(steps.layers, entering, strict=True)
-        )
+        mixtures = (_guarding(weights, parts, eps) for parts in entering)
+        series = (_guarded_series(*each) for each in zip(layers, fitted, mixtures, strict=True))
         return replace(_with_guards(plain, series), report=replace(plain.report, guard=eps))
 
-    hidden = sum(not _is_affine(layer) for layer, _ in steps.layers)
-    if guard != "auto" or hidden <= 1 or degree <= 1:
+    if guard != "auto" or degree <= 1 or sum(not _is_affine(layer) for layer in layers) <= 1:
         return guarded(0.0 if guard == "auto" else guard)
     wider = _pooled(weights, [_wider(component, _TAILS) for component in inputs.components])
     samples = [distribution.sample(_DRAWS, seed=0) for distribution in (inputs, wider)]
@@ -154,23 +155,17 @@ def _is_affine(layer: Layer) -> bool:
     return layer.activation.name == "identity" and layer.forms.gate_directions is None
 
 
-# -- walks that make one stage for each layer, and a composed one for each residual connection -------------------------
+# -- walks that list the stages: one for each layer, and a composed one for each residual connection -------------------
 
 
-class _UnderGaussians:
-    """Fits every layer under the distribution that enters it; the state is the stages so far."""
+class _Assembly:
+    """Takes the polynomials of the layers in turn; the state is the stages so far."""
 
-    def __init__(self, entering: Sequence[Gaussian | GaussianMixture], degree: int) -> None:
-        self.entering, self.degree = entering, degree
-        self.layers: list[tuple[Layer, RidgePolynomial]] = []  # with their polynomials, in the order of the data
+    def __init__(self, fitted: Iterable[Polynomial]) -> None:
+        self.fitted = iter(fitted)
 
     def layer(self, layer: Layer, state: Stages) -> Stages:
-        under, degree = self.entering[len(self.layers)], 1 if _is_affine(layer) else self.degree
-        stage = (
-            fit_gaussian(layer, under, degree) if isinstance(under, Gaussian) else fit_neuronwise(layer, under, degree)
-        )
-        self.layers.append((layer, stage))
-        return (*state, stage)
+        return (*state, next(self.fitted))
 
     def enter(self, state: Stages) -> Stages:
         return ()
@@ -180,17 +175,14 @@ class _UnderGaussians:
 
 
 class _OnSamples:
-    """Fits every layer on the values that the network computes; the state is these values, and the stages so far."""
+    """Fits every layer on the values that enter it; the state is these values, and the stages so far."""
 
     def __init__(self, weights: Array | None, degree: int) -> None:
         self.weights, self.degree = weights, degree
-        self.layers: list[tuple[Layer, RidgePolynomial]] = []
 
     def layer(self, layer: Layer, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
         x, stages = state
-        degree = 1 if _is_affine(layer) else self.degree
-        stage = fit_samples_neuronwise(layer, Samples(x, self.weights), degree)
-        self.layers.append((layer, stage))
+        stage = fit_samples_neuronwise(layer, Samples(x, self.weights), 1 if _is_affine(layer) else self.degree)
         rows = chunks(x.shape[0], max(1, _NUMBERS // max(layer.dim_in, layer.dim_hidden)))
         return namespace(x=x).concat([layer(x[part, ...]) for part in rows]), (*stages, stage)
 
@@ -202,19 +194,21 @@ class _OnSamples:
 
 
 def _finished(
-    stages: Stages,
-    layers: Sequence[tuple[Layer, RidgePolynomial]],
-    inputs: Inputs,
-    under: str,
-    excess: tuple[float, ...],
+    net: Network, stages: Stages, inputs: Inputs, method: str, excess: tuple[float, ...]
 ) -> ComposedPolynomial:
     """The polynomial of all stages, with its source and report."""
     only = stages[0]
     made = only if len(stages) == 1 and isinstance(only, ComposedPolynomial) else ComposedPolynomial(stages)
-    names = dict.fromkeys(layer.activation.name for layer, _ in layers if not _is_affine(layer))
-    source = Source(", ".join(names) or "identity", f"composed, layer by layer, {under}")
-    report = ComposedReport(len(layers), tuple(stage.degree for _, stage in layers), made.degree, 0.0, excess)
+    report = ComposedReport(_degrees(made), made.degree, 0.0, excess)
+    source = Source(net.activation_names, f"composed, layer by layer, {method}")
     return replace(made, inputs=inputs, source=source, report=report)
+
+
+def _degrees(poly: Polynomial) -> tuple[int, ...]:
+    """Degrees of the layers' polynomials, in the order of the data."""
+    if not isinstance(poly, ComposedPolynomial):
+        return (poly.degree,)
+    return tuple(degree for stage in poly.stages for degree in _degrees(stage))
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
 from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.hermite_projection import Optimum, fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
-from mlpoly.networks import Layer
-from mlpoly.polynomials import ChaosPolynomial, Source
+from mlpoly.networks import Network
+from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import (
     change_of_basis,
     check_monomials,
@@ -26,7 +26,7 @@ from mlpoly.polynomials.hermite_products import (
 __all__ = ["fit_dense", "solve_directly"]
 
 
-def fit_dense(net: Layer, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
+def fit_dense(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
     """Optimal polynomial of any degree under a mixture, while it has at most about 10^4 monomials."""
     whitening = whiten(inputs)
     values, report = solve_directly(net, inputs, degree, whitening)
@@ -38,11 +38,13 @@ def fit_dense(net: Layer, inputs: GaussianMixture, degree: int) -> ChaosPolynomi
         astype(values.T, dtype),
         inputs=inputs,
         report=report,
-        source=Source(net.activation.name, UNDER_A_MIXTURE),
+        source=Source(net.activation_names, UNDER_A_MIXTURE),
     )
 
 
-def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: Whitening) -> tuple[Array, SolveReport]:
+def solve_directly(
+    net: Network, inputs: GaussianMixture, degree: int, whitening: Whitening, best_under: Optimum = fit_gaussian
+) -> tuple[Array, SolveReport]:
     """Coefficients (t, o) of the optimum in the Hermite products of whitened inputs, and how that went."""
     remedy = "use method='neuronwise' (any degree and size), degree=2, or one Gaussian instead of the mixture"
     check_monomials(whitening.kept, degree, remedy)
@@ -56,7 +58,11 @@ def solve_directly(net: Layer, inputs: GaussianMixture, degree: int, whitening: 
         factor = whitening.forward @ covariance_factor(g)
         own = basis if factor.shape[1] == whitening.kept else ladder(int(factor.shape[1]), degree)
         B = change_of_basis(place, factor, basis, own)
-        problem.add(weights[c], B, project_ridge(fit_gaussian(net, g, degree), whitening.back @ factor, own))
+        best, back = best_under(net, g, degree), whitening.back @ factor
+        if isinstance(best, RidgePolynomial):  # already in the Hermite basis of the component
+            problem.add(weights[c], B, project_ridge(best, back, own))
+        else:
+            problem.add(weights[c], B, best.in_products(widen(g.mean), back, own))
     if not bool(xp.all(xp.isfinite(problem.factor))):
         raise OverflowError(
             f"degree {degree} overflows {problem.factor.dtype} on a component this far from the others; lower the "

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
 from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.hermite_projection import Optimum, fit_gaussian
 from mlpoly.fitting.whitening import whiten
 from mlpoly.inputs import GaussianMixture
-from mlpoly.networks import Layer
+from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
 
 __all__ = ["fit_mixture_linear"]
 
 
-def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> DensePolynomial:
+def fit_mixture_linear(
+    net: Network, inputs: GaussianMixture, degree: int, best_under: Optimum = fit_gaussian
+) -> DensePolynomial:
     """Degree 0 or 1: E[f] and, in whitened coordinates z, Cov[z, f]; minimum norm where the inputs do not vary."""
     whitening = whiten(inputs)
     weights = widen(inputs.weights)
     firsts, crosses, places, spreads = [], [], [], []
     for g in inputs.components:
-        best = fit_gaussian(net, g, 1)
+        best = best_under(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.covariance)
         slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same everywhere, (o, r)
         firsts.append(widen(best(g.mean)))
@@ -48,7 +50,7 @@ def fit_mixture_linear(net: Layer, inputs: GaussianMixture, degree: int) -> Dens
             kept=whitening.kept,
             dropped=whitening.dropped,
         ),
-        source=Source(net.activation.name, UNDER_A_MIXTURE),
+        source=Source(net.activation_names, UNDER_A_MIXTURE),
     )
 
 

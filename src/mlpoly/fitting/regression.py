@@ -25,13 +25,14 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.errors import TooLargeError
 from mlpoly.fitting.fit_reports import RegressionReport
 from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
-from mlpoly.networks import Layer
+from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.records import replace
@@ -51,7 +52,7 @@ class Regression(NamedTuple):
     forward: Array  # (r, d)
 
 
-def fit_samples(net: Layer, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
+def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
     """Optimal polynomial on samples for up to 10^4 monomials, else neuron by neuron; without gradients.
 
     Where the samples do not determine the polynomial, it is the one whose terms, products of orthonormal Hermite
@@ -63,7 +64,7 @@ def fit_samples(net: Layer, inputs: Samples, degree: int) -> ChaosPolynomial | R
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:
-            return fit_samples_neuronwise(net, inputs, degree)
+            return fit_samples_neuronwise(_one_layer(net, degree), inputs, degree)
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), inputs.count
@@ -92,7 +93,17 @@ def fit_samples(net: Layer, inputs: Samples, degree: int) -> ChaosPolynomial | R
         astype(values.T, dtype),
         inputs=inputs,
         report=RegressionReport(used, terms, problem.rank, gradient, error, kept, inputs.dim - kept),
-        source=Source(net.activation.name, METHOD),
+        source=Source(net.activation_names, METHOD),
+    )
+
+
+def _one_layer(net: Network, degree: int) -> Layer:
+    if isinstance(net, Layer):
+        return net
+    raise TooLargeError(
+        f"polynomials of degree {degree} have more than {MOST_MONOMIALS} monomials on these samples, too many for "
+        f"least squares; for a deep network use method='composed', or degree 1 or 2 under "
+        f"mlpoly.Gaussian.from_samples(x)."
     )
 
 
@@ -104,7 +115,7 @@ def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int) -> RidgePol
     return replace(each.polynomial(), inputs=inputs)
 
 
-def regression(net: Layer, inputs: Samples, degree: int) -> Regression | None:
+def regression(net: Network, inputs: Samples, degree: int) -> Regression | None:
     """Network and products on all samples; None where there are more than 10^4 products."""
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("least squares on samples finds its rank by value; call it outside jax.jit and torch.compile.")

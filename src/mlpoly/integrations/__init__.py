@@ -13,48 +13,59 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mlpoly.integrations.blocks import Block
-    from mlpoly.networks import Layer
+    from mlpoly.networks import Network
 
 __all__ = ["feedforward_blocks", "find_blocks", "from_torch"]
 
 
-def from_torch(module: nn.Module) -> Layer:
-    """Return the weights of a torch module as a network that `fit` takes.
+def from_torch(module: nn.Module) -> Network:
+    """Return the weights of a torch module as a network that `fit` and `propagate` take.
 
-    Nothing is copied or detached: the network holds the module's own parameters, so results computed from it can be
-    differentiated with respect to them, and an optimiser step on the module changes the network.
+    The network is the module in evaluation mode. It holds the module's own parameters: nothing is detached, so results
+    computed from it can be differentiated with respect to them, and an optimiser step on the module changes the
+    network. Only weights that have to be computed (batch norms folded in, parametrisations, slopes of PReLU) keep the
+    values they have now.
 
     Parameters
     ----------
     module : torch.nn.Module
-        An ``nn.Sequential`` of Linear, activation, Linear; without the second Linear the hidden units are the outputs.
-        Dropout and Identity are ignored: the network is the module in evaluation mode. A class of your own with these
-        three parts, under any names, works too if it computes them in this order. Weights that are computed
-        (parametrisations, spectral_norm, PReLU's slopes) are taken with their present values.
+        An ``nn.Sequential`` of any depth. Linears and activations become layers. A batch norm in evaluation mode is
+        folded into a Linear beside it. Dropout, Identity and ``Flatten(start_dim=1)`` are passed over: the network's
+        inputs are rows. A Softmax or LogSoftmax at the end is left out with a warning, and the outputs are the logits.
+        Sequentials inside are taken apart; any other module that `from_torch` takes becomes a part of the chain.
+
+        A class of your own with such parts, under any names, if it computes them in the order in which it defines
+        them, or adds its input to what they give: then the network is a `Residual`. A single activation may serve all
+        layers. A few test inputs show whether this is so.
 
         A feedforward block of Hugging Face transformers: GPT-2, GPT-NeoX, Llama and its many relatives, Phi, T5, and
         others with the same parts. If the block has no module of its own (OPT, BERT, Whisper), pass the layer: the
         network is its feedforward block alone, without residual connection and normalisation.
 
-        Any other module needs an adapter, see `mlpoly.integrations.torch.register_adapter`.
+        Any other module needs an adapter, see `mlpoly.integrations.torch.register_adapter`. Convolutions, layer norm
+        and attention have no place in a network of this library; the message says which part of the module does.
 
     Returns
     -------
-    MLP or GLU
+    MLP, GLU, Affine, Chain or Residual
+        With one hidden layer an `MLP` or `GLU`.
 
     Raises
     ------
     TypeError
-        For a module without an adapter, or a Sequential of other parts; for quantised weights; for a module that has
-        the parts of a known block but computes something else, which a few test inputs reveal (they run the forward
-        hooks of a Sequential once). The message says what to do.
+        For a module without an adapter, or with parts that cannot be converted; for batch norm in training mode; for
+        quantised weights; for a module that has the parts of a known block but computes something else, which test
+        inputs reveal (they run the forward hooks of a Sequential or class a few times). The message says what to do.
 
     Examples
     --------
     >>> import torch, mlpoly as mp
-    >>> module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
-    >>> mp.from_torch(module)
+    >>> from torch import nn
+    >>> mp.from_torch(nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 2)))
     MLP(3 -> 8 -> 2, gelu)
+    >>> deep = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> mp.from_torch(deep.eval())
+    Chain(3 -> 8 -> 8 -> 2)
     """
     return _integration("torch", "from_torch").from_torch(module)
 

@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from mlpoly.integrations.adapters import find_adapter, is_mixture, sketch
+from mlpoly.integrations.adapters import find_adapter
+from mlpoly.integrations.advice import is_mixture, sketch
 from mlpoly.integrations.torch import from_torch
-from mlpoly.networks import Layer
-from mlpoly.records import replace
+from mlpoly.networks import Layer, check_layer
+from mlpoly.records import map_arrays
 
 __all__ = ["Block", "feedforward_blocks", "find_blocks", "listed"]
 
@@ -52,11 +53,9 @@ class Block:
             By default the module's own, without a copy; but float32, and a copy, for 16-bit weights. A fit returns its
             polynomial in the dtype of the network, and 16 bits are too few for coefficients.
         """
-        net = from_torch(self.module)
-        weights = {name: value for name, value in vars(net).items() if isinstance(value, torch.Tensor)}
-        if dtype is None:
-            dtype = torch.promote_types(next(iter(weights.values())).dtype, torch.float32)
-        return replace(net, **{name: value.detach().to(dtype) for name, value in weights.items()})
+        net = check_layer(from_torch(self.module))
+        wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype
+        return map_arrays(net, lambda weight: weight.detach().to(wide))
 
     def __repr__(self) -> str:
         return f"Block({self.name!r}, {type(self.module).__name__})"

@@ -12,7 +12,7 @@ from torch.nn import functional
 from mlpoly.activations import Activation, get
 from mlpoly.integrations.weights import computes
 
-__all__ = ["activation_from_torch"]
+__all__ = ["activation_from_torch", "is_activation"]
 
 
 def _prelu(module: Any) -> Activation:
@@ -91,6 +91,11 @@ _FUNCTIONS: list[tuple[Callable[..., Any], str]] = [
     (functional.sigmoid, "sigmoid"),
     (torch.sigmoid, "sigmoid"),
 ]
+
+
+def is_activation(module: nn.Module) -> bool:
+    """Whether a module is an activation that `activation_from_torch` knows, if perhaps not with all its options."""
+    return type(module) in _OTHER or type(module) in _NAMED or computes(module) in _TRANSFORMERS
 
 
 def activation_from_torch(module: nn.Module | Callable[..., Any]) -> Activation:

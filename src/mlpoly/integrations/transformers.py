@@ -12,7 +12,9 @@ from typing import Any
 
 from torch import nn
 
-from mlpoly.integrations.adapters import Adapter, add_adapter, has_attention
+from mlpoly.integrations.adapters import Adapter, add_adapter
+from mlpoly.integrations.advice import has_attention
+from mlpoly.integrations.parts import is_softmax
 from mlpoly.integrations.probe import check_computes
 from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import in_one_dtype, linear_weights
@@ -72,7 +74,7 @@ class BlockFamily:
         expected = {*self.linears, *self.activations}
         others = [child for name, child in module.named_children() if name not in expected]
         own = [p for p in module._parameters.values() if p is not None]
-        return not own and all(next(child.parameters(), None) is None for child in others)
+        return not own and not any(is_softmax(child) or any(True for _ in child.parameters()) for child in others)
 
     def convert(self, module: nn.Module) -> Layer:
         """The network of a module's block."""

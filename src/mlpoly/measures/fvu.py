@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from mlpoly.arrays import Array, cast_result, namespace
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
+from mlpoly.fitting.deep import fit_expansion
+from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
-from mlpoly.measures.outputs import fvu_of_outputs, outputs_of, unexplained
+from mlpoly.measures.outputs import ErrorSums, fvu_of_outputs, outputs_of, unexplained
 from mlpoly.measures.second_moments import components, gaussian_error
-from mlpoly.networks import Layer, check_layer
-from mlpoly.polynomials import Polynomial
+from mlpoly.networks import Layer, Network, check_network
+from mlpoly.polynomials import Polynomial, to_dense
+from mlpoly.polynomials.base import map_polynomial
+from mlpoly.propagation import propagate
 from mlpoly.records import map_arrays, replace
 
 __all__ = ["fvu"]
 
+_ROWS = 8192  # samples drawn at once
+
 
 def fvu(
-    net: Layer | Callable[[Array], Array],
+    net: Network | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
     inputs: Inputs | None = None,
     *,
     samples: Array | None = None,
+    draws: int = 65_536,
+    seed: int = 0,
 ) -> FVU:
     """Fraction of the variance of a network that a polynomial leaves unexplained.
 
@@ -32,16 +39,22 @@ def fvu(
 
     Parameters
     ----------
-    net : Layer
-        Network; on data also any callable from (n, d) to (n, o), such as a deep network.
+    net : network
+        Network; on data also any callable from (n, d) to (n, o).
     poly : Polynomial
         Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
         nor fitted under these inputs.
     inputs : Gaussian, GaussianMixture or Samples, optional
         Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
-        default those that the polynomial was fitted under.
+        default those that the polynomial was fitted under. For a deep network or a composed polynomial, `draws`
+        samples of the distribution are drawn, and the answer has a standard error; for a polynomial of degree up to 2
+        under one Gaussian the estimate in closed form stands beside it, as `closure`.
     samples : array (n, d), optional
         Data instead of `inputs`: population variance, with a standard error.
+    draws : int
+        Number of samples to draw where there is no closed form.
+    seed : int
+        Seed of these samples.
 
     Returns
     -------
@@ -78,8 +91,10 @@ def fvu(
             "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, made by arithmetic or "
             "read from a file of an older version, does not know what it was fitted under."
         )
-    layer = check_layer(net)
-    parts = [(w, gaussian_error(layer, cast(Polynomial, poly), g)) for w, g in components(layer, inputs)]
+    layer, poly = check_network(net), cast(Polynomial, poly)
+    if not isinstance(layer, Layer) or not poly.closed_form:
+        return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
+    parts = [(w, gaussian_error(layer, poly, g)) for w, g in components(layer, inputs)]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them
     xp = namespace(variance=variance)
@@ -88,3 +103,30 @@ def fvu(
     bound = sum(w * e.bound for w, e in parts)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
     return map_arrays(found, lambda a: cast_result(a, layer.prototype))
+
+
+def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
+    """FVU on samples drawn from the inputs, with the estimate of the closure beside it where there is one."""
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    sums = ErrorSums()
+    for number, rows in enumerate(chunks(draws, _ROWS)):
+        x = cast_like(inputs.sample(rows.stop - rows.start, [seed, number]), net.prototype)
+        sums = sums.update(net(x), poly(x))
+    found = sums.fvu()
+    if not isinstance(inputs, Gaussian) or poly.degree > 2 or poly.piecewise:
+        return found
+    # f differs from its own best quadratic by its variance beyond degree 2, which is orthogonal to every quadratic.
+    best, outputs = fit_expansion(net, inputs, poly.degree), propagate(net, inputs)[-1]
+    xp = namespace(mean=outputs.mean)
+    center = cast_like(inputs.mean, net.prototype)
+    apart = map_polynomial(to_dense(best, center) - to_dense(poly, center), widen)
+    level, square = apart.constant, xp.sum(apart.constant) * 0
+    if apart.quadratic is not None:
+        spread = apart.quadratic @ widen(inputs.covariance)
+        level = level + xp.linalg.trace(spread)
+        square = 2 * xp.sum(spread * xp.matrix_transpose(spread))
+    if apart.linear is not None:
+        square = square + xp.sum(widen(inputs.times_covariance(apart.linear)) * apart.linear)
+    variance = xp.sum(xp.linalg.diagonal(outputs.cov))
+    missed = best.report.fvu + (square + xp.sum(level**2)) / variance
+    return replace(found, closure=cast_result(missed, net.prototype))

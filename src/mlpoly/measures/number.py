@@ -63,6 +63,8 @@ class FVU(Number):
         Standard error of `total` on data, as a ratio of two means over the samples.
     bound : array () or None
         Bound on the error of `total` from truncated series, in closed form, rounding aside; 0 for exact kernels.
+    closure : array () or None
+        Estimate of `total` without samples for a deep network, each of whose layers is taken to see Gaussian values.
     """
 
     total: Array
@@ -70,6 +72,7 @@ class FVU(Number):
     flattened: Array
     standard_error: Array | None = None
     bound: Array | None = None
+    closure: Array | None = None
 
     @property
     def explained(self) -> Array:

@@ -1,8 +1,9 @@
 """Networks: frozen records of weights that can be called."""
 
 from mlpoly.networks.affine import Affine
-from mlpoly.networks.chain import Chain, Residual, Walk, check_layer, check_network, walk
+from mlpoly.networks.chain import Chain, Residual, Walk, check_layer, check_network, layers_of, walk
 from mlpoly.networks.glu import GLU
+from mlpoly.networks.jacobian import jacobian, value_and_pullback
 from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.mlp import MLP
 
@@ -18,5 +19,8 @@ __all__ = [
     "Walk",
     "check_layer",
     "check_network",
+    "jacobian",
+    "layers_of",
+    "value_and_pullback",
     "walk",
 ]

@@ -11,7 +11,7 @@ from mlpoly.networks.affine import Affine
 from mlpoly.networks.layer import Layer, Network
 from mlpoly.records import record
 
-__all__ = ["Chain", "Residual", "Walk", "check_layer", "check_network", "walk"]
+__all__ = ["Chain", "Residual", "Walk", "check_layer", "check_network", "layers_of", "walk"]
 
 S = TypeVar("S")
 
@@ -76,6 +76,17 @@ class Chain(Network):
         """The first weight matrix."""
         return self.layers[0].prototype
 
+    @property
+    def entry(self) -> Array | None:
+        """Linear forms of the inputs that enter the first layer; None before a residual connection."""
+        return self.layers[0].entry
+
+    @property
+    def activation_names(self) -> str:
+        """Names of the activations, in order, each once."""
+        names = [name for layer in self.layers for name in layer.activation_names.split(", ")]
+        return ", ".join(name for name in dict.fromkeys(names) if name != "identity") or "identity"
+
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
         for layer in self.layers:
@@ -83,7 +94,11 @@ class Chain(Network):
         return x
 
     def __repr__(self) -> str:
-        return f"Chain({' -> '.join(str(n) for n in (self.dim_in, *(layer.dim_out for layer in self.layers)))})"
+        sizes = [self.dim_in]
+        for layer in self.layers:
+            sizes += [layer.dim_hidden] if isinstance(layer, Layer) and layer.readout is not None else []
+            sizes.append(layer.dim_out)
+        return f"Chain({' -> '.join(map(str, sizes))})"
 
 
 @record
@@ -126,6 +141,15 @@ class Residual(Network):
     def prototype(self) -> Array:
         """The first weight matrix."""
         return self.net.prototype
+
+    @property
+    def entry(self) -> None:
+        """None: the inputs themselves are among the terms of the outputs."""
+
+    @property
+    def activation_names(self) -> str:
+        """Names of the activations, in order, each once."""
+        return self.net.activation_names
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., d) of inputs x (..., d)."""
@@ -188,6 +212,29 @@ def walk(net: Network, steps: Walk[S], state: S) -> S:
     if isinstance(net, Layer):
         return steps.layer(net, state)
     raise TypeError(f"{type(net).__name__} is a network of an unknown kind.")
+
+
+class _Collect:
+    """A walk that notes the layers it passes."""
+
+    def __init__(self) -> None:
+        self.layers: list[Layer] = []
+
+    def layer(self, layer: Layer, state: None) -> None:
+        self.layers.append(layer)
+
+    def enter(self, state: None) -> None:
+        """Nothing to note."""
+
+    def join(self, before: None, branch: None) -> None:
+        """Nothing to note."""
+
+
+def layers_of(net: Network) -> list[Layer]:
+    """All layers of a network, those within residual connections included, in the order of the data."""
+    collected = _Collect()
+    walk(net, collected, None)
+    return collected.layers
 
 
 def _simplified(net: Network) -> Network:

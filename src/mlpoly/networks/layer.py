@@ -32,6 +32,16 @@ class Network(ABC):
     def prototype(self) -> Array:
         """One of the weights: an array with the network's library, dtype and device."""
 
+    @property
+    @abstractmethod
+    def entry(self) -> Array | None:
+        """Linear forms (h, d) through which the outputs depend on the inputs; None for the inputs themselves."""
+
+    @property
+    @abstractmethod
+    def activation_names(self) -> str:
+        """Names of the activations, in order, each once."""
+
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
@@ -94,6 +104,16 @@ class Layer(Network):
     def prototype(self) -> Array:
         """The first weight matrix."""
         return self.forms.directions
+
+    @property
+    def entry(self) -> Array:
+        """Linear forms of the inputs that enter the hidden units: (h, d), or (2 h, d) for gated units."""
+        return self.forms.stacked
+
+    @property
+    def activation_names(self) -> str:
+        """Name of the activation."""
+        return self.activation.name
 
     @property
     def dim_in(self) -> int:

@@ -62,6 +62,8 @@ class Polynomial(ABC):
         any other letters used consistently. A "?" after a part of a name marks it as optional.
     needs : dict from str to str
         Tensors that require another one: name to the name of the other.
+    closed_form : bool
+        Whether the form has `gap`, so that its error under a distribution needs no samples.
     """
 
     inputs: Any
@@ -71,6 +73,7 @@ class Polynomial(ABC):
     forms: ClassVar[dict[str, type[Polynomial]]] = {}
     shapes: ClassVar[dict[str, str]] = {}
     needs: ClassVar[dict[str, str]] = {}
+    closed_form: ClassVar[bool] = True
     __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -48,6 +48,7 @@ class ComposedPolynomial(Polynomial):
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
+    closed_form: ClassVar[bool] = False
     kinds: ClassVar[tuple[str, ...]] = (
         "RidgePolynomial",
         "BoundedPolynomial",

@@ -22,7 +22,7 @@ __all__ = ["DensePolynomial", "to_dense"]
 
 @record
 class DensePolynomial(Polynomial):
-    """p(x) = constant + linear u + u' quadratic u, with u = x - center.
+    """p(x) = constant + linear u + u' quadratic u, with u = x - center, or r linear forms u = directions (x - center).
 
     Attributes
     ----------
@@ -30,8 +30,11 @@ class DensePolynomial(Polynomial):
         Point that the coefficients are taken around; near the mean of the inputs they are well scaled.
     constant : array (o,)
     linear : array (o, d) or None
+        Coefficients of u, (o, r) with `directions`.
     quadratic : array (o, d, d) or None
-        Symmetric in the last two axes.
+        Symmetric in the last two axes; (o, r, r) with `directions`.
+    directions : array (r, d) or None
+        Linear forms of x - center that the polynomial depends on; None for all inputs.
     inputs, report, source
         As in any `Polynomial`.
     """
@@ -40,11 +43,18 @@ class DensePolynomial(Polynomial):
     constant: Array
     linear: Array | None = None
     quadratic: Array | None = None
+    directions: Array | None = None
     inputs: Any = None
     report: Any = static(default=None)
     source: Source = static(default=Source())
 
-    shapes: ClassVar[dict[str, str]] = {"center": "d", "constant": "o", "linear?": "o d", "quadratic?": "o d d"}
+    shapes: ClassVar[dict[str, str]] = {
+        "center": "d",
+        "constant": "o",
+        "directions?": "r d",
+        "linear?": "o d | o r",
+        "quadratic?": "o d d | o r r",
+    }
 
     @property
     def degree(self) -> int:
@@ -72,8 +82,7 @@ class DensePolynomial(Polynomial):
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
         xp, p = namespace(polynomial=self.center), at_least_single(self)
-        x = check_points(x, self.dim_in, polynomial=p.center)
-        u, constant_term = promote(x - p.center, p.constant)
+        u, constant_term = promote(p._forms(x), p.constant)
         value = u[..., :1] * 0 + constant_term
         if p.linear is not None:
             value = value + u @ promote(u, p.linear)[1].T
@@ -82,24 +91,44 @@ class DensePolynomial(Polynomial):
             value = value + xp.stack(bends, axis=-1)
         return value
 
+    def _forms(self, x: Array) -> Array:
+        """The u (..., d), or (..., r) with directions, at points x (..., d)."""
+        u = check_points(x, self.dim_in, polynomial=self.center) - self.center
+        if self.directions is None:
+            return u
+        u, directions = promote(u, self.directions)
+        return u @ directions.T
+
+    def expanded(self) -> DensePolynomial:
+        """The same polynomial with coefficients of all inputs instead of some linear forms of them."""
+        p = at_least_single(self)
+        F = p.directions
+        if F is None:
+            return self
+        linear = None if p.linear is None else p.linear @ F
+        quadratic = None if p.quadratic is None else F.T @ p.quadratic @ F
+        return replace(self, linear=linear, quadratic=quadratic, directions=None)
+
     def truncate(self, degree: int) -> DensePolynomial:
         """Drop the terms above `degree` around the centre. Under a mixture this is NOT the optimum of that degree."""
         degree = as_integer("degree", degree, 0)
         if degree >= self.degree:
             return self
-        linear = self.linear if degree >= 1 else None
-        return replace(self, linear=linear, quadratic=None, report=None, source=Source(self.source.activation))
+        linear, directions = (self.linear, self.directions) if degree else (None, None)
+        source = Source(self.source.activation)
+        return replace(self, linear=linear, quadratic=None, directions=directions, report=None, source=source)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
         xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u = check_points(x, self.dim_in, polynomial=p.center) - p.center
-        zero = u[..., None, :] * 0 + p.constant[:, None] * 0
-        total = zero if p.linear is None else zero + p.linear
-        if p.quadratic is None:
-            return total
-        bends = [u @ promote(u, p.quadratic[i, ...])[1] for i in range(self.dim_out)]
-        return total + 2 * xp.stack(bends, axis=-2)
+        u = p._forms(x)
+        total = u[..., None, :] * 0 + p.constant[:, None] * 0
+        if p.linear is not None:
+            total = total + p.linear
+        if p.quadratic is not None:
+            bends = [u @ promote(u, p.quadratic[i, ...])[1] for i in range(self.dim_out)]
+            total = total + 2 * xp.stack(bends, axis=-2)
+        return total if p.directions is None else total @ promote(total, p.directions)[1]
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
@@ -114,15 +143,20 @@ class DensePolynomial(Polynomial):
         if k == 1 and self.degree >= 1:
             return self.gradient(self.center * 0)
         if k == 2 and self.quadratic is not None:
-            return at_least_single(self).quadratic
+            return at_least_single(self.expanded()).quadratic
         xp = namespace(polynomial=self.center)
         zero = xp.reshape(at_least_single(self).center[:1] * 0, (1,) * (k + 1))
         return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        form = namespace(polynomial=self.center).tensordot(direction, self.tensor(2), axes=1)
-        return lambda block: form @ block
+        xp, p = namespace(polynomial=self.center), at_least_single(self)
+        F = p.directions
+        if F is None or p.quadratic is None:
+            form = xp.tensordot(direction, self.tensor(2), axes=1)
+            return lambda block: form @ block
+        inner = xp.tensordot(direction, p.quadratic, axes=1)
+        return lambda block: F.T @ (inner @ (F @ block))
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
@@ -133,7 +167,7 @@ class DensePolynomial(Polynomial):
         b'Sb and 2 tr(CSCS): two d x d products per output (MATH 4).
         """
         xp = namespace(center=self.center)
-        b, p = map_arrays((replace(best, inputs=None), replace(self, inputs=None)), widen)
+        b, p = map_arrays((replace(best, inputs=None), replace(self.expanded(), inputs=None)), widen)
         cov = None if inputs.cov is None else widen(inputs.cov)
         u = widen(inputs.mean) - p.center
         level = p.constant if p.linear is None else p.constant + p.linear @ u
@@ -190,7 +224,11 @@ class DensePolynomial(Polynomial):
 
     @classmethod
     def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe a quadratic form that is not symmetric."""
+        """Describe a quadratic form that is not symmetric, or coefficients of other forms than there are."""
+        center, forms = arrays["center"], arrays.get("directions")
+        count = len(center if forms is None else forms)
+        if any(arrays[name].shape[-1] != count for name in ("linear", "quadratic") if name in arrays):
+            return f"coefficients that do not belong to {count} linear forms"
         symmetric = all(is_symmetric(q) for q in arrays.get("quadratic", ()))
         return "" if symmetric else "a quadratic form that is not symmetric"
 
@@ -206,10 +244,13 @@ class DensePolynomial(Polynomial):
         return self._changed(lambda a: namespace(a=a).tensordot(matrix, a, axes=1))
 
     def _plus(self, other: Polynomial) -> DensePolynomial:
-        two = to_dense(other, self.center)
-        pairs = ((self.linear, two.linear), (self.quadratic, two.quadratic))
+        if isinstance(other, DensePolynomial) and other.center is self.center and other.directions is self.directions:
+            one, two = self, other
+        else:
+            one, two = self.expanded(), to_dense(other, self.center)
+        pairs = ((one.linear, two.linear), (one.quadratic, two.quadratic))
         linear, quadratic = (a if b is None else b if a is None else a + b for a, b in pairs)
-        return DensePolynomial(self.center, self.constant + two.constant, linear, quadratic)
+        return DensePolynomial(one.center, one.constant + two.constant, linear, quadratic, one.directions)
 
     def _absorbed(self, other: Polynomial) -> DensePolynomial | None:
         return self._plus(other) if other.degree <= 2 else None
@@ -250,7 +291,7 @@ def to_dense(poly: Polynomial, center: Array) -> DensePolynomial:
     if poly.degree > 2:
         raise ValueError(f"a polynomial of degree {poly.degree} has no dense form of degree 2; truncate it first.")
     if isinstance(poly, DensePolynomial) and poly.center is center:
-        return poly
+        return poly.expanded()
     quadratic = poly.coefficients().quadratic if poly.degree == 2 else None
     linear = None
     if poly.degree >= 1:

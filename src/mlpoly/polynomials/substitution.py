@@ -66,7 +66,7 @@ def _around(series: Array, start: Array, t: list[Array]) -> list[Array]:
 
 def _dense(p: DensePolynomial, inner: list[Array]) -> list[Array]:
     """Value, gradient and second derivatives where x = 0, times the powers of what moves from there."""
-    at, xp = inner[0][:, 0], namespace(inner=inner[0])
+    p, at, xp = p.expanded(), inner[0][:, 0], namespace(inner=inner[0])
     slope = p.gradient(at)
     out = [p(at)[:, None], *(slope @ part for part in inner[1:])]
     if p.quadratic is None:

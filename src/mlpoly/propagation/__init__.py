@@ -1,7 +1,7 @@
 """What becomes of a Gaussian in a deep network: its moments, and the first terms of every unit's expansion (MATH 9)."""
 
 from mlpoly.propagation.closure import Closure, State
-from mlpoly.propagation.expansion import Expansion, expand
+from mlpoly.propagation.expansion import Expansion, coordinates, expand
 from mlpoly.propagation.propagate import LayerMoments, Propagation, propagate
 
-__all__ = ["Closure", "Expansion", "LayerMoments", "Propagation", "State", "expand", "propagate"]
+__all__ = ["Closure", "Expansion", "LayerMoments", "Propagation", "State", "coordinates", "expand", "propagate"]

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import math
 
-from mlpoly.arrays import Array, eye, namespace, to_numpy, widen
+import numpy as np
+
+from mlpoly.arrays import Array, constant, eye, namespace, to_numpy, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.kernels import Hidden
-from mlpoly.networks import Chain, Layer, Network, walk
+from mlpoly.networks import Layer, Network, walk
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.records import record, replace
 
-__all__ = ["Expansion", "expand"]
+__all__ = ["Expansion", "coordinates", "expand"]
 
 _ORDER = 2  # number of factors Q_p at which the series is cut off
 _NUMBERS = 2**28  # entries of the quadratic parts of all units of a layer: 2 GiB in float64
@@ -143,16 +145,30 @@ def _derivatives(hidden: Hidden, order: int) -> dict[tuple[int, int], Array]:
 def expand(net: Network, inputs: Gaussian, order: int = _ORDER) -> tuple[Expansion, Array]:
     """Expansion of the outputs of a network, and the coordinates forward (r, d): z = forward (x - mean)."""
     start = State.at(inputs)
-    first = net.layers[0] if isinstance(net, Chain) else net
-    xp, given = namespace(mean=start.inputs.mean), start.inputs
-    rows = widen(first.forms.stacked) if isinstance(first, Layer) else None
-    if rows is None or rows.shape[0] > rows.shape[1]:
-        rows = eye(given.dim, given.mean)
-    spread = given.times_covariance(rows)
+    forward, back = coordinates(net, start.inputs)
+    return walk(net, _Expand(order), Expansion(start, back, None)), forward
+
+
+def coordinates(net: Network, inputs: Gaussian) -> tuple[Array, Array]:
+    """Standard normal coordinates z = forward (x - mean) of all that a network sees of its inputs.
+
+    Returns
+    -------
+    forward : array (r, d)
+        In the row space of the first layer.
+    back : array (d, r)
+        Cov(x, z), so that the network at x is the network at mean + back z.
+    """
+    rows = net.entry
+    rows = eye(inputs.dim, widen(inputs.mean)) if rows is None or rows.shape[0] > inputs.dim else widen(rows)
+    xp, spread = namespace(rows=rows), inputs.times_covariance(rows)
     values, vectors = xp.linalg.eigh(spread @ rows.T)
     known = to_numpy(values)
-    keep = int((known > 10 * known.size * float(xp.finfo(values.dtype).eps) * max(known[-1], 0.0)).sum())
+    # At least one, with back = 0 where nothing varies.
+    keep = max(int((known > 10 * known.size * float(xp.finfo(values.dtype).eps) * max(known[-1], 0.0)).sum()), 1)
     turn = (vectors / xp.sqrt(xp.where(values > 0, values, 1.0)))[:, known.size - keep :]
-    forward = turn.T @ rows
-    walked = walk(net, _Expand(order), Expansion(start, (turn.T @ spread).T, None))
-    return walked, forward
+    # Eigenvectors have either sign; choose one, so that samples of z are the same for every array library.
+    seen = to_numpy(turn.T @ rows)
+    signs = np.sign(np.take_along_axis(seen, np.abs(seen).argmax(axis=1)[:, None], axis=1)[:, 0])
+    turn = turn * constant(signs, turn)
+    return turn.T @ rows, spread.T @ turn

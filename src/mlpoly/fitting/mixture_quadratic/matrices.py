@@ -14,13 +14,15 @@ from mlpoly.arrays import Array, cast_like, chunks, constant, eye, namespace, ta
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
 
-__all__ = ["dense_from_matrices", "matrices_of_chaos", "matrices_of_dense", "matrices_of_ridge", "padded"]
+__all__ = ["dense_from_matrices", "matrices_of", "matrices_of_chaos", "matrices_of_dense", "padded"]
 
 _NUMBERS = 2**26  # largest intermediate; outputs are taken in chunks that stay below it
 
 
-def matrices_of_ridge(p: RidgePolynomial, whitening: Whitening) -> Array:
-    """A ridge polynomial of degree 2 as matrices (o, n, n) in homogeneous whitened coordinates."""
+def matrices_of(p: RidgePolynomial | DensePolynomial, whitening: Whitening) -> Array:
+    """A polynomial of degree 2 as matrices (o, n, n) in homogeneous whitened coordinates."""
+    if isinstance(p, DensePolynomial):
+        return matrices_of_dense(p, whitening)
     units, g = p.units, p.units.gate
     t = _homogeneous(units.directions, units.shifts, whitening) * widen(units.inverse_scales)[:, None]
     series = _three_rows(widen(p.series.plain))
@@ -91,7 +93,8 @@ def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:
     if p.quadratic is None:
         lower = xp.matmul(linear[:, :, None] * 0, linear[:, None, :])
     else:
-        lower = whitening.back.T @ widen(p.quadratic) @ whitening.back
+        forms = whitening.back if p.directions is None else widen(p.directions) @ whitening.back
+        lower = forms.T @ widen(p.quadratic) @ forms
     return xp.concat([rows, xp.concat([0.5 * linear[:, :, None], lower], axis=2)], axis=1)
 
 

@@ -19,6 +19,7 @@ from mlpoly.arrays import (
     as_integer,
     cast_like,
     chunks,
+    eye,
     namespace,
     no_gradients,
     on_cpu,
@@ -26,21 +27,21 @@ from mlpoly.arrays import (
     scalar,
 )
 from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.hermite_projection import Optimum, fit_gaussian
 from mlpoly.fitting.mixture_dense import solve_directly
 from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
 from mlpoly.fitting.mixture_quadratic.matrices import (
     dense_from_matrices,
+    matrices_of,
     matrices_of_chaos,
     matrices_of_dense,
-    matrices_of_ridge,
     padded,
 )
 from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
-from mlpoly.networks import Layer
+from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
 from mlpoly.polynomials.base import at_least_single
 from mlpoly.progress import progress
@@ -91,7 +92,7 @@ class BlockCG:
         if start.degree > 2:
             raise ValueError(f"start has degree {start.degree}, more than 2; use start.truncate(2).")
 
-    def check_for(self, net: Layer) -> None:
+    def check_for(self, net: Network) -> None:
         """Raise unless the start is in the network's array library, and has its inputs and outputs."""
         start = self.start
         if start is None:
@@ -104,7 +105,9 @@ class BlockCG:
         namespace(net=net.prototype, start=start.prototype)
 
 
-def fit_mixture_quadratic(net: Layer, inputs: GaussianMixture, solver: BlockCG) -> DensePolynomial:
+def fit_mixture_quadratic(
+    net: Network, inputs: GaussianMixture, solver: BlockCG, best_under: Optimum = fit_gaussian
+) -> DensePolynomial:
     """Degree 2: directly where that is quick, else by block conjugate gradients with the matrix-free Gram operator.
 
     No gradients flow through it.
@@ -112,18 +115,19 @@ def fit_mixture_quadratic(net: Layer, inputs: GaussianMixture, solver: BlockCG) 
     with no_gradients(net.prototype):
         whitening = whiten(inputs, net.prototype)
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
-            values, report = solve_directly(net, inputs, 2, whitening)
+            values, report = solve_directly(net, inputs, 2, whitening, best_under)
             matrices = matrices_of_chaos(values)
         else:
             if _coarse_sizes(whitening.kept + 1):
-                whitening = whitening.ordered_for(net.forms.stacked)
-            matrices, report = _solve_iteratively(net, inputs, whitening, solver)
+                forms = net.entry
+                whitening = whitening.ordered_for(eye(inputs.dim, whitening.center) if forms is None else forms)
+            matrices, report = _solve_iteratively(net, inputs, whitening, solver, best_under)
         made = dense_from_matrices(matrices, whitening, net.prototype)
-        return replace(made, inputs=inputs, report=report, source=Source(net.activation.name, UNDER_A_MIXTURE))
+        return replace(made, inputs=inputs, report=report, source=Source(net.activation_names, UNDER_A_MIXTURE))
 
 
 def _solve_iteratively(
-    net: Layer, inputs: GaussianMixture, whitening: Whitening, solver: BlockCG
+    net: Network, inputs: GaussianMixture, whitening: Whitening, solver: BlockCG, best_under: Optimum
 ) -> tuple[Array, SolveReport]:
     """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
@@ -137,7 +141,7 @@ def _solve_iteratively(
     # float64.
     single = solver.tolerance >= 1e-4 and inputs.dim >= 64 and on_cpu(inputs.means)
     operator = gram_operator(inputs, whitening, single)
-    b, misfits = normal_equations(net, inputs, whitening, operator)
+    b, misfits = normal_equations(net, inputs, whitening, operator, best_under)
     first = None
     if solver.start is not None:
         known = at_least_single(solver.start)
@@ -185,13 +189,17 @@ def _solve_iteratively(
 
 
 def normal_equations(
-    net: Layer, inputs: GaussianMixture, whitening: Whitening, operator: GramOperator
+    net: Network,
+    inputs: GaussianMixture,
+    whitening: Whitening,
+    operator: GramOperator,
+    best_under: Optimum = fit_gaussian,
 ) -> tuple[Array, Array]:
     """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
     xp = namespace(means=inputs.means)
     total, misfit = None, None
     for c, g in enumerate(inputs.components):
-        best = matrices_of_ridge(fit_gaussian(net, g, 2), whitening)
+        best = matrices_of(best_under(net, g, 2), whitening)
         image = operator.weights[c] * operator.component(c, best)
         square = xp.sum(image * best, axis=(-1, -2))
         total = image if total is None else total + image

@@ -74,7 +74,7 @@ def _dense(poly: DensePolynomial, sample: Tensor, batch_size: int) -> Trainable:
     cov = _covariance(sample - mean)
     T, inverse = _whitener(cov, math.comb(d + degree, degree) <= batch_size)
     second = T @ cov @ T  # E z z', which is I only if whitened in full
-    wide = map_polynomial(poly, lambda a: a.double())
+    wide = map_polynomial(poly.expanded(), lambda a: a.double())
     start = [wide(mean)]
     if degree >= 1:
         start.append(wide.gradient(mean) @ inverse)

@@ -1,0 +1,157 @@
+"""The closest linear and quadratic map of a deep network: identities, and the optimum by regression."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.backends import (
+    JAX64,
+    NUMPY64,
+    TORCH32,
+    TORCH64,
+    Backend,
+    assert_close,
+    assert_same_kind,
+    backends,
+    in_library,
+    make,
+)
+from support.inputs import gaussian, mixture, monomials, points
+from support.networks import chain, network
+
+import mlpoly as mp
+
+D = 4
+X = points(D)
+degrees = pytest.mark.parametrize("degree", [0, 1, 2])
+
+
+@degrees
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("h", [2, 6])
+def test_one_hidden_layer_is_todays_fit(kind: str, h: int, rank: int | None, degree: int) -> None:
+    """On the range of the inputs, with fewer hidden units than inputs and with more."""
+    net, inputs = network(kind, "gelu", D, h), gaussian(d=D, rank=rank)
+    x = inputs.mean + X @ inputs.covariance  # in the range of a singular covariance, up to rounding
+    want, found = mp.fit(net, inputs, degree), mp.fit(net, inputs, degree, method="expansion")
+    assert_close(found(x), want(x), 1e-11)
+
+
+@degrees
+def test_one_hidden_layer_under_a_mixture(degree: int) -> None:
+    net, inputs = network("MLP", "relu", D), mixture(D)
+    want, found = mp.fit(net, inputs, degree), mp.fit(net, inputs, degree, method="expansion")
+    assert_close(found(X), want(X), 1e-10)
+    assert "expansion" in found.source.method
+
+
+@degrees
+def test_a_residual_layer_is_exact(degree: int) -> None:
+    net, inputs = network("GLU", "silu", D, o=D), gaussian(d=D)
+    want = mp.fit(net, inputs, degree)(X) + (X if degree else inputs.mean)
+    assert_close(mp.fit(mp.Residual(net), inputs, degree)(X), want, 1e-11)
+
+
+@pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["one", "mix"])
+def test_deep_linear_networks_are_exact(inputs: mp.Gaussian) -> None:
+    net = mp.Chain([mp.Residual(mp.Residual(network("MLP", "identity", D, o=D))), network("MLP", "identity", D)])
+    for degree in (1, 2):
+        assert_close(mp.fit(net, inputs, degree)(X), net(X), 1e-11)
+
+
+def test_quadratic_layers_before_linear_ones_are_exact() -> None:
+    """A polynomial of degree 2 in all, whatever the layers."""
+    net = mp.Chain(
+        [network("MLP", "identity", D, o=D), network("GLU", "identity", D, o=D), network("MLP", "identity", D)]
+    )
+    assert_close(mp.fit(net, gaussian(d=D), 2)(X), net(X), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("activation", "inputs"), [("relu", gaussian(d=12)), ("tanh", gaussian(d=12)), ("relu", mixture(12, 2))]
+)
+def test_close_to_the_optimum(activation: str, inputs: mp.Gaussian) -> None:
+    """Least squares on many samples is the optimum; the closed form is within some per cent of its error."""
+    net, x = chain(activation, (12, 48, 48, 4)), inputs.sample(60_000)
+    f = net(x)
+    for degree, limit in ((1, 1.02), (2, 1.12)):
+        terms = monomials((x - inputs.mean) / x.std(0), degree)
+        best = terms @ np.linalg.lstsq(terms, f, rcond=None)[0]
+        found = float(mp.fvu(net, mp.fit(net, inputs, degree), samples=x))
+        least = float(((f - best) ** 2).sum() / ((f - f.mean(0)) ** 2).sum())
+        assert least < found < limit * least
+
+
+def test_it_is_factored_in_the_forms_of_the_first_layer() -> None:
+    net, inputs = chain(sizes=(20, 5, 5, 3)), mp.Gaussian.standard(20)
+    poly = mp.fit(net, inputs, 2)
+    assert poly.directions.shape == (5, 20)
+    assert poly.quadratic.shape == (3, 5, 5)
+    assert poly.coefficients().quadratic.shape == (3, 20, 20)
+    values = mp.eigenfeatures(poly, output=1, k=5).values
+    assert_close(values, mp.eigenfeatures(poly.expanded(), output=1, k=5).values, 1e-10)
+
+
+def test_permuting_and_rescaling_hidden_units_changes_nothing() -> None:
+    net, inputs = chain(), gaussian(d=4)
+    one, two, last = net.layers
+    order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
+    moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
+    other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
+    assert_close(mp.fit(other, inputs, 2)(X), mp.fit(net, inputs, 2)(X), 1e-11)
+
+
+@backends(NUMPY64, TORCH64, TORCH32, slow=(JAX64,))
+def test_every_library(backend: Backend) -> None:
+    net, inputs = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D)), *chain().layers]), gaussian(d=D)
+    poly = mp.fit(in_library(net, backend), in_library(inputs, backend), 2)
+    assert_same_kind(poly(make(X, backend)), make(X, backend))
+    assert_close(poly(make(X, backend)), mp.fit(net, inputs, 2)(X), 100 * backend.tolerance)
+
+
+def test_error_by_draws_and_by_the_closure() -> None:
+    net, inputs = chain("relu", (12, 48, 48, 4)), gaussian(d=12)
+    for degree in (1, 2):
+        poly = mp.fit(net, inputs, degree)
+        found, want = mp.fvu(net, poly), mp.fvu(net, poly, samples=inputs.sample(50_000, seed=9))
+        assert abs(float(found) - float(want)) < 5 * (float(found.standard_error) + float(want.standard_error))
+        assert abs(float(found.closure) - float(want)) < 0.25 * float(want)
+        assert abs(poly.report.fvu - float(found.closure)) < 1e-9
+        off = mp.fvu(net, poly + 0.1, inputs)
+        shift = 4 * 0.01 / np.trace(mp.propagate(net, inputs)[-1].cov)
+        assert abs(float(off.closure) - float(found.closure) - shift) < 1e-9
+    assert mp.fvu(net, mp.fit(net, mixture(12), 1)).closure is None
+    again = mp.fvu(net, poly, inputs, draws=1000, seed=1)
+    assert float(again) != float(found)
+    assert float(again.standard_error) > float(found.standard_error)
+
+
+def test_least_squares_on_samples_of_a_deep_network() -> None:
+    """Over all monomials, as for one layer."""
+    net, x = chain(), gaussian(d=4).sample(3000)
+    poly = mp.fit(net, mp.Samples(x), 3)
+    terms = monomials(x, 3)
+    assert_close(poly(x), terms @ np.linalg.lstsq(terms, net(x), rcond=None)[0], 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"degree": 3}, ValueError, "only up to degree 2"),
+        ({"method": "exact"}, TypeError, "one hidden layer here"),
+        ({"method": "neuronwise"}, TypeError, "one hidden layer here"),
+        ({"method": "best"}, ValueError, "method must be one of 'auto', 'exact'"),
+        ({"inputs": mp.Gaussian.standard(3)}, ValueError, "dimension 3"),
+        ({"inputs": mp.Samples(np.zeros((5, 4))), "method": "expansion"}, TypeError, "needs a Gaussian"),
+    ],
+)
+def test_bad_input(options, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        mp.fit(chain(), **{"inputs": gaussian(d=4), **options})
+
+
+def test_too_many_monomials_on_samples() -> None:
+    net, x = chain(sizes=(60, 5, 5, 2)), np.random.default_rng(0).standard_normal((100, 60))
+    with pytest.raises(mp.TooLargeError, match="method='composed'"):
+        mp.fit(net, mp.Samples(x), 3)

@@ -1,0 +1,384 @@
+"""Fits from Jacobians at samples: exact cases, quadrature, closed forms in standard errors, resuming, bad input."""
+
+import numpy as np
+import pytest
+import torch
+from support.backends import JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library
+from support.inputs import gaussian, points, standard_grid
+from support.mistakes import assert_explained, mistakes
+from support.networks import network
+
+import mlpoly as mp
+from mlpoly.fitting import deep_samples
+from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
+from mlpoly.fitting.mixture_linear import fit_mixture_linear
+from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
+from mlpoly.records import map_arrays, replace
+
+D, OUT = 3, 2
+
+
+def layer(activation, d, h, seed, kind="MLP"):
+    return network(kind, activation, d, h, None, seed=seed)
+
+
+DEEP = {
+    "two layers": lambda: mp.Chain([layer("tanh", D, 5, 1), network("MLP", "gelu", 5, 4, OUT, seed=2)]),
+    "gated": lambda: mp.Chain([layer("silu", D, 4, 3, "GLU"), network("MLP", "tanh", 4, 5, OUT, seed=4)]),
+    "residual": lambda: mp.Chain(
+        [mp.Residual(network("MLP", "gelu", D, 4, D, seed=5)), network("MLP", "tanh", D, 4, OUT, seed=6)]
+    ),
+    "row space of two": lambda: mp.Chain([layer("softplus", D, 2, 7), network("MLP", "sin", 2, 4, OUT, seed=8)]),
+    "the user's activation": lambda: mp.Chain([layer(np.tanh, D, 3, 9), network("MLP", "gelu", 3, 4, OUT, seed=10)]),
+}
+INPUTS = gaussian(1, D, shift=0.5)
+ONE_LAYER = network("MLP", "relu", D, 8, OUT, seed=11)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Chunks of 64 pairs."""
+    monkeypatch.setattr(deep_samples, "_MOST", 64)
+
+
+def terms_of(poly):
+    """Mean, linear and quadratic terms in standard normal coordinates of INPUTS, flat, in an orthonormal basis."""
+    root = np.linalg.cholesky(INPUTS.covariance)
+    made = poly.coefficients()
+    linear, quadratic = made.linear + 2 * made.quadratic @ INPUTS.mean, root.T @ made.quadratic @ root
+    mean = poly(INPUTS.mean) + np.trace(quadratic, axis1=1, axis2=2)
+    return np.concatenate([mean, (linear @ root).ravel(), np.sqrt(2) * quadratic.ravel()])
+
+
+def optimum(net, degree):
+    """The same terms of the optimum, and its squared error, by quadrature of the network's values."""
+    z, w = standard_grid(D, 40)
+    y = net(INPUTS.mean + z @ np.linalg.cholesky(INPUTS.covariance).T)
+    mean, linear = w @ y, np.einsum("n,no,ni->oi", w, y, z)
+    quadratic = (np.einsum("n,no,ni,nj->oij", w, y, z, z) - mean[:, None, None] * np.eye(D)) / 2
+    terms = np.concatenate([mean, linear.ravel() * (degree > 0), np.sqrt(2) * quadratic.ravel() * (degree > 1)])
+    return terms, float(w @ np.sum(y * y, axis=1) - np.sum(terms**2))
+
+
+def distance(one, two):
+    """E|one - two|^2 under INPUTS."""
+    return float(np.sum((terms_of(one) - terms_of(two)) ** 2))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What it finds
+# ---------------------------------------------------------------------------------------------------------------------
+
+QUADRATIC = {
+    "square": lambda: network("MLP", "square", D, 5, OUT, seed=1),
+    "affine maps before": lambda: mp.Chain(
+        [mp.Affine(np.eye(4, D)), mp.Residual(mp.Affine(np.ones((4, 4)))), network("MLP", "square", 4, 5, OUT, seed=1)]
+    ),
+    "bilinear": lambda: network("GLU", "identity", D, 5, OUT, seed=2),
+    "residual": lambda: mp.Residual(network("MLP", "square", D, 5, D, seed=3)),
+    "linear": lambda: mp.Chain([layer("identity", D, 5, 4), network("MLP", "identity", 5, 4, OUT, seed=5)]),
+}
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_networks_that_are_quadratic_are_found_without_variance(name):
+    net, x = QUADRATIC[name](), points(D)
+    poly = fit_sampled(net, INPUTS, 2, Jacobians(tolerance=0.0))
+    assert_close(poly(x), net(x), 1e-11)
+    report = poly.report
+    assert report.converged
+    assert report.chunks == 1
+    size = float(np.mean(net(x) ** 2))
+    assert max(report.excess, report.misfit) <= 1e-24 * size
+    assert report.fvu <= 1e-24
+
+
+def test_linear_networks_are_found_without_variance_at_degree_one():
+    net, x = QUADRATIC["linear"](), points(D)
+    poly = fit_sampled(net, INPUTS, 1, Jacobians(tolerance=0.0))
+    assert_close(poly(x), net(x), 1e-11)
+    assert poly.report.converged
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_one_hidden_layer_agrees_with_the_closed_form_in_standard_errors(degree):
+    poly, exact = fit_sampled(ONE_LAYER, INPUTS, degree, Jacobians()), mp.fit(ONE_LAYER, INPUTS, degree)
+    assert poly.degree == degree
+    apart, report = distance(poly, exact), poly.report
+    # The excess is the mean of this distance, and its root a standard error.
+    assert report.excess / 16 <= apart <= 16 * report.excess
+    assert report.excess <= 1e-2 * report.misfit
+    least = float(mp.fvu(ONE_LAYER, exact, INPUTS).total)
+    assert abs(report.fvu - least) <= 0.1 * least
+
+
+def begin_with(begun, monkeypatch):
+    monkeypatch.setattr(deep_samples, "_begin", lambda *given: begun)
+
+
+def from_zero(net, degree):
+    """Coordinates and, in place of a closed form, terms that are zero."""
+    forward, terms = deep_samples._begin(net, INPUTS, degree, None)
+    return forward, map_arrays(terms, lambda a: a * 0)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+@pytest.mark.parametrize("name", DEEP)
+def test_unbiased_and_its_errors_are_as_stated(name, degree, small_chunks, monkeypatch):
+    """Against quadrature of the network's values, which knows nothing of Jacobians."""
+    net, seeds = DEEP[name](), 40
+    right, least = optimum(net, degree)
+    begin_with(deep_samples._begin(net, INPUTS, degree, None), monkeypatch)  # the same closed form for all seeds
+    found = [fit_sampled(net, INPUTS, degree, Jacobians(0.0, 512, seed=seed)) for seed in range(seeds)]
+    assert all(poly.report.chunks == 4 for poly in found)
+    errors = np.stack([terms_of(poly) for poly in found]) - right
+    spread, bias = errors.std(axis=0, ddof=1), errors.mean(axis=0)
+    used = spread > 1e-9
+    assert np.abs(bias[~used]).max(initial=0.0) <= 1e-8
+    assert np.abs(bias[used] / spread[used]).max() * np.sqrt(seeds) <= 4.5
+    stated, real = np.mean([poly.report.excess for poly in found]), np.mean(np.sum(errors**2, axis=1))
+    assert 0.6 * real <= stated <= 1.6 * real
+    misfits = np.array([poly.report.misfit for poly in found])
+    assert abs(misfits.mean() - least) <= 4.5 * misfits.std() / np.sqrt(seeds)
+
+
+def test_the_closed_form_saves_samples(monkeypatch):
+    """Quadratic terms of a network that is nearly quadratic have little variance only beside such terms."""
+    bent = mp.MLP(0.05 * np.ones((4, OUT)), None, 0.05 * np.ones((OUT, 4)), activation="tanh")
+    net = mp.Chain([network("MLP", "square", D, 5, OUT, seed=1), mp.Residual(bent)])
+    options = Jacobians(0.0, 2)
+    with_it = fit_sampled(net, INPUTS, 2, options).report.excess
+    begin_with(from_zero(net, 2), monkeypatch)
+    assert fit_sampled(net, INPUTS, 2, options).report.excess > 5 * with_it
+
+
+def test_without_the_closed_form_it_finds_the_same(monkeypatch):
+    """In one chunk, because later ones would correct a mistake in the first."""
+    net = DEEP["two layers"]()
+    begin_with(from_zero(net, 2), monkeypatch)
+    monkeypatch.setattr(deep_samples, "_MOST", 2**16)
+    (right, least), poly = optimum(net, 2), fit_sampled(net, INPUTS, 2, Jacobians(0.0, 2))
+    assert poly.report.chunks == 1
+    assert poly.report.excess <= 5e-3 * least
+    assert np.sum((terms_of(poly) - right) ** 2) <= 4 * poly.report.excess
+
+
+def test_degree_one_never_makes_quadratic_terms(monkeypatch):
+    monkeypatch.setattr(deep_samples, "expand", None)  # calling it would raise
+    net = DEEP["two layers"]()
+    poly = fit_sampled(net, INPUTS, 1, Jacobians(0.0, 2))
+    assert poly.quadratic is None
+    assert poly.directions.shape == (D, D)
+
+
+def test_the_linear_forms_are_those_of_the_first_layer():
+    poly = fit_sampled(DEEP["row space of two"](), INPUTS, 2, Jacobians(0.0, 2))
+    assert poly.directions.shape == (2, D)
+    assert_close(poly.directions @ INPUTS.covariance @ poly.directions.T, np.eye(2), 1e-10)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_inputs_without_variance(degree):
+    net = DEEP["two layers"]()
+    still = mp.Gaussian(INPUTS.mean, np.zeros((D, D)))
+    poly = fit_sampled(net, still, degree, Jacobians())
+    assert_close(poly(INPUTS.mean[None]), net(INPUTS.mean[None]))
+    assert poly.report.converged
+
+
+def test_singular_and_diagonal_inputs():
+    net = DEEP["two layers"]()
+    for inputs in (
+        gaussian(2, D, rank=2),
+        mp.Gaussian(np.zeros(D), np.array([1.0, 0.0, 2.0])),
+        mp.Gaussian(np.ones(D)),
+    ):
+        poly = fit_sampled(net, inputs, 2, Jacobians())
+        x = inputs.sample(20_000, seed=5)
+        errors = np.sum((net(x) - poly(x)) ** 2, axis=1)
+        assert abs(errors.mean() - poly.report.misfit) <= 0.15 * poly.report.misfit
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_solvers_for_mixtures_take_it_for_the_components(degree):
+    net = DEEP["two layers"]()
+    options, solver = Jacobians(0.0, 2), BlockCG()
+
+    def best_under(net, component, degree):
+        return fit_sampled(net, component, degree, options)
+
+    halves = mp.GaussianMixture(np.full(2, 0.5), np.stack([INPUTS.mean] * 2), np.stack([INPUTS.covariance] * 2))
+    if degree == 1:
+        found = fit_mixture_linear(net, halves, 1, best_under)
+    else:
+        found = fit_mixture_quadratic(net, halves, solver, best_under)
+    x = points(D)
+    assert_close(found(x), best_under(net, INPUTS, degree)(x), 1e-9)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stopping and resuming
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def assert_same_fit(one, two):
+    assert_close(terms_of(one), terms_of(two))
+    for name in ("samples", "converged", "seed", "chunk", "chunks"):
+        assert getattr(one.report, name) == getattr(two.report, name)
+    for name in ("excess", "misfit", "fvu"):
+        assert getattr(one.report, name) == pytest.approx(getattr(two.report, name), rel=1e-9)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_resuming_equals_one_longer_run(degree, small_chunks):
+    net = DEEP["two layers"]()
+    whole = fit_sampled(net, INPUTS, degree, Jacobians(0.0, 1280, seed=3))
+    part = fit_sampled(net, INPUTS, degree, Jacobians(0.0, 512, seed=3))
+    assert (part.report.samples, whole.report.samples) == (512, 1280)
+    assert_same_fit(fit_sampled(net, INPUTS, degree, Jacobians(0.0, 1280, start=part)), whole)
+    assert distance(part, whole) > 0
+
+
+def test_a_smaller_tolerance_takes_more_samples_and_holds(small_chunks):
+    net = DEEP["two layers"]()
+    poly = fit_sampled(net, INPUTS, 2, Jacobians(0.3))
+    again = fit_sampled(net, INPUTS, 2, Jacobians(0.3, start=poly))
+    assert_same_fit(again, poly)
+    finer = fit_sampled(net, INPUTS, 2, Jacobians(0.01, start=poly))
+    assert finer.report.samples > poly.report.samples
+    assert finer.report.excess <= 0.01 * finer.report.misfit
+    assert finer.report.converged
+
+
+def test_the_limit_on_samples_is_kept(small_chunks):
+    report = fit_sampled(DEEP["two layers"](), INPUTS, 2, Jacobians(0.0, 1000)).report
+    assert report.samples == 896  # seven chunks of 128
+    assert not report.converged
+    assert "stopped early after 896 samples" in str(report)
+
+
+def test_an_interrupt_keeps_what_has_been_found(monkeypatch, small_chunks):
+    net, correction, calls = DEEP["two layers"](), deep_samples._correction, []
+
+    def interrupted(*given):
+        calls.append(None)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return correction(*given)
+
+    monkeypatch.setattr(deep_samples, "_correction", interrupted)
+    poly = fit_sampled(net, INPUTS, 2, Jacobians(0.0))
+    assert not poly.report.converged
+    assert_same_fit(poly, fit_sampled(net, INPUTS, 2, Jacobians(0.0, 384)))
+
+
+def test_an_interrupt_before_the_first_chunk_raises(monkeypatch):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deep_samples, "_correction", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians())
+
+
+def test_seeds_differ_and_repeat(small_chunks):
+    one, two, again = (fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians(0.0, 128, seed=seed)) for seed in (1, 2, 1))
+    assert distance(one, two) > 0
+    assert distance(one, again) == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Array libraries
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@backends(NUMPY32, TORCH64, TORCH32, slow=(JAX64,))
+@pytest.mark.parametrize("degree", [1, 2])
+def test_array_libraries(backend, degree, small_chunks):
+    net = DEEP["two layers"]()
+    # In numbers that float32 holds exactly, so that only the answer is rounded.
+    net, inputs = (map_arrays(a, lambda v: v.astype(np.float32).astype(float)) for a in (net, INPUTS))
+    right = fit_sampled(net, inputs, degree, Jacobians(0.0, 256))
+    net, inputs = in_library(net, backend), in_library(inputs, backend)
+    found = fit_sampled(net, inputs, degree, Jacobians(0.0, 256))
+    for name in ("center", "constant", "linear", "quadratic", "directions"):
+        if getattr(right, name) is not None:
+            assert_same_kind(getattr(found, name), net.prototype)
+            assert_close(getattr(found, name), getattr(right, name), 100 * backend.tolerance)
+    again = fit_sampled(net, inputs, degree, Jacobians(0.0, 512, start=found))
+    assert again.report.samples == 512
+
+
+def test_no_gradients_are_recorded():
+    net = in_library(DEEP["two layers"](), TORCH64)
+    net = map_arrays(net, lambda a: a.requires_grad_())
+    poly = fit_sampled(net, in_library(INPUTS, TORCH64), 2, Jacobians(0.0, 2))
+    assert not poly.quadratic.requires_grad
+    assert torch.is_tensor(poly.linear)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bad input
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def fitted(degree=1):
+    return fit_sampled(ONE_LAYER, INPUTS, degree, Jacobians())
+
+
+@mistakes(
+    [
+        ("negative tolerance", lambda: Jacobians(-0.1), ValueError, "tolerance", ">= 0"),
+        ("NaN", lambda: Jacobians(float("nan")), ValueError, "tolerance", ">= 0"),
+        ("text", lambda: Jacobians("small"), ValueError, "tolerance", "number"),
+        ("no samples", lambda: Jacobians(max_samples=1), ValueError, "max_samples", "at least 2"),
+        ("half a seed", lambda: Jacobians(seed=0.5), TypeError, "seed", "integer"),
+        ("degree 3", lambda: fit_sampled(ONE_LAYER, INPUTS, 3, Jacobians()), ValueError, "degree", "composed"),
+        ("degree True", lambda: fit_sampled(ONE_LAYER, INPUTS, True, Jacobians()), ValueError, "degree", "0, 1 or 2"),
+        (
+            "start of another kind",
+            lambda: fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians(start=mp.fit(ONE_LAYER, INPUTS, 1))),
+            TypeError,
+            "start",
+            "method='sampled'",
+        ),
+        (
+            "start without its report",
+            lambda: fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians(start=replace(fitted(), report=None))),
+            TypeError,
+            "start",
+            "leave it out",
+        ),
+        (
+            "start of another degree",
+            lambda: fit_sampled(ONE_LAYER, INPUTS, 2, Jacobians(start=fitted())),
+            ValueError,
+            "start",
+            "resume it for",
+        ),
+        (
+            "start under other inputs",
+            lambda: fit_sampled(ONE_LAYER, gaussian(7, D), 1, Jacobians(start=fitted())),
+            ValueError,
+            "start",
+            "under the same",
+        ),
+        (
+            "jumps",
+            lambda: fit_sampled(network("MLP", "step", D, 4, OUT), INPUTS, 1, Jacobians()),
+            ValueError,
+            "activation 'step' jumps",
+            "closed form",
+        ),
+        (
+            "overflow",
+            lambda: fit_sampled(mp.Chain([mp.MLP(1e90 * np.eye(D), activation="square")] * 2), INPUTS, 1, Jacobians()),
+            ValueError,
+            "overflows",
+            "scale",
+        ),
+    ]
+)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_bad_input(act, exception, patterns):
+    assert_explained(act, exception, patterns)

@@ -1,0 +1,156 @@
+"""Moments behind every layer: exact where the values are Gaussian, close to samples where they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from support.backends import JAX64, NUMPY64, TORCH32, TORCH64, Backend, assert_close, backends, in_library
+from support.inputs import gaussian, mixture
+from support.networks import chain, network
+
+import mlpoly as mp
+
+D = 4
+
+
+def relative(found: np.ndarray, want: np.ndarray) -> float:
+    return float(np.linalg.norm(found - want) / np.linalg.norm(want))
+
+
+@pytest.mark.parametrize("inputs", [gaussian(d=D), gaussian(d=D, rank=2), mixture(D)], ids=["one", "singular", "mix"])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_one_hidden_layer_is_exact(kind: str, inputs: mp.Gaussian) -> None:
+    net = network(kind, "gelu", D)
+    behind, want = mp.propagate(net, inputs), mp.second_moment(net, inputs)
+    assert len(behind) == 1
+    assert_close(behind[0].mean, want.mean, 1e-12)
+    assert_close(behind[0].cov, want.cov, 1e-12)
+    assert float(behind[0].excess) == 0
+
+
+@pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["one", "mix"])
+def test_deep_linear_networks_are_exact(inputs: mp.Gaussian) -> None:
+    """Residual connections within residual connections included: their cross-covariance is linear algebra."""
+    rng = np.random.default_rng(0)
+    A, B, C = (rng.standard_normal((D, D)) for _ in range(3))
+    eye = np.eye(D)
+    inner = mp.Residual(mp.Chain([mp.Affine(A), mp.Residual(mp.Affine(B)), mp.Affine(C)]))
+    behind = mp.propagate(mp.Chain([mp.Affine(B), inner, mp.Affine(A[:2])]), inputs)
+    whole = A[:2] @ (eye + C @ (eye + B) @ A) @ B
+    assert_close(behind[-1].mean, whole @ inputs.mean, 1e-12)
+    assert_close(behind[-1].cov, whole @ inputs.covariance @ whole.T, 1e-12)
+    assert len(behind) == 3
+
+
+def test_a_residual_layer_is_exact_under_a_gaussian() -> None:
+    """x + f(x) is a layer with identity units beside the others."""
+    net, inputs = network("MLP", "relu", D, o=D), gaussian(d=D)
+    x = inputs.sample(400_000)
+    behind, values = mp.propagate(mp.Residual(net), inputs)[0], x + net(x)
+    error = np.sqrt(np.diag(np.cov(values.T)) / len(x))
+    assert np.all(np.abs(behind.mean - values.mean(0)) < 5 * error)
+    assert relative(behind.cov, np.cov(values.T)) < 0.01
+    # Exactly: Cov(x + f) with Cov(f, x) = E[J] S, and E[J] from the best linear map.
+    J = mp.fit(net, inputs, 1).coefficients().linear
+    S = inputs.covariance
+    want = S + mp.second_moment(net, inputs).cov + J @ S + (J @ S).T
+    assert_close(behind.cov, want, 1e-12)
+
+
+def test_wide_networks_against_samples() -> None:
+    """Covariances between units matter: with their variances alone, layer by layer, the answer is far off."""
+    net, inputs = chain("relu", (64, 64, 64, 64, 5)), mp.Gaussian.standard(64)
+    values = net(inputs.sample(50_000))
+    behind = mp.propagate(net, inputs)
+    assert np.all(np.abs(behind[-1].mean - values.mean(0)) < 0.05 * values.std(0))
+    alone = inputs
+    for layer in net.layers:
+        moments = mp.propagate(layer, alone)[0]
+        alone = mp.Gaussian(moments.mean, np.diag(moments.cov))
+    errors = [relative(cov, np.cov(values.T)) for cov in (behind[-1].cov, alone.covariance)]
+    assert errors[0] < 0.25 * errors[1]
+
+
+def test_narrow_components_bring_the_closure_closer() -> None:
+    """A Gaussian drawn as many narrow ones: the closure ignores less of each."""
+    net, rng = chain("relu", (3, 24, 24, 24, 4), seed=2), np.random.default_rng(0)
+    wide = mp.Gaussian(np.zeros(3), np.eye(3))
+    narrow = mp.GaussianMixture(np.full(20, 0.05), rng.standard_normal((20, 3)), np.full((20, 3), 0.05))
+    errors, excess = [], []
+    for inputs in (wide, narrow):
+        behind = mp.propagate(net, inputs)
+        errors.append(relative(behind[-1].cov, np.cov(net(inputs.sample(100_000)).T)))
+        excess.append(float(behind[2].excess))
+    assert errors[1] < 0.3 * errors[0]
+    assert excess[1] < excess[0]
+
+
+def test_splitting_a_component_keeps_its_moments_and_helps() -> None:
+    net, inputs = chain("relu", (3, 24, 24, 24, 4), seed=2), gaussian(d=3)
+    values = net(inputs.sample(100_000))
+    plain, split = mp.propagate(net, inputs), mp.propagate(net, inputs, split=1)
+    assert split[0].outputs.weights.shape == (3,)
+    # The first layer is piecewise linear, so that moments of its outputs change, but only a little.
+    assert relative(split[0].cov, plain[0].cov) < 0.02
+    assert relative(split[-1].cov, np.cov(values.T)) < 0.8 * relative(plain[-1].cov, np.cov(values.T))
+    exact = mp.propagate(mp.Chain([mp.MLP(np.eye(3), None, None, None, "square")]), inputs, split=1)
+    assert_close(exact[0].cov, mp.propagate(mp.MLP(np.eye(3), None, None, None, "square"), inputs)[0].cov, 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_skewness_is_that_of_samples(kind: str) -> None:
+    """To leading order: behind a residual connection with a weak branch, what is left out is small."""
+    rng, inputs = np.random.default_rng(0), gaussian(d=6)
+    branch = mp.Chain([network(kind, "gelu", 6, 30, 6, seed=1, bias=0.5), mp.Affine(0.03 * np.eye(6))])
+    net = mp.Chain([mp.Residual(branch), mp.MLP(rng.standard_normal((40, 6)))])
+    before = net.layers[0](inputs.sample(100_000)) @ net.layers[1].W1.T
+    want, found = stats.skew(before), mp.propagate(net, inputs)[1].skewness[0]
+    # Standard error of a skewness from 1e5 samples: 0.008; of what is left out, the fraction is that of the variance.
+    assert np.abs(want - found).max() < 0.04 + 0.1 * np.abs(want).max()
+    assert np.abs(want).max() > 0.1
+
+
+@backends(NUMPY64, TORCH64, TORCH32, slow=(JAX64,))
+def test_every_library(backend: Backend) -> None:
+    net, inputs = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D)), *chain().layers]), mixture(D)
+    want = mp.propagate(net, inputs)
+    found = mp.propagate(in_library(net, backend), in_library(inputs, backend))
+    for one, two in zip(found, want, strict=True):
+        assert_close(one.mean, two.mean, 10 * backend.tolerance)
+        assert_close(one.cov, two.cov, 10 * backend.tolerance)
+
+
+def test_gradients_reach_weights_and_inputs() -> None:
+    net = chain().to(torch.zeros(1, dtype=torch.float64))
+    weight, mean = net.layers[0].W1.requires_grad_(), torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    inputs = mp.Gaussian(mean)
+    mp.propagate(net, inputs)[-1].cov.trace().backward()
+    step = 1e-6
+    with torch.no_grad():
+        moved = mp.propagate(net, mp.Gaussian(torch.full((4,), step, dtype=torch.float64)))[-1].cov.trace()
+        here = mp.propagate(net, mp.Gaussian(torch.zeros(4, dtype=torch.float64)))[-1].cov.trace()
+    assert abs((moved - here) / step - mean.grad.sum()) < 1e-4 * abs(mean.grad.sum())
+    assert weight.grad.abs().max() > 0
+
+
+def test_permuting_and_rescaling_hidden_units_changes_nothing() -> None:
+    net, inputs = chain(), gaussian(d=4)
+    one, two, last = net.layers
+    order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
+    moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
+    other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
+    assert_close(mp.propagate(other, inputs)[-1].cov, mp.propagate(net, inputs)[-1].cov, 1e-12)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(TypeError, match=r"Gaussian or a GaussianMixture, got Samples; of data mlpoly.Gaussian"):
+        mp.propagate(chain(), mp.Samples(np.zeros((3, 4))))
+    with pytest.raises(ValueError, match="inputs have dimension 3, but the network takes 4"):
+        mp.propagate(chain(), mp.Gaussian.standard(3))
+    with pytest.raises(TypeError, match="net must be"):
+        mp.propagate(np.eye(3), mp.Gaussian.standard(3))
+    with pytest.raises(ValueError, match="split"):
+        mp.propagate(chain(), mp.Gaussian.standard(4), split=-1)
+    assert repr(mp.propagate(chain(), mp.Gaussian.standard(4))).count("LayerMoments") == 3
