@@ -13,7 +13,15 @@ from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_torch
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
-from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial, load
+from mlpoly.polynomials import (
+    BoundedPolynomial,
+    ChaosPolynomial,
+    ComposedPolynomial,
+    DensePolynomial,
+    Polynomial,
+    RidgePolynomial,
+    load,
+)
 from mlpoly.propagation import propagate
 
 __all__ = [
@@ -24,6 +32,7 @@ __all__ = [
     "BoundedPolynomial",
     "Chain",
     "ChaosPolynomial",
+    "ComposedPolynomial",
     "DensePolynomial",
     "FileFormatError",
     "Gaussian",

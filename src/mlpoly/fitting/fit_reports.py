@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "UNDER_A_MIXTURE",
+    "ComposedReport",
     "DeepMixtureReport",
     "ExpansionReport",
     "RegressionReport",
@@ -98,6 +99,40 @@ class RegressionReport:
             f"least squares on {self.samples} samples: {self.terms} monomials, {found}, gradient {self.gradient:.1e}, "
             f"{self.kept} directions kept, {self.dropped} dropped"
         )
+
+
+@dataclass(frozen=True)
+class ComposedReport:
+    """Report of a fit layer by layer.
+
+    Attributes
+    ----------
+    degrees : tuple of int
+        Degree of each layer's polynomial, in the order of the data; 1 for affine layers.
+    degree : int
+        Degree of the whole.
+    guard : float
+        Weight of the wide component under which the evaluated series were fitted; 0 without a guard.
+    excess : tuple of float
+        For each layer, the estimated error of its units' means that comes from taking the values that enter it as
+        Gaussian, in standard deviations of the units, root mean square; as in `mlpoly.propagate`. Empty for a fit on
+        samples, which takes nothing as Gaussian.
+    """
+
+    degrees: tuple[int, ...]
+    degree: int
+    guard: float
+    excess: tuple[float, ...] = ()
+
+    @property
+    def layers(self) -> int:
+        """Number of layers, affine ones included that no other layer could take up."""
+        return len(self.degrees)
+
+    def __str__(self) -> str:
+        guard = f"guard {self.guard:g}" if self.guard else "no guard"
+        excess = f", excess up to {max(self.excess):.2g}" if self.excess else ""
+        return f"{self.layers} layers of degrees {self.degrees}, {self.degree} in all, {guard}{excess}"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Polynomials in factored, dense, chaos and bounded form, their coefficients and files."""
+"""Polynomials in factored, dense, chaos, bounded and composed form, their coefficients and files."""
 
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.chaos import ChaosPolynomial
 from mlpoly.polynomials.coefficients import Coefficients
+from mlpoly.polynomials.composed import ComposedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.saving import load
@@ -13,6 +14,7 @@ __all__ = [
     "BoundedPolynomial",
     "ChaosPolynomial",
     "Coefficients",
+    "ComposedPolynomial",
     "DensePolynomial",
     "Polynomial",
     "RidgePolynomial",

@@ -62,8 +62,6 @@ class Polynomial(ABC):
         any other letters used consistently. A "?" after a part of a name marks it as optional.
     needs : dict from str to str
         Tensors that require another one: name to the name of the other.
-    piecewise : bool
-        Whether the form is only piecewise polynomial, so that it adds only to its own kind.
     closed_form : bool
         Whether the form has `gap`, so that its error under a distribution needs no samples.
     """
@@ -75,7 +73,6 @@ class Polynomial(ABC):
     forms: ClassVar[dict[str, type[Polynomial]]] = {}
     shapes: ClassVar[dict[str, str]] = {}
     needs: ClassVar[dict[str, str]] = {}
-    piecewise: ClassVar[bool] = False
     closed_form: ClassVar[bool] = True
     __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
@@ -103,6 +100,11 @@ class Polynomial(ABC):
     def prototype(self) -> Array:
         """One of the stored arrays: it has the library, dtype and device of the polynomial."""
 
+    @property
+    def piecewise(self) -> bool:
+        """Whether it is only piecewise polynomial, so that it adds only to its own kind."""
+        return False
+
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
@@ -118,6 +120,13 @@ class Polynomial(ABC):
     @abstractmethod
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
+
+    def hessian_along(self, x: Array, directions: Array) -> Array:
+        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
+        bends = self.hessian(x)
+        xp, shape = namespace(x=bends), tuple(bends.shape)
+        flat = directions @ xp.reshape(bends, (*shape[:-2], shape[-1] ** 2))
+        return xp.reshape(flat, (*flat.shape[:-1], *shape[-2:]))
 
     @abstractmethod
     def tensor(self, k: int) -> Array:

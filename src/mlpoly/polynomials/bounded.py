@@ -62,7 +62,6 @@ class BoundedPolynomial(Polynomial):
 
     shapes: ClassVar[dict[str, str]] = {"bounds": "h", "slopes": "2 h", "gate_slopes?": "2 h"}
     needs: ClassVar[dict[str, str]] = {"gate_slopes": "inner.series.gated"}
-    piecewise: ClassVar[bool] = True
 
     @classmethod
     def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
@@ -78,6 +77,11 @@ class BoundedPolynomial(Polynomial):
     def polynomial(self) -> RidgePolynomial:
         """The polynomial without bounds."""
         return replace(self.inner, inputs=self.inputs, source=self.source, report=self.report)
+
+    @property
+    def piecewise(self) -> bool:
+        """True: beyond the bounds it is another polynomial."""
+        return True
 
     @property
     def degree(self) -> int:
@@ -174,6 +178,10 @@ class BoundedPolynomial(Polynomial):
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
         return hessian(at_least_single(self), x)
+
+    def hessian_along(self, x: Array, directions: Array) -> Array:
+        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
+        return hessian(at_least_single(self), x, directions)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 

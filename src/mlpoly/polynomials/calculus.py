@@ -57,16 +57,19 @@ def gradient(p: RidgePolynomial | BoundedPolynomial, x: Array) -> Array:
     return total if found.factor is None or units.gate is None else total + spread(found.factor, units.gate.directions)
 
 
-def hessian(p: RidgePolynomial | BoundedPolynomial, x: Array) -> Array:
-    """Second derivatives (..., o, d, d)."""
-    found, units = p.derivatives(*p.forms_at(x)), p.units
+def hessian(p: RidgePolynomial | BoundedPolynomial, x: Array, directions: Array | None = None) -> Array:
+    """Second derivatives (..., o, d, d), or (..., a, d, d) along output directions (..., a, o)."""
+    found, units, readout = p.derivatives(*p.forms_at(x)), p.units, p.readout
+    if directions is not None:
+        readout = directions if readout is None else directions @ readout
     xp, inverse = namespace(bend=found.bend), units.inverse_scales
 
     def sandwich(weights: Array, left: Array, right: Array) -> Array:
         """Sum over neurons of readout[o, i] weights[..., i] left[i] right[i]': (..., o, d, d)."""
-        if p.readout is None:
+        if readout is None:
             return weights[..., :, None, None] * left[:, :, None] * right[:, None, :]
-        forms = [((p.readout[i, :] * weights)[..., None, :] * left.T) @ right for i in range(p.dim_out)]
+        rows = [readout[..., i, :] for i in range(readout.shape[-2])]
+        forms = [((row * weights)[..., None, :] * left.T) @ right for row in rows]
         return xp.stack(forms, axis=-3)
 
     total = sandwich(found.bend * inverse * inverse, units.directions, units.directions)

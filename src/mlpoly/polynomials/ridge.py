@@ -172,6 +172,10 @@ class RidgePolynomial(Polynomial):
         """Second derivatives (..., o, d, d) at points x (..., d)."""
         return hessian(at_least_single(self), x)
 
+    def hessian_along(self, x: Array, directions: Array) -> Array:
+        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
+        return hessian(at_least_single(self), x, directions)
+
     # -- other forms --------------------------------------------------------------------------------------------------
 
     def truncate(self, degree: int) -> RidgePolynomial:

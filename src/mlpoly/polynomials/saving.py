@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from mlpoly.files import read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.source import Source
-from mlpoly.records import arrays_of, from_arrays
+from mlpoly.records import arrays_of, from_arrays, replace
+from mlpoly.units import Series
 
 __all__ = ["is_symmetric", "load", "save_polynomial"]
 
@@ -43,26 +44,15 @@ _INPUTS: dict[type, dict[str, str]] = {
     Gaussian: {"mean": "d", "cov?": "d | d d"},
     GaussianMixture: {"weights": "c", "means": "c d", "covs?": "d | d d | c d | c d d"},
 }
+_SERIES = {"plain": "m h", "gated?": "n h"}
+_DEEPEST = 32  # stages within stages; a residual connection within another adds one
 _NOT_NEGATIVE = ("scales", "spreads", "bounds", "weights")
 _LARGEST = sys.float_info.max
 
 
 def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
     """Write a polynomial, whole or not at all."""
-    source = p.source
-    if not source.inputs and p.inputs is not None:
-        source = replace(source, inputs=p.inputs.fingerprint)
-    header = {
-        "format": "mlpoly",
-        "kind": type(p).__name__,
-        "layout": _LAYOUT,
-        "version": __version__,
-        "degree": p.degree,
-        "dim_in": p.dim_in,
-        "dim_out": p.dim_out,
-        "registered": _registered(source.activation) == getattr(getattr(p, "inner", p), "activation", None),
-        **asdict(source),
-    }
+    header = {"format": "mlpoly", "layout": _LAYOUT, "version": __version__, **_description(p)}
     arrays = {name: to_numpy(a) for name, a in arrays_of(p).items() if "inputs" not in name.split(".")}
     for name in _integers(type(p)):
         arrays[name] = np.asarray(getattr(p, name), dtype=np.int64)
@@ -70,6 +60,30 @@ def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
         header["distribution"] = {"kind": type(p.inputs).__name__, "shared": getattr(p.inputs, "shared", None)}
         arrays |= {f"inputs.{name}": to_numpy(a) for name, a in arrays_of(p.inputs).items()}
     write_tensors(path, arrays, header)
+
+
+def _description(p: Polynomial) -> dict[str, Any]:
+    """What the header says of a polynomial, and of each of its stages if it is composed of others."""
+    source = p.source
+    if not source.inputs and p.inputs is not None:
+        source = replace(source, inputs=p.inputs.fingerprint)
+    made = {
+        "kind": type(p).__name__,
+        "degree": p.degree,
+        "dim_in": p.dim_in,
+        "dim_out": p.dim_out,
+        "registered": _registered(source.activation) == getattr(getattr(p, "inner", p), "activation", None),
+        **asdict(source),
+    }
+    if isinstance(p, _composed()):
+        made |= {"skip": p.skip, "stages": [_description(stage) for stage in p.stages]}
+    return made
+
+
+def _composed() -> Any:
+    from mlpoly.polynomials.composed import ComposedPolynomial  # imports forms that import this module
+
+    return ComposedPolynomial
 
 
 def load(path: str | PathLike[str], library: Library = "numpy", like: Array | None = None) -> Polynomial:
@@ -96,39 +110,98 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     header = _checked(place, header)
     if header["layout"] < _LAYOUT and header["kind"] == "RidgePolynomial":
         header, arrays = _migrated(place, header, arrays)
-    form = Polynomial.forms[header["kind"]]
     given = {name: arrays.pop(name) for name in list(arrays) if name.startswith("inputs.")}
     inside = {name.removeprefix("inputs."): a for name, a in given.items()}
-    sizes = {"d": header["dim_in"], "o": header["dim_out"], "2": 2, "n": header["degree"], "m": header["degree"] + 1}
-    readouts = [name.replace("?", "") for name in form.shapes if name.replace("?", "").split(".")[-1] == "readout"]
-    if readouts and not set(readouts) & set(arrays):  # the neurons are the outputs
-        sizes["h"] = header["dim_out"]
-    missing = [other for name, other in form.needs.items() if name in arrays and other not in arrays]
-    wrong = _misfit(form.shapes, arrays, sizes, missing) or _odd_numbers(arrays, _integers(form))
-    if wrong := wrong or form.damage(arrays) or _damaged_inputs(header, inside):
-        raise FileFormatError(f"{place} has {wrong}; the file is damaged, save it again.")
 
     def placed(a: np.ndarray, wide: bool = False) -> Array:
         if like is None:
             return from_numpy(a, library)
         return constant(a, widen(constant(0.0, like)) if wide else like)
 
-    source = Source(**{f.name: str(header.get(f.name, "")) for f in fields(Source)})
-    static = form.static_fields(source, _registered(source.activation) if header.get("registered") is True else None)
-    static |= {name: tuple(map(tuple, arrays.pop(name).tolist())) for name in _integers(form)}
-    if inside:
-        about, under = header["distribution"], {name: placed(a, True) for name, a in inside.items()}
-        if any(name.startswith("covs.") for name in under):  # one per component, None for the identity
-            count = int(under["means"].shape[0])
-            under["covs"] = tuple(under.pop(f"covs.{c}", None) for c in range(count))
-        if about["kind"] == "Gaussian":
-            static["inputs"] = from_arrays(Gaussian, under)
-        else:
-            static["inputs"] = from_arrays(GaussianMixture, under, {"shared": bool(about["shared"])})
-    made = from_arrays(form, {name: placed(a) for name, a in arrays.items()}, static)
-    if made.degree != header["degree"]:
-        found = f"the degree {header['degree']} in its header, but terms of degree {made.degree}"
-        raise FileFormatError(f"{place} has {found}; the file is damaged, save it again.")
+    try:
+        made = _read(header, arrays, placed)
+        if wrong := _damaged_inputs(header, inside):
+            raise FileFormatError(wrong)
+    except FileFormatError as error:
+        raise FileFormatError(f"{place} has {error}; the file is damaged, save it again.") from None
+    if not inside:
+        return made
+    about, under = header["distribution"], {name: placed(a, True) for name, a in inside.items()}
+    if any(name.startswith("covs.") for name in under):  # one per component, None for the identity
+        count = int(under["means"].shape[0])
+        under["covs"] = tuple(under.pop(f"covs.{c}", None) for c in range(count))
+    if about["kind"] == "Gaussian":
+        return replace(made, inputs=from_arrays(Gaussian, under))
+    return replace(made, inputs=from_arrays(GaussianMixture, under, {"shared": bool(about["shared"])}))
+
+
+def _read(
+    about: dict[str, Any], arrays: dict[str, np.ndarray], placed: Callable[[np.ndarray], Array], depth: int = 0
+) -> Polynomial:
+    """The polynomial of a description and its tensors; an error says what is wrong with them."""
+    for name in ("degree", "dim_in", "dim_out"):
+        if not _is_size(about.get(name)):
+            raise FileFormatError(f"{name} {repr(about.get(name))[:40]} in its header, which is not a size")
+    form = Polynomial.forms[about["kind"]]
+    source = Source(**{f.name: str(about.get(f.name, "")) for f in fields(Source)})
+    if form is _composed():
+        made = _read_stages(about, arrays, placed, source, depth)
+    else:
+        sizes = {"d": about["dim_in"], "o": about["dim_out"], "2": 2, "n": about["degree"], "m": about["degree"] + 1}
+        readouts = [name.replace("?", "") for name in form.shapes if name.replace("?", "").split(".")[-1] == "readout"]
+        if readouts and not set(readouts) & set(arrays):  # the neurons are the outputs
+            sizes["h"] = about["dim_out"]
+        missing = [other for name, other in form.needs.items() if name in arrays and other not in arrays]
+        wrong = _misfit(form.shapes, arrays, sizes, missing) or _odd_numbers(arrays, _integers(form))
+        if wrong := wrong or form.damage(arrays):
+            raise FileFormatError(wrong)
+        known = _registered(source.activation) if about.get("registered") is True else None
+        static = form.static_fields(source, known)
+        static |= {name: tuple(map(tuple, arrays.pop(name).tolist())) for name in _integers(form)}
+        made = from_arrays(form, {name: placed(a) for name, a in arrays.items()}, static)
+    if made.degree != about["degree"]:
+        raise FileFormatError(f"the degree {about['degree']} in its header, but terms of degree {made.degree}")
+    return made
+
+
+def _read_stages(
+    about: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    placed: Callable[[np.ndarray], Array],
+    source: Source,
+    depth: int,
+) -> Polynomial:
+    """A polynomial composed of others; the tensors of stage i are called stages.i.name."""
+    listed, skip, form = about.get("stages"), about.get("skip"), _composed()
+    if not isinstance(listed, list) or not listed or not isinstance(skip, bool):
+        raise FileFormatError(f"stages {repr(listed)[:40]} and skip {repr(skip)[:40]}, which describe no polynomials")
+    if depth >= _DEEPEST:
+        raise FileFormatError(f"stages within stages, more than {_DEEPEST} deep")
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for name, a in arrays.items():
+        field, number, rest = [*name.split(".", 2), "", ""][:3]
+        if field not in ("stages", "guarded") or number not in map(str, range(len(listed))):
+            raise FileFormatError(f"missing or misshapen tensors ({name!r} is unknown)")
+        parts.setdefault(f"{field}.{number}", {})[rest] = a
+    stages: list[Polynomial] = []
+    guarded: list[Series | None] = []
+    for i, stage in enumerate(listed):
+        if not isinstance(stage, dict) or stage.get("kind") not in form.kinds:
+            raise FileFormatError(f"{repr(stage)[:60]} as the description of stages.{i}")
+        try:
+            stages.append(_read(stage, parts.get(f"stages.{i}", {}), placed, depth + 1))
+            series = parts.get(f"guarded.{i}", {})
+            if series and (wrong := _misfit(_SERIES, series, {}, []) or _odd_numbers(series, [])):
+                raise FileFormatError(wrong)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error}, in stages.{i}") from None
+        guarded.append(from_arrays(Series, {name: placed(a) for name, a in series.items()}) if series else None)
+    try:
+        made = form(tuple(stages), tuple(guarded), skip, source=source)
+    except (TypeError, ValueError) as error:
+        raise FileFormatError(f"stages that do not fit together ({str(error).rstrip('.')})") from None
+    if (made.dim_in, made.dim_out) != (about["dim_in"], about["dim_out"]):
+        raise FileFormatError(f"the sizes {about['dim_in']} -> {about['dim_out']} in its header, but {made!r}")
     return made
 
 
@@ -179,10 +252,6 @@ def _checked(path: Path, header: dict[str, Any] | None) -> dict[str, Any]:
         raise FileFormatError(f"{path} has file layout {layout}, mlpoly {__version__} knows {_LAYOUT}; upgrade it.")
     if layout < 1:
         raise FileFormatError(f"{path} has the impossible file layout {layout}; the file is damaged, save it again.")
-    for name in ("degree", "dim_in", "dim_out"):
-        if not _is_size(about.get(name)):
-            shown = f"{name} {repr(about.get(name))[:40]} in its header, which is not a size"
-            raise FileFormatError(f"{path} has {shown}; the file is damaged, save it again.")
     return about
 
 

@@ -117,7 +117,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
     >>> behind[1].cov.shape
     (64, 64)
     >>> x = rng.standard_normal((200_000, 8))
-    >>> bool(np.abs(behind[1].mean - net(x).mean(0)).max() < 0.02)
+    >>> bool(np.abs(behind[1].mean - net(x).mean(0)).max() < 0.05)
     True
     """
     check_network(net)

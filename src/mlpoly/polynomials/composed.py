@@ -1,0 +1,289 @@
+"""Polynomials of polynomials: one for every layer of a deep network (MATH 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, check_points, constant, eye, namespace, promote
+from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.bounded import BoundedPolynomial
+from mlpoly.polynomials.dense import DensePolynomial, to_dense
+from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.source import Source
+from mlpoly.polynomials.substitution import substituted, symmetrised
+from mlpoly.records import record, replace, static
+from mlpoly.units import Series
+
+__all__ = ["ComposedPolynomial"]
+
+
+@record
+class ComposedPolynomial(Polynomial):
+    """p(x) = stages[-1](... stages[1](stages[0](x))), plus x where `skip` is true.
+
+    Its degree is the product of those of its stages, and its size that of the network.
+
+    Attributes
+    ----------
+    stages : tuple of polynomials
+        Each takes the outputs of the one before: `RidgePolynomial`, `BoundedPolynomial`, `DensePolynomial` or, around
+        a residual connection, another `ComposedPolynomial`.
+    guarded : tuple of Series or None, optional
+        Series that replace those of the ridge stages wherever the polynomial is evaluated, so that it does not explode;
+        None for stages that keep theirs. `bounded` drops them: lines do not explode.
+    skip : bool
+        Whether x is added to the outputs, as by a residual connection.
+    inputs, source, report
+        As in any `Polynomial`; the stages have neither inputs nor reports.
+    """
+
+    stages: tuple[Polynomial, ...]
+    guarded: tuple[Series | None, ...] | None = None
+    skip: bool = static(default=False)
+    inputs: Any = None
+    source: Source = static(default=Source())
+    report: Any = static(default=None)
+
+    closed_form: ClassVar[bool] = False
+    kinds: ClassVar[tuple[str, ...]] = (
+        "RidgePolynomial",
+        "BoundedPolynomial",
+        "DensePolynomial",
+        "ComposedPolynomial",
+    )
+
+    def __post_init__(self) -> None:
+        stages = self.stages
+        if not isinstance(stages, tuple | list) or not stages:
+            raise TypeError(f"stages must be a list of polynomials, at least one, got {stages!r:.60}.")
+        for i, stage in enumerate(stages):
+            if type(stage).__name__ not in self.kinds:
+                raise TypeError(f"stages[{i}] must be one of {', '.join(self.kinds)}, got {type(stage).__name__}.")
+        namespace(**{f"stages_{i}": stage.prototype for i, stage in enumerate(stages)})
+        for i, (one, two) in enumerate(pairwise(stages)):
+            if one.dim_out != two.dim_in:
+                raise ValueError(
+                    f"stages[{i + 1}] takes {two.dim_in} inputs, but stages[{i}] has {one.dim_out} outputs."
+                )
+            if one.prototype.dtype != two.prototype.dtype:
+                raise TypeError(
+                    f"stages[{i}] is {one.prototype.dtype} and stages[{i + 1}] is {two.prototype.dtype}; convert one "
+                    f"with .to(other.prototype)."
+                )
+        if self.skip and stages[0].dim_in != stages[-1].dim_out:
+            raise ValueError(
+                f"stages map {stages[0].dim_in} -> {stages[-1].dim_out}; with skip they need as many outputs as inputs."
+            )
+        guarded = None if self.guarded is None else tuple(self.guarded)
+        if guarded is not None and len(guarded) != len(stages):
+            raise ValueError(f"guarded has {len(guarded)} entries, expected {len(stages)}: a Series or None per stage.")
+        for i, (stage, series) in enumerate(zip(stages, guarded or (), strict=False)):
+            if series is not None and not (isinstance(stage, RidgePolynomial) and _alike(series, stage.series)):
+                raise ValueError(f"guarded[{i}] must be None, or a Series like that of a ridge polynomial stages[{i}].")
+        if guarded is not None and all(series is None for series in guarded):
+            guarded = None
+        object.__setattr__(self, "stages", tuple(replace(stage, inputs=None, report=None) for stage in stages))
+        object.__setattr__(self, "guarded", guarded)
+
+    @property
+    def applied(self) -> tuple[Polynomial, ...]:
+        """The stages as they are evaluated: with the guarded series, if there are any."""
+        if self.guarded is None:
+            return self.stages
+        pairs = zip(self.stages, self.guarded, strict=True)
+        return tuple(stage if series is None else replace(stage, series=series) for stage, series in pairs)
+
+    @property
+    def piecewise(self) -> bool:
+        """Whether a stage continues as straight lines beyond a bound."""
+        return any(stage.piecewise for stage in self.stages)
+
+    @property
+    def polynomial(self) -> ComposedPolynomial:
+        """The polynomial without bounds."""
+        if not self.piecewise:
+            return self
+        return replace(
+            self,
+            stages=tuple(
+                replace(s.polynomial, inputs=None, report=None)
+                if isinstance(s, BoundedPolynomial | ComposedPolynomial)
+                else s
+                for s in self.stages
+            ),
+        )
+
+    @property
+    def degree(self) -> int:
+        """Total degree, within the bounds if there are any."""
+        product = 1
+        for stage in self.stages:
+            product *= stage.degree
+        return max(product, 1) if self.skip else product
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return self.stages[0].dim_in
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return self.stages[-1].dim_out
+
+    @property
+    def prototype(self) -> Array:
+        """An array of the first stage, which has the library, dtype and device of the polynomial."""
+        return self.stages[0].prototype
+
+    @property
+    def _origin(self) -> Array:
+        """The point x = 0."""
+        return constant(np.zeros(self.dim_in), self.prototype)
+
+    def __repr__(self) -> str:
+        notes = [", skip"] * self.skip + [", guarded"] * (self.guarded is not None) + [", bounded"] * self.piecewise
+        shape = f"{self.dim_in} -> {self.dim_out}, {len(self.stages)} stages{''.join(notes)}"
+        return f"ComposedPolynomial(degree={self.degree}, {shape}, {self.source})"
+
+    # -- values and derivatives ---------------------------------------------------------------------------------------
+
+    def __call__(self, x: Array) -> Array:
+        """Values (..., o) at points x (..., d)."""
+        value = x = check_points(x, self.dim_in, polynomial=self.prototype)
+        for stage in self.applied:
+            value = stage(value)
+        return sum(promote(x, value)) if self.skip else value
+
+    def gradient(self, x: Array) -> Array:
+        """Jacobian (..., o, d) at points x (..., d), by the chain rule."""
+        *first, last = self._path(x)[1]
+        for slope in reversed(first):  # from the outputs, which are often few
+            last = last @ slope
+        return last + eye(self.dim_in, last) if self.skip else last
+
+    def hessian(self, x: Array) -> Array:
+        """Second derivatives (..., o, d, d) at points x (..., d)."""
+        return self.hessian_along(x, eye(self.dim_out, at_least_single(self).prototype))
+
+    def hessian_along(self, x: Array, directions: Array) -> Array:
+        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d).
+
+        They are sum_l J_l' H_l J_l, with the Jacobian J_l of all stages before the l-th and the second derivatives H_l
+        of the l-th, along what the stages behind it make of the directions.
+        """
+        stages, (points, slopes) = at_least_single(self).applied, self._path(x)
+        xp, before = namespace(x=slopes[0]), [None]  # Jacobians of all stages before each; None is the identity
+        for slope in slopes[:-1]:
+            before.append(slope if before[-1] is None else slope @ before[-1])
+        total: Array = 0.0
+        for stage, point, slope, J in reversed(list(zip(stages, points, slopes, before, strict=True))):
+            term = stage.hessian_along(point, directions)
+            total = total + (term if J is None else xp.matrix_transpose(J)[..., None, :, :] @ term @ J[..., None, :, :])
+            directions = directions @ slope
+        return total
+
+    def _path(self, x: Array) -> tuple[list[Array], list[Array]]:
+        """Points at which the stages are evaluated for points x (..., d), and the Jacobians of the stages there."""
+        points, slopes = [check_points(x, self.dim_in, polynomial=self.prototype)], []
+        for stage in at_least_single(self).applied:
+            slopes.append(stage.gradient(points[-1]))
+            points.append(stage(points[-1]))
+        return points[:-1], slopes
+
+    # -- coefficients -------------------------------------------------------------------------------------------------
+
+    def tensor(self, k: int) -> Array:
+        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0; without bounds."""
+        p = at_least_single(self.polynomial)
+        xp, origin = namespace(polynomial=p.prototype), p._origin
+        if k == 0:
+            return p(origin)
+        if k == 1:
+            return p.gradient(origin)
+        if k == 2:
+            return p.hessian(origin) / 2
+        if k > p.degree:
+            zero = xp.reshape(origin[:1], (1,) * (k + 1))
+            return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
+        # x itself as a power series: no constant, the identity, nothing above
+        x = [origin[:, None], eye(self.dim_in, origin)]
+        x += [xp.zeros_like(xp.broadcast_to(origin[:, None], (self.dim_in, self.dim_in**j))) for j in range(2, k + 1)]
+        return symmetrised(xp.reshape(substituted(p, x)[k], (self.dim_out, *[self.dim_in] * k)))
+
+    def tensor_numbers(self, k: int) -> int:
+        """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
+        d = self.dim_in
+        widest = max(stage.dim_in + stage.tensor_numbers(0) for stage in self.stages)  # the latter counts neurons too
+        return self.dim_out * d**k + (3 * widest * d**k if k > 2 else widest * d ** max(k - 1, 0))
+
+    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
+        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
+        form = self.output(direction).tensor(2)[0, ...]
+        return lambda block: form @ block
+
+    # -- other forms --------------------------------------------------------------------------------------------------
+
+    def truncate(self, degree: int) -> ComposedPolynomial:
+        """The polynomial itself if `degree` is not below its own; a composed polynomial cannot be cut off."""
+        if as_integer("degree", degree, 0) >= self.degree:
+            return self
+        raise TypeError(
+            f"a ComposedPolynomial of degree {self.degree} cannot be truncated; mlpoly.fit(net, inputs, degree) with "
+            f"degree 1 or 2 gives the closest polynomial of low degree to the whole network."
+        )
+
+    def bounded(self, bound: float) -> ComposedPolynomial:
+        """The polynomial with straight lines beyond `bound` standard deviations of every preactivation.
+
+        Each layer continues as its own activation does. The guarded series are dropped: lines do not explode.
+        """
+        linear = [isinstance(stage, DensePolynomial) and stage.degree < 2 for stage in self.stages]
+        made = (s if straight else s.bounded(bound) for s, straight in zip(self.stages, linear, strict=True))
+        return replace(self, stages=tuple(made), guarded=None)
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def _scaled(self, factor: Any) -> ComposedPolynomial:
+        return self._with_last(lambda stage: stage._scaled(factor))
+
+    def _shifted(self, by: Array) -> ComposedPolynomial:
+        return self._with_last(lambda stage: stage._shifted(by))
+
+    def _mapped(self, matrix: Array) -> ComposedPolynomial:
+        return self._with_last(lambda stage: stage._mapped(matrix))
+
+    def _with_last(self, change: Callable[[Any], Any]) -> ComposedPolynomial:
+        """The polynomial with a linear change of its outputs."""
+        if self.skip:  # the outputs are those of a stage and x: a stage of its own changes them
+            zero = self._origin
+            return ComposedPolynomial((self, change(DensePolynomial(zero, zero, eye(self.dim_out, zero)))))
+        stages = (*self.stages[:-1], change(self.stages[-1]))
+        guarded = self.guarded
+        if guarded is not None and guarded[-1] is not None:
+            guarded = (*guarded[:-1], change(self.applied[-1]).series)
+        return replace(self, stages=stages, guarded=guarded)
+
+    def _plus(self, other: ComposedPolynomial) -> ComposedPolynomial:
+        raise self._no_sum()
+
+    def _absorbed(self, other: Polynomial) -> Polynomial:
+        if max(self.degree, other.degree) > 2:
+            raise self._no_sum()
+        return to_dense(self, self._origin)._plus(other)
+
+    def _no_sum(self) -> TypeError:
+        return TypeError(
+            f"a sum with a ComposedPolynomial of degree {self.degree} has no common form; add their values, "
+            f"lambda x: p(x) + q(x)."
+        )
+
+
+def _alike(one: Any, two: Series) -> bool:
+    """Whether the first is a series with the degrees and the number of units of the second."""
+    shapes = [[None if a is None else a.shape for a in (s.plain, s.gated)] for s in (one, two) if isinstance(s, Series)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]

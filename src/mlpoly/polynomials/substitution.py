@@ -1,0 +1,97 @@
+"""Polynomials of truncated power series: coefficients of any degree of polynomials of polynomials.
+
+A power series in x, up to degree k, is a list of k + 1 arrays: the coefficients of degree j, one row per value, with
+the d^j products of inputs in columns. They need not be symmetric: `symmetrised` makes them so in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlpoly.arrays import Array, namespace
+from mlpoly.polynomials.bounded import BoundedPolynomial
+from mlpoly.polynomials.calculus import derivative
+from mlpoly.polynomials.dense import DensePolynomial
+from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.special import clenshaw
+
+__all__ = ["substituted", "symmetrised"]
+
+
+def substituted(poly: Any, inner: list[Array]) -> list[Array]:
+    """Power series of poly(inner(x)), up to the degree of `inner`, whose rows are the inputs of a polynomial.
+
+    Of any form that a stage of a composed polynomial may have; of a bounded one within its bounds.
+    """
+    if isinstance(poly, RidgePolynomial):
+        return _ridge(poly, inner)
+    if isinstance(poly, BoundedPolynomial):
+        return _ridge(poly.inner, inner)
+    if isinstance(poly, DensePolynomial):
+        return _dense(poly, inner)
+    outer = inner
+    for stage in poly.applied:
+        outer = substituted(stage, outer)
+    return [a + b for a, b in zip(inner, outer, strict=True)] if poly.skip else outer
+
+
+def _ridge(p: RidgePolynomial, inner: list[Array]) -> list[Array]:
+    """The neurons' own series around their values at x = 0, then the readout."""
+    t = [(p.units.directions @ part) * p.units.inverse_scales[:, None] for part in inner]
+    start = p.units.standardise((p.units.directions @ inner[0])[:, 0])
+    t[0] = t[0] * 0
+    hidden = _around(p.series.plain, start, t)
+    gate = p.units.gate
+    if gate is not None and p.series.gated is not None:
+        e = [gate.directions @ part - gate.slopes[:, None] * along for part, along in zip(inner, t, strict=True)]
+        e[0] = p.units.residual((gate.directions @ inner[0])[:, 0], start)[:, None]
+        hidden = [a + b for a, b in zip(hidden, _product(e, _around(p.series.gated, start, t)), strict=True)]
+    out = hidden if p.readout is None else [p.readout @ part for part in hidden]
+    return out if p.bias is None else [out[0] + p.bias[:, None], *out[1:]]
+
+
+def _around(series: Array, start: Array, t: list[Array]) -> list[Array]:
+    """Hermite series (n + 1, h) at start + t, for a power series t without a constant: Taylor's, by Horner's rule."""
+    taylor = [clenshaw(series, start)]
+    for m in range(1, min(int(series.shape[0]), len(t))):
+        series = derivative(series)
+        taylor.append(clenshaw(series, start) / math.factorial(m))
+    total = [part * 0 for part in t]
+    for coefficient in reversed(taylor):
+        total = _product(total, t)
+        total[0] = total[0] + coefficient[:, None]
+    return total
+
+
+def _dense(p: DensePolynomial, inner: list[Array]) -> list[Array]:
+    """Value, gradient and second derivatives where x = 0, times the powers of what moves from there."""
+    p, at, xp = p.expanded(), inner[0][:, 0], namespace(inner=inner[0])
+    slope = p.gradient(at)
+    out = [p(at)[:, None], *(slope @ part for part in inner[1:])]
+    if p.quadratic is None:
+        return out
+    for i in range(1, len(inner)):
+        for j in range(1, len(inner) - i):
+            right = xp.tensordot(p.quadratic, inner[j], axes=([2], [0]))  # (o, n, d^j)
+            both = xp.permute_dims(xp.tensordot(inner[i], right, axes=([0], [1])), (1, 0, 2))
+            out[i + j] = out[i + j] + xp.reshape(both, out[i + j].shape)
+    return out
+
+
+def _product(left: list[Array], right: list[Array]) -> list[Array]:
+    """Row by row, up to the same degree."""
+    xp, out = namespace(left=left[0]), []
+    for k in range(len(left)):
+        terms = (left[j][:, :, None] * right[k - j][:, None, :] for j in range(k + 1))
+        out.append(sum(xp.reshape(term, (term.shape[0], -1)) for term in terms))
+    return out
+
+
+def symmetrised(tensor: Array) -> Array:
+    """Average (o, d, ..., d) over all orders of the input axes."""
+    xp = namespace(tensor=tensor)
+    for last in range(2, len(tensor.shape)):
+        # Symmetric in the axes before it, so the average over the places of this one is symmetric in all.
+        tensor = sum(xp.moveaxis(tensor, last, place) for place in range(1, last + 1)) / last
+    return tensor
