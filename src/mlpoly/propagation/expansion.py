@@ -11,7 +11,7 @@ where p and q run over the forms, one for a plain unit and two for a gated one, 
 of higher degree. Applied again to what z remains, it leaves a series in the Q_p, which is cut off.
 
 In grad grad' p = 2 Q_p + 6 T_p.z the cubic part T_p matters as well: it adds 6 T_p.a_q to the factor of E[F_pq]. Every
-hidden unit behind p has a cubic part of its own, E[grad grad grad F] / 6 to leading order,
+hidden unit before p has a cubic part of its own, E[grad grad grad F] / 6 to leading order,
 
     sum_p sym(a_p x B_p),     B_p = sum_q E[F_pq] Q_q + sum_qr E[F_pqr] a_q a_r' / 6,     sym: mean of all orders
 
@@ -60,7 +60,7 @@ class Cubic:
         for a, bend in self.factors:
             sides = []
             for part in chunks(vectors.shape[0], max(1, _NUMBERS // (a.shape[0] * a.shape[1]))):
-                images = xp.tensordot(vectors[part, :], bend, axes=([1], [1]))  # B_j v_i, (m, h, r)
+                images = xp.tensordot(vectors[part, :], bend, axes=([1], [2]))  # B_j v_i, (m, h, r)
                 sides.append(xp.matrix_transpose(mix[part, :][:, :, None] * a) @ images)
             total = total + xp.concat(sides) + xp.tensordot(0.5 * mix * (vectors @ a.T), bend, axes=1)
         return total
@@ -90,16 +90,16 @@ class Expansion:
 class _Expand:
     """A walk that carries the expansions of all values beside their moments."""
 
-    def __init__(self, order: int) -> None:
-        self.closure, self.order = Closure(), order
+    def __init__(self) -> None:
+        self.closure = Closure()
 
     def layer(self, layer: Layer, e: Expansion) -> Expansion:
         state = self.closure.layer(layer, e.state)
         hidden = self.closure.hidden
         weights = [w for w in (hidden.net.forms.directions, hidden.net.forms.gate_directions) if w is not None]
         forms = [_image(w, e) for w in weights]
-        stein = _Stein(forms, _derivatives(hidden, self.order + 3))
-        linear, quadratic = stein.along((0, 0), self.order), 0.5 * stein.square((0, 0), self.order)
+        stein = _Stein(forms, _derivatives(hidden, _ORDER + 3))
+        linear, quadratic = stein.along((0, 0), _ORDER), 0.5 * stein.square()
         slopes = [mean[:, None] for _, mean, _ in stein.terms((0, 0))]
         cubic = [
             replace(parts[0], mix=sum(slope * part.mix for slope, part in zip(slopes, parts, strict=True)))
@@ -158,22 +158,26 @@ class _Stein:
                 total = total + 2 * _times(p.quadratic, self.along(k, order - 1))
         return total
 
-    def square(self, key: tuple[int, int], order: int) -> Array:
-        """E[grad grad' G] = sum_p E[G_p grad grad' p] + sum_pq E[G_pq grad p grad q'], (h, r, r)."""
+    def square(self) -> Array:
+        """E[grad grad' F] = sum_p E[F_p grad grad' p] + sum_pq E[F_pq grad p grad q'], (h, r, r)."""
         xp, total = namespace(linear=self.forms[0].linear), 0.0
-        for k, mean, p in self.terms(key):
-            if order and p.quadratic is not None:
+        for k, mean, p in self.terms((0, 0)):
+            if p.quadratic is not None:
                 total = total + 2 * mean[:, None, None] * p.quadratic
             for k2, mean2, q in self.terms(k):
-                total = total + _outer(mean2[:, None] * p.linear, q.linear)
-                if order and p.quadratic is not None and q.quadratic is not None:
-                    w = self.along(k2, order - 1)
-                    total = total + 2 * _outer(p.linear, _times(q.quadratic, w))
-                    total = total + 2 * _outer(_times(p.quadratic, w), q.linear)
-                if order >= 2 and p.quadratic is not None and q.quadratic is not None:
-                    inner = self.square(k2, order - 2) + mean2[:, None, None] * eye(p.linear.shape[1], p.linear)
-                    total = total + 4 * p.quadratic @ inner @ q.quadratic
-                if order >= 2 and p.cubic:
+                products = [(p.linear, mean2[:, None] * q.linear)]  # of two vectors
+                if p.quadratic is not None and q.quadratic is not None:
+                    total = total + (4 * mean2[:, None, None] * p.quadratic) @ q.quadratic
+                    w = 2 * self.along(k2, _ORDER - 1)
+                    products += [(p.linear, _times(q.quadratic, w)), (_times(p.quadratic, w), q.linear)]
+                    products += [
+                        (4 * mean4[:, None] * _times(p.quadratic, r.linear), _times(q.quadratic, s.linear))
+                        for k3, _, r in self.terms(k2)
+                        for _, mean4, s in self.terms(k3)
+                    ]
+                left, right = zip(*products, strict=True)
+                total = total + xp.stack(left, axis=2) @ xp.stack(right, axis=1)
+                if p.cubic:
                     half = sum(part.half(2 * mean2, q.linear) for part in p.cubic)
                     total = total + half + xp.matrix_transpose(half)
         return total
@@ -186,14 +190,10 @@ class _Stein:
             for k2, mean2, q in self.terms(k):
                 if q.quadratic is not None:
                     bend = bend + mean2[:, None, None] * q.quadratic
-                for _, mean3, other in self.terms(k2):
-                    bend = bend + _outer(mean3[:, None] / 6 * q.linear, other.linear)
+                for _, mean3, r in self.terms(k2):
+                    bend = bend + (mean3[:, None] / 6 * q.linear)[:, :, None] * r.linear[:, None, :]
             made.append((p.linear, bend))
         return tuple(made)
-
-
-def _outer(left: Array, right: Array) -> Array:
-    return left[:, :, None] * right[:, None, :]
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
@@ -213,11 +213,11 @@ def _derivatives(hidden: Hidden, order: int) -> dict[tuple[int, int], Array]:
     return plain | {(k, 1): v for k, v in enumerate(d)}
 
 
-def expand(net: Network, inputs: Gaussian, order: int = _ORDER) -> tuple[Expansion, Array]:
+def expand(net: Network, inputs: Gaussian) -> tuple[Expansion, Array]:
     """Expansion of the outputs of a network, and the coordinates forward (r, d): z = forward (x - mean)."""
     start = State.at(inputs)
     forward, back = coordinates(net, start.inputs)
-    return walk(net, _Expand(order), Expansion(start, back, None)), forward
+    return walk(net, _Expand(), Expansion(start, back, None)), forward
 
 
 def coordinates(net: Network, inputs: Gaussian) -> tuple[Array, Array]:

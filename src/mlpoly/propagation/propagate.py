@@ -99,9 +99,9 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
         cost, and brings the values closer to Gaussian.
     order : {2, 3}
         Highest cumulants that are carried along. With 3 the values that enter a layer may be skewed, and their
-        variances may fluctuate together (fourth cumulants of pairs): on wide random networks the mean square error of
-        the means is some thirty times smaller, at a few times the cost. For chains of `MLP`s; gated units and
-        residual connections need 2.
+        variances may fluctuate together (fourth cumulants of pairs): on random networks of width 256 the mean square
+        error of the means is about fifty times smaller, at twice the cost. Not where `excess` stays above 0.05, as it
+        may with very few inputs. For chains of `MLP`s; gated units and residual connections need 2.
 
     Returns
     -------
