@@ -112,14 +112,11 @@ def composed(results: Mapping[str, Any]) -> str:
         "neither": "polynomials everywhere, `guard=0`",
     }
 
-    def cell(numbers: Mapping[str, Any], pattern: str, show: Callable[[Any], str]) -> str:
-        return " ".join(show(value) for key, value in numbers.items() if re.fullmatch(pattern, key))
+    def cell(case: Mapping[str, Any], way: str) -> str:
+        return " ".join(fraction(v) for key, v in case["fvu"].items() if re.fullmatch(f"composed, .*, {way}", key))
 
     def rows(cases: list[Mapping[str, Any]]) -> list[list[str]]:
-        errors = [
-            [said, *(cell(c["fvu"], f"composed, .*, {way}", fraction) for c in cases)] for way, said in ways.items()
-        ]
-        return [*errors, ["seconds", *(cell(c["seconds"], "composed, .*", brief) for c in cases)]]
+        return [[said, *(cell(case, way) for case in cases)] for way, said in ways.items()]
 
     return by_inputs(results, rows)
 
