@@ -237,4 +237,4 @@ def _with_guards(poly: ComposedPolynomial, series: Iterator[Series | None]) -> C
         nested = _with_guards(stage, series) if isinstance(stage, ComposedPolynomial) else None
         stages.append(nested or stage)
         guarded.append(None if nested else next(series))
-    return replace(poly, stages=tuple(stages), guarded=tuple(guarded))
+    return replace(poly, stages=tuple(stages), guarded=tuple(guarded) if any(guarded) else None)

@@ -11,13 +11,16 @@ of magnitude, and then most of the polynomial would be lost to rounding. A QR de
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, namespace, readable, safe_inverse, scalar, to_numpy, triangular_factor
+import numpy as np
+
+from mlpoly.arrays import Array, constant, namespace, readable, safe_inverse, scalar, to_numpy, triangular_factor
 
 __all__ = ["LeastSquares"]
 
 _ROUNDINGS = 4  # roundings of each coefficient between here and the value of the polynomial
 _NOISE = 10
 _WELL_CONDITIONED = 1e-4  # smallest diagonal entry of a triangular factor with columns of length one
+_BEYOND_DOUBT = 1e-2  # the same, where rounding makes no difference in single precision either
 
 
 class LeastSquares:
@@ -74,10 +77,19 @@ class LeastSquares:
             self.rank = t
             solved = xp.linalg.solve(unit[:t, :], targets[:t, :])
         else:
+            many, direct, well = len(unit.shape) > 2 and unit.shape[-2] >= t, 0.0, False
+            if many:
+                # Among many, those that leave no doubt are solved directly too: singular values that coincide, such as
+                # those of components with the same mean, have no derivatives. Others stand in for them below.
+                square, plain = unit[..., :t, :], constant(np.diag(np.arange(1.0, t + 1)), unit)
+                well = (xp.min(xp.abs(xp.linalg.diagonal(square)), axis=-1) > _BEYOND_DOUBT)[..., None, None]
+                direct = xp.linalg.solve(xp.where(well, square, plain), targets[..., :t, :])
+                unit = xp.where(well, constant(np.eye(unit.shape[-2], t), unit) @ plain, unit)
             left, values, right = xp.linalg.svd(unit, full_matrices=False)
             floor = noise * float(xp.finfo(unit.dtype).eps) * xp.max(values, axis=-1, keepdims=True)
             self.rank = int(to_numpy(values > floor).sum()) if readable(values) else 0
             stretch = xp.where(values > floor, values / (values**2 + (_ROUNDINGS * rounding) ** 2), 0.0)
             inner = xp.matrix_transpose(left) @ targets
             solved = xp.matrix_transpose(right) @ (stretch[..., None] * inner)
+            solved = xp.where(well, direct, solved) if many else solved
         return solved * xp.matrix_transpose(safe_inverse(largest) * safe_inverse(sizes))

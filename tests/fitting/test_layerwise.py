@@ -1,0 +1,343 @@
+"""Fits of deep networks layer by layer: identities, every kind of inputs, and the guard against explosion."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace as changed
+
+import numpy as np
+import pytest
+import torch
+from support.backends import (
+    JAX64,
+    NUMPY32,
+    NUMPY64,
+    TORCH32,
+    TORCH64,
+    assert_close,
+    assert_same_kind,
+    backends,
+    in_library,
+    make,
+)
+from support.inputs import gaussian, mixture, points
+from support.mistakes import assert_explained, mistakes
+from support.networks import chain, network
+
+import mlpoly as mp
+from mlpoly.fitting.layerwise import GUARDS, fit_composed
+from mlpoly.polynomials import ComposedPolynomial
+from mlpoly.records import map_arrays
+
+D = 4
+X = points(D)
+INPUTS = {
+    "Gaussian": gaussian(d=D),
+    "singular Gaussian": gaussian(d=D, rank=2),
+    "mixture": mixture(D),
+    "samples": mp.Samples(gaussian(d=D).sample(400)),
+}
+all_inputs = pytest.mark.parametrize("inputs", INPUTS.values(), ids=list(INPUTS))
+
+
+def near(inputs):
+    """Points that the inputs can take: in the range of a singular covariance, up to rounding."""
+    return inputs.sample(30, seed=9)
+
+
+# -- identities --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@all_inputs
+def test_one_hidden_layer_is_the_layers_own_fit(kind, inputs, degree):
+    net = network(kind, "gelu", D)
+    found, want = fit_composed(net, inputs, degree), mp.fit(net, inputs, degree, method="neuronwise")
+    assert len(found.stages) == 1 and found.guarded is None and found.degree == degree
+    assert_close(found(X), want(X), 1e-11)
+    merged = fit_composed(mp.Chain([mp.Affine(np.eye(D) * 2.0), net, mp.Affine(np.eye(3) * 0.5)]), inputs, degree)
+    assert len(merged.stages) == 1
+
+
+@all_inputs
+@pytest.mark.parametrize("guard", [None, 0.05])
+def test_polynomial_activations_are_exact(inputs, guard):
+    """Squares of squares, with a gated layer of degree 2 between them: degree 8, equal to the network."""
+    net = mp.Chain(
+        [
+            network("MLP", "square", D, 5, 3, scale=0.5),
+            network("GLU", "identity", 3, 4, 3, seed=1, scale=0.3, up=0.3),
+            network("MLP", "square", 3, 4, 2, seed=2, scale=0.2),
+        ]
+    )
+    guard = None if isinstance(inputs, mp.Samples) else guard
+    for degree in (2, 3):
+        found = fit_composed(net, inputs, degree, guard)
+        x = near(inputs)
+        assert_close(found(x), net(x), 1e-9)
+    assert fit_composed(net, inputs, 2, guard).degree == 8
+
+
+@pytest.mark.usefixtures("scratch_registry")
+def test_cubes_are_exact():
+    """One built in, one registered by its function alone."""
+    mp.register_activation("third_power", lambda y: y * y * y)
+    net = mp.Chain([network("MLP", "cube", D, 5, 3, scale=0.4), network("MLP", "third_power", 3, 4, 2, scale=0.2)])
+    found = fit_composed(net, gaussian(d=D), 3)
+    assert found.degree == 9
+    assert_close(found(X), net(X), 1e-8)
+    for k in range(4):
+        assert np.abs(found.coefficients().tensor(k)).max() > 0
+
+
+@all_inputs
+def test_deep_linear_networks_are_exact_and_of_degree_one(inputs):
+    linear = network("MLP", "identity", D, 6, D)
+    net = mp.Chain([mp.Residual(linear), mp.Affine(np.ones((2, D))), mp.Residual(network("MLP", "identity", 2, 3, 2))])
+    for degree in (1, 3):
+        found = fit_composed(net, inputs, degree)
+        assert found.degree == 1 and found.report.degrees == (1, 1, 1)
+        x = near(inputs)
+        assert_close(found(x), net(x), 1e-11)
+
+
+@all_inputs
+def test_residual_connections_around_quadratic_layers_are_exact(inputs):
+    inner = mp.Residual(network("MLP", "square", D, 5, D, seed=1, scale=0.3))
+    around = mp.Residual(mp.Chain([inner, network("GLU", "identity", D, 5, D, seed=2, scale=0.3, up=0.3)]))
+    net = mp.Chain([around, network("MLP", "identity", D, 3, 2)])
+    found = fit_composed(net, inputs, 2)
+    x = near(inputs)
+    assert_close(found(x), net(x), 1e-9)
+    assert found.degree == 4 and found.report.degrees == (2, 2, 1)
+    first = found.stages[0]
+    assert first.skip and first.stages[0].skip and not found.skip
+    alone = fit_composed(around, inputs, 2)
+    assert alone.skip and alone.inputs is inputs and alone.source.method.startswith("composed, layer by layer, ")
+    assert_close(alone(x), around(x), 1e-9)
+
+
+@pytest.mark.parametrize("guard", [None, 0.03])
+@pytest.mark.parametrize("inputs", [INPUTS["Gaussian"], INPUTS["mixture"]], ids=["Gaussian", "mixture"])
+def test_permuting_and_rescaling_hidden_units_changes_nothing(inputs, guard):
+    net = chain(sizes=(D, 6, 5, 3))
+    one, two, last = net.layers
+    order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
+    moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
+    other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
+    found, want = fit_composed(other, inputs, 3, guard), fit_composed(net, inputs, 3, guard)
+    assert_close(found(X), want(X), 1e-10)
+    assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
+
+
+def test_one_component_is_a_gaussian_and_splitting_one_changes_nothing():
+    net, g = chain(sizes=(D, 6, 5, 3)), gaussian(d=D)
+    want = fit_composed(net, g, 3, 0.02)
+    for weights in ([1.0], [0.3, 0.7]):
+        mix = mp.GaussianMixture.of(np.array(weights), [g] * len(weights))
+        found = fit_composed(net, mix, 3, 0.02)
+        assert_close(found(X), want(X), 1e-9)
+        assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
+
+
+# -- each layer under what enters it -----------------------------------------------------------------------------------
+
+
+def test_layers_are_fitted_under_the_propagated_moments():
+    net = chain(sizes=(D, 6, 5, 3))
+    for inputs, fit in ((gaussian(d=D), mp.fit), (mixture(D), lambda *a: mp.fit(*a, method="neuronwise"))):
+        found, behind = fit_composed(net, inputs, 3, None), mp.propagate(net, inputs)
+        second = fit(mp.MLP(net.layers[1].W1, net.layers[1].b1, net.layers[2].W, net.layers[2].b), behind[0].outputs, 3)
+        y = np.abs(points(6))
+        assert_close(found.stages[1](y), second(y), 1e-10)
+        assert found.report.excess[0] == 0
+        assert_close(found.report.excess[1], behind[1].excess, 1e-12)
+
+
+def test_layers_on_samples_are_fitted_on_the_values_of_the_network():
+    net = chain(sizes=(D, 6, 5, 3))
+    x, weights = INPUTS["samples"].x, np.random.default_rng(0).uniform(0, 1, 400)
+    for w in (None, weights):
+        found = fit_composed(net, mp.Samples(x, w), 3)
+        last = mp.Chain([net.layers[1], net.layers[2]])
+        want = mp.fit(last, mp.Samples(net.layers[0](x), w), 3, method="neuronwise")
+        y = np.abs(points(6))
+        assert_close(found.stages[1](y), want(y), 1e-10)
+        assert found.report.excess == () and found.report.guard == 0 and "on samples" in found.source.method
+
+
+def test_deeper_polynomials_come_closer_with_their_degree():
+    """With lines beyond three standard deviations the error falls with the degree, for data as for distributions."""
+    net, mix = chain(sizes=(8, 32, 32, 32, 4)), mixture(8, 2)
+    for inputs in (gaussian(d=8), mix, mp.Samples(mix.sample(4000, seed=1))):
+        errors = []
+        for degree in (1, 2, 3, 5, 7):
+            p = fit_composed(net, inputs, degree, None).bounded(3.0)
+            errors.append(float(mp.fvu(net, p, samples=inputs.sample(4000, seed=2))))
+        assert errors == sorted(errors, reverse=True)
+        assert errors[2] < 0.06 and errors[-1] < 0.02
+
+
+# -- the guard ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_guard_is_the_neurons_optimum_under_a_mixture_with_a_wide_component():
+    net, g, eps = chain(sizes=(D, 6, 5, 3)), gaussian(d=D), 0.07
+    found, plain = fit_composed(net, g, 3, eps), fit_composed(net, g, 3, 0)
+    wide = mp.GaussianMixture.of(np.array([1 - eps, eps]), [g, mp.Gaussian(g.mean, 4 * g.cov)])
+    want = mp.fit(net.layers[0], wide, 3, method="neuronwise")
+    assert_close(found.applied[0](X), want(X), 1e-11)
+    for one, two in zip(found.stages, plain.stages, strict=True):  # what lines continue is not guarded
+        np.testing.assert_array_equal(one.series.plain, two.series.plain)
+    assert_close(found.bounded(2.0)(X), plain.bounded(2.0)(X), 0.0)
+    assert found.report == changed(plain.report, guard=eps) and "guard 0.07" in str(found.report)
+
+
+def test_guards_reach_gated_layers_and_those_within_residual_connections():
+    first = network("GLU", "silu", D, 6, D, scale=0.5, up=0.5)
+    net = mp.Chain([mp.Residual(mp.Chain([first, network("MLP", "tanh", D, 5, D)])), mp.Residual(mp.Affine(np.eye(D)))])
+    g, eps = gaussian(d=D), 0.05
+    found = fit_composed(net, g, 3, eps)
+    wide = mp.GaussianMixture.of(np.array([1 - eps, eps]), [g, mp.Gaussian(g.mean, 4 * g.cov)])
+    inner = found.stages[0]
+    assert inner.guarded[0].gated is not None and inner.guarded[1].gated is None
+    assert_close(inner.applied[0](X), mp.fit(first, wide, 3, method="neuronwise")(X), 1e-10)
+    assert found.stages[1].guarded is None  # affine layers are exact
+
+
+def test_a_guard_keeps_deep_polynomials_from_exploding():
+    """Far tails: 40000 samples, of which the automatic choice sees none."""
+    net, g = chain(sizes=(16, 64, 64, 64, 4), seed=1), gaussian(d=16)
+    x = g.sample(40_000, seed=5)
+
+    def error(p):
+        return float(mp.fvu(net, p, samples=x))
+
+    for degree in (5, 7):
+        plain, chosen = fit_composed(net, g, degree, 0), fit_composed(net, g, degree)
+        assert chosen.report.guard in GUARDS[1:]
+        assert error(chosen) < 0.1 < 10 < error(plain)
+        assert error(plain.bounded(3.0)) < error(chosen)
+
+
+def test_the_automatic_guard_is_the_one_of_the_stated_rule():
+    net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), mixture(D, 2)
+    wider = mp.GaussianMixture(inputs.weights, inputs.means, 1.5 * inputs.covs)
+    samples = [inputs.sample(2048, seed=0), wider.sample(2048, seed=0)]
+    best, least = None, np.inf
+    for guard in GUARDS:
+        p = fit_composed(net, inputs, 4, guard)
+        found = sum(((net(x) - p(x)) ** 2).sum() / ((net(x) - net(x).mean(0)) ** 2).sum() for x in samples)
+        if found < 0.99 * least:
+            best, least = guard, found
+    assert fit_composed(net, inputs, 4).report.guard == best > 0
+
+
+def test_the_automatic_guard_is_none_where_there_is_no_need():
+    cases = (
+        (network("MLP", "relu", D), INPUTS["Gaussian"], 7),
+        (mp.Chain([mp.Residual(mp.Affine(np.eye(D))), network("MLP", "relu", D)]), INPUTS["mixture"], 5),
+        (chain(), INPUTS["Gaussian"], 1),
+        (chain(), INPUTS["samples"], 5),
+        (chain("square"), INPUTS["Gaussian"], 2),  # exact without
+    )
+    for net, inputs, degree in cases:
+        found = fit_composed(net, inputs, degree)
+        assert found.report.guard == 0 and found.guarded is None
+    for none in (None, 0, 0.0):
+        assert fit_composed(chain(), INPUTS["Gaussian"], 3, none).guarded is None
+
+
+# -- libraries, precision, gradients -----------------------------------------------------------------------------------
+
+
+@backends(NUMPY64, TORCH64, NUMPY32, TORCH32, slow=(JAX64,))
+@pytest.mark.parametrize("guard", [None, 0.03])
+def test_every_library(guard, backend):
+    net = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D, scale=0.5, up=0.5)), *chain().layers])
+    for inputs in (gaussian(d=D), mixture(D, 2)):
+        want = fit_composed(net, inputs, 3, guard)
+        found = fit_composed(in_library(net, backend), in_library(inputs, backend), 3, guard)
+        x = make(X, backend)
+        assert_same_kind(found(x), x)
+        assert_close(found(x), want(X), 1e-10 if backend.dtype == "float64" else 2e-3)
+        assert_close(found.bounded(2.0)(x), want.bounded(2.0)(X), 1e-10 if backend.dtype == "float64" else 1e-4)
+
+
+def test_the_same_guard_is_chosen_in_every_library():
+    net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), gaussian(d=D)
+    guards = {
+        fit_composed(in_library(net, b), in_library(inputs, b), 4).report.guard for b in (NUMPY64, TORCH64, TORCH32)
+    }
+    assert len(guards) == 1
+
+
+@pytest.mark.parametrize("guard", [None, 0.05])
+def test_gradients_flow_to_the_weights_and_the_inputs(guard):
+    net, inputs = in_library(chain(sizes=(D, 5, 4, 2)), TORCH64), in_library(gaussian(d=D), TORCH64)
+    x, direction = make(X, TORCH64), torch.randn(5, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def loss(step, shift):
+        first = mp.MLP(net.layers[0].W1 + step * direction, net.layers[0].b1)
+        moved = mp.Gaussian.unchecked(inputs.mean + shift, inputs.cov)
+        return (fit_composed(mp.Chain([first, *net.layers[1:]]), moved, 3, guard)(x) ** 2).mean()
+
+    zero = torch.zeros((), dtype=torch.float64)
+    step, shift = zero.clone().requires_grad_(), zero.clone().requires_grad_()
+    loss(step, shift).backward()
+    h = 1e-5
+    for found, (a, b) in ((step.grad, (h, 0.0)), (shift.grad, (0.0, h))):
+        want = (loss(zero + a, zero + b) - loss(zero - a, zero - b)) / (2 * h)
+        assert_close(found, want, 1e-6)
+
+
+def test_nothing_is_changed_in_place():
+    net, inputs = map_arrays((chain(), mixture(D, 2)), np.array)
+    before = [a.copy() for a in (*(layer.prototype for layer in net.layers), inputs.means, inputs.covs)]
+    fit_composed(net, inputs, 3)
+    after = (*(layer.prototype for layer in net.layers), inputs.means, inputs.covs)
+    for a, b in itertools.zip_longest(before, after):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_a_fit_remembers():
+    net = mp.Chain([network("MLP", "tanh", D, 5, 4), network("MLP", "relu", 4, 5, 2)])
+    found = fit_composed(net, mixture(D), 3)
+    assert type(found) is ComposedPolynomial and found.report.layers == 2 and found.report.degree == 9
+    assert found.source.activation == net.activation_names
+    assert found.source.method == "composed, layer by layer, under a Gaussian mixture"
+    assert all(stage.inputs is None and stage.report is None for stage in found.stages)
+    assert [stage.activation.name for stage in found.stages] == ["tanh", "relu"]
+
+
+@mistakes(
+    [
+        ("degree", lambda: fit_composed(chain(), gaussian(), -1), ValueError, "degree must be at least 0"),
+        ("fraction", lambda: fit_composed(chain(), gaussian(), 2.5), TypeError, "degree must be an integer"),
+        ("guard of one", lambda: fit_composed(chain(), gaussian(), 2, 1.0), ValueError, "guard must be", "0.01"),
+        ("negative guard", lambda: fit_composed(chain(), gaussian(), 2, -0.1), ValueError, "guard must be", "0.01"),
+        ("guard in words", lambda: fit_composed(chain(), gaussian(), 2, "some"), ValueError, "guard must be 'auto'"),
+        ("true guard", lambda: fit_composed(chain(), gaussian(), 2, True), ValueError, "guard must be", "True"),
+        ("NaN", lambda: fit_composed(chain(), gaussian(), 2, float("nan")), ValueError, "guard must be", "nan"),
+        (
+            "guard on samples",
+            lambda: fit_composed(chain(), INPUTS["samples"], 2, 0.1),
+            ValueError,
+            "guard is 0.1",
+            r"bounded\(3.0\).*from_samples",
+        ),
+        ("inputs", lambda: fit_composed(chain(), X, 2), TypeError, "inputs must be", r"Samples\(x\)"),
+        ("dimension", lambda: fit_composed(chain(), gaussian(d=5), 2), ValueError, "dimension 5", "takes 4 inputs"),
+        ("network", lambda: fit_composed(torch.nn.Linear(4, 4), gaussian(), 2), TypeError, "net must be", "from_torch"),
+        (
+            "library",
+            lambda: fit_composed(in_library(chain(), TORCH64), gaussian(), 2),
+            TypeError,
+            "net is torch",
+            "convert",
+        ),
+    ]
+)
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)

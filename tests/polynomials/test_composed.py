@@ -1,0 +1,358 @@
+"""Composed polynomials: their coefficients and derivatives, arithmetic on residual connections, and their files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from support.backends import TORCH32, TORCH64, assert_close, make
+from support.inputs import gaussian, points
+from support.mistakes import assert_explained, mistakes
+from support.networks import chain, network
+from support.polynomials import header_of, rewritten
+
+import mlpoly as mp
+from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.polynomials.substitution import symmetrised
+from mlpoly.records import replace
+from mlpoly.units import Series
+
+D, H, OUT = 3, 5, 2
+X = points(D, 6, spread=1.0)
+
+
+def ridge(d=D, o=H, degree=2, kind="MLP", seed=0):
+    return mp.fit(network(kind, "tanh", d, 4, o, seed=seed), gaussian(d=d), degree)
+
+
+def dense(d=H, o=OUT, seed=0):
+    w = np.random.default_rng(seed).standard_normal
+    bends = w((o, d, d))
+    return mp.DensePolynomial(w(d), w(o), w((o, d)), bends + bends.transpose(0, 2, 1))
+
+
+def composed():
+    """One of each kind of stage: ridge, gated with a residual connection around it, dense."""
+    around = mp.ComposedPolynomial((ridge(H, 4, kind="GLU"), ridge(4, H, 1)), skip=True)
+    return mp.ComposedPolynomial((ridge(), around, dense()))
+
+
+def guarded():
+    p = ridge()
+    return mp.ComposedPolynomial((p, dense()), (Series(p.series.plain * 0.9), None))
+
+
+# -- values, derivatives, coefficients ---------------------------------------------------------------------------------
+
+
+def test_stages_follow_one_another():
+    p = composed()
+    first, around, last = p.stages
+    y = first(X)
+    y = y + around.stages[1](around.stages[0](y))
+    assert_close(p(X), last(y), 1e-14)
+    assert p.degree == 2 * 2 * 2 and (p.dim_in, p.dim_out) == (D, OUT)
+    assert repr(p) == "ComposedPolynomial(degree=8, 3 -> 2, 3 stages, of unknown source)"
+    assert "2 stages, skip" in repr(around)
+
+
+def test_the_degree_with_a_skip_is_at_least_one():
+    constant = ridge(D, D, 0)
+    assert mp.ComposedPolynomial((constant,)).degree == 0
+    p = mp.ComposedPolynomial((constant,), skip=True)
+    assert p.degree == 1
+    assert_close(p(X), X + constant(X), 1e-15)
+    assert_close(p.coefficients().linear, np.eye(D), 1e-15)
+
+
+def test_guarded_series_are_those_that_are_evaluated():
+    p = guarded()
+    first, last = p.stages
+    assert_close(p(X), last(replace(first, series=p.guarded[0])(X)), 1e-15)
+    assert_close(p.coefficients().tensor(0), p(np.zeros(D)), 1e-15)
+    assert np.abs(p(X) - last(first(X))).max() > 0.1
+    assert "guarded" in repr(p)
+
+
+def test_coefficients_of_every_degree_sum_up_to_the_values():
+    """Of all kinds of stages, gates included: the tensors of degree 0 to 8."""
+    p, x = composed(), X[:2]
+    total, powers = np.zeros((2, OUT)), np.ones((2, 1))
+    for k in range(p.degree + 1):
+        tensor = p.coefficients().tensor(k)
+        total += powers @ tensor.reshape(OUT, -1).T
+        powers = (powers[:, :, None] * x[:, None, :]).reshape(2, -1)
+    assert_close(total, p(x), 1e-11)
+
+
+def test_third_derivatives_are_those_of_autograd():
+    p = composed().to(torch.zeros(1, dtype=torch.float64))
+
+    def bends(x):
+        return torch.autograd.functional.jacobian(lambda y: p.gradient(y), x, create_graph=True)
+
+    third = torch.autograd.functional.jacobian(bends, torch.zeros(D, dtype=torch.float64))
+    assert_close(6 * p.tensor(3), third, 1e-12)
+
+
+def test_symmetrised_is_the_average_over_all_orders():
+    tensor = np.random.default_rng(0).standard_normal((2, 3, 3, 3))
+    orders = [(0, *(1 + np.array(o))) for o in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))]
+    assert_close(symmetrised(tensor), sum(tensor.transpose(o) for o in orders) / 6, 1e-15)
+
+
+def test_derivatives_of_every_stage_join_by_the_chain_rule():
+    p, x = composed().to(torch.zeros(1, dtype=torch.float64)), torch.tensor(X)
+    for at in x:
+        assert_close(p.gradient(at), torch.autograd.functional.jacobian(p, at), 1e-13)
+        bends = [torch.autograd.functional.hessian(lambda v, i=i: p(v)[i], at) for i in range(OUT)]
+        assert_close(p.hessian(at), torch.stack(bends), 1e-12)
+
+
+@pytest.mark.parametrize("form", ["ridge", "gated", "bounded", "dense", "chaos", "composed"])
+def test_second_derivatives_along_directions(form):
+    """Each form's own route against the sum over its outputs."""
+    mix = mp.GaussianMixture(np.full(2, 0.5), np.eye(2, D))
+    p = {
+        "ridge": lambda: ridge(),
+        "gated": lambda: ridge(kind="GLU"),
+        "bounded": lambda: ridge().bounded(1.0),
+        "dense": lambda: dense(D, H),
+        "chaos": lambda: mp.fit(network(d=D, o=H), mix, 3),
+        "composed": composed,
+    }[form]()
+    along = np.random.default_rng(1).standard_normal((len(X), 4, p.dim_out))
+    want = np.einsum("nao,noij->naij", along, p.hessian(X))
+    assert_close(p.hessian_along(X, along), want, 1e-12)
+    assert_close(p.hessian_along(X[0], along[0]), want[0], 1e-12)
+
+
+def test_large_coefficients_are_refused_before_they_are_computed():
+    p = fit_composed(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, guard=None)
+    assert p.coefficients().quadratic.shape == (3, 40, 40)
+    with pytest.raises(mp.TooLargeError, match="degree 6"):
+        p.coefficients().tensor(6)
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_reach_every_stage_and_come_off_again():
+    net = mp.Chain([mp.Residual(network("MLP", "tanh", D, H, D)), network("GLU", "silu", D, H, OUT)])
+    p = fit_composed(net, gaussian(d=D), 3, guard=0.01)
+    b = p.bounded(1.0)
+    assert b.guarded is None and b.stages[0].guarded is None
+    assert b.piecewise and not p.piecewise and "bounded" in repr(b)
+    kinds = [type(s) for s in (*b.stages[0].stages, b.stages[1])]
+    assert kinds == [mp.BoundedPolynomial] * 2
+    y = X + p.stages[0].stages[0].bounded(1.0)(X)
+    assert_close(b(X), p.stages[1].bounded(1.0)(y), 1e-14)
+    plain = replace(p, stages=(replace(p.stages[0], guarded=None), p.stages[1]), guarded=None)
+    assert_close(b.polynomial(X), plain(X), 1e-14)
+    assert_close(b.coefficients().quadratic, plain.coefficients().quadratic, 1e-13)
+    assert_close(b.bounded(2.0)(X), p.bounded(2.0)(X), 1e-14)
+    assert b.report == p.report and b.inputs is p.inputs
+
+
+def test_linear_stages_have_no_need_of_bounds():
+    p = 2 * mp.ComposedPolynomial((ridge(D, D),), skip=True)  # an added stage doubles the sum
+    y = X + p.stages[0].stages[0].bounded(1.5)(X)
+    assert_close(p.bounded(1.5)(X), 2 * y, 1e-14)
+    with pytest.raises(TypeError, match="no neurons"):
+        composed().bounded(3.0)
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+def test_arithmetic_changes_the_guarded_series_too():
+    """Neurons that are outputs are scaled themselves."""
+    p = ridge()
+    last = mp.fit(mp.MLP(np.eye(2, H), activation="tanh"), mp.Gaussian.standard(H), 2)
+    q = mp.ComposedPolynomial((p, last), (None, Series(last.series.plain * 0.5)))
+    assert_close((3 * q)(X), 3 * q(X), 1e-15)
+    assert_close((q + 1)(X), q(X) + 1, 1e-15)
+    assert_close((np.ones((1, 2)) @ q)(X), q(X).sum(1, keepdims=True), 1e-14)
+
+
+def test_sums_have_a_form_up_to_degree_two_only():
+    low = mp.ComposedPolynomial((ridge(degree=1), dense()))
+    for other in (dense(D, OUT), ridge(D, OUT)):
+        for total in (low + other, other + low):
+            assert type(total) is mp.DensePolynomial
+            assert_close(total(X), low(X) + other(X), 1e-12)
+    for act in (lambda: composed() + dense(D, OUT), lambda: ridge(D, OUT) - composed(), lambda: low - low):
+        with pytest.raises(TypeError, match=r"no common form.*add their values"):
+            act()
+    with pytest.raises(TypeError, match=r"no common form.*piecewise"):
+        mp.ComposedPolynomial((ridge(D, OUT).bounded(1.0),)) + dense(D, OUT)
+
+
+# -- places and files --------------------------------------------------------------------------------------------------
+
+
+def test_a_torch_module_has_the_arrays_of_all_stages():
+    module = guarded().to_torch(fast=True)
+    assert {"stages_0_units_directions", "stages_1_quadratic", "guarded_0_plain"} <= set(module.state_dict())
+    assert_close(module(make(X, TORCH64)), guarded()(X), 1e-14)
+    assert_close(module.float()(make(X, TORCH32)), guarded()(X), 1e-5)
+
+
+@pytest.mark.parametrize("make_one", [composed, guarded, lambda: 2 * mp.ComposedPolynomial((ridge(D, D),), skip=True)])
+def test_files_hold_every_stage(make_one, tmp_path):
+    p = make_one()
+    p.save(tmp_path / "poly")
+    again = mp.load(tmp_path / "poly")
+    np.testing.assert_array_equal(again(X), p(X))
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "poly").read_bytes()
+
+
+def test_a_loaded_polynomial_knows_the_activations_of_its_layers(tmp_path):
+    net = mp.Chain([network("MLP", "tanh", D, H, H), network("MLP", "relu", H, H, OUT)])
+    p = fit_composed(net, gaussian(d=D), 3)
+    p.save(tmp_path / "poly")
+    again = mp.load(tmp_path / "poly")
+    np.testing.assert_array_equal(again.bounded(1.0)(X), p.bounded(1.0)(X))
+    assert again.source.method == p.source.method and again.inputs.fingerprint == p.inputs.fingerprint
+    bounded = p.bounded(1.0)
+    bounded.save(tmp_path / "bounded")
+    np.testing.assert_array_equal(mp.load(tmp_path / "bounded")(X), bounded(X))
+
+
+def nested(depth):
+    """The header of stages within stages."""
+    about = {"kind": "ComposedPolynomial", "degree": 1, "dim_in": D, "dim_out": D, "skip": True}
+    return about | {"stages": [nested(depth - 1)] if depth else []}
+
+
+def changed(i, **entries):
+    """A change of the description of a stage."""
+
+    def change(header):
+        header["stages"][i] |= entries
+        return header
+
+    return change
+
+
+def with_stages(change):
+    return lambda header: header | {"stages": change(header["stages"])}
+
+
+# What is wrong: change of the header, changes of the tensors, and what the error says.
+CRAFTED = {
+    "no stages": (with_stages(lambda s: []), {}, r"stages \[\] .*describe no polynomials"),
+    "stages are text": (with_stages(lambda s: "two"), {}, "stages 'two' "),
+    "stages are not there": (with_stages(lambda s: None), {}, "stages None "),
+    "skip is text": (lambda h: h | {"skip": "no"}, {}, "skip 'no'"),
+    "skip is a number": (lambda h: h | {"skip": 1}, {}, "skip 1"),
+    "a stage too few": (with_stages(lambda s: s[:1]), {}, "'stages.1.*' is unknown"),
+    "a stage too many": (with_stages(lambda s: [*s, s[0]]), {}, r"not there.*in stages\.2"),
+    "a stage is a list": (with_stages(lambda s: [[], s[1]]), {}, r"\[\] as the description of stages\.0"),
+    "an unknown kind": (changed(0, kind="Magic"), {}, "Magic.* as the description"),
+    "a kind that is no stage": (changed(0, kind="ChaosPolynomial"), {}, "Chaos.* as the description"),
+    "the kind is a list": (changed(0, kind=["RidgePolynomial"]), {}, "as the description"),
+    "the wrong kind": (changed(0, kind="DensePolynomial"), {}, r"missing or misshapen.*in stages\.0"),
+    "another degree": (changed(0, degree=3), {}, r"series.plain'.*in stages\.0"),
+    "degree is text": (changed(1, degree="2"), {}, r"degree '2' .*not a size, in stages\.1"),
+    "another whole degree": (lambda h: h | {"degree": 5}, {}, "degree 5 in its header, but terms of degree 4"),
+    "another size": (lambda h: h | {"dim_in": D + 1}, {}, f"sizes {D + 1} -> {OUT} in its header"),
+    "sizes that do not chain": (
+        with_stages(lambda s: s[:1] * 2),
+        {"also": "stages.0"},
+        r"do not fit together \(stages\[1\] takes 3 inputs, but stages\[0\] has 5",
+    ),
+    "a stage in single precision": (lambda h: h, {"stages.1": np.float32}, "do not fit together.*float32"),
+    "stages within stages": (lambda h: nested(100), {"only": "stages.0." * 100}, "stages within stages, more than 32"),
+    "a skip that does not fit": (lambda h: h | {"skip": True}, {}, "with skip they need as many outputs"),
+    "a tensor more": (lambda h: h, {"surprise": np.zeros(1)}, "'surprise' is unknown"),
+    "a tensor of no stage": (lambda h: h, {"stages.7.units.scales": np.zeros(1)}, "is unknown"),
+    "a number in letters": (lambda h: h, {"stages.x.units.scales": np.zeros(1)}, "is unknown"),
+    "a tensor more in a stage": (lambda h: h, {"stages.0.surprise": np.zeros(1)}, r"'surprise' is unknown.*stages\.0"),
+    "a guard of another size": (lambda h: h, {"guarded.0.plain": np.zeros((3, 7))}, r"guarded\[0\] must be"),
+    "a guard of a dense stage": (lambda h: h, {"guarded.1.plain": np.zeros((3, 4))}, r"guarded\[1\] must be"),
+    "a guard with a gate": (lambda h: h, {"guarded.0.gated": np.zeros((2, 4))}, r"guarded\[0\] must be"),
+    "a guard of integers": (lambda h: h, {"guarded.0.plain": np.zeros((3, 4), dtype=np.int64)}, "type int64"),
+    "a guard that is not a number": (lambda h: h, {"guarded.0.plain": np.full((3, 4), np.nan)}, "NaN or infinite"),
+    "a guard with something else": (lambda h: h, {"guarded.0.other": np.zeros(1)}, "'other' is unknown"),
+    "NaN in a stage": (lambda h: h, {"stages.1.linear": np.full((OUT, H), np.nan)}, r"NaN .*in stages\.1"),
+    "not symmetric": (lambda h: h, {"stages.1.quadratic": np.triu(np.ones((OUT, H, H)))}, "not symmetric"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("label", CRAFTED)
+def test_crafted_files_are_refused_and_the_error_names_what_is_wrong(label, tmp_path):
+    change, tensors, message = CRAFTED[label]
+    path = tmp_path / "poly"
+    guarded().save(path)
+    mp.load(path)  # as it was, it is fine
+    arrays = load_file(path)
+    if "also" in tensors:
+        prefix = tensors["also"]
+        arrays = {k: v for k, v in arrays.items() if not k.startswith("stages.1")}
+        arrays |= {k.replace(prefix, "stages.1"): v for k, v in arrays.items() if k.startswith(prefix)}
+    elif "only" in tensors:
+        arrays = {f"{tensors['only']}x": np.zeros(1)}
+    elif "stages.1" in tensors:
+        arrays |= {k: v.astype(tensors["stages.1"]) for k, v in arrays.items() if k.startswith("stages.1")}
+    else:
+        arrays |= tensors
+    header = header_of(path)
+    save_file(arrays, path, metadata={"mlpoly": json.dumps(header | change(header))})
+    with pytest.raises(mp.FileFormatError, match=message) as caught:
+        mp.load(path)
+    assert "poly" in str(caught.value)
+
+
+def test_any_missing_tensor_is_noticed(tmp_path):
+    guarded().save(tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    needed = [n for n in load_file(tmp_path / "whole") if n not in ("stages.1.linear", "guarded.0.plain")]
+    for name in needed:
+        (tmp_path / "poly").write_bytes(content)
+        if name.split(".")[-1] in ("bias", "readout", "quadratic"):  # optional in other files
+            continue
+        with pytest.raises(mp.FileFormatError, match="not there"):
+            mp.load(rewritten(tmp_path / "poly", without=[name]))
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@mistakes(
+    [
+        ("empty", lambda: mp.ComposedPolynomial(()), TypeError, "stages must be", "at least one"),
+        ("alone", lambda: mp.ComposedPolynomial(ridge()), TypeError, "stages must be a list"),
+        ("other kind", lambda: mp.ComposedPolynomial((ridge(), 3)), TypeError, r"stages\[1\] must be one of", "int"),
+        ("sizes", lambda: mp.ComposedPolynomial((ridge(), ridge())), ValueError, r"stages\[1\] takes 3 .*has 5"),
+        (
+            "library",
+            lambda: mp.ComposedPolynomial((ridge(), dense().to(torch.zeros(1)))),
+            TypeError,
+            "stages_1 is torch",
+        ),
+        (
+            "dtype",
+            lambda: mp.ComposedPolynomial((ridge(), dense().to(np.zeros(1, np.float32)))),
+            TypeError,
+            r"stages\[1\] is float32",
+            r"\.to\(other",
+        ),
+        ("skip", lambda: mp.ComposedPolynomial((ridge(),), skip=True), ValueError, "map 3 -> 5", "as many outputs"),
+        ("guards", lambda: mp.ComposedPolynomial((ridge(),), (None, None)), ValueError, "guarded has 2", "expected 1"),
+        (
+            "guard of another degree",
+            lambda: mp.ComposedPolynomial((ridge(),), (ridge(degree=3).series,)),
+            ValueError,
+            r"guarded\[0\] must be None",
+        ),
+        ("cut", lambda: composed().truncate(3), TypeError, "degree 8 cannot be truncated", r"mlpoly\.fit\("),
+        ("bound", lambda: guarded().bounded(-1.0), ValueError, "bound must be positive|bound must be a positive"),
+    ]
+)
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)
