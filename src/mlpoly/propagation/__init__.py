@@ -3,7 +3,7 @@
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.expansion import Expansion, coordinates, expand
 from mlpoly.propagation.propagate import LayerMoments, Propagation, propagate
-from mlpoly.propagation.third_cumulants import ThirdCumulants
+from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 
 __all__ = [
     "Closure",
@@ -15,4 +15,5 @@ __all__ = [
     "coordinates",
     "expand",
     "propagate",
+    "takes_third_cumulants",
 ]

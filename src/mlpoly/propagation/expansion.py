@@ -27,9 +27,10 @@ import math
 import numpy as np
 
 from mlpoly.arrays import Array, chunks, constant, eye, namespace, to_numpy, widen
+from mlpoly.errors import TooLargeError
 from mlpoly.inputs import Gaussian
 from mlpoly.kernels import Hidden
-from mlpoly.networks import Layer, Network, walk
+from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.records import record, replace
 
@@ -37,6 +38,7 @@ __all__ = ["Expansion", "coordinates", "expand"]
 
 _ORDER = 2  # number of factors Q_p at which the series is cut off
 _NUMBERS = 2**24  # entries of the largest intermediate
+_LARGEST = 2**30  # entries of the quadratic parts of a layer's units: 8 GiB, of which several exist at a time
 
 
 @record
@@ -217,6 +219,13 @@ def expand(net: Network, inputs: Gaussian) -> tuple[Expansion, Array]:
     """Expansion of the outputs of a network, and the coordinates forward (r, d): z = forward (x - mean)."""
     start = State.at(inputs)
     forward, back = coordinates(net, start.inputs)
+    r, widest = forward.shape[0], max(layer.dim_hidden for layer in layers_of(net))
+    if widest * r**2 > _LARGEST:
+        raise TooLargeError(
+            f"the quadratic parts of {widest} units of a layer in {r} directions have {widest * r**2:.1e} entries, "
+            f"more than {_LARGEST:.1e}; method='composed' fits a deep network of any size, method='sampled' its linear "
+            f"map."
+        )
     return walk(net, _Expand(), Expansion(start, back, None)), forward
 
 

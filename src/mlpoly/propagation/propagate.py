@@ -9,7 +9,7 @@ from typing import Literal
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs
 from mlpoly.kernels import hidden_of
-from mlpoly.networks import Chain, Layer, Network, check_network, walk
+from mlpoly.networks import Chain, Network, check_network, layers_of, walk
 from mlpoly.progress import progress
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
@@ -34,7 +34,7 @@ class LayerMoments:
         Estimated error of the units' means, in standard deviations of the units, root mean square: at order 2 what
         the skewness would move them by, at order 3 a term with its square; of a residual connection the largest of
         its layers. Zero for the first hidden layer, whose moments are exact; above about 0.05 do not trust the
-        moments behind it without a check on samples.
+        moments behind it without a check on samples. It speaks of means; covariances may be further off.
     """
 
     outputs: Gaussian | GaussianMixture
@@ -182,9 +182,7 @@ def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
     Along a standard normal t, N(0, 1) is an average over s of N(s sqrt(1/2), 1/2). Gauss-Hermite nodes s keep its
     moments up to order five.
     """
-    if not isinstance(net, Layer):
-        return [(1.0, inputs)]
-    hidden = hidden_of(net, inputs, 2)
+    hidden = hidden_of(layers_of(net)[0], inputs, 2)  # of a residual connection too, which sees the same inputs
     units, series, inputs = hidden.kernel.units, hidden.kernel.series, hidden.inputs
     xp = namespace(mean=inputs.mean)
     size = 1.0 if hidden.net.readout is None else xp.sqrt(xp.sum(hidden.net.readout**2, axis=0))
