@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from torch import nn
 
 import mlpoly as mp
@@ -230,9 +231,9 @@ def random_networks(layers: int, width: int, networks: int, samples: int) -> dic
 
 def costs(tiny: bool) -> dict[str, Any]:
     """Seconds of the moments and of the quadratic, by width and by depth."""
-    widths, depths = ((8, 16), (2, 3)) if tiny else ((64, 128, 256, 512), (1, 2, 3, 4, 6, 8))
+    widths, depths = ((8, 12, 16), (2, 3)) if tiny else ((64, 128, 256, 512, 1024), (1, 2, 3, 4, 6, 8))
     curves: dict[str, Any] = {}
-    for title, sizes in (("width", [(w, 3) for w in widths]), ("depth", [(widths[-2], n) for n in depths])):
+    for title, sizes in (("width", [(w, 3) for w in widths]), ("depth", [(widths[-3], n) for n in depths])):
         times: dict[str, list[float]] = {"propagate": [], "quadratic": []}
         for width, layers in sizes:
             torch.manual_seed(0)
@@ -280,13 +281,15 @@ def main(tiny: bool = False) -> None:
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
     """Cost by width and depth."""
     figure = Figure(figsize=(style.WIDTH, 3.0), layout="constrained")
-    for ax, (title, curve) in zip(figure.subplots(1, 2), results["curves"].items(), strict=True):
-        for name in ("propagate", "quadratic"):
-            ax.loglog(curve["x"], curve[name], marker="o", label=name)
-        style.tidy(ax, "width, 3 hidden layers" if title == "width" else "hidden layers, 256 wide", "seconds")
-        ax.set_xticks(curve["x"], [str(n) for n in curve["x"]], minor=False)
-        ax.minorticks_off()
-        ax.legend(frameon=False)
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, (title, curve) in zip(axes, results["curves"].items(), strict=True):
+        for name, label in (("propagate", "moments"), ("quadratic", "closest quadratic")):
+            ax.loglog(curve["x"], curve[name], marker="o", label=label)
+        ax.set_xticks(curve["x"], [str(n) for n in curve["x"]])
+        ax.xaxis.set_minor_locator(NullLocator())
+        style.tidy(ax, "width, 3 hidden layers" if title == "width" else "hidden layers, 256 wide")
+    axes[0].set_ylabel("seconds")
+    axes[1].legend(frameon=False, loc="lower right")
     return {"deep": figure}
 
 
