@@ -12,7 +12,7 @@ import time
 from benchmarks.common import Skip
 
 CPU = ("gaussian_fit", "sampling", "activations", "mixture", "measures", "scaling", "evaluation", "tokens", "stories")
-GPU = ("gpu", "gpu_mixture", "language_model", "smollm2")
+GPU = ("gpu", "gpu_mixture", "language_model", "smollm2", "deep")
 
 
 def main() -> None:

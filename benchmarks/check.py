@@ -37,6 +37,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"slope|exponent", Rule(False, 0.35, by_difference=True)),
     (r"share of", Rule(True, 1.5)),
     (r"/ closed form|/ exact quadratic|dense coefficients / ridge", Rule(True, 2.0)),  # of others to ours
+    (r"error of the (covariance|means)", Rule(False, 1.2)),  # of a closure: hardly any rounding in it
     (r"\berrors?\b|gradient|CUDA against CPU", Rule(False, 10.0)),  # of the size of rounding
     (r"FVU|misfit", Rule(False, 1.1)),  # no time in them: they hardly move
     (r"", Rule(False, 1.5)),

@@ -1,8 +1,9 @@
 """Write docs/benchmarks.md and its pictures from the JSON of one run or two: ``python -m benchmarks.page [FOLDER]...``.
 
 The prose is ``benchmarks/page.md``. Every number comes from the JSON; where it says ``<!-- results: NAME -->``, the
-pictures, notes and table of that benchmark are put. The tables of docs/language_models.md and README.md are filled in
-as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are compared with.
+pictures, notes and table of that benchmark are put. The tables of docs/language_models.md, docs/deep_networks.md and
+README.md are filled in as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are
+compared with.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ def write_page(runs: list[Run], docs: Path) -> Path:
     text = text.replace("<!-- machines -->", machines(runs))
     path = docs / "benchmarks.md"
     path.write_text(text)
-    models, readme = docs / "language_models.md", docs.parent / "README.md"
-    if models.is_file():
-        models.write_text(tables.filled(models.read_text(), runs[0]))
+    for other in (docs / "language_models.md", docs / "deep_networks.md"):
+        if other.is_file():
+            other.write_text(tables.filled(other.read_text(), runs[0]))
+    readme = docs.parent / "README.md"
     if readme.is_file():
         readme.write_text(summary.filled(readme.read_text(), runs))
     return path

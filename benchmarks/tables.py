@@ -1,14 +1,17 @@
-"""Tables of docs/language_models.md from the JSON of the benchmarks: what is between its marks is made here.
+"""Tables of the documentation from the JSON of the benchmarks: what is between its marks is made here.
 
-``<!-- table: NAME cost -->`` ... ``<!-- end -->`` is what all blocks replaced at once cost the model, ``NAME errors``
-the errors of every block, and ``NAME baselines`` what simpler replacements cost.
+In docs/language_models.md, ``<!-- table: NAME cost -->`` ... ``<!-- end -->`` is what all blocks replaced at once cost
+the model, ``NAME errors`` the errors of every block, and ``NAME baselines`` what simpler replacements cost. In
+docs/deep_networks.md, ``deep flat`` has the errors of the closest polynomials of whole networks, ``deep composed``
+those of polynomials layer by layer, and ``deep moments`` those of propagated moments.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MARKED = re.compile(r"(<!-- table: (\w+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -74,7 +77,86 @@ def baselines(results: Mapping[str, Any]) -> str:
     return f"The model itself has {before:.2f} nats. Simpler replacements for the same blocks: {', '.join(found)}."
 
 
-KINDS = {"cost": costs, "errors": errors, "baselines": baselines}
+# -- deep networks -----------------------------------------------------------------------------------------------------
+
+
+def flat(results: Mapping[str, Any]) -> str:
+    """FVU of the polynomials of whole networks, degrees 1 and 2 in each cell."""
+    ways = {
+        "optimum": "optimum",
+        "closed form": "closed form",
+        "sampled": '`method="sampled"`',
+        "Taylor at the mean": "Taylor expansion at the mean",
+        "regression on as many samples": "regression on as many samples",
+        "plain Monte Carlo in equal time": "plain Monte Carlo, for as long as the closed form takes",
+    }
+
+    def cell(case: Mapping[str, Any], way: str, kind: str, show: Callable[[Any], str]) -> str:
+        found = [case[kind].get(f"degree {degree}, {way}") for degree in (1, 2)]
+        return "" if found == [None, None] else " ".join(map(show, found))
+
+    def rows(cases: list[Mapping[str, Any]]) -> list[list[str]]:
+        errors = [[said, *(cell(c, way, "fvu", fraction) for c in cases)] for way, said in ways.items()]
+        for way in ("closed form", "sampled"):
+            errors.append([f"seconds, {ways[way]}", *(cell(c, way, "seconds", brief) for c in cases)])
+        return errors
+
+    return by_inputs(results, rows)
+
+
+def composed(results: Mapping[str, Any]) -> str:
+    """FVU of polynomials layer by layer, all degrees in each cell."""
+    ways = {
+        "lines beyond 3": "`.bounded(3.0)`",
+        "guarded": 'polynomials everywhere, `guard="auto"`',
+        "neither": "polynomials everywhere, `guard=0`",
+    }
+
+    def cell(case: Mapping[str, Any], way: str) -> str:
+        return " ".join(fraction(v) for key, v in case["fvu"].items() if re.fullmatch(f"composed, .*, {way}", key))
+
+    def rows(cases: list[Mapping[str, Any]]) -> list[list[str]]:
+        return [[said, *(cell(case, way) for case in cases)] for way, said in ways.items()]
+
+    return by_inputs(results, rows)
+
+
+def moments(results: Mapping[str, Any]) -> str:
+    """Errors of propagated covariances, then of means."""
+    parts = []
+    for pattern, show in (
+        (r"(.*): error of the covariance of the logits, (.*)", lambda value: f"{value:.1%}"),
+        (r"random networks, (.*): mean square error of the means, (.*)", lambda value: f"{value:.1e}"),
+    ):
+        found = {match.groups(): value for key, value in results.items() if (match := re.fullmatch(pattern, key))}
+        networks, ways = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+        cells = [[way, *(show(found[net, way]) if (net, way) in found else "" for net in networks)] for way in ways]
+        parts.append(grid(networks, cells))
+    return "\n\n".join(parts)
+
+
+def by_inputs(results: Mapping[str, Any], rows: Callable[[list[Mapping[str, Any]]], list[list[str]]]) -> str:
+    """One table of the networks for each distribution of the inputs."""
+    groups: dict[str, dict[str, Any]] = {}
+    for title, case in results["tables"].items():
+        net, layers, under = title.split(", ", 2)
+        groups.setdefault(under, {})[f"{net}, {layers}"] = case
+    return "\n\n".join(
+        f"Under {'the mixture of the classes' if under == 'classes' else under}:\n\n"
+        + grid(list(cases), rows(list(cases.values())))
+        for under, cases in groups.items()
+    )
+
+
+def grid(columns: list[str], rows: list[list[str]]) -> str:
+    """A table whose first column has no heading, without rows that are empty."""
+    lines = [f"| {' | '.join(row)} |" for row in [["", *columns], *(row for row in rows if any(row[1:]))]]
+    return "\n".join([lines[0].replace("|  |", "| |", 1), "|---" * (len(columns) + 1) + "|", *lines[1:]])
+
+
+BLOCKS = {"cost": costs, "errors": errors, "baselines": baselines}
+DEEP = {"flat": flat, "composed": composed, "moments": moments}
+KINDS = BLOCKS | DEEP
 
 
 def nats(value: float) -> str:
@@ -86,6 +168,13 @@ def fraction(value: float | None) -> str:
     """Short: .0038, .15, 1.2."""
     if value is None:
         return "–"
+    if value >= 1e4:
+        return f"10^{math.floor(math.log10(value))}"
     if value >= 1:
         return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
     return (f"{value:.4f}" if value < 0.0995 else f"{value:.3f}").removeprefix("0")
+
+
+def brief(value: float | None) -> str:
+    """Two digits."""
+    return "–" if value is None else f"{float(f'{value:.2g}'):g}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import check, common, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, summary, tables
+from benchmarks import check, common, deep, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, summary, tables
 from benchmarks.__main__ import CPU, GPU, run_here
 
 
@@ -204,6 +204,25 @@ def test_mixtures_on_a_gpu(folder):
     assert len(figure.axes[0].patches) == 9
 
 
+def test_deep_networks(folder):
+    """On the CPU and in small: every way is measured, the optimum is one, and the tables are made of all of it."""
+    deep.main(tiny=True)
+    results = saved(folder, "deep")["results"]
+    for title, case in results["tables"].items():
+        for degree in (1, 2):
+            # The optimum is known up to sampling, and judged on 4096 samples of which the others see the same.
+            assert case["fvu"][f"degree {degree}, closed form"] > 0.9 * case["fvu"][f"degree {degree}, optimum"], title
+            assert case["fvu"][f"degree {degree}, Taylor at the mean"] > case["fvu"][f"degree {degree}, optimum"], title
+        assert case["fvu"]["composed, degree 3, lines beyond 3"] < case["fvu"]["composed, degree 2, lines beyond 3"]
+    errors = {key: value for key, value in results.items() if "covariance of the logits" in key}
+    of = "relu, 2 layers: error of the covariance of the logits, "
+    assert errors[of + "mixture"] < errors[of + "one Gaussian"] < errors[of + "variances only"]
+    made = "".join(make(results) for make in tables.DEEP.values())
+    assert made.count("Under the mixture of the classes") == 2 and "| plain Monte Carlo" in made and "order 3" in made
+    (figure,) = deep.plot(results).values()
+    assert [len(ax.lines) for ax in figure.axes] == [2, 2]
+
+
 def test_a_failing_part_of_the_gpu_benchmark_costs_only_itself(folder, monkeypatch):
     def fails():
         raise RuntimeError("out of memory")
@@ -238,7 +257,7 @@ def fake_conversions() -> dict:
 
 
 def test_tables_of_language_models_are_filled_from_json():
-    marks = "".join(f"<!-- table: stories {kind} -->\nold\n<!-- end -->\n" for kind in tables.KINDS)
+    marks = "".join(f"<!-- table: stories {kind} -->\nold\n<!-- end -->\n" for kind in tables.BLOCKS)
     text = f"before\n{marks}<!-- table: other cost -->\nkept\n<!-- end -->\nafter\n"
     results = fake_conversions()
     made = tables.filled(text, {"stories": {"results": results}})
@@ -251,12 +270,55 @@ def test_tables_of_language_models_are_filled_from_json():
     assert tables.filled(made, {"stories": {"results": results}}) == made
 
 
+def fake_deep() -> dict:
+    """Two networks under a Gaussian, one of them under the classes too, with numbers that tell where they come from."""
+
+    def case(x: float) -> dict:
+        errors = {f"degree {d}, {way}": x / d for d in (1, 2) for way in ("optimum", "closed form", "sampled")}
+        errors |= {"degree 2, plain Monte Carlo in equal time": 12.3}
+        for degree, lines in ((2, 0.02), (5, 0.004)):
+            errors |= {
+                f"composed, degree {degree}, lines beyond 3": lines,
+                f"composed, degree {degree}, guarded": 2 * lines,
+            }
+            errors[f"composed, degree {degree}, neither"] = None if degree == 5 else 2.7e35
+        seconds = {"degree 1, closed form": 0.0512, "degree 2, closed form": 1.26}
+        return {"fvu": errors, "seconds": seconds}
+
+    tables = {"relu, 2 layers, N(mean, cov)": case(0.3), "relu, 3 layers, N(mean, cov)": case(0.5)}
+    tables["relu, 2 layers, classes"] = case(0.1)
+    error = "relu, {} layers: error of the covariance of the logits, {}"
+    found = {error.format(n, way): 0.01 * n for n in (2, 3) for way in ("one Gaussian", "mixture")}
+    means = {f"random networks, 256 x {n}: mean square error of the means, order 2": n * 1e-5 for n in (4, 8)}
+    return {"tables": tables, "curves": {}, **found, **means}
+
+
+def test_tables_of_deep_networks_are_filled_from_json():
+    marks = "".join(f"<!-- table: deep {kind} -->\nold\n<!-- end -->\n" for kind in tables.DEEP)
+    made = tables.filled(marks, {"deep": {"results": fake_deep()}})
+    assert "old" not in made
+    flat, composed, moments = made.split("<!-- end -->")[:3]
+    gaussian, mixture = flat.split("Under the mixture of the classes:")
+    assert "Under N(mean, cov):\n\n| | relu, 2 layers | relu, 3 layers |\n|---|---|---|\n" in gaussian
+    assert "| closed form | .300 .150 | .500 .250 |" in gaussian and "| closed form | .100 .0500 |" in mixture
+    assert "| – 12.3 | – 12.3 |" in gaussian and "Taylor" not in flat  # which nobody measured here
+    assert "| seconds, closed form | 0.051 1.3 |" in mixture
+    assert "| `.bounded(3.0)` | .0200 .0040 | .0200 .0040 |" in composed
+    assert "`guard=0` | 10^35 – | 10^35 – |" in composed
+    assert "| one Gaussian | 2.0% | 3.0% |" in moments and "| order 2 | 4.0e-05 | 8.0e-05 |" in moments
+    assert tables.filled(made, {"deep": {"results": fake_deep()}}) == made
+
+
 def test_the_documents_tables_are_those_of_the_kept_results():
     """Whoever edits a number by hand, or keeps other results without writing the page, hears of it here."""
-    text = (Path(__file__).parents[2] / "docs" / "language_models.md").read_text(encoding="utf-8")
-    marks = {(mark[2], mark[3]) for mark in tables.MARKED.finditer(text)}
-    assert marks == {(name, kind) for name in ("smollm2", "stories") for kind in tables.KINDS}
-    assert tables.filled(text, page.read(page.KEPT)) == text
+    for document, names, kinds in (
+        ("language_models.md", ("smollm2", "stories"), tables.BLOCKS),
+        ("deep_networks.md", ("deep",), tables.DEEP),
+    ):
+        text = (Path(__file__).parents[2] / "docs" / document).read_text(encoding="utf-8")
+        marks = {(mark[2], mark[3]) for mark in tables.MARKED.finditer(text)}
+        assert marks == {(name, kind) for name in names for kind in kinds}
+        assert tables.filled(text, page.read(page.KEPT)) == text
     runs = [page.read(folder) for folder in (page.KEPT, page.KEPT / "second")]
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     for kind, make in summary.KINDS.items():

@@ -116,10 +116,12 @@ def test_error_by_draws_and_by_the_closure() -> None:
         poly = mp.fit(net, inputs, degree)
         found, want = mp.fvu(net, poly), mp.fvu(net, poly, samples=inputs.sample(50_000, seed=9))
         assert abs(float(found) - float(want)) < 5 * (float(found.standard_error) + float(want.standard_error))
-        assert abs(float(found.closure) - float(want)) < 0.25 * float(want)
-        assert abs(poly.report.fvu - float(found.closure)) < 1e-9
+        assert abs(float(found.closure) - float(want)) < 0.05  # of the variance, which the closure knows no better
+        assert abs(poly.report.fvu - float(want)) < 0.1 * float(want)  # on 1024 samples
+        least = float(mp.fvu(net, mp.fit(net, inputs, degree, method="sampled", tolerance=1e-3), inputs))
+        assert abs(poly.report.excess / poly.report.misfit - (float(found) / least - 1)) < 0.03
         off = mp.fvu(net, poly + 0.1, inputs)
-        shift = 4 * 0.01 / np.trace(mp.propagate(net, inputs)[-1].cov)
+        shift = 4 * 0.01 / np.trace(mp.propagate(net, inputs, order=3)[-1].cov)
         assert abs(float(off.closure) - float(found.closure) - shift) < 1e-9
     assert mp.fvu(net, mp.fit(net, mixture(12), 1)).closure is None
     again = mp.fvu(net, poly, inputs, draws=1000, seed=1)
@@ -155,3 +157,9 @@ def test_too_many_monomials_on_samples() -> None:
     net, x = chain(sizes=(60, 5, 5, 2)), np.random.default_rng(0).standard_normal((100, 60))
     with pytest.raises(mp.TooLargeError, match="method='composed'"):
         mp.fit(net, mp.Samples(x), 3)
+
+
+def test_a_network_too_wide_for_its_quadratic_parts() -> None:
+    wide = mp.Chain([mp.MLP(np.eye(1100)), mp.MLP(np.eye(1100))])
+    with pytest.raises(mp.TooLargeError, match="method='composed' fits a deep network of any size"):
+        mp.fit(wide, mp.Gaussian.standard(1100), 2)

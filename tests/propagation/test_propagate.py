@@ -95,6 +95,8 @@ def test_splitting_a_component_keeps_its_moments_and_helps() -> None:
     # The first layer is piecewise linear, so that moments of its outputs change, but only a little.
     assert relative(split[0].cov, plain[0].cov) < 0.02
     assert relative(split[-1].cov, np.cov(values.T)) < 0.8 * relative(plain[-1].cov, np.cov(values.T))
+    residual = mp.Chain([mp.Residual(mp.MLP(np.eye(3))), *net.layers])
+    assert mp.propagate(residual, inputs, split=1)[0].outputs.weights.shape == (3,)
     exact = mp.propagate(mp.Chain([mp.MLP(np.eye(3), None, None, None, "square")]), inputs, split=1)
     assert_close(exact[0].cov, mp.propagate(mp.MLP(np.eye(3), None, None, None, "square"), inputs)[0].cov, 1e-12)
 

@@ -27,8 +27,7 @@ def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512)
     """
     e, forward = expand(net, inputs)
     xp, outputs = namespace(forward=forward), e.state.inputs
-    constant, variance = outputs.mean, xp.sum(xp.linalg.diagonal(outputs.covariance))
-    quadratic, explained = None, variance * 0
+    constant, quadratic, explained = outputs.mean, None, xp.sum(outputs.mean) * 0
     if degree:
         explained = xp.sum(e.linear**2)
     if degree == 2 and e.quadratic is not None:
@@ -46,4 +45,4 @@ def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512)
         source=Source(net.activation_names, METHOD),
     )
     excess, misfit = distance_to_optimum(made, net, inputs, pairs) if pairs else (math.nan, math.nan)
-    return replace(made, report=ExpansionReport(METHOD, scalar(1 - explained / variance), excess, misfit))
+    return replace(made, report=ExpansionReport(METHOD, scalar(explained), misfit, excess))

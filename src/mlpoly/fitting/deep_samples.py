@@ -203,7 +203,7 @@ def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, p
     net : network
     inputs : Gaussian
     pairs : int
-        Number of samples, each of which stands for itself and its mirror image.
+        Number of samples, each of which stands for itself and its mirror image; fewer if their Jacobians are large.
     """
     if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
         return math.nan, math.nan
@@ -212,7 +212,8 @@ def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, p
         forward = coordinates(net, inputs)[0] if poly.directions is None else widen(poly.directions)
         terms = map_arrays(_Terms(poly.constant, poly.linear, poly.quadratic), widen)
         in_z = _of_coordinates(net, inputs, forward)
-        z = constant(np.random.default_rng(0).standard_normal((pairs, in_z.dim_in)), in_z.prototype)
+        shape = (_pairs(in_z, pairs), in_z.dim_in)
+        z = constant(np.random.default_rng(0).standard_normal(shape), in_z.prototype)
         step, variance, error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
     excess = max(step.norm() - variance, 0.0)
     return excess, max(error - excess, 0.0)
@@ -222,6 +223,12 @@ def _of_coordinates(net: Network, inputs: Gaussian, forward: Array) -> Network:
     """The same network as a function of z = forward (x - mean); its first layer absorbs the affine map from z to x."""
     back = inputs.times_covariance(forward).T
     return check_network(Chain([Affine(back, widen(inputs.mean)), net]))
+
+
+def _pairs(net: Network, most: int) -> int:
+    """Number of pairs of samples whose Jacobians fit into memory."""
+    width = max(max(layer.dim_in, layer.dim_hidden, layer.dim_out) for layer in layers_of(net))
+    return min(max(_NUMBERS // (2 * width * net.dim_out), _FEWEST), most)
 
 
 def _begin(net: Network, inputs: Gaussian, degree: int, start: DensePolynomial | None) -> tuple[Array, _Terms]:
@@ -243,8 +250,7 @@ def _sample(
     net: Network, terms: _Terms, solver: Jacobians, before: SampledReport | None
 ) -> tuple[_Terms, SampledReport]:
     """Terms of a network of standard normal inputs, corrected chunk by chunk until they are close enough."""
-    width = max(max(layer.dim_in, layer.dim_hidden, layer.dim_out) for layer in layers_of(net))
-    chunk = 2 * min(max(_NUMBERS // (2 * width * net.dim_out), _FEWEST), _MOST)
+    chunk = 2 * _pairs(net, _MOST)
     seed, chunks, variances, misfits = solver.seed, 0, 0.0, 0.0  # sums over chunks
     if before is not None:
         seed, chunk, chunks = before.seed, before.chunk, before.chunks

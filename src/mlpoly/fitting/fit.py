@@ -11,6 +11,7 @@ from mlpoly.fitting.deep import fit_expansion
 from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
 from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, DeepMixtureReport
 from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.layerwise import fit_composed
 from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.mixture_linear import fit_mixture_linear
 from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
@@ -18,15 +19,15 @@ from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_layer, check_network
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial, Source
+from mlpoly.polynomials import ChaosPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
 
 __all__ = ["fit"]
 
 
-Method = Literal["auto", "exact", "neuronwise", "expansion", "sampled"]
-Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial
+Method = Literal["auto", "exact", "neuronwise", "expansion", "sampled", "composed"]
+Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial | ComposedPolynomial
 
 
 @overload
@@ -40,6 +41,7 @@ def fit(
     tolerance: float | None = None,
     max_iterations: int = 500,
     max_samples: int = 2**20,
+    guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
 ) -> RidgePolynomial: ...
 @overload
@@ -53,6 +55,7 @@ def fit(
     tolerance: float | None = None,
     max_iterations: int = 500,
     max_samples: int = 2**20,
+    guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
 ) -> Fitted: ...
 
@@ -67,6 +70,7 @@ def fit(
     tolerance: float | None = None,
     max_iterations: int = 500,
     max_samples: int = 2**20,
+    guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
 ) -> Fitted:
     """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
@@ -78,7 +82,8 @@ def fit(
     polynomials of the degree for up to 10^4 monomials, and neuron by neuron for more.
 
     For a deep network, degrees 0, 1 and 2 have a closed form by a second-order expansion (MATH 9), which is close to
-    the optimum but not exact, and an unbiased estimate from samples of the inputs.
+    the optimum but not exact, and an unbiased estimate from samples of the inputs. Layer by layer, any degree has a
+    closed form: a composition of polynomials.
 
     The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
     polynomial, because it does not vary in some direction or because its components are singular, the answer is the
@@ -93,7 +98,7 @@ def fit(
         Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any.
     degree : int
         Any degree >= 0.
-    method : {"auto", "exact", "neuronwise", "expansion", "sampled"}
+    method : {"auto", "exact", "neuronwise", "expansion", "sampled", "composed"}
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
 
         "neuronwise", for one hidden layer, gives every neuron the best polynomial of its own preactivation under a
@@ -103,6 +108,10 @@ def fit(
         "sampled", for degrees up to 2, draws samples of the inputs and averages the network's Jacobian over them, with
         the closed form as control variate, until the expected excess of the squared error over that of the optimum is
         below `tolerance` times that error. The report has its estimate.
+
+        "composed" replaces every hidden layer by its own polynomial of the degree, under the moments that propagate to
+        it, or on the values that the network computes from samples. The whole has the degree to the power of the number
+        of layers, and explodes far from the data: use ``.bounded(3.0)``, or a `guard`.
     start : polynomial, optional
         First iterate of the iterative solver (degree 2, mixtures): the answer for similar weights saves iterations.
         For "sampled" under one Gaussian, an earlier result, which is resumed.
@@ -113,15 +122,21 @@ def fit(
         Largest number of iterations of the iterative solver.
     max_samples : int
         Largest number of samples for "sampled", for each component of a mixture.
+    guard : float, "auto" or None
+        For "composed": weight of a component with four times the covariance under which every neuron is fitted as well,
+        so that the pure polynomial does not explode; ``.bounded`` ignores it. None and 0 mean none. "auto" means none
+        for one hidden layer, for degree 1 and on samples; otherwise the one of 0, 0.001, 0.003, 0.01, 0.03 and 0.1 with
+        the least error on samples of the inputs and of somewhat wider ones (`mlpoly.fitting.layerwise.fit_composed`
+        has the rule).
     show_progress : bool
         Whether a long solve on a terminal draws a progress bar.
 
     Returns
     -------
-    RidgePolynomial, DensePolynomial or ChaosPolynomial
+    RidgePolynomial, DensePolynomial, ChaosPolynomial or ComposedPolynomial
         Ridge form for one hidden layer under one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2
         and for deep networks, under one Gaussian in the linear forms that enter the first layer; chaos form above, and
-        for samples.
+        for samples; composed form for "composed".
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
         ``.source.method`` says which optimum it is, ``.report`` how the fit went.
 
@@ -150,7 +165,9 @@ def fit(
         # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
         net = net.to(promote(net.prototype)[0])
     found: Fitted
-    if flat:
+    if method == "composed":
+        found = fit_composed(net, inputs, degree, guard)
+    elif flat:
         found = _flat(net, inputs, degree, solver, sampling if method == "sampled" else None)
     elif isinstance(inputs, Samples) and method == "exact":
         found = fit_samples(net, inputs, degree)
@@ -182,7 +199,8 @@ def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: 
     if degree > 2:
         raise ValueError(
             f"degree is {degree}, but the closest polynomial of a deep network as a whole has a closed form only up to "
-            f"degree 2; on samples, mlpoly.Samples(x), few inputs allow a higher one."
+            f"degree 2; method='composed' has polynomials of any degree layer by layer, and on samples, "
+            f"mlpoly.Samples(x), few inputs allow a higher degree."
         )
     if isinstance(inputs, Gaussian):
         return fit_expansion(net, inputs, degree) if sampling is None else fit_sampled(net, inputs, degree, sampling)

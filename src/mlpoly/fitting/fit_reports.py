@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = [
@@ -142,24 +143,31 @@ class ExpansionReport:
     Attributes
     ----------
     method : str
-    fvu : float
-        Fraction of variance unexplained, as the same closure estimates it: one minus the variance of the polynomial
-        over that of the network. `mlpoly.fvu` measures it on samples.
-    excess : float
-        Excess of the squared error over that of the optimum, summed over outputs, estimated from the network's Jacobian
-        at 1024 samples; NaN if that was not done.
+    explained : float
+        Variance of the polynomial, summed over outputs.
     misfit : float
-        Squared error of the optimum, from the same samples.
+        Squared error of the optimum, summed over outputs, estimated from the network and its Jacobian at up to 1024
+        samples of the inputs; NaN if that was not done.
+    excess : float
+        Excess of the squared error over that of the optimum, from the same samples.
     """
 
     method: str
-    fvu: float
-    excess: float
+    explained: float
     misfit: float
+    excess: float
+
+    @property
+    def fvu(self) -> float:
+        """Fraction of variance unexplained, from the same samples; `mlpoly.fvu` measures it on more."""
+        whole = self.explained + self.misfit
+        return (self.misfit + self.excess) / whole if whole > 0 else math.nan
 
     def __str__(self) -> str:
-        part = f", expected excess over the optimum {self.excess / self.misfit:.1%}" if self.misfit > 0 else ""
-        return f"{self.method}: fraction of variance unexplained {self.fvu:.3g} by the same closure{part}"
+        if math.isnan(self.misfit):
+            return self.method
+        above = f", {self.excess / self.misfit:.1%} above that of the optimum" if self.misfit > 0 else ""
+        return f"{self.method}: fraction of variance unexplained about {self.fvu:.3g}{above}, from some samples"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ def from_torch(module: nn.Module) -> Network:
 
         A class of your own with such parts, under any names, if it computes them in the order in which it defines
         them, or adds its input to what they give: then the network is a `Residual`. A single activation may serve all
-        layers. A few test inputs show whether this is so.
+        layers. A few test inputs show whether this is so; where numbers cannot be read (on the meta device, inside
+        torch.func), the parts are taken in order.
 
         A feedforward block of Hugging Face transformers: GPT-2, GPT-NeoX, Llama and its many relatives, Phi, T5, and
         others with the same parts. If the block has no module of its own (OPT, BERT, Whisper), pass the layer: the

@@ -14,6 +14,7 @@ __all__ = [
     "Adapter",
     "add_adapter",
     "find_adapter",
+    "has_own_adapter",
     "matching_adapters",
     "register_adapter",
 ]
@@ -70,6 +71,11 @@ def matching_adapters(module: nn.Module) -> Iterator[Adapter]:
 def find_adapter(module: nn.Module) -> Adapter | None:
     """The latest adapter that matches a module, or None."""
     return next(matching_adapters(module), None)
+
+
+def has_own_adapter(module: nn.Module) -> bool:
+    """Whether a user registered an adapter that matches a module."""
+    return any(adapter.own and adapter.takes(module) for adapter in _adapters)
 
 
 def register_adapter(

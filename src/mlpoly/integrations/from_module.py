@@ -25,8 +25,8 @@ def from_torch(module: nn.Module) -> Network:
         return convert(module)
     net = convert(without(module, softmax))
     warnings.warn(
-        f"from_torch leaves out the {type(softmax).__name__} at the end of {type(module).__name__}: the outputs of the "
-        f"network are its inputs, the logits.",
+        f"from_torch leaves out the {type(softmax).__name__} at the end of {type(module).__name__}: the network's "
+        f"outputs are the logits that enter it.",
         stacklevel=3,
     )
     return net

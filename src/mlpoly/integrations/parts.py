@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from mlpoly.integrations.adapters import find_adapter
+from mlpoly.integrations.adapters import find_adapter, has_own_adapter
 from mlpoly.integrations.batch_norm import is_batch_norm
 from mlpoly.integrations.probe import unwrapped
 from mlpoly.integrations.torch_activations import is_activation
@@ -26,10 +26,8 @@ def parts_of(module: nn.Module) -> list[nn.Module]:
 
 
 def _flat(module: nn.Module) -> list[nn.Module]:
-    if is_plain(module, nn.Sequential):
-        adapter = find_adapter(module)
-        return [module] if adapter is not None and adapter.own else parts_of(module)
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+    container = is_plain(module, nn.Sequential) or isinstance(module, (nn.ModuleList, nn.ModuleDict))
+    if container and not has_own_adapter(module):
         return parts_of(module)
     return [] if _does_nothing(module) else [module]
 
@@ -62,7 +60,7 @@ def kind_of(part: nn.Module) -> Kind:
 
 def final_softmax(module: nn.Module) -> nn.Module | None:
     """The softmax at the end of a module or of its last part, or None."""
-    adapter, parts = find_adapter(module), parts_of(module)
-    if adapter is None or adapter.own or not parts:
+    parts = parts_of(module)
+    if not parts or has_own_adapter(module) or find_adapter(module) is None:
         return None
     return parts[-1] if is_softmax(parts[-1]) else final_softmax(parts[-1])

@@ -100,11 +100,13 @@ def _difference(module: nn.Module, net: Network, dtype: torch.dtype, residual: b
                 return math.inf
             # Float16 may overflow, and so may large powers, if not in one of the two alone.
             seen = torch.isfinite(found) if dtype.itemsize == 2 else torch.isfinite(found) | torch.isfinite(expected)
-            difference, scale = (float(a[seen].cpu().double().norm()) for a in (found - expected, expected))
+            branch = expected - x if isinstance(net, Residual) else expected
+            found, expected, branch = (a[seen].cpu().double() for a in (found, expected, branch))
+            scale = float(expected.norm())
             if isinstance(net, Residual) and dtype.itemsize > 2:
                 # The branch may be small beside the input, and is what has to be right. The margin is for rounding.
-                scale = float((expected - x)[seen].cpu().double().norm()) + 0.01 * scale
-            ratio = difference / (scale or 1.0)
+                scale = float(branch.norm()) + 0.01 * scale
+            ratio = float((found - expected).norm()) / (scale or 1.0)
             differences.append(math.inf if math.isnan(ratio) else ratio)
     return max(differences)
 

@@ -35,7 +35,7 @@ def from_sequential(module: nn.Module) -> Network:
     whole = module if is_plain(module, nn.Sequential) else nn.Sequential(module)
     check_parts(whole)
     net = _assembled(_pieces(parts_of(whole)))
-    check_computes(module, net, "the Sequential is more than its parts", _REMEDY, whole=True)
+    check_computes(module, net, f"the {type(module).__name__} is more than its parts", _REMEDY, whole=True)
     return net
 
 
@@ -45,7 +45,8 @@ def from_parts(module: nn.Module) -> Network:
     check_parts(module)
     pieces = _pieces(parts_of(module))
     refused: MismatchError | None = None
-    for order in (pieces, _alternating(pieces)):
+    other = _alternating(pieces)
+    for order in [pieces] if other == pieces else [pieces, other]:
         try:
             net = _assembled(order)
         except MismatchError as error:
@@ -168,8 +169,9 @@ def _is_network_class(module: nn.Module) -> bool:
 
 def _is_block(module: nn.Module) -> bool:
     """Whether a Sequential is Linear, activation, Linear. An unknown activation is named by `from_sequential`."""
-    kinds = [kind_of(part) for part in parts_of(module)] if is_plain(module, nn.Sequential) else []
-    return len(kinds) == 3 and kinds[0] == kinds[2] == "linear" and kinds[1] in ("activation", "unknown")
+    parts = parts_of(module) if is_plain(module, nn.Sequential) else []
+    ends = len(parts) == 3 and is_plain(parts[0], nn.Linear) and is_plain(parts[2], nn.Linear)
+    return ends and kind_of(parts[1]) in ("activation", "unknown")
 
 
 # Later adapters come first, so this one is the last resort. Whether a class computes its parts in order is only known

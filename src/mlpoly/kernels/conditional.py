@@ -22,10 +22,10 @@ from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, safe_inver
 from mlpoly.kernels.sinusoids import is_wave
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, replace
-from mlpoly.special import in_deviations, normal_pdf
+from mlpoly.special import hermite, in_deviations, normal_pdf
 from mlpoly.units import Angles, Units
 
-__all__ = ["filled", "pair_moments", "unit_moments"]
+__all__ = ["filled", "pair_moments", "power_series", "unit_moments"]
 
 _REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
@@ -67,13 +67,35 @@ def unit_moments(activation: Activation, units: Units, centres: Array | None = N
     out = []
     for part in chunks(units.size, _UNITS):
         some = _some(units, part)
-        moving = some.scales > 0
-        images = _images(_bends(activation), some.means, xp.where(moving, some.scales, 1.0))
-        t, weight = _panels([images], 2 * _splits(activation, some))
+        t, weight = _unit_nodes(activation, some)
         square = _square(some, t, _value(activation, some.means + some.scales * t), centres[part])
         still = _square(some, some.means * 0, _value(activation, some.means), centres[part])
-        out.append(xp.where(moving, xp.sum(square * weight, axis=0), still))
+        out.append(xp.where(some.scales > 0, xp.sum(square * weight, axis=0), still))
     return xp.concat(out)
+
+
+def power_series(activation: Activation, units: Units, centres: Array, powers: int, degree: int) -> list[Array]:
+    """Orthonormal Hermite series (n + 1, h) of (act(y_i) - centre_i)^p in t_i, p = 0, 1, ..., `powers`; plain units."""
+    xp = namespace(means=units.means)
+    out: list[list[Array]] = []
+    for part in chunks(units.size, _UNITS):
+        some = _some(units, part)
+        t, power = _unit_nodes(activation, some)
+        polynomials = list(hermite(t, degree))
+        value = _value(activation, some.means + some.scales * t) - centres[part]
+        series = []
+        for _ in range(powers + 1):
+            series.append(xp.stack([xp.sum(power * he, axis=0) for he in polynomials]))
+            power = power * value
+        out.append(series)
+    return [xp.concat(series, axis=1) for series in zip(*out, strict=True)]
+
+
+def _unit_nodes(activation: Activation, units: Units) -> tuple[Array, Array]:
+    """Nodes t (n, h) and weights for the integral over the t of each unit."""
+    xp = namespace(scales=units.scales)
+    images = _images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
+    return _panels([images], 2 * _splits(activation, units))
 
 
 def _value(activation: Activation, y: Array) -> Array:

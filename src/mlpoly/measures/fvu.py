@@ -15,7 +15,7 @@ from mlpoly.measures.second_moments import components, gaussian_error
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.propagation import propagate
+from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
 
 __all__ = ["fvu"]
@@ -116,7 +116,8 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     if not isinstance(inputs, Gaussian) or poly.degree > 2 or poly.piecewise:
         return found
     # f differs from its own best quadratic by its variance beyond degree 2, which is orthogonal to every quadratic.
-    best, outputs = fit_expansion(net, inputs, poly.degree), propagate(net, inputs)[-1]
+    best = fit_expansion(net, inputs, poly.degree, pairs=0)
+    outputs = propagate(net, inputs, order=3 if takes_third_cumulants(net) else 2)[-1]
     xp = namespace(mean=outputs.mean)
     center = cast_like(inputs.mean, net.prototype)
     apart = map_polynomial(to_dense(best, center) - to_dense(poly, center), widen)
@@ -128,5 +129,6 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     if apart.linear is not None:
         square = square + xp.sum(widen(inputs.times_covariance(apart.linear)) * apart.linear)
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
-    missed = best.report.fvu + (square + xp.sum(level**2)) / variance
+    beyond = xp.clip(1 - best.report.explained / variance, 0, None)
+    missed = beyond + (square + xp.sum(level**2)) / variance
     return replace(found, closure=cast_result(missed, net.prototype))

@@ -64,7 +64,8 @@ class FVU(Number):
     bound : array () or None
         Bound on the error of `total` from truncated series, in closed form, rounding aside; 0 for exact kernels.
     closure : array () or None
-        Estimate of `total` without samples for a deep network, each of whose layers is taken to see Gaussian values.
+        Estimate of `total` without samples for a deep network, each of whose layers is taken to see nearly Gaussian
+        values. It is a difference of two variances, so that a small one may be far off.
     """
 
     total: Array

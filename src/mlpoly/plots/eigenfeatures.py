@@ -19,7 +19,7 @@ __all__ = ["eigenfeature_gallery", "plot_eigenfeatures"]
 
 _SCALES = {
     "input": "pixels of the unit eigenvectors",
-    "whitened": "change of the pixels along the feature, by one standard deviation",
+    "whitened": "change of the pixels by one standard deviation",
 }
 
 

@@ -3,5 +3,17 @@
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.expansion import Expansion, coordinates, expand
 from mlpoly.propagation.propagate import LayerMoments, Propagation, propagate
+from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 
-__all__ = ["Closure", "Expansion", "LayerMoments", "Propagation", "State", "coordinates", "expand", "propagate"]
+__all__ = [
+    "Closure",
+    "Expansion",
+    "LayerMoments",
+    "Propagation",
+    "State",
+    "ThirdCumulants",
+    "coordinates",
+    "expand",
+    "propagate",
+    "takes_third_cumulants",
+]

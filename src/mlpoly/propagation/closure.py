@@ -3,7 +3,8 @@
 Mean and covariance behind a layer are exact if its inputs are Gaussian. They are for the first hidden layer; behind it
 they are a closure. What the closure ignores first is the skewness of preactivations, so that is carried along to first
 order: each hidden unit contributes its curvature to all units behind it, and a form a.z + z'Qz of a standard normal z
-has the third cumulant 6 a'Qa (+ 8 tr Q^3, which is left out).
+has the third cumulant 6 a'Qa (+ 8 tr Q^3, which is left out). Here it only says how far to trust the moments;
+`ThirdCumulants` makes them better by it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ class State:
     """Values at one place of a network, in float64 where the library has it.
 
     Beside the n values themselves it keeps what residual connections need: covariances with the m values that
-    connections around this place will add. As functions of the network's standard normal inputs z, the values have the
-    quadratic parts sum_k bends_ik (u_k.z) (v_k.z), with one term or two for every hidden unit so far.
+    connections around this place will add. As functions of the network's standard normal inputs z, all of them have
+    quadratic parts sum_k bends_ik (u_k.z)^2, with a few terms for every hidden unit so far. With the covariances of
+    each with u_k.z, which are `along`, their third cumulants are
+
+        K_abc = 2 sum_k (bends_ak along_bk along_ck + along_ak bends_bk along_ck + along_ak along_bk bends_ck)
 
     Attributes
     ----------
@@ -33,24 +37,27 @@ class State:
         Mean (n,) and covariance (n, n) of the values.
     outer : array (m, n)
         Covariances of the m outer values with these.
-    bends : array (n, k)
-        Coefficients of the quadratic parts.
-    along, beside : array (m + n, k)
-        Covariances of the outer values and of these with u_k.z and v_k.z.
+    bends, along : array (m + n, k)
+        Factors of the third cumulants of the outer values and of these.
+    pairs : array (h, h) or None
+        Fourth cumulants (i, i, j, j) of the last hidden units, if they are kept.
+    mix : array (n, h) or None
+        Coefficients of these units in the values.
     """
 
     inputs: Gaussian
     outer: Array
     bends: Array
     along: Array
-    beside: Array
+    pairs: Array = None
+    mix: Array = None
 
     @classmethod
     def at(cls, inputs: Gaussian) -> State:
         """The inputs of a network."""
         inputs = map_arrays(inputs, widen)
         none = inputs.mean[:, None][:, :0]
-        return cls(inputs, none.T, none, none, none)
+        return cls(inputs, none.T, none, none)
 
 
 class Closure:
@@ -87,44 +94,43 @@ class Closure:
         def carried(a: Array) -> Array:
             return xp.concat([a[:m, :], slopes @ a[m:, :]])
 
-        # The layer's own units bend by P_2 he_2(t) and, if gated, Q_1 t e. Covariances of all values with t and e:
+        # The layer's own units bend by P_2 he_2(t) and, if gated, Q_1 t e = Q_1 ((t + e)^2 - (t - e)^2) / 4.
         units, series, net = hidden.kernel.units, hidden.kernel.series, hidden.net
         before = xp.concat([state.outer, hidden.inputs.covariance])
-        t = carried(before @ units.directions.T) * units.inverse_scales
+        t = carried(before @ units.directions.T) * units.inverse_scales  # covariances of all values with t
         readout = eye(units.size, t) if net.readout is None else net.readout
-        new = [(readout * (series.plain[2, :] / math.sqrt(2)), t, t)]
+        readout = xp.concat([t[:m, :] * 0, readout])  # the outer values have no part in these units
+        new = [(readout * (series.plain[2, :] / math.sqrt(2)), t)]
         if units.gate is not None and series.gated is not None:
             e = carried(before @ units.gate.directions.T) - t * units.gate.slopes
-            new.append((readout * series.gated[1, :], t, e))
-        old = (slopes @ state.bends, carried(state.along), carried(state.beside))
-        bends, along, beside = (xp.concat(columns, axis=1) for columns in zip(old, *new, strict=True))
-        outputs = Gaussian.unchecked(mean, 0.5 * (cov + cov.T))
-        return State(outputs, state.outer @ slopes.T, bends, along, beside)
+            quarter = readout * (series.gated[1, :] / 4)
+            new += [(quarter, t + e), (-quarter, t - e)]
+        old = carried(state.bends), carried(state.along)
+        bends, along = (xp.concat(columns, axis=1) for columns in zip(old, *new, strict=True))
+        return State(Gaussian.unchecked(mean, 0.5 * (cov + cov.T)), state.outer @ slopes.T, bends, along)
 
     def enter(self, state: State) -> State:
         """The same values, which a residual connection will add to their image."""
         xp, m = namespace(outer=state.outer), state.outer.shape[0]
-        again = (xp.concat([a, a[m:, :]]) for a in (state.along, state.beside))
-        outer = xp.concat([state.outer, state.inputs.covariance])
-        return State(state.inputs, outer, state.bends, *again)
+        bends, along = (xp.concat([a, a[m:, :]]) for a in (state.bends, state.along))
+        return State(state.inputs, xp.concat([state.outer, state.inputs.covariance]), bends, along)
 
     def join(self, before: State, branch: State) -> State:
         """Sum of the values before a residual connection and those at the end of its branch."""
         xp, (m, n) = namespace(outer=before.outer), before.outer.shape
-        cross, k = branch.outer[m:, :], before.bends.shape[1]
+        cross = branch.outer[m:, :]
         cov = before.inputs.covariance + branch.inputs.covariance + cross + cross.T
-        bends = xp.concat([before.bends + branch.bends[:, :k], branch.bends[:, k:]], axis=1)
-        summed = (xp.concat([a[:m, :], a[m : m + n, :] + a[m + n :, :]]) for a in (branch.along, branch.beside))
+        summed = (xp.concat([a[:m, :], a[m : m + n, :] + a[m + n :, :]]) for a in (branch.bends, branch.along))
         inputs = Gaussian.unchecked(before.inputs.mean + branch.inputs.mean, cov)
-        return State(inputs, before.outer + branch.outer[:m, :], bends, *summed)
+        return State(inputs, before.outer + branch.outer[:m, :], *summed)
 
     def _note_skewness(self, hidden: Hidden, state: State) -> None:
         forms, m = widen(hidden.net.forms.stacked), state.outer.shape[0]
         xp = namespace(forms=forms)
         variance = xp.vecdot(hidden.inputs.times_covariance(forms), forms)
-        bends, along, beside = (forms @ a for a in (state.bends, state.along[m:, :], state.beside[m:, :]))
+        bends, along = (forms @ a[m:, :] for a in (state.bends, state.along))
         inverse = safe_inverse(xp.sqrt(xp.clip(variance, 0, None)))
-        skewness = 6 * xp.sum(bends * along * beside, axis=1) * inverse**3
+        skewness = 6 * xp.sum(bends * along**2, axis=1) * inverse**3
         self.skewness.append(skewness)
         # E[he_3(t)] = skewness / sqrt(6), so the mean of a unit moves by that times its third coefficient.
         shift = hidden.kernel.series.plain[3, :] * skewness[: hidden.kernel.units.size] / math.sqrt(6)

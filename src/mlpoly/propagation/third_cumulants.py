@@ -1,0 +1,155 @@
+"""Moments through the layers of a network with the third cumulants of the values, and fourth ones of pairs (MATH 9).
+
+By the Edgeworth series, for values t of mean 0 and variance 1 that are nearly Gaussian,
+
+    E[G(t)] = E_g[G] + sum_abc K_abc E_g[d_a d_b d_c G] / 6 + sum_abcd K_abcd E_g[d_a d_b d_c d_d G] / 24
+
+with E_g under the Gaussian of the same mean and covariance rho. For G a function of one unit act_i or two it takes the
+skewness K_iii, the K_iij, and of the fourth cumulants the K_iijj. In a wide random network with n units in a layer
+rho_ij is of order n^-1/2, K_ijk and K_iijj are of order 1/n, and those K_iijj have one sign. So they move means by
+order 1/n, as much as the skewness does, and all else by less: a series about rho = 0 gives the new cumulants
+
+    K_ijk    d1_i d1_j d1_k K_ijk + (d2_i d1_j d1_k rho_ij rho_ik + two permutations)
+    K_iij    Cov(psi_i, act_j) + K_iij e2_i d1_j / 2 + K_ijj e1_i d2_j / 2 + K_iijj e2_i d2_j / 4 - 2 shift_i Cov_ij
+    K_iijj   Cov(psi_i, psi_j) - 2 Cov_ij^2 + K_iij e2_i e1_j / 2 + K_ijj e1_i e2_j / 2 + K_iijj e2_i e2_j / 4
+
+of units with distinct i, j, k. Here psi_i = (act_i - E_g act_i)^2, and dk and ek are the means of the k-th derivatives
+of act and psi in t. K stays a product of factors (`State`): rho_ij rho_ik is one already, and what K_iij and K_iii
+differ by from the first line is another with along = 1 at i. So a layer costs products of matrices (h, h) with (h, k),
+k = 2 h for every hidden layer before, and nothing has h^3 entries.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlpoly.arrays import Array, eye, namespace, no_gradients, positive_semidefinite, safe_inverse
+from mlpoly.inputs import Gaussian
+from mlpoly.kernels import Hidden, hidden_of, output_moments, power_series
+from mlpoly.networks import Affine, Chain, Layer, Network
+from mlpoly.propagation.closure import Closure, State
+
+__all__ = ["ThirdCumulants", "fourth_cumulants", "takes_third_cumulants"]
+
+_DEGREE = 6
+
+
+def takes_third_cumulants(net: Network) -> bool:
+    """Whether a network is a chain of layers with plain units, which `ThirdCumulants` can walk through."""
+    parts = net.layers if isinstance(net, Chain) else (net,)
+    return all(isinstance(part, Layer) and part.forms.gate_directions is None for part in parts)
+
+
+class ThirdCumulants(Closure):
+    """A walk through a chain of layers with plain units that keeps third cumulants, and fourth ones of pairs.
+
+    Its `shifts` are the first term of the series for the means that is left out, skewness^2 d6 / 72.
+    """
+
+    def layer(self, layer: Layer, state: State) -> State:
+        """State behind a layer."""
+        hidden = self.hidden = hidden_of(layer, state.inputs, _DEGREE)
+        self.before.append(state)
+        net, units, act = hidden.net, hidden.kernel.units, hidden.net.activation
+        mean, cov, _ = output_moments(Hidden(hidden.kernel, net.with_parts(net.forms, None, None), hidden.inputs))
+        xp, one = namespace(cov=cov), eye(units.size, cov)
+        variances = xp.linalg.diagonal(cov)
+        d = _derivatives(hidden.kernel.series.plain[: _DEGREE + 1, :])
+        e, third, fourth = map(_derivatives, power_series(act, units, mean, 4, 4)[2:])
+
+        def outer(a: Array, b: Array) -> Array:
+            return a[:, None] * b[None, :]
+
+        def pairwise(a: list[Array], b: list[Array]) -> Array:
+            """Covariance of two functions of t_i and t_j, given the means of their derivatives."""
+            return sum(outer(a[k], b[k]) * (rho**k / math.factorial(k)) for k in range(1, 5))
+
+        def with_diagonal(a: Array, diagonal: Array) -> Array:
+            return a * (1 - one) + one * diagonal
+
+        t = _image(state, units.directions * units.inverse_scales[:, None])
+        rho, bends, along = with_diagonal(t.inputs.covariance, variances * 0), t.bends, t.along
+        pairs = fourth_cumulants(t)
+        triples = 4 * (bends * along) @ along.T + 2 * along**2 @ bends.T  # K_iij
+        skewness, excess = xp.linalg.diagonal(triples), xp.linalg.diagonal(pairs)
+        self.skewness.append(skewness)
+        self.shifts.append(skewness**2 * d[6] / 72 * safe_inverse(xp.sqrt(variances)))
+
+        if isinstance(layer, Affine):  # exact, and its outputs are still made of the same units
+            return _image(state, net.forms.directions, net.bias)
+        shift = skewness * d[3] / 6 + excess * d[4] / 24
+        half = 0.5 * triples * outer(d[2], d[1])
+        change = half + half.T + 0.25 * pairs * outer(d[2], d[2])
+        # The series may leave less than nothing of the variance of a unit that is rarely active.
+        own = xp.maximum(skewness * e[3] / 6 + excess * e[4] / 24 - shift**2, -0.75 * variances)
+        cov = _semidefinite(cov + with_diagonal(change, own))
+
+        chains = 2 * outer(d[2] * d[1], d[1]) * rho + outer(d[1] ** 2, d[2]) * rho**2
+        known = outer(d[1] ** 2, d[1]) * triples + with_diagonal(chains, 3 * d[2] * d[1] ** 2)
+        wanted = pairwise(e, d) + 0.5 * (triples * outer(e[2], d[1]) + triples.T * outer(e[1], d[2]))
+        wanted = wanted + 0.25 * pairs * outer(e[2], d[2]) - 2 * shift[:, None] * cov
+        wanted = with_diagonal(wanted, third[0] + skewness * third[3] / 6 - 3 * shift * variances)
+        # A factor with along = 1 at i adds 2 bends_j to K_iij and 6 bends_i to K_iii.
+        rest = (wanted - known) / (2 + 4 * one)
+        half = 0.5 * triples * outer(e[2], e[1])
+        square = pairwise(e, e) - 2 * cov**2 + half + half.T + 0.25 * pairs * outer(e[2], e[2])
+        own = fourth[0] - 3 * variances**2
+        own = own + skewness * (fourth[3] - 6 * variances * e[3]) / 6
+        own = own + excess * (fourth[4] - 6 * variances * e[4]) / 24
+        made = State(
+            Gaussian.unchecked(mean + shift, cov),
+            state.outer,
+            xp.concat([d[1][:, None] * bends, one * (d[2] / 2), rest.T], axis=1),
+            xp.concat([d[1][:, None] * along, d[1][:, None] * (rho + one), one], axis=1),
+            with_diagonal(square, own),
+            one,
+        )
+        if net.readout is not None or net.bias is not None:
+            made = _image(made, one if net.readout is None else net.readout, net.bias)
+        return made
+
+
+def _derivatives(series: Array) -> list[Array]:
+    """Means of the derivatives in t of functions with these orthonormal Hermite series: sqrt(k!) c_k, (h,) each."""
+    return [math.sqrt(math.factorial(k)) * series[k, :] for k in range(series.shape[0])]
+
+
+def _image(state: State, weight: Array, bias: Array | None = None) -> State:
+    """State of weight @ values + bias."""
+    mean = weight @ state.inputs.mean
+    return State(
+        Gaussian.unchecked(mean if bias is None else mean + bias, state.inputs.times_covariance(weight) @ weight.T),
+        state.outer,
+        weight @ state.bends,
+        weight @ state.along,
+        state.pairs,
+        None if state.mix is None else weight @ state.mix,
+    )
+
+
+def fourth_cumulants(state: State) -> Array:
+    """Fourth cumulants (a, a, b, b) of the values, (n, n), from those of their last hidden units.
+
+    Of (a, a, b, b) with a != b it leaves out twice the sum of F_ij mix_ai mix_bi mix_aj mix_bj over i != j, whose terms
+    have random signs.
+    """
+    if state.pairs is None:  # the values are Gaussian
+        return state.inputs.covariance * 0
+    xp, square = namespace(mix=state.mix), state.mix**2
+    made = square @ state.pairs @ square.T
+    # (i, i, j, j) enters (a, a, a, a) in three orders, (i, i, i, i) in one.
+    twice = 2 * (xp.linalg.diagonal(made) - square**2 @ xp.linalg.diagonal(state.pairs))
+    return made + eye(made.shape[0], made) * twice
+
+
+def _semidefinite(cov: Array) -> Array:
+    """The nearest covariance: a series that is cut off may leave negative eigenvalues."""
+    xp = namespace(cov=cov)
+    cov = 0.5 * (cov + cov.T)
+    rounding = cov.shape[0] * float(xp.finfo(cov.dtype).eps) * xp.max(xp.linalg.diagonal(cov))
+    with no_gradients(cov):
+        if positive_semidefinite(cov, rounding):
+            return cov
+        values, vectors = xp.linalg.eigh(cov)
+        missing = (vectors * xp.clip(-values, 0, None)) @ vectors.T
+    return cov + missing

@@ -1,0 +1,209 @@
+"""Third cumulants: exact where units are independent or linear, and far closer to samples than two moments."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.backends import JAX64, TORCH64, Backend, assert_close, backends, in_library
+from support.inputs import gaussian, mixture
+from support.networks import network
+
+import mlpoly as mp
+from mlpoly.networks import walk
+from mlpoly.propagation import State, ThirdCumulants
+from mlpoly.propagation.propagate import _split
+from mlpoly.propagation.third_cumulants import fourth_cumulants
+from mlpoly.records import replace
+
+
+def random_network(widths: tuple[int, ...], seed: int = 0, bias: float = 0.0) -> mp.Chain:
+    """ReLU units with weights N(0, 2 / fan in)."""
+    rng = np.random.default_rng(seed)
+    return mp.Chain(
+        [
+            mp.MLP(rng.standard_normal((o, n)) * math.sqrt(2 / n), bias * rng.standard_normal(o))
+            for n, o in itertools.pairwise(widths)
+        ]
+    )
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_one_hidden_layer_is_exact(activation: str) -> None:
+    net, inputs = network("MLP", activation), gaussian()
+    behind, want = mp.propagate(net, inputs, order=3)[0], mp.second_moment(net, inputs)
+    assert_close(behind.mean, want.mean, 1e-12)
+    assert_close(behind.cov, want.cov, 1e-12)
+    assert float(behind.excess) == 0
+
+
+def test_independent_units() -> None:
+    """Cumulants of a sum of independent units add up, with those of ReLU known: E relu(t)^p is half of E |t|^p."""
+    rng = np.random.default_rng(0)
+    rows, w = np.linalg.qr(rng.standard_normal((5, 5)))[0], rng.standard_normal((4, 5))
+    steps = ThirdCumulants()
+    walk(mp.Chain([mp.MLP(rows, W2=w), mp.MLP(np.eye(4))]), steps, State.at(mp.Gaussian.standard(5)))
+    state = steps.before[1]
+    m, two, three, four = (0.5 * 2 ** (p / 2) * math.gamma((p + 1) / 2) / math.sqrt(math.pi) for p in (1, 2, 3, 4))
+    var = two - m**2
+    third = three - 3 * m * two + 2 * m**3
+    fourth = four - 4 * m * three + 6 * m**2 * two - 3 * m**4 - 3 * var**2
+    assert_close(state.inputs.covariance, var * w @ w.T)
+    assert_close(steps.skewness[1], third * (w**3).sum(1) / (var * (w**2).sum(1)) ** 1.5)
+    assert_close(fourth_cumulants(state), fourth * w**2 @ (w**2).T)
+    b, u = state.bends, state.along
+    found = sum(2 * np.einsum("ak,bk,ck->abc", *f) for f in ((b, u, u), (u, b, u), (u, u, b)))
+    assert_close(found, third * np.einsum("ai,bi,ci->abc", w, w, w))
+
+
+def test_cumulants_of_correlated_units() -> None:
+    """Those with a repeated unit to fourth order in the correlations, those of three units to second order."""
+    size, e = 4, 0.1
+    rng = np.random.default_rng(1)
+    rho = e * rng.uniform(-1, 1, (size, size))
+    inputs = mp.Gaussian(np.zeros(size), np.eye(size) + rho + rho.T - 2 * np.diag(np.diag(rho)))
+    net = mp.MLP(0.5 * np.eye(size), rng.standard_normal(size), activation="sin")
+    state = walk(net, ThirdCumulants(), State.at(inputs))
+    b, u = state.bends, state.along
+    found = sum(2 * np.einsum("ak,bk,ck->abc", *f) for f in ((b, u, u), (u, b, u), (u, u, b)))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(12)
+    grid = np.stack(np.meshgrid(*[nodes] * size, indexing="ij"), -1).reshape(-1, size)
+    weight = np.prod(np.stack(np.meshgrid(*[weights] * size, indexing="ij"), -1).reshape(-1, size), axis=1)
+    weight /= weight.sum()
+    values = net(grid @ np.linalg.cholesky(inputs.covariance).T)
+    values -= weight @ values
+    want = np.einsum("n,na,nb,nc->abc", weight, values, values, values, optimize=True)
+    a = np.arange(size)
+    distinct = (a[:, None, None] != a[:, None]) & (a[:, None, None] != a) & (a[:, None] != a)
+    largest = np.abs(want).max()
+    assert np.abs(found - want)[~distinct].max() < 10 * e**5 * largest
+    assert np.abs(found - want)[distinct].max() < 10 * e**3 * largest
+    assert np.abs(want)[distinct].max() > 3 * np.abs(found - want)[distinct].max()
+    square = np.einsum("n,na,nb->ab", weight, values**2, values**2)
+    cov = np.einsum("n,na,nb->ab", weight, values, values)
+    fourth = square - np.outer(np.diag(cov), np.diag(cov)) - 2 * cov**2
+    assert np.abs(fourth_cumulants(state) - fourth).max() < 10 * e**5 * np.abs(fourth).max()
+
+
+def test_random_networks_against_samples() -> None:
+    """What order 2 ignores moves the means far more than the samples' own error, and order 3 finds nearly all of it."""
+    net, inputs, rng = random_network((48,) * 5), mp.Gaussian.standard(48), np.random.default_rng(5)
+    pairs, total, squares, cov, third = 200_000, 0.0, 0.0, 0.0, 0.0
+    for _ in range(20):
+        z = rng.standard_normal((pairs // 20, 48))
+        x = mp.Chain(net.layers[:-1])(np.concatenate([z, -z]))
+        entering = x @ net.layers[-1].prototype.T
+        third = third + np.mean((entering - entering.mean(0)) ** 3, axis=0) / entering.std(0) ** 3 / 20
+        y = net.layers[-1](x)
+        both = 0.5 * (y[: len(z)] + y[len(z) :])
+        total, squares, cov = total + both.sum(0), squares + (both**2).sum(0), cov + np.cov(y.T) / 20
+    mean = total / pairs
+    noise = np.mean(squares / pairs - mean**2) / pairs
+    two, three = (mp.propagate(net, inputs, order=order)[-1] for order in (2, 3))
+    errors = [np.mean((p.mean - mean) ** 2) for p in (two, three)]
+    assert errors[0] > 100 * noise
+    assert errors[1] - noise < errors[0] / 10
+    assert np.linalg.norm(three.cov - cov) < 0.5 * np.linalg.norm(two.cov - cov)
+    skewness = [np.linalg.norm(p.skewness[0] - third) for p in (two, three)]
+    assert skewness[1] < skewness[0] < 0.5 * np.linalg.norm(third)
+    alive = np.diag(cov) > 1e-3
+    real = math.sqrt(np.mean(((three.mean - mean) ** 2)[alive] / np.diag(cov)[alive]))
+    assert real / 5 < float(three.excess) < 2 * real
+
+
+def test_linear_layers_between() -> None:
+    """A readout, a separate affine map, and one merged into the next layer are the same."""
+    rng, inputs = np.random.default_rng(2), gaussian()
+    w1, w2, w3 = rng.standard_normal((6, 4)), rng.standard_normal((5, 6)) / 2, rng.standard_normal((3, 5))
+    b1, b2 = rng.standard_normal(6), rng.standard_normal(5)
+    nets = [
+        mp.Chain([mp.MLP(w1, b1, w2, b2), mp.MLP(w3)]),
+        mp.Chain([mp.MLP(w1, b1), mp.Affine(w2, b2), mp.MLP(w3)]),
+        mp.Chain([mp.MLP(w1, b1), mp.MLP(w3 @ w2, w3 @ b2)]),
+    ]
+    first, *others = (mp.propagate(net, inputs, order=3)[-1] for net in nets)
+    for other in others:
+        assert_close(other.mean, first.mean, 1e-11)
+        assert_close(other.cov, first.cov, 1e-11)
+        assert_close(other.skewness, first.skewness, 1e-11)
+
+
+def test_order_and_scale_of_hidden_units() -> None:
+    rng, inputs = np.random.default_rng(3), gaussian()
+    w1, b1, w2 = rng.standard_normal((6, 4)), rng.standard_normal(6), rng.standard_normal((5, 6))
+    turn, scale = rng.permutation(6), rng.uniform(0.1, 10, 6)
+    net = mp.Chain([mp.MLP(w1, b1), mp.MLP(w2)])
+    same = mp.Chain([mp.MLP((scale[:, None] * w1)[turn], (scale * b1)[turn]), mp.MLP((w2 / scale)[:, turn])])
+    one, two = (mp.propagate(n, inputs, order=3)[-1] for n in (net, same))
+    assert_close(two.mean, one.mean, 1e-11)
+    assert_close(two.cov, one.cov, 1e-11)
+
+
+def test_splitting_keeps_third_cumulants() -> None:
+    """Variances of squares need cumulants up to order four: the same whether components are split or not."""
+    rng = np.random.default_rng(4)
+    first, second = mp.MLP(rng.standard_normal((8, 4))), mp.MLP(rng.standard_normal((3, 8)) / 3, activation="square")
+    state = walk(first, ThirdCumulants(), State.at(mp.Gaussian.standard(4)))
+    whole = walk(second, ThirdCumulants(), state).inputs
+    parts = _split(second, state.inputs)
+    found = [(w, walk(second, ThirdCumulants(), replace(state, inputs=part)).inputs) for w, part in parts]
+    mean = sum(w * g.mean for w, g in found)
+    square = sum(w * (np.diag(g.covariance) + g.mean**2) for w, g in found)
+    assert_close(mean, whole.mean, 1e-12)
+    assert_close(square - mean**2, np.diag(whole.covariance), 1e-11)
+    gaussian_only = mp.second_moment(second, state.inputs).cov
+    assert np.abs(np.diag(gaussian_only) / np.diag(whole.covariance) - 1).max() > 0.05  # the cumulants do matter
+
+
+def test_rarely_active_units_keep_a_covariance() -> None:
+    """The series alone would leave negative variances here."""
+    rng = np.random.default_rng(6)
+    biases = ((12, 3, -1), (12, 12, -6), (2, 12, 0))
+    net = mp.Chain([mp.MLP(rng.standard_normal((o, n)), np.full(o, float(b))) for o, n, b in biases])
+    for layer in mp.propagate(net, mp.Gaussian.standard(3), order=3):
+        values = np.linalg.eigvalsh(layer.cov)
+        assert values[0] > -1e-12 * values[-1]
+
+
+@backends(TORCH64, slow=(JAX64,))
+def test_every_library(backend: Backend) -> None:
+    net, inputs = random_network((4, 6, 5, 3), bias=1.0), mixture(4)
+    want = mp.propagate(net, inputs, order=3)
+    with backend.active():
+        found = mp.propagate(in_library(net, backend), in_library(inputs, backend), order=3)
+        for one, other in zip(found, want, strict=True):
+            assert_close(one.mean, other.mean, 1e-11)
+            assert_close(one.cov, other.cov, 1e-11)
+
+
+def test_gradients() -> None:
+    net, inputs = random_network((4, 6, 5, 3), bias=1.0), gaussian()
+    place, step = (1, 2), 1e-5
+    weights = [torch.tensor(np.asarray(layer.forms.directions)) for layer in net.layers]
+    biases = [torch.tensor(np.asarray(layer.forms.bias)) for layer in net.layers]
+
+    def value(first: torch.Tensor) -> torch.Tensor:
+        layers = [mp.MLP(w, b) for w, b in zip([first, *weights[1:]], biases, strict=True)]
+        like = in_library(inputs, TORCH64)
+        behind = mp.propagate(mp.Chain(layers), like, order=3)[-1]
+        return behind.mean.sum() + behind.cov.sum()
+
+    first = weights[0].clone().requires_grad_()
+    value(first).backward()
+    move = torch.zeros_like(weights[0])
+    move[place] = step
+    slope = (value(weights[0] + move) - value(weights[0] - move)) / (2 * step)
+    assert abs(float(first.grad[place] / slope) - 1) < 1e-6
+
+
+def test_bad_input() -> None:
+    inputs = mp.Gaussian.standard(4)
+    for net in (network("GLU"), mp.Residual(network(o=4)), mp.Chain([network(), network("GLU", d=3)])):
+        with pytest.raises(ValueError, match=r"order=2 takes"):
+            mp.propagate(net, inputs, order=3)
+    for order in (1, 4, "3"):
+        with pytest.raises(ValueError, match=r"order must be 2 .* or 3"):
+            mp.propagate(network(), inputs, order=order)
