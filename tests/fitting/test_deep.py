@@ -141,8 +141,8 @@ def test_least_squares_on_samples_of_a_deep_network() -> None:
     ("options", "kind", "message"),
     [
         ({"degree": 3}, ValueError, "only up to degree 2"),
-        ({"method": "exact"}, TypeError, "one hidden layer here"),
-        ({"method": "neuronwise"}, TypeError, "one hidden layer here"),
+        ({"method": "exact"}, TypeError, "one hidden layer, got .*use 'expansion'"),
+        ({"method": "neuronwise"}, TypeError, "'neuronwise' needs a network with one hidden layer"),
         ({"method": "best"}, ValueError, "method must be one of 'auto', 'exact'"),
         ({"inputs": mp.Gaussian.standard(3)}, ValueError, "dimension 3"),
         ({"inputs": mp.Samples(np.zeros((5, 4))), "method": "expansion"}, TypeError, "needs a Gaussian"),
@@ -163,3 +163,23 @@ def test_a_network_too_wide_for_its_quadratic_parts() -> None:
     wide = mp.Chain([mp.MLP(np.eye(1100)), mp.MLP(np.eye(1100))])
     with pytest.raises(mp.TooLargeError, match="method='composed' fits a deep network of any size"):
         mp.fit(wide, mp.Gaussian.standard(1100), 2)
+
+
+def test_the_report_judges_by_the_variance_of_the_network() -> None:
+    """Also where the closed form is far from the optimum, so that its own variance is another."""
+    rng = np.random.default_rng(0)
+    first = mp.MLP(rng.normal(size=(6, 3)), rng.normal(size=6), activation="silu")
+    net = mp.Chain([first, mp.MLP(rng.normal(size=(4, 6)) / 2, None, rng.normal(size=(2, 4)), None, "tanh")])
+    poly = mp.fit(net, mp.Gaussian.standard(3), 2)
+    assert abs(poly.report.fvu - float(mp.fvu(net, poly))) < 0.05
+    assert "above that of the optimum" in str(poly.report)
+
+
+def test_networks_that_do_not_vary_or_overflow() -> None:
+    inputs = mp.Gaussian.standard(3)
+    flat = mp.Chain([mp.MLP(np.zeros((3, 3))), mp.MLP(np.eye(3))])
+    assert "does not vary" in str(mp.fit(flat, inputs, 2).report)
+    large = mp.Chain([mp.MLP(1e100 * np.eye(3)), mp.MLP(1e100 * np.eye(3))])
+    for method in ("expansion", "composed"):
+        with pytest.raises(ValueError, match="overflow float64; scale the weights"):
+            mp.fit(large, inputs, 2, method=method)

@@ -6,7 +6,7 @@ import torch
 from support.backends import JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library
 from support.inputs import gaussian, points, standard_grid
 from support.mistakes import assert_explained, mistakes
-from support.networks import network
+from support.networks import chain, network
 
 import mlpoly as mp
 from mlpoly.fitting import deep_samples
@@ -382,3 +382,25 @@ def fitted(degree=1):
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 def test_bad_input(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+def test_a_start_fitted_to_other_weights() -> None:
+    net, inputs = chain("tanh"), gaussian(d=4)
+    start = mp.fit(net, inputs, 1, method="sampled")
+    first, *rest = net.layers
+    with pytest.raises(ValueError, match="fitted to another network"):
+        mp.fit(
+            mp.Chain([mp.MLP(2 * first.W1, first.b1, activation="tanh"), *rest]),
+            inputs,
+            1,
+            method="sampled",
+            start=start,
+        )
+
+
+def test_activations_too_steep_for_their_slopes_to_be_met() -> None:
+    """Almost no sample falls where tanh of a million rises: the Jacobian is zero, and the values are not."""
+    net = chain("tanh")
+    steep = mp.Chain([mp.MLP(1e6 * net.layers[0].W1, activation="tanh"), *net.layers[1:]])
+    with pytest.raises(ValueError, match="does not explain its values.*method='expansion'"):
+        mp.fit(steep, mp.Gaussian.standard(4), 2, method="sampled")

@@ -282,3 +282,14 @@ def test_every_library_gives_the_same_numbers(kind, backend):
     poly, x = neuronwise(in_library(net, backend), in_library(mix, backend), 3), make(points(3), backend)
     assert_same_kind(poly(x), x)
     assert_close(poly(x), neuronwise(net, mix, 3)(points(3)), 1e-11 if backend.dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.parametrize("method", ["exact", "neuronwise"])
+def test_two_points_of_equal_weight(method, degree):
+    """There t is 1 or -1, so that t^2 - 1 is made of rounding errors; every degree above 0 fits both points."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x, net = rng.normal(size=(2, 2)), mp.MLP(rng.normal(size=(4, 2)), None, np.ones((1, 4)), None, "gelu")
+        poly = mp.fit(net, mp.GaussianMixture(np.array([0.5, 0.5]), x, np.zeros((2, 2, 2))), degree, method=method)
+        assert_close(poly(x), net(x), 1e-10)

@@ -207,3 +207,11 @@ def test_bad_input() -> None:
     for order in (1, 4, "3"):
         with pytest.raises(ValueError, match=r"order must be 2 .* or 3"):
             mp.propagate(network(), inputs, order=order)
+
+
+def test_it_says_where_its_series_does_not_converge() -> None:
+    """Duplicate units: corrections are larger than what they correct, and the excess shows it."""
+    rng = np.random.default_rng(2)
+    first = mp.MLP(np.repeat(rng.normal(size=(2, 3)), 3, 0))
+    last = mp.MLP(np.repeat(rng.normal(size=(1, 6)), 5, 0), None, rng.normal(size=(2, 5)), None, "silu")
+    assert float(mp.propagate(mp.Chain([first, last]), mp.Gaussian.standard(3), order=3)[1].excess) > 1

@@ -15,6 +15,7 @@ Corrections of different chunks are uncorrelated, so the variance of p_k is the 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from numbers import Real
@@ -36,11 +37,12 @@ from mlpoly.arrays import (
 )
 from mlpoly.fitting.fit_reports import SampledReport
 from mlpoly.inputs import Gaussian
+from mlpoly.inputs.interface import digest
 from mlpoly.networks import Affine, Chain, Network, check_network, layers_of, value_and_pullback
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source
 from mlpoly.progress import progress
 from mlpoly.propagation import coordinates, expand
-from mlpoly.records import map_arrays, record, replace
+from mlpoly.records import arrays_of, map_arrays, record, replace
 
 __all__ = ["Jacobians", "distance_to_optimum", "fit_sampled"]
 
@@ -99,6 +101,8 @@ class Jacobians:
             )
         if start.inputs is None or start.inputs.fingerprint != inputs.fingerprint:
             raise ValueError("start was fitted under other inputs; resume it under the same, or leave it out.")
+        if start.report.network != _fingerprint(net):
+            raise ValueError("start was fitted to another network, or to other weights; leave it out to begin anew.")
         namespace(net=net.prototype, start=start.prototype)
         return start
 
@@ -133,6 +137,17 @@ class _Terms:
         """Mean square of the polynomials, summed."""
         return scalar(namespace(mean=self.mean).sum(self.mean**2)) + self.variance()
 
+    def error(self, z: Array, values: Array) -> float:
+        """Mean squared distance of the polynomials to values (n, o) at points z (n, r), summed."""
+        apart = values - self.mean + self.trace
+        xp = namespace(z=z)
+        if self.linear is not None:
+            apart = apart - z @ self.linear.T
+        if self.quadratic is not None:
+            half = xp.tensordot(z, self.quadratic, axes=([1], [2]))
+            apart = apart - xp.vecdot(half, z[:, None, :])
+        return scalar(xp.sum(apart**2)) / z.shape[0]
+
     def plus(self, other: _Terms, factor: float) -> _Terms:
         """Sum with a multiple of other terms of the same degree."""
         pairs = ((self.mean, other.mean), (self.linear, other.linear), (self.quadratic, other.quadratic))
@@ -164,7 +179,8 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) 
         )
     if not readable(net.prototype, inputs.mean):
         raise TypeError("sampling stops by value; fit outside jax.jit and torch.compile.")
-    net, like, start = check_network(net), net.prototype, solver.check_for(net, inputs, degree)
+    net = given = check_network(net)
+    like, start = net.prototype, solver.check_for(net, inputs, degree)
     for layer in layers_of(net):
         if layer.activation.jumps(like):
             raise ValueError(
@@ -185,16 +201,18 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) 
         terms.quadratic,
         directions=forward if degree else None,
         inputs=inputs,
-        report=report,
+        report=dataclasses.replace(report, network=_fingerprint(given)),
         source=Source(net.activation_names, METHOD),
     )
 
 
-def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int) -> tuple[float, float]:
-    """Excess of a polynomial's squared error over that of the optimum, and the error of the optimum, from few samples.
+def distance_to_optimum(
+    poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int
+) -> tuple[float, float, float]:
+    """Variance of a network, error of the optimum, and excess of a polynomial's error over it, from few samples.
 
     The mean correction of the polynomial's terms estimates its distance to the optimum, inflated by its variance, which
-    is known. Both are NaN for a network that jumps, whose Jacobian does not tell.
+    is known. All are NaN for a network that jumps, whose Jacobian does not tell.
 
     Parameters
     ----------
@@ -206,7 +224,7 @@ def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, p
         Number of samples, each of which stands for itself and its mirror image; fewer if their Jacobians are large.
     """
     if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
-        return math.nan, math.nan
+        return math.nan, math.nan, math.nan
     with no_gradients(net.prototype):
         net = net.to(widen(net.prototype))
         forward = coordinates(net, inputs)[0] if poly.directions is None else widen(poly.directions)
@@ -214,9 +232,12 @@ def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, p
         in_z = _of_coordinates(net, inputs, forward)
         shape = (_pairs(in_z, pairs), in_z.dim_in)
         z = constant(np.random.default_rng(0).standard_normal(shape), in_z.prototype)
-        step, variance, error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
-    excess = max(step.norm() - variance, 0.0)
-    return excess, max(error - excess, 0.0)
+        step, noise, error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
+        xp = namespace(z=z)
+        values = in_z(xp.concat([z, -z]))
+        variance = scalar(xp.sum(xp.var(values, axis=0)))
+    excess = min(max(step.norm() - noise, 0.0), error)
+    return variance, error - excess, excess
 
 
 def _of_coordinates(net: Network, inputs: Gaussian, forward: Array) -> Network:
@@ -288,9 +309,23 @@ def _sample(
         if not chunks:
             raise
     excess, misfit, converged = state()
+    if converged:
+        # Where an activation is so steep that samples miss its slopes, the values of the network tell another story.
+        z = constant(np.random.default_rng([seed, 0]).standard_normal((chunk // 2, net.dim_in)), net.prototype)
+        found = terms.error(z, net(z))
+        expected = misfit + excess + (64 * rounding_error(terms.mean)) ** 2 * terms.norm()
+        if not found <= 2 * expected:
+            raise ValueError(
+                f"the network's Jacobian at samples does not explain its values (squared error {found:.3g}, expected "
+                f"{expected:.3g}): an activation is too steep or the weights too large; use method='expansion'."
+            )
     whole = misfit + terms.variance()
     fvu = (misfit + excess) / whole if whole > 0 else 0.0
     return terms, SampledReport(METHOD, chunks * chunk, excess, misfit, fvu, converged, seed, chunk, chunks)
+
+
+def _fingerprint(net: Network) -> str:
+    return digest(*arrays_of(net).values())
 
 
 def _correction(net: Network, z: Array, terms: _Terms) -> tuple[_Terms, float, float]:

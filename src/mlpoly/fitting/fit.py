@@ -18,7 +18,7 @@ from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadrati
 from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
-from mlpoly.networks import Layer, Network, check_layer, check_network
+from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import ChaosPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
@@ -121,13 +121,14 @@ def fit(
     max_iterations : int
         Largest number of iterations of the iterative solver.
     max_samples : int
-        Largest number of samples for "sampled", for each component of a mixture.
+        Largest number of samples for "sampled", for each component of a mixture; at least one chunk of some thousands
+        is drawn.
     guard : float, "auto" or None
         For "composed": weight of a component with four times the covariance under which every neuron is fitted as well,
         so that the pure polynomial does not explode; ``.bounded`` ignores it. None and 0 mean none. "auto" means none
-        for one hidden layer, for degree 1 and on samples; otherwise the one of 0, 0.001, 0.003, 0.01, 0.03 and 0.1 with
-        the least error on samples of the inputs and of somewhat wider ones (`mlpoly.fitting.layerwise.fit_composed`
-        has the rule).
+        for one hidden layer, for degree 1 and on samples; otherwise one of 0, 0.001, 0.003, 0.01, 0.03, 0.1 and 0.3,
+        chosen by the error on samples of the inputs and of wider ones (`mlpoly.fitting.layerwise.fit_composed` has the
+        rule).
     show_progress : bool
         Whether a long solve on a terminal draws a progress bar.
 
@@ -171,8 +172,13 @@ def fit(
         found = _flat(net, inputs, degree, solver, sampling if method == "sampled" else None)
     elif isinstance(inputs, Samples) and method == "exact":
         found = fit_samples(net, inputs, degree)
+    elif not isinstance(net, Layer):
+        raise TypeError(
+            f"method {method!r} needs a network with one hidden layer, got {net!r}; use 'expansion', 'sampled' or "
+            f"'composed'."
+        )
     else:
-        found = _layer(check_layer(net), inputs, degree, method, solver)
+        found = _layer(net, inputs, degree, method, solver)
     return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 
@@ -198,7 +204,7 @@ def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: 
     """Polynomial of a whole deep network, of degree at most 2; in closed form unless `sampling`."""
     if degree > 2:
         raise ValueError(
-            f"degree is {degree}, but the closest polynomial of a deep network as a whole has a closed form only up to "
+            f"degree is {degree}, but the closest polynomial of a deep network as a whole is found only up to "
             f"degree 2; method='composed' has polynomials of any degree layer by layer, and on samples, "
             f"mlpoly.Samples(x), few inputs allow a higher degree."
         )

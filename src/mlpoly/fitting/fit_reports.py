@@ -145,27 +145,30 @@ class ExpansionReport:
     method : str
     explained : float
         Variance of the polynomial, summed over outputs.
+    variance : float
+        Variance of the network, summed over outputs, at up to 1024 samples of the inputs; NaN if that was not done.
     misfit : float
-        Squared error of the optimum, summed over outputs, estimated from the network and its Jacobian at up to 1024
-        samples of the inputs; NaN if that was not done.
+        Squared error of the optimum, estimated from the network and its Jacobian at the same samples.
     excess : float
         Excess of the squared error over that of the optimum, from the same samples.
     """
 
     method: str
     explained: float
+    variance: float
     misfit: float
     excess: float
 
     @property
     def fvu(self) -> float:
-        """Fraction of variance unexplained, from the same samples; `mlpoly.fvu` measures it on more."""
-        whole = self.explained + self.misfit
-        return (self.misfit + self.excess) / whole if whole > 0 else math.nan
+        """Fraction of variance unexplained at the same samples; `mlpoly.fvu` measures it on more."""
+        return (self.misfit + self.excess) / self.variance if self.variance > 0 else math.nan
 
     def __str__(self) -> str:
-        if math.isnan(self.misfit):
+        if math.isnan(self.variance):
             return self.method
+        if not self.variance > 0:
+            return f"{self.method}: the network does not vary under these inputs"
         above = f", {self.excess / self.misfit:.1%} above that of the optimum" if self.misfit > 0 else ""
         return f"{self.method}: fraction of variance unexplained about {self.fvu:.3g}{above}, from some samples"
 
@@ -210,6 +213,8 @@ class SampledReport:
         interrupt.
     seed, chunk, chunks : int
         Seed of the samples, number of samples in each chunk, and number of chunks, for resuming.
+    network : str
+        Fingerprint of the network's weights, for resuming.
     """
 
     method: str
@@ -221,6 +226,7 @@ class SampledReport:
     seed: int
     chunk: int
     chunks: int
+    network: str = ""
 
     def __str__(self) -> str:
         state = "converged" if self.converged else "stopped early"

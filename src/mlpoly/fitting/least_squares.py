@@ -19,6 +19,7 @@ __all__ = ["LeastSquares"]
 
 _ROUNDINGS = 4  # roundings of each coefficient between here and the value of the polynomial
 _NOISE = 10
+_VANISHING = 64  # rounding errors in the value of a basis function that is zero
 _WELL_CONDITIONED = 1e-4  # smallest diagonal entry of a triangular factor with columns of length one
 _BEYOND_DOUBT = 1e-2  # the same, where rounding makes no difference in single precision either
 
@@ -68,6 +69,9 @@ class LeastSquares:
         xp, t = namespace(factor=self.factor), self._terms
         basis, targets = self.factor[..., :t], self.factor[..., t:]
         largest = xp.max(xp.abs(basis), axis=-2, keepdims=True)  # divided out, because squares may overflow
+        # Basis functions are orthonormal under a Gaussian like the inputs. One that is of the size of rounding errors
+        # vanishes on all components, such as t^2 - 1 if t is 1 or -1; divided by its size it would be made of noise.
+        largest = xp.where(largest > _VANISHING * float(xp.finfo(basis.dtype).eps), largest, 0.0)
         unit = basis * safe_inverse(largest)
         sizes = xp.sqrt(xp.sum(unit * unit, axis=-2, keepdims=True))
         unit = unit * safe_inverse(sizes)

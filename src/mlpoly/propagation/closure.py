@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 
-from mlpoly.arrays import Array, eye, namespace, safe_inverse, widen
+import numpy as np
+
+from mlpoly.arrays import Array, eye, namespace, readable, safe_inverse, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.kernels import Hidden, hidden_of, output_moments
 from mlpoly.networks import Layer
@@ -83,11 +85,16 @@ class Closure:
 
     def layer(self, layer: Layer, state: State) -> State:
         """State behind a layer."""
-        hidden = self.hidden = hidden_of(layer, state.inputs, 3)
-        mean, cov, _ = output_moments(hidden)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            hidden = self.hidden = hidden_of(layer, state.inputs, 3)
+            mean, cov, _ = output_moments(hidden)
+        xp = namespace(cov=cov)
+        if readable(cov) and not bool(xp.all(xp.isfinite(cov))):
+            raise ValueError(
+                f"the moments behind {layer!r} overflow {cov.dtype}; scale the weights or the inputs down."
+            )
         self.before.append(state)
         self._note_skewness(hidden, state)
-        xp = namespace(cov=cov)
         slopes = hidden.best(1).tensor(1)  # E[Jacobian] (o, n); it carries covariances with the inputs to the outputs
         m = state.outer.shape[0]
 

@@ -43,7 +43,8 @@ def takes_third_cumulants(net: Network) -> bool:
 class ThirdCumulants(Closure):
     """A walk through a chain of layers with plain units that keeps third cumulants, and fourth ones of pairs.
 
-    Its `shifts` are the first term of the series for the means that is left out, skewness^2 d6 / 72.
+    Its `shifts` are the first term of the series for the means that is left out, skewness^2 d6 / 72, or the square of
+    the correction itself if that is larger.
     """
 
     def layer(self, layer: Layer, state: State) -> State:
@@ -73,11 +74,13 @@ class ThirdCumulants(Closure):
         triples = 4 * (bends * along) @ along.T + 2 * along**2 @ bends.T  # K_iij
         skewness, excess = xp.linalg.diagonal(triples), xp.linalg.diagonal(pairs)
         self.skewness.append(skewness)
-        self.shifts.append(skewness**2 * d[6] / 72 * safe_inverse(xp.sqrt(variances)))
+        shift = skewness * d[3] / 6 + excess * d[4] / 24
+        # A correction that is not small beside the spread of a unit shows that the series does not converge.
+        inverse = safe_inverse(xp.sqrt(variances))
+        self.shifts.append(xp.maximum(xp.abs(skewness**2 * d[6] / 72) * inverse, (shift * inverse) ** 2))
 
         if isinstance(layer, Affine):  # exact, and its outputs are still made of the same units
             return _image(state, net.forms.directions, net.bias)
-        shift = skewness * d[3] / 6 + excess * d[4] / 24
         half = 0.5 * triples * outer(d[2], d[1])
         change = half + half.T + 0.25 * pairs * outer(d[2], d[2])
         # The series may leave less than nothing of the variance of a unit that is rarely active.
