@@ -402,5 +402,5 @@ def test_activations_too_steep_for_their_slopes_to_be_met() -> None:
     """Almost no sample falls where tanh of a million rises: the Jacobian is zero, and the values are not."""
     net = chain("tanh")
     steep = mp.Chain([mp.MLP(1e6 * net.layers[0].W1, activation="tanh"), *net.layers[1:]])
-    with pytest.raises(ValueError, match="does not explain its values.*method='expansion'"):
+    with pytest.raises(ValueError, match=r"does not explain its values.*method='expansion'"):
         mp.fit(steep, mp.Gaussian.standard(4), 2, method="sampled")

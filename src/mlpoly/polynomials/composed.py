@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -244,7 +245,8 @@ class ComposedPolynomial(Polynomial):
         """
         linear = [isinstance(stage, DensePolynomial) and stage.degree < 2 for stage in self.stages]
         made = (s if straight else s.bounded(bound) for s, straight in zip(self.stages, linear, strict=True))
-        return replace(self, stages=tuple(made), guarded=None)
+        report = dataclasses.replace(self.report, guard=0.0) if getattr(self.report, "guard", 0.0) else self.report
+        return replace(self, stages=tuple(made), guarded=None, report=report)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
