@@ -26,8 +26,9 @@ from mlpoly.records import replace
 __all__ = ["fit"]
 
 
+Whole = Literal["auto", "exact", "neuronwise", "expansion", "sampled"]  # one polynomial of the inputs
 Method = Literal["auto", "exact", "neuronwise", "expansion", "sampled", "composed"]
-Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial | ComposedPolynomial
+Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial
 
 
 @overload
@@ -50,7 +51,7 @@ def fit(
     inputs: Inputs,
     degree: int = 2,
     *,
-    method: Method = "auto",
+    method: Whole = "auto",
     start: Polynomial | None = None,
     tolerance: float | None = None,
     max_iterations: int = 500,
@@ -58,6 +59,20 @@ def fit(
     guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
 ) -> Fitted: ...
+@overload
+def fit(
+    net: Network,
+    inputs: Inputs,
+    degree: int = 2,
+    *,
+    method: Literal["composed"],
+    start: Polynomial | None = None,
+    tolerance: float | None = None,
+    max_iterations: int = 500,
+    max_samples: int = 2**20,
+    guard: float | Literal["auto"] | None = "auto",
+    show_progress: bool = True,
+) -> ComposedPolynomial: ...
 
 
 def fit(
@@ -72,7 +87,7 @@ def fit(
     max_samples: int = 2**20,
     guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
-) -> Fitted:
+) -> Fitted | ComposedPolynomial:
     """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
 
     With one hidden layer the fit is exact least squares; for a distribution it needs only the weights and no samples.
@@ -165,7 +180,7 @@ def fit(
     if is_low_precision(dtype):
         # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
         net = net.to(promote(net.prototype)[0])
-    found: Fitted
+    found: Fitted | ComposedPolynomial
     if method == "composed":
         found = fit_composed(net, inputs, degree, guard)
     elif flat:
