@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from support.backends import (
     JAX64,
     NUMPY32,
@@ -293,3 +294,17 @@ def test_two_points_of_equal_weight(method, degree):
         x, net = rng.normal(size=(2, 2)), mp.MLP(rng.normal(size=(4, 2)), None, np.ones((1, 4)), None, "gelu")
         poly = mp.fit(net, mp.GaussianMixture(np.array([0.5, 0.5]), x, np.zeros((2, 2, 2))), degree, method=method)
         assert_close(poly(x), net(x), 1e-10)
+
+
+def test_gradients_flow_where_components_share_their_mean():
+    """Their problems are symmetric, and symmetric problems have singular values that coincide."""
+    weights, x = torch.tensor([0.9, 0.1]).double(), torch.tensor(points(3))
+    net = network("MLP", "relu", 3).to(x)
+
+    def loss(step):
+        parts = [mp.Gaussian.unchecked(torch.ones(3).double() * step, k * torch.eye(3).double()) for k in (1, 4)]
+        return mp.fit(net, mp.GaussianMixture.of(weights, parts), 3, method="neuronwise")(x).square().mean()
+
+    step, h = torch.tensor(0.3, dtype=torch.float64, requires_grad=True), 1e-5
+    loss(step).backward()
+    assert_close(step.grad, (loss(step.detach() + h) - loss(step.detach() - h)) / (2 * h), 1e-6)
