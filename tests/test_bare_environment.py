@@ -103,7 +103,7 @@ REQUESTS = {
     "importlib.import_module('mlpoly.lm')": "torch",
     "importlib.import_module('mlpoly.lm.model.graft')": "torch",
     "importlib.import_module('mlpoly.studies.paper.reproduce')": "torch",
-    "mp.GaussianMixture.from_samples(np.random.default_rng(0).normal(size=(50, 2)), 2)": "cli",
+    "mp.GaussianMixture.from_samples(np.random.default_rng(0).normal(size=(50, 2)), 2)": "sklearn",
     **{f"command('{name}', '--help')": "cli" for name in cli._COMMANDS},
     "command('data', 'where')": "cli",
     "command('--version')": "",

@@ -20,9 +20,12 @@ EXTRAS = {
     "transformers": "transformers",
     "accelerate": "transformers",
     "gguf": "transformers",
+    "sklearn": "sklearn",
+    "onnx": "onnx",
+    "sympy": "formulas",
+    "pandas": "formulas",
     "tyro": "cli",
     "rich": "cli",
-    "sklearn": "cli",
     "cattrs": "cli",
     "pooch": "cli",
 }
