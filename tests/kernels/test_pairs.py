@@ -10,7 +10,8 @@ import mlpoly as mp
 from mlpoly import activations
 from mlpoly.activations.quadrature import fixed_projection
 from mlpoly.kernels import pairs
-from mlpoly.kernels.conditional import pair_moments, unit_moments
+from mlpoly.kernels.conditional import Family, unit_moments
+from mlpoly.kernels.conditional import pair_moments as pairs_of_families
 from mlpoly.kernels.pairs import AffineKernel, SeriesKernel, kernel_of
 from mlpoly.kernels.piecewise_linear import breaks_of, cancellation, is_affine
 from mlpoly.measures import second_moment
@@ -19,6 +20,12 @@ from mlpoly.units import Angles, Gate, Units, inner_products
 
 RHO = np.array([-1, -0.999999, -0.9, -0.5, 0, 0.3, 0.9, 0.99, 0.999999, 1])
 PIECEWISE_LINEAR = ["relu", "leaky_relu", "abs", "step", "jumprelu", "threshold(0.5, -1)", "hardtanh", "relu6"]
+
+
+def pair_moments(act, units, i, j, inner, centres=None, limits=None):
+    """Of pairs within one family of units."""
+    family = Family(act, units, units.means * 0 if centres is None else centres)
+    return pairs_of_families(family, family, i, j, inner, limits)
 
 
 def plain_units(means, stds):

@@ -25,7 +25,7 @@ from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite, in_deviations, normal_pdf
 from mlpoly.units import Angles, Units
 
-__all__ = ["filled", "pair_moments", "power_series", "unit_moments"]
+__all__ = ["Family", "filled", "pair_moments", "power_series", "unit_moments"]
 
 _REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
@@ -113,47 +113,57 @@ def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
     return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
-def pair_moments(
-    activation: Activation,
-    units: Units,
-    i: Array,
-    j: Array,
-    angles: Angles,
-    centres: Array | None = None,
-    limits: Array | None = None,
-) -> Array:
-    """E[(F_i - centre_i) (F_j - centre_j)] of listed pairs, (p,).
+class Family(NamedTuple):
+    """Hidden units with their activation, and the numbers (h,) that are subtracted from their values."""
+
+    activation: Activation
+    units: Units
+    centres: Array
+
+
+def pair_moments(one: Family, two: Family, i: Array, j: Array, angles: Angles, limits: Array | None = None) -> Array:
+    """E[(F_i - centre_i) (G_j - centre_j)] of listed pairs of a unit of one family and a unit of another, (p,).
+
+    With the means of the units as centres, covariances lose no digits to large means.
 
     Parameters
     ----------
+    one, two : Family
+        Both gated, or neither. They may be the same.
     i, j : array (p,)
-        Positions in the layer.
+        Positions in the first family and in the second.
     angles : Angles
         Inner products of these pairs, (p,) each.
-    centres : array (h,), optional
-        Zero by default. With the means of the units, covariances lose no digits to large means.
     limits : array (p,), optional
         Largest accepted difference between two rules for the noise. By default every pair is integrated in full.
     """
     xp = namespace(rho=angles.rho)
-    centres = units.means * 0 if centres is None else centres
-    rules: Sequence[_Rule] = () if limits is None or activation.route == "closed form" else _RULES
     # The noise smooths the second unit, so that is the one with the smaller standard deviation: it sees less noise.
-    turn = xp.take(units.scales, j) > xp.take(units.scales, i)
-    i, j = xp.where(turn, j, i), xp.where(turn, i, j)
-    if angles.left is not None:
-        left, right = xp.where(turn, angles.right, angles.left), xp.where(turn, angles.left, angles.right)
-        angles = Angles(angles.rho, right, left, angles.gates)
-    limits = angles.rho * 0 if limits is None else limits
+    turn = xp.take(two.units.scales, j) > xp.take(one.units.scales, i)
+    swapped = Angles(angles.rho, angles.left, angles.right, angles.gates)
+    found = angles.rho * 0
+    for where, order, inner in ((~turn, (one, two, i, j), angles), (turn, (two, one, j, i), swapped)):
+        if not bool(xp.any(where)):
+            continue
+        first, second, a, b = order
+        pairs = _Pairs(first, second, a[where], b[where], map_arrays(inner, lambda each, where=where: each[where]))
+        found = filled(found, where, _in_chunks(pairs, None if limits is None else limits[where]))
+    return found
+
+
+def _in_chunks(every: _Pairs, limits: Array | None) -> Array:
+    """Moments of pairs, a chunk at a time."""
+    xp, closed = namespace(rho=every.angles.rho), every.second.activation.route == "closed form"
+    rules: Sequence[_Rule] = () if limits is None or closed else _RULES
+    limits = every.angles.rho * 0 if limits is None else limits
     # In the order of their noise: a rule that is too coarse for one chunk of pairs is too coarse for all later ones.
-    every = _Pairs(units, i, j, angles, centres)
     order = xp.argsort(every.two.scales * every.side)
     out = []
-    parts = chunks(i.shape[0], _PAIRS if on_cpu(i) else 16 * _PAIRS)
+    parts = chunks(order.shape[0], _PAIRS if on_cpu(order) else 16 * _PAIRS)
     with progress("strongly correlated pairs", len(parts)) as update:
         for done, part in enumerate(parts):
             update(done, "")
-            found, rules = _settled(activation, every.at(order[part]), xp.take(limits, order[part]), rules)
+            found, rules = _settled(every.at(order[part]), xp.take(limits, order[part]), rules)
             out.append(found)
     return xp.take(xp.concat(out), xp.argsort(order))
 
@@ -161,23 +171,20 @@ def pair_moments(
 class _Pairs:
     """Listed pairs of units: both units, their centres and inner products, (p,) each."""
 
-    def __init__(self, units: Units, i: Array, j: Array, angles: Angles, centres: Array) -> None:
+    def __init__(self, first: Family, second: Family, i: Array, j: Array, angles: Angles) -> None:
         xp = namespace(rho=angles.rho)
-        self.units, self.i, self.j, self.angles, self.centres = units, i, j, angles, centres
-        self.one, self.two = _some(units, i), _some(units, j)
-        self.centre_i, self.centre_j = xp.take(centres, i), xp.take(centres, j)
+        self.first, self.second, self.i, self.j, self.angles = first, second, i, j, angles
+        self.one, self.two = _some(first.units, i), _some(second.units, j)
+        self.centre_i, self.centre_j = xp.take(first.centres, i), xp.take(second.centres, j)
         self.side = xp.sqrt((1 - angles.rho) * (1 + angles.rho))
 
     def at(self, index: Array) -> _Pairs:
         """Some of the pairs, by their positions, which may repeat."""
         xp = namespace(index=index)
-        angles = self.angles.at(index)
-        return _Pairs(self.units, xp.take(self.i, index), xp.take(self.j, index), angles, self.centres)
+        return _Pairs(self.first, self.second, xp.take(self.i, index), xp.take(self.j, index), self.angles.at(index))
 
 
-def _settled(
-    activation: Activation, pairs: _Pairs, limits: Array, rules: Sequence[_Rule]
-) -> tuple[Array, Sequence[_Rule]]:
+def _settled(pairs: _Pairs, limits: Array, rules: Sequence[_Rule]) -> tuple[Array, Sequence[_Rule]]:
     """Moments by the first rule that agrees with the one before it, or in full; and the rules worth trying next."""
     xp = namespace(limits=limits)
     found, open_pairs = limits * 0, limits >= 0
@@ -185,7 +192,7 @@ def _settled(
     before = None
     for level, rule in enumerate([*rules, None]):
         (index,) = xp.nonzero(open_pairs)
-        some = _pair_moments(activation, pairs.at(index), rule)
+        some = _pair_moments(pairs.at(index), rule)
         found = filled(found, open_pairs, some)
         if before is not None and rule is not None:
             agree = xp.abs(found - before) <= limits
@@ -198,9 +205,9 @@ def _settled(
     return found, useful
 
 
-def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> Array:
+def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
     rho, one, two = pairs.angles.rho, pairs.one, pairs.two
-    xp, bends = namespace(rho=rho), _bends(activation)
+    xp, left, right = namespace(rho=rho), pairs.first.activation, pairs.second.activation
     # Panels end at the images of the bends of both units in t. Averaged over the noise, a kink of the second unit
     # becomes a smooth layer of width side / |rho| in t, which gets panels of its own.
     seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the range of t
@@ -209,22 +216,22 @@ def _pair_moments(activation: Activation, pairs: _Pairs, rule: _Rule | None) -> 
     width = xp.where(moving, pairs.side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
     layer = constant(np.asarray(_LAYER)[:, None], rho) * width
     edges = [
-        _images(bends, one.means, xp.where(one.scales > 0, one.scales, 1.0)),
-        xp.where(moving, _images(bends, two.means, slope), _REACH),
-        *(at + layer for at in _images(list(activation.kinks), two.means, slope)),
+        _images(_bends(left), one.means, xp.where(one.scales > 0, one.scales, 1.0)),
+        xp.where(moving, _images(_bends(right), two.means, slope), _REACH),
+        *(at + layer for at in _images(list(right.kinks), two.means, slope)),
     ]
-    t, weight = _panels(edges, max(_splits(activation, one), _splits(activation, two)))
-    value = _value(activation, one.means + one.scales * t)
+    t, weight = _panels(edges, max(_splits(left, one), _splits(right, two)))
+    value = _value(left, one.means + one.scales * t)
     square = weight * _square(one, t, value, pairs.centre_i)
     # By Cauchy and Schwarz, nodes that add nothing to E[F_i^2] add nothing to E[F_i F_j]: most need no inner integral.
     keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
     (flat,) = xp.nonzero(keep)
     kept_t, kept_value = (xp.take(xp.reshape(a, (-1,)), flat) for a in (t, value))
-    inner = _inner(activation, pairs.at(flat % t.shape[1]), kept_t, kept_value, rule)
+    inner = _inner(pairs.at(flat % t.shape[1]), kept_t, kept_value, rule)
     return xp.sum(weight * xp.reshape(filled(xp.reshape(t * 0, (-1,)), keep, inner), t.shape), axis=0)
 
 
-def _inner(activation: Activation, pairs: _Pairs, t: Array, value: Array, rule: _Rule | None) -> Array:
+def _inner(pairs: _Pairs, t: Array, value: Array, rule: _Rule | None) -> Array:
     """E[(F_i - centre_i) (F_j - centre_j) | t_i = t], where act_i has this value; all (m,).
 
     With t_j = rho t + side w, gated units have e_i = (left/side) w + ... and e_j = right t - (rho right/side) w + ...;
@@ -232,7 +239,7 @@ def _inner(activation: Activation, pairs: _Pairs, t: Array, value: Array, rule: 
     """
     one, two, angles, side = pairs.one, pairs.two, pairs.angles, pairs.side
     degree = 0 if one.gate is None else 2
-    c = _smoothed(activation, two.means + two.scales * angles.rho * t, two.scales * side, degree, rule)
+    c = _smoothed(pairs.second.activation, two.means + two.scales * angles.rho * t, two.scales * side, degree, rule)
     if one.gate is None or two.gate is None:
         return (value - pairs.centre_i) * (c[0] - pairs.centre_j)
     inverse = safe_inverse(side)

@@ -10,13 +10,23 @@ from __future__ import annotations
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.kernels.conditional import filled, pair_moments, unit_moments
+from mlpoly.kernels.conditional import Family, filled, pair_moments, unit_moments
 from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
 from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, Units, decay, energies, terms_between
 
-__all__ = ["AffineKernel", "Kernel", "SeriesKernel", "Tail", "WaveKernel", "kernel_of"]
+__all__ = [
+    "AffineKernel",
+    "Kernel",
+    "SeriesKernel",
+    "Tail",
+    "WaveKernel",
+    "affine_tail",
+    "kernel_of",
+    "series_tail",
+    "wave_tail",
+]
 
 _DEGREES = (32, 256)  # lengths of series; the second only if the first leaves anything
 _CUTS = (16, 32, 64, 128, 256)  # the series of a chunk of pairs stop at the first of these that suffices
@@ -44,6 +54,7 @@ class AffineKernel:
     """Piecewise-linear activations: closed form up to degree 1, one integral beyond it; nothing is truncated."""
 
     def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
+        self.activation = activation
         self.units = units
         self.variances = variances
         self.series = units.expand(activation, max(degree, 1))
@@ -51,11 +62,7 @@ class AffineKernel:
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
-        left, right = self.series.rows(rows), self.series.columns(columns)
-        beyond = beyond_linear(self.breaks, rows, columns, angles.rho)
-        if degree == 0:
-            return Tail(beyond + terms_between(left, right, angles, 0, 1))
-        return Tail(beyond - terms_between(left, right, angles, 1, degree))
+        return affine_tail(self, self, rows, columns, angles, degree)
 
 
 class WaveKernel:
@@ -69,9 +76,7 @@ class WaveKernel:
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
-        left, right = self.series.rows(rows), self.series.columns(columns)
-        total = wave_covariances(self.activation, self.units, rows, columns, angles.rho)
-        return Tail(total - terms_between(left, right, angles, 0, degree))
+        return wave_tail(self, self, rows, columns, angles, degree)
 
 
 class SeriesKernel:
@@ -95,43 +100,78 @@ class SeriesKernel:
             if bool(xp.all(self.left <= self.tolerance * self.spreads**2)):
                 break
 
+    @property
+    def family(self) -> Family:
+        """The units with their means as centres."""
+        return Family(self.activation, self.units, self.series.plain[0, :])
+
+    def rest(self, degree: int) -> Array:
+        """Root of each unit's energy beyond a degree, (h,)."""
+        xp = namespace(energy=self.energy)
+        return xp.sqrt(self.left + xp.sum(self.energy[degree + 1 :, ...], axis=0))
+
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
-        xp = namespace(rho=angles.rho)
-        limit = self.tolerance * self.spreads[rows][:, None] * self.spreads[columns][None, :]
-        open_pairs = self._bound(rows, columns, angles, self.series.degree) > limit
-        # The shortest series that is as good as the longest for all pairs that a series can serve.
-        for cut in (*(c for c in _CUTS if degree <= c < self.series.degree), self.series.degree):
-            bound = self._bound(rows, columns, angles, cut)
-            if bool(xp.all(open_pairs | (bound <= limit))):
-                break
-        left, right = self.series.rows(rows), self.series.columns(columns)
-        matrix = terms_between(left, right, angles, degree, cut)
-        bound = xp.where(open_pairs, 0.0, bound)
-        if not bool(xp.any(open_pairs)):
-            return Tail(matrix, bound)
-        a, b = xp.nonzero(open_pairs)
-        if rows == columns:  # each pair once
-            keep = a <= b
-            a, b = a[keep], b[keep]
-        flat = a * matrix.shape[1] + b
-        i, j, listed = a + rows.start, b + columns.start, angles.at(flat)
-        exact = xp.take(self.variances, i)  # exact for a unit with itself
-        other = i != j
-        if bool(xp.any(other)):
-            some = map_arrays(listed, lambda a: a[other])
-            one, two = i[other], j[other]
-            limits = self.tolerance * xp.take(self.spreads, one) * xp.take(self.spreads, two)
-            means = self.series.plain[0, :]
-            exact = filled(exact, other, pair_moments(self.activation, self.units, one, two, some, means, limits))
-        exact = exact - terms_between(self.series.listed(i), self.series.listed(j), listed, 0, degree)
-        return Tail(matrix, bound, i, j, exact - xp.take(xp.reshape(matrix, (-1,)), flat))
+        return series_tail(self, self, rows, columns, angles, degree, own=True)
 
-    def _bound(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Array:
-        """Bound on what the series of two chunks of units leave beyond a degree, (a, b)."""
-        xp = namespace(rho=angles.rho)
-        rest = xp.sqrt(self.left + xp.sum(self.energy[degree + 1 :, ...], axis=0))
-        return decay(angles.rho, degree, self.series.gated is not None) * rest[rows][:, None] * rest[columns][None, :]
+
+def affine_tail(one: AffineKernel, two: AffineKernel, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+    """Covariance of chunks of two families of piecewise-linear units at all degrees above `degree`."""
+    left, right = one.series.rows(rows), two.series.columns(columns)
+    beyond = beyond_linear(one.breaks, two.breaks, rows, columns, angles.rho)
+    if degree == 0:
+        return Tail(beyond + terms_between(left, right, angles, 0, 1))
+    return Tail(beyond - terms_between(left, right, angles, 1, degree))
+
+
+def wave_tail(one: WaveKernel, two: WaveKernel, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+    """Covariance of chunks of two families of sines and cosines at all degrees above `degree`."""
+    left, right = one.series.rows(rows), two.series.columns(columns)
+    total = wave_covariances(one.activation, one.units, two.activation, two.units, rows, columns, angles.rho)
+    return Tail(total - terms_between(left, right, angles, 0, degree))
+
+
+def series_tail(
+    one: SeriesKernel, two: SeriesKernel, rows: slice, columns: slice, angles: Angles, degree: int, own: bool
+) -> Tail:
+    """Covariance of chunks of two families of units, both gated or neither, at all degrees above `degree`.
+
+    `own` says that they are the same units of the same inputs, so that pairs are needed once, and of a unit with itself
+    the variance is known.
+    """
+    xp, gated = namespace(rho=angles.rho), one.series.gated is not None
+    limit = max(one.tolerance, two.tolerance) * one.spreads[rows][:, None] * two.spreads[columns][None, :]
+    most = min(one.series.degree, two.series.degree)
+
+    def bounded(cut: int) -> Array:
+        """Bound on what the series leave beyond a degree, (a, b)."""
+        return decay(angles.rho, cut, gated) * one.rest(cut)[rows][:, None] * two.rest(cut)[columns][None, :]
+
+    open_pairs = bounded(most) > limit
+    # The shortest series that is as good as the longest for all pairs that a series can serve.
+    for cut in (*(c for c in _CUTS if degree <= c < most), most):
+        bound = bounded(cut)
+        if bool(xp.all(open_pairs | (bound <= limit))):
+            break
+    left, right = one.series.rows(rows), two.series.columns(columns)
+    matrix = terms_between(left, right, angles, degree, cut)
+    bound = xp.where(open_pairs, 0.0, bound)
+    if not bool(xp.any(open_pairs)):
+        return Tail(matrix, bound)
+    a, b = xp.nonzero(open_pairs)
+    if own and rows == columns:  # each pair once
+        keep = a <= b
+        a, b = a[keep], b[keep]
+    flat = a * matrix.shape[1] + b
+    i, j, listed = a + rows.start, b + columns.start, angles.at(flat)
+    exact = xp.take(one.variances, i)  # exact for a unit with itself
+    other = (i != j) if own else (i >= 0)
+    if bool(xp.any(other)):
+        some = map_arrays(listed, lambda a: a[other])
+        limits = xp.take(xp.reshape(limit, (-1,)), flat)[other]
+        exact = filled(exact, other, pair_moments(one.family, two.family, i[other], j[other], some, limits))
+    exact = exact - terms_between(one.series.listed(i), two.series.listed(j), listed, 0, degree)
+    return Tail(matrix, bound, i, j, exact - xp.take(xp.reshape(matrix, (-1,)), flat))
 
 
 Kernel = AffineKernel | WaveKernel | SeriesKernel

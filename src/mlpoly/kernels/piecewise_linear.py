@@ -84,14 +84,18 @@ def cancellation(breaks: list[Break], moments: Array) -> Array:
     return xp.where(some, total / xp.sqrt(xp.where(some, moments, 1.0)), 0.0)
 
 
-def beyond_linear(breaks: list[Break], rows: slice, columns: slice, rho: Array) -> Array:
-    """Covariance of two chunks of units beyond degree 1, (a, b)."""
-    nodes = _rule(48, 4) if all(b.value is None for b in breaks) else _rule(128, 6)
-    if len(breaks) > 1 and breaks[0].value is None:
-        nodes = _rule(64, 4)  # differences of neighbouring breaks need more digits
+def beyond_linear(left: list[Break], right: list[Break], rows: slice, columns: slice, rho: Array) -> Array:
+    """Covariance of two chunks of units beyond degree 1, (a, b), from the breaks of the rows and of the columns."""
+    # Differences of neighbouring breaks need more digits, and jumps more nodes.
+    nodes = _rule(64 if max(len(left), len(right)) > 1 else 48, 4)
+    if any(b.value is not None for b in (*left, *right)):
+        nodes = _rule(128, 6)
+        left, right = (
+            [b._replace(value=b.slope * 0 if b.value is None else b.value) for b in bs] for bs in (left, right)
+        )
     total = rho * 0
-    for one in breaks:
-        for two in breaks:
+    for one in left:
+        for two in right:
             total = total + _pair(one.some(rows, 0), two.some(columns, 1), rho, nodes)
     return total
 

@@ -25,11 +25,13 @@ def wave_variances(activation: Activation, units: Units) -> Array:
     return -0.5 * xp.expm1(-square) * (1 + double if activation.name == "sin" else 1 - double)
 
 
-def wave_covariances(activation: Activation, units: Units, rows: slice, columns: slice, rho: Array) -> Array:
-    """Covariance of act(y_i) and act(y_j) of two chunks of plain units, (a, b)."""
+def wave_covariances(
+    left: Activation, one: Units, right: Activation, two: Units, rows: slice, columns: slice, rho: Array
+) -> Array:
+    """Covariance of left(y_i) and right(y_j) of two chunks of plain units, (a, b)."""
     xp = namespace(rho=rho)
-    mi, mj = units.means[rows][:, None], units.means[columns][None, :]
-    si, sj = units.scales[rows][:, None], units.scales[columns][None, :]
+    mi, mj = one.means[rows][:, None], two.means[columns][None, :]
+    si, sj = one.scales[rows][:, None], two.scales[columns][None, :]
     product = rho * si * sj
     # Half the variances of y_i - y_j and y_i + y_j, without cancellation at rho = +-1, and of both if independent.
     apart = (si - sj) ** 2 / 2 + si * sj * (1 - rho)
@@ -37,6 +39,10 @@ def wave_covariances(activation: Activation, units: Units, rows: slice, columns:
     alone = (si**2 + sj**2) / 2
     # exp(-apart) - exp(-alone) and exp(-together) - exp(-alone): their exponents differ by Cov(y_i, y_j).
     less = -xp.expm1(-xp.abs(product)) * xp.sign(product)
-    slow = xp.exp(-xp.minimum(apart, alone)) * less * xp.cos(mi - mj)
-    fast = -xp.exp(-xp.minimum(together, alone)) * less * xp.cos(mi + mj)
-    return (slow - fast if activation.name == "sin" else slow + fast) / 2
+    slow, fast = xp.exp(-xp.minimum(apart, alone)) * less, -xp.exp(-xp.minimum(together, alone)) * less
+    if left.name == right.name:
+        slow, fast = slow * xp.cos(mi - mj), fast * xp.cos(mi + mj)
+        return (slow - fast if left.name == "sin" else slow + fast) / 2
+    # sin(a) cos(b) = (sin(a + b) + sin(a - b)) / 2
+    difference = xp.sin(mi - mj) if left.name == "sin" else xp.sin(mj - mi)
+    return (slow * difference + fast * xp.sin(mi + mj)) / 2

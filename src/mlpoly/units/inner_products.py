@@ -6,7 +6,7 @@ t_j, e_j (MATH 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.records import map_arrays, record
 from mlpoly.units.units import Units
 
-__all__ = ["Angles", "angle_count", "angles"]
+__all__ = ["Angles", "angle_count", "angles", "angles_between"]
 
 # Hidden units in a chunk. About twenty float64 arrays (chunk, chunk) exist at a time: 40 MB and 160 MB.
 _SMALL, _LARGE = 512, 1024
@@ -55,7 +55,26 @@ def angles(units: Units, inputs: Gaussian) -> Iterator[tuple[slice, slice, Angle
         spread = inputs.times_covariance(units.directions[rows, :])
         gate_spread = None if units.gate is None else inputs.times_covariance(units.gate.directions[rows, :])
         for columns in parts[number:]:
-            yield rows, columns, _inner(units, rows, columns, spread, gate_spread)
+            yield rows, columns, _inner(units, units, rows, columns, spread, gate_spread, own=True)
+
+
+def angles_between(one: Units, two: Units, times: Callable[[Array], Array]) -> Iterator[tuple[slice, slice, Angles]]:
+    """Inner products of all units of one family with all of another, as chunks (rows, columns).
+
+    Both families have a gate, or neither has.
+
+    Parameters
+    ----------
+    one, two : Units
+        Units under Gaussians of x and x'; x' may be x itself.
+    times : callable
+        Product of rows (m, d) with the covariance of x and x'.
+    """
+    for rows in _parts(one):
+        spread = times(one.directions[rows, :])
+        gate_spread = None if one.gate is None else times(one.gate.directions[rows, :])
+        for columns in _parts(two):
+            yield rows, columns, _inner(one, two, rows, columns, spread, gate_spread, own=False)
 
 
 def angle_count(units: Units) -> int:
@@ -68,26 +87,27 @@ def _parts(units: Units) -> list[slice]:
     return chunks(units.size, _SMALL if units.size <= 8 * _SMALL else _LARGE)
 
 
-def _inner(units: Units, rows: slice, columns: slice, spread: Array, gate_spread: Array | None) -> Angles:
+def _inner(
+    one: Units, two: Units, rows: slice, columns: slice, spread: Array, gate_spread: Array | None, own: bool
+) -> Angles:
     xp = namespace(spread=spread)
-    moving, inverse = units.scales > 0, units.inverse_scales
-    up, down = inverse[rows][:, None], inverse[columns][None, :]
-    rho = (spread @ units.directions[columns, :].T) * up * down
+    up, down = one.inverse_scales[rows][:, None], two.inverse_scales[columns][None, :]
+    rho = (spread @ two.directions[columns, :].T) * up * down
     # Correlations within [-1, 1]; those that differ from +-1 only by rounding become +-1.
     rho = xp.where(xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps), xp.sign(rho), rho)
-    if rows == columns:  # a unit must correlate with itself by exactly one
+    if own and rows == columns:  # a unit must correlate with itself by exactly one
         eye = constant(np.eye(rows.stop - rows.start), rho)
-        rho = xp.where((eye > 0) & moving[rows][:, None], 1.0, rho)
-    if units.gate is None or gate_spread is None:
+        rho = xp.where((eye > 0) & (one.scales > 0)[rows][:, None], 1.0, rho)
+    if one.gate is None or two.gate is None or gate_spread is None:
         return Angles(rho)
-    g = units.gate
-    tz = (spread @ g.directions[columns, :].T) * up
-    zt = (gate_spread @ units.directions[columns, :].T) * down
-    ri, rj = g.slopes[rows][:, None], g.slopes[columns][None, :]
-    ee = gate_spread @ g.directions[columns, :].T - zt * rj - ri * tz + ri * rj * rho
+    g, h = one.gate, two.gate
+    tz = (spread @ h.directions[columns, :].T) * up
+    zt = (gate_spread @ two.directions[columns, :].T) * down
+    ri, rj = g.slopes[rows][:, None], h.slopes[columns][None, :]
+    ee = gate_spread @ h.directions[columns, :].T - zt * rj - ri * tz + ri * rj * rho
     # e is orthogonal to its own t, so its inner product with another t is at most sqrt(1 - rho^2) of its size.
     side = xp.sqrt((1 - rho) * (1 + rho))
-    qi, qj = g.spreads[rows][:, None], g.spreads[columns][None, :]
+    qi, qj = g.spreads[rows][:, None], h.spreads[columns][None, :]
     return Angles(rho, _within(tz - rho * rj, side * qj), _within(zt - ri * rho, side * qi), _within(ee, qi * qj))
 
 
