@@ -1,5 +1,6 @@
 """Networks from the weights of their layers, in both layouts."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +14,7 @@ import mlpoly as mp
 def weights(*sizes, seed=0, bias=True):
     """Pairs (outputs, inputs) with normal entries."""
     rng = np.random.default_rng(seed)
-    return [
-        (rng.normal(size=(o, d)), rng.normal(size=o) if bias else None) for d, o in zip(sizes, sizes[1:], strict=False)
-    ]
+    return [(rng.normal(size=(o, d)), rng.normal(size=o) if bias else None) for d, o in pairwise(sizes)]
 
 
 def transposed(pairs):
