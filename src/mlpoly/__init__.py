@@ -11,7 +11,7 @@ from mlpoly.features import ablate, eigenfeatures, explain, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_sklearn, from_torch
-from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
+from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment, similarity
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -66,5 +66,6 @@ __all__ = [
     "propagate",
     "register_activation",
     "second_moment",
+    "similarity",
     "singular_directions",
 ]

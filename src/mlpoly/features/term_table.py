@@ -12,10 +12,9 @@ from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, check
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples
 from mlpoly.inputs.interface import check_names
-from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 from mlpoly.tables import Table, Tabular
-from mlpoly.units import Series, Units
 
 __all__ = ["Term", "Terms", "input_names", "monomial_name", "numpy_inputs", "single_output", "strongest_terms"]
 
@@ -190,13 +189,6 @@ def _variance(one: Polynomial, inputs: Any) -> float:
         values = one(x)[:, 0]
         mean = np.average(values, weights=weights)
         return float(np.average((values - mean) ** 2, weights=weights))
-    d, n = one.dim_in, one.degree
-    means, variances = [], []
-    for g in inputs.components:  # the distance of the polynomial from zero
-        units = Units.under(Units(np.zeros((1, d)), np.zeros(1), np.zeros(1)), g)
-        mean, variance = one.gap(RidgePolynomial(units, Series(np.zeros((n + 1, 1)))), g)
-        means.append(float(mean[0]))
-        variances.append(float(variance[0]))
+    means, variances = np.array([one.moments(g) for g in inputs.components])[..., 0].T
     weights = np.asarray(inputs.weights, dtype=np.float64)
-    gaps = np.asarray(means) - weights @ means
-    return float(weights @ (np.asarray(variances) + gaps**2))
+    return float(weights @ (variances + (means - weights @ means) ** 2))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlpoly.arrays import Array, eye, namespace
+from mlpoly.arrays import Array, namespace
 from mlpoly.kernels.layer_moments import Hidden
 from mlpoly.kernels.pairs import (
     AffineKernel,
     Kernel,
+    PolynomialKernel,
     SeriesKernel,
     Tail,
     WaveKernel,
@@ -58,7 +59,7 @@ def cross_covariance(one: Hidden, two: Hidden, times: Callable[[Array], Array], 
         Degrees that are listed one by one.
     """
     kernel = _Cross(one.kernel, two.kernel, degree)
-    left, right = (_readout(hidden) for hidden in (one, two))
+    left, right = one.readout, two.readout
     xp = namespace(left=left)
     zero = left[:, 0] * 0
     head, tail, bound = [zero] * degree, zero, zero
@@ -107,6 +108,8 @@ def _as_series(kernel: Kernel, gated: bool, degree: int) -> SeriesKernel:
     units = kernel.units
     if gated and units.gate is None:
         units = replace(units, gate=_constant_factor(units))
+        if isinstance(kernel, PolynomialKernel):
+            return PolynomialKernel(units, kernel.series.padded(kernel.series.degree, gated=True))
     elif isinstance(kernel, SeriesKernel):
         return kernel
     return SeriesKernel(kernel.activation, units, kernel.variances, degree)
@@ -115,8 +118,3 @@ def _as_series(kernel: Kernel, gated: bool, degree: int) -> SeriesKernel:
 def _constant_factor(units: Units) -> Gate:
     flat = units.shifts * 0
     return Gate(units.directions * 0, flat, flat, flat + 1, flat)
-
-
-def _readout(hidden: Hidden) -> Array:
-    readout = hidden.net.readout
-    return eye(hidden.net.dim_hidden, hidden.kernel.variances) if readout is None else readout

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mlpoly.arrays import Array, eye, namespace, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.kernels.pairs import Kernel, Tail, kernel_of
+from mlpoly.kernels.pairs import Kernel, PolynomialKernel, Tail, kernel_of
 from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial
 from mlpoly.progress import progress
@@ -22,8 +22,13 @@ class Hidden:
     """Hidden units and readout of a layer under one Gaussian, in float64 where the library has it."""
 
     kernel: Kernel  # covariances of the hidden units
-    net: Layer
+    net: Layer | RidgePolynomial
     inputs: Gaussian
+
+    @property
+    def readout(self) -> Array:
+        """Weights (o, h) from units to outputs."""
+        return eye(self.kernel.units.size, self.kernel.variances) if self.net.readout is None else self.net.readout
 
     def best(self, degree: int) -> RidgePolynomial:
         """The layer's own best polynomial of a degree."""
@@ -50,8 +55,12 @@ class Variance:
     bound: Array
 
 
-def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
-    """Hidden units of a layer under one Gaussian, with series up to `degree` at least."""
+def hidden_of(net: Layer | RidgePolynomial, inputs: Gaussian, degree: int) -> Hidden:
+    """Hidden units of a layer, or of a polynomial, under one Gaussian, with series up to `degree` at least."""
+    if isinstance(net, RidgePolynomial):
+        poly = net.rebase(inputs)
+        series = poly.series.padded(max(degree, poly.degree), poly.series.gated is not None)
+        return Hidden(PolynomialKernel(poly.units, series), poly, map_arrays(inputs, widen))
     net, inputs = map_arrays((net, inputs), widen)
     units = Units.under(net, inputs, spreads=True)
     return Hidden(kernel_of(net.activation, units, degree), net, inputs)
@@ -59,9 +68,7 @@ def hidden_of(net: Layer, inputs: Gaussian, degree: int) -> Hidden:
 
 def output_moments(hidden: Hidden) -> tuple[Array, Array, Array]:
     """Mean (o,) and covariance (o, o) of the outputs, and a bound (o, o) on the truncation error of the covariance."""
-    readout = hidden.net.readout
-    if readout is None:
-        readout = eye(hidden.net.dim_hidden, hidden.kernel.variances)
+    readout = hidden.readout
     total, cut = OutputSum(readout, full=True), OutputSum(namespace(w=readout).abs(readout), full=True)
     for rows, columns, inner in hidden.chunks():
         _add_tail(total, cut, rows, columns, hidden.kernel.tail(rows, columns, inner, 0))

@@ -14,11 +14,12 @@ from mlpoly.kernels.conditional import Family, filled, pair_moments, unit_moment
 from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
 from mlpoly.records import map_arrays, record
-from mlpoly.units import Angles, Units, decay, energies, terms_between
+from mlpoly.units import Angles, Series, Units, decay, energies, terms_between
 
 __all__ = [
     "AffineKernel",
     "Kernel",
+    "PolynomialKernel",
     "SeriesKernel",
     "Tail",
     "WaveKernel",
@@ -113,6 +114,17 @@ class SeriesKernel:
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
         return series_tail(self, self, rows, columns, angles, degree, own=True)
+
+
+class PolynomialKernel(SeriesKernel):
+    """Units that are polynomials: their series end."""
+
+    def __init__(self, units: Units, series: Series) -> None:
+        self.units, self.series = units, series
+        xp = namespace(plain=series.plain)
+        self.energy = energies(series, units)
+        self.variances = xp.sum(self.energy[1:, ...], axis=0)
+        self.tolerance, self.left, self.spreads = 0.0, self.variances * 0, xp.sqrt(self.variances)
 
 
 def affine_tail(one: AffineKernel, two: AffineKernel, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:

@@ -13,6 +13,7 @@ from mlpoly.measures.outputs import (
     kl_of_outputs,
 )
 from mlpoly.measures.second_moments import SecondMoment, second_moment
+from mlpoly.measures.similarity import Overlap, Similarity, similarity
 
 __all__ = [
     "FVU",
@@ -20,7 +21,9 @@ __all__ = [
     "DegreeSpectrum",
     "ErrorSums",
     "Estimate",
+    "Overlap",
     "SecondMoment",
+    "Similarity",
     "accuracy",
     "accuracy_of_outputs",
     "agreement",
@@ -32,4 +35,5 @@ __all__ = [
     "kl",
     "kl_of_outputs",
     "second_moment",
+    "similarity",
 ]

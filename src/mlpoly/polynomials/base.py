@@ -255,6 +255,17 @@ class Polynomial(ABC):
             f"fvu(net, poly, samples=x)."
         )
 
+    def moments(self, inputs: Gaussian) -> tuple[Array, Array]:
+        """Mean and variance (o,) under a Gaussian, in float64 where the library has it: the distance from zero."""
+        from mlpoly.polynomials.ridge import zero_polynomial  # imports this module
+
+        mean, variance = self.gap(zero_polynomial(self, inputs), inputs)
+        return -mean, variance
+
+    def energies(self, inputs: Gaussian) -> Array:
+        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
+        raise TypeError(f"there is no closed form for a {type(self).__name__}; measure it on data.")
+
     def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
         """A polynomial close to this one under a Gaussian, and a bound (o,) on the variance of the difference.
 

@@ -207,6 +207,15 @@ class ChaosPolynomial(Polynomial):
         apart = project_ridge(best, factor, own) - self.in_products(inputs.mean, factor, own)
         return apart[0, :], namespace(apart=apart).sum(apart[1:, :] ** 2, axis=0)
 
+    def energies(self, inputs: Gaussian) -> Array:
+        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
+        factor = covariance_factor(inputs)
+        check_monomials(int(factor.shape[1]), self.degree, "measure it on data")
+        own = ladder(int(factor.shape[1]), self.degree)
+        squares = self.in_products(inputs.mean, factor, own) ** 2
+        degrees = constant(np.arange(self.degree + 1)[:, None] == own.degrees, squares)
+        return degrees @ squares
+
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
         whitener, basis = widen(self.whitener), ladder(int(self.whitener.shape[0]), self.degree)

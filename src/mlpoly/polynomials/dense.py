@@ -193,6 +193,16 @@ class DensePolynomial(Polynomial):
             variances.append(variance)
         return b.mean() - xp.stack(means), xp.stack(variances)
 
+    def energies(self, inputs: Gaussian) -> Array:
+        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
+        xp, (mean, variance) = namespace(center=self.center), self.moments(inputs)
+        if self.degree == 0:
+            return (mean**2)[None, :]
+        # The linear part has the slope at the mean; the rest of the variance is quadratic.
+        slope = map_polynomial(self, widen).gradient(widen(inputs.mean))
+        linear = xp.sum(slope * widen(inputs.times_covariance(slope)), axis=1)
+        return xp.stack([mean**2, linear, xp.clip(variance - linear, 0, None)][: self.degree + 1])
+
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
         p = to_dense(map_polynomial(self, widen), widen(center))

@@ -30,9 +30,9 @@ from mlpoly.polynomials.powers import neuron_powers, ridge_slices, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw
-from mlpoly.units import Gate, OutputSum, Series, Units, angles, energies, terms_between
+from mlpoly.units import Gate, OutputSum, Series, Units, angles, energies, terms, terms_between
 
-__all__ = ["RidgePolynomial"]
+__all__ = ["RidgePolynomial", "zero_polynomial"]
 
 
 @record
@@ -258,6 +258,20 @@ class RidgePolynomial(Polynomial):
             total.add(rows, columns, terms_between(left, right, inner, 0, self.degree))
         return total.value
 
+    def energies(self, inputs: Gaussian) -> Array:
+        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
+        p = self.rebase(inputs)
+        xp = namespace(series=p.series.plain)
+        rows = [p.mean() ** 2]
+        if p.readout is None:
+            return xp.concat([rows[0][None, :], energies(p.series, p.units)[1:, ...]])
+        totals = [OutputSum(p.readout, full=False) for _ in range(p.degree)]
+        for rows_, columns, inner in angles(p.units, inputs):
+            left, right = p.series.rows(rows_), p.series.columns(columns)
+            for total, term in zip(totals, terms(left, right, inner, p.degree), strict=True):
+                total.add(rows_, columns, term)
+        return xp.stack([*rows, *(total.value for total in totals)])
+
     def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
         """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis."""
         mine = self.rebase(inputs)
@@ -336,3 +350,11 @@ class RidgePolynomial(Polynomial):
 
 BoundedPolynomial.shapes |= {f"inner.{name}": letters for name, letters in RidgePolynomial.shapes.items()}
 BoundedPolynomial.needs |= {f"inner.{name}": f"inner.{other}" for name, other in RidgePolynomial.needs.items()}
+
+
+def zero_polynomial(like: Polynomial, inputs: Gaussian) -> RidgePolynomial:
+    """Zero as a ridge polynomial with the sizes and the degree of another, in the Hermite basis of a Gaussian."""
+    one = widen(like.prototype[:1, ...] if len(like.prototype.shape) > 1 else like.prototype[None, :]) * 0
+    units = Units.under(Units(one, one[:, 0], one[:, 0]), inputs)
+    series = constant(np.zeros((like.degree + 1, 1)), one)
+    return RidgePolynomial(units, Series(series), constant(np.zeros((like.dim_out, 1)), one))
