@@ -11,7 +11,19 @@ from mlpoly.features import ablate, eigenfeatures, explain, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_sklearn, from_torch
-from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment, similarity
+from mlpoly.measures import (
+    accuracy,
+    agreement,
+    compare,
+    conditional_mean,
+    degree_spectrum,
+    fvu,
+    kl,
+    second_moment,
+    sensitivity,
+    shapley,
+    similarity,
+)
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -51,6 +63,7 @@ __all__ = [
     "activations",
     "agreement",
     "compare",
+    "conditional_mean",
     "degree_spectrum",
     "eigenfeatures",
     "explain",
@@ -66,6 +79,8 @@ __all__ = [
     "propagate",
     "register_activation",
     "second_moment",
+    "sensitivity",
+    "shapley",
     "similarity",
     "singular_directions",
 ]

@@ -26,6 +26,7 @@ from mlpoly.arrays.gaps import (
 )
 from mlpoly.arrays.namespace import (
     Array,
+    decidable,
     device,
     namespace,
     on_cpu,
@@ -69,6 +70,7 @@ __all__ = [
     "column_names",
     "constant",
     "constant_index",
+    "decidable",
     "device",
     "erf",
     "erfc",

@@ -9,7 +9,18 @@ import array_api_compat as compat
 
 from mlpoly.records import register_pytrees
 
-__all__ = ["Array", "device", "is_torch", "is_tracer", "known_type", "namespace", "namespace_of", "on_cpu", "readable"]
+__all__ = [
+    "Array",
+    "decidable",
+    "device",
+    "is_torch",
+    "is_tracer",
+    "known_type",
+    "namespace",
+    "namespace_of",
+    "on_cpu",
+    "readable",
+]
 
 Array = Any  # an array of any supported library; there is no common static type for them
 
@@ -76,6 +87,18 @@ def readable(*arrays: Array) -> bool:
     # Under jax.jit every result is traced, even that of constants. JAX has no public test for this, but the result of
     # any operation shows it.
     return jax is None or not any(map(compat.is_jax_array, arrays)) or not is_tracer(jax.numpy.negative(1.0))
+
+
+def decidable(*arrays: Array) -> bool:
+    """Whether comparisons of values can be looked at: as `readable`, but also under jax.grad outside jax.jit."""
+    traced = [a for a in arrays if is_tracer(a)]
+    if not traced:
+        return readable(*arrays)
+    try:
+        # Comparisons have no derivative, so that jax.grad computes them at once, and jax.jit does not.
+        return all(bool((a == a).all()) for a in traced)
+    except sys.modules["jax"].errors.ConcretizationTypeError:
+        return False
 
 
 def is_tracer(a: Array) -> bool:

@@ -22,14 +22,16 @@ from mlpoly.arrays import (
     promote,
     readable,
     scalar,
+    take_rows,
     widen,
 )
 from mlpoly.inputs.accumulator import MomentAccumulator
+from mlpoly.inputs.conditioning import Given, check_possible, chosen_names, known_inputs
 from mlpoly.inputs.interface import Gaussians, check_names, digest
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Gaussian"]
 
@@ -173,6 +175,27 @@ class Gaussian(Gaussians):
     def colour(self, noise: Array) -> Array:
         """Turn standard normal noise (n, d) into samples of this Gaussian."""
         return self.mean + (noise * self.root if len(self.root.shape) == 1 else noise @ self.root)
+
+    def condition(self, known: Mapping[int | str, float]) -> Gaussian:
+        """The Gaussian of all other inputs, given the values of some.
+
+        Parameters
+        ----------
+        known : mapping from index or name to value
+            For inputs that do not vary, or that others determine, only values that can occur.
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> g = mp.Gaussian(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]])).condition({0: 2.0})
+        >>> (g.mean.tolist(), g.cov.tolist())
+        ([1.0], [[0.75]])
+        """
+        places, values = known_inputs(known, self)
+        given = Given(self, places)
+        mean, others = given.mean(check_possible(given, values)[None, :])[0, :], given.others
+        mean, cov = take_rows(mean, others), take_rows(take_rows(given.left, others).T, others)
+        return replace(self, mean=mean, cov=cov, neutral=False, names=chosen_names(self.names, others))
 
     def _rescaled(self, factor: Array, offset: Array) -> Gaussian:
         cov = factor**2 if self.cov is None else widen(self.cov)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
+from mlpoly.inputs.conditioning import Given, check_possible, known_inputs, posterior
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians, check_names
 from mlpoly.records import from_arrays, record, replace, static
@@ -239,6 +240,24 @@ class GaussianMixture(Gaussians):
         drawn = take_rows(namespace(noise=noise).concat(parts), np.argsort(order, kind="stable"))
         drawn = drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
         return (drawn, labels) if return_labels else drawn
+
+    def condition(self, known: Mapping[int | str, float]) -> GaussianMixture:
+        """The mixture of all other inputs, given the values of some: its weights change with what is known.
+
+        Parameters
+        ----------
+        known : mapping from index or name to value
+        """
+        places, values = known_inputs(known, self)
+        given = [Given(g, places) for g in self.components]
+        weights = posterior(widen(self.weights), given, values[None, :])[0, :]
+        kept = np.flatnonzero(to_numpy(weights > 0))
+        if not len(kept):
+            check_possible(given[0], values)  # says what is wrong
+            raise ValueError("known has values that no component of the mixture can have; check them, or its covs.")
+        pairs = {i: float(v) for i, v in zip(places.tolist(), to_numpy(values), strict=True)}
+        parts = [self.components[c].condition(pairs) for c in kept.tolist()]
+        return replace(GaussianMixture.of(take_rows(weights, kept), parts), sample_dtype=self.sample_dtype)
 
     def _rescaled(self, factor: Array, offset: Array) -> GaussianMixture:
         parts = [g._rescaled(factor, offset) for g in self.components]

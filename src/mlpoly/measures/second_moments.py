@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, cast_result, namespace, readable, to_numpy, widen
+from mlpoly.arrays import Array, cast_result, decidable, namespace, to_numpy, widen
 from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
 from mlpoly.kernels import hidden_of, output_moments, variance_by_degree
 from mlpoly.measures.on_samples import moments_on_samples
@@ -69,7 +69,7 @@ def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
     inputs = checked_inputs(inputs, net.dim_in, net.prototype)
-    if not readable(net.prototype, inputs.mean):
+    if not decidable(net.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
         )

@@ -45,9 +45,11 @@ class Overlap:
 
     @property
     def cosine(self) -> Array:
-        """E[f g] / sqrt(E[f^2] E[g^2])."""
+        """E[f g] / sqrt(E[f^2] E[g^2]); zero where one of the two is zero."""
         xp = namespace(inner=self.inner)
-        return self.inner / xp.sqrt(self.first * self.second)
+        product = self.first * self.second
+        some = product > 0
+        return xp.where(some, self.inner / xp.sqrt(xp.where(some, product, 1.0)), 0.0)
 
 
 @record

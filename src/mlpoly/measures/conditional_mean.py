@@ -1,0 +1,114 @@
+"""The mean of a network given some of its inputs, in closed form: partial dependence for dependent inputs (MATH 10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlpoly.activations import project
+from mlpoly.arrays import Array, as_float_array, cast_result, check_shape, chunks, namespace, widen
+from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, Inputs
+from mlpoly.inputs.conditioning import Given, input_places, posterior
+from mlpoly.measures.second_moments import components
+from mlpoly.networks import Layer, Network, check_layer
+from mlpoly.networks.layer import affine
+from mlpoly.records import map_arrays
+from mlpoly.special import times_line
+from mlpoly.units import Units
+
+__all__ = ["ConditionalMean", "conditional_mean"]
+
+_NUMBERS = 2**21  # values of hidden units at once
+
+
+class ConditionalMean:
+    """The function E[f | x_S] of the values of some inputs: the network averaged over all others.
+
+    Attributes
+    ----------
+    given : array (s,)
+        Positions of the inputs that are known, in the order of the columns of its argument.
+    names : tuple of str, or None
+        Their names.
+    dim_in, dim_out : int
+        Number s of known inputs, and of outputs.
+    """
+
+    def __init__(self, net: Layer, inputs: Gaussians, given: np.ndarray) -> None:
+        self.net, self.inputs, self.given = net, inputs, given
+        self.names = None if inputs.names is None else tuple(inputs.names[i] for i in given.tolist())
+        self.dim_in, self.dim_out = len(given), net.dim_out
+        self._wide = map_arrays(net, widen)
+        parts = components(net, inputs)
+        self._weights = namespace(mean=inputs.mean).stack([w + widen(inputs.mean)[0] * 0 for w, _ in parts])
+        self._given = [Given(g, given) for _, g in parts]
+        # Given x_S only the means of the units change with its values, not their spreads.
+        self._units = [Units.under(self._wide, Gaussian.unchecked(g.center, g.left)) for g in self._given]
+
+    def __repr__(self) -> str:
+        which = ", ".join(self.names or map(str, self.given.tolist()))
+        return f"ConditionalMean({self.net!r} given {which})"
+
+    def __call__(self, x: Array) -> Array:
+        """Means (n, o) given values (n, s) of the known inputs."""
+        x = as_float_array("x", x, integers=True)
+        namespace(x=x, net=self.net.prototype)
+        check_shape("x", x, (None, self.dim_in), "one row for each point, one column for each known input")
+        size = max(1, _NUMBERS // max(self.net.dim_hidden, 1))
+        found = [self._mean(widen(x)[rows, :]) for rows in chunks(x.shape[0], size)]
+        out = namespace(x=x).concat(found) if found else widen(x[:, :1]) @ (self._wide.prototype[:1, :1] * 0)
+        return cast_result(out, self.net.prototype)
+
+    def _mean(self, x: Array) -> Array:
+        if len(self._given) == 1:
+            return self._component(0, x)
+        weights = posterior(self._weights, self._given, x)  # (n, c)
+        return sum(weights[:, c : c + 1] * self._component(c, x) for c in range(len(self._given)))
+
+    def _component(self, c: int, x: Array) -> Array:
+        """Mean under one component, (n, o)."""
+        units, net, at = self._units[c], self._wide, self._given[c].mean(x)
+        forms = net.forms
+        means = affine(at, forms.directions, forms.bias)
+        xp = namespace(means=means)
+        spread = xp.broadcast_to(units.scales, means.shape)
+        if units.gate is None:
+            hidden = project(net.activation, means, spread, 0)[0, ...]
+        else:
+            factors = affine(at, forms.gate_directions, forms.gate_bias)
+            hidden = times_line(project(net.activation, means, spread, 1), factors, units.gate.slopes)[0, ...]
+        return affine(hidden, net.readout, net.bias)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Curves over the range of one known input; options are those of `mlpoly.plots.dependence.plot_dependence`."""
+        from mlpoly.plots.dependence import plot_dependence  # a leaf of the import graph: imported on demand
+
+        return plot_dependence(self, ax=ax, **options)
+
+
+def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMean:
+    """The mean of a network's outputs given some of its inputs, as a function of their values, in closed form.
+
+    Unlike a partial dependence plot it knows that inputs are correlated: the others follow those that are known. Of a
+    mixture, the weights of the components follow too.
+
+    Parameters
+    ----------
+    net : network with one hidden layer
+    inputs : Gaussian or GaussianMixture
+    given : index, name, or sequence of them
+        The inputs that are known.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "identity")  # x0 + x1
+    >>> g = mp.Gaussian(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
+    >>> mp.conditional_mean(net, g, 0)(np.array([[2.0]])).tolist()  # 2 + 0.5 * 2
+    [[3.0]]
+    """
+    net = check_layer(net)
+    components(net, inputs)  # checks them
+    assert isinstance(inputs, Gaussian | GaussianMixture)
+    return ConditionalMean(net, inputs.like(net.prototype), input_places("given", given, inputs))  # type: ignore[arg-type]

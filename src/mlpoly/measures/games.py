@@ -1,0 +1,113 @@
+"""Shapley values of games: what every player adds, on average over all orders in which the players join."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, namespace
+from mlpoly.inputs import Inputs
+from mlpoly.inputs.conditioning import input_places
+
+__all__ = ["Counted", "Worth", "drawn_orders", "input_groups", "sets_needed", "shapley_values"]
+
+ENUMERATED = 12  # players up to which all subsets are used; above, orders are drawn
+_PERMUTATIONS = 64
+
+Worth = Callable[[tuple[int, ...]], Array]  # of a set of players, in ascending order, (o,)
+
+
+class Counted:
+    """A game whose evaluations move a progress bar."""
+
+    def __init__(self, worth: Worth, update: Callable[[int, str], Any]) -> None:
+        self.worth, self.update = worth, update
+        self.seen: set[tuple[int, ...]] = set()
+
+    def __call__(self, chosen: Sequence[int]) -> Array:
+        """Worth of a set of players, (o,)."""
+        key = tuple(sorted(chosen))
+        if key not in self.seen:
+            self.seen.add(key)
+            self.update(len(self.seen), "")
+        return self.worth(key)
+
+
+def drawn_orders(count: int, permutations: int | None) -> int:
+    """Number of orders that are drawn; zero where all subsets are used."""
+    if permutations is None:
+        return _PERMUTATIONS if count > ENUMERATED else 0
+    number = as_integer("permutations", permutations, 2)
+    if number % 2:
+        raise ValueError(f"permutations must be even, as every order is used in both directions; got {number}.")
+    return number
+
+
+def sets_needed(count: int, order: int, permutations: int | None) -> int:
+    """About how many sets are evaluated."""
+    drawn = drawn_orders(count, permutations)
+    return 2**count if not drawn else min(2**count, drawn * (count - 1) + 2 * count + (order - 1) * count**2 // 2)
+
+
+def shapley_values(worth: Callable[[Sequence[int]], Array], count: int, permutations: int | None, seed: int) -> Any:
+    """Shapley values (g, o) of a game, and their standard errors where orders were drawn, else None."""
+    drawn = drawn_orders(count, permutations)
+    xp = namespace(worth=worth(()))
+    if not drawn:
+        total = [worth(()) * 0 for _ in range(count)]
+        for i in range(count):
+            others = [j for j in range(count) if j != i]
+            for size in range(count):
+                weight = 1 / (count * math.comb(count - 1, size))
+                for chosen in itertools.combinations(others, size):
+                    total[i] = total[i] + weight * (worth((*chosen, i)) - worth(chosen))
+        return xp.stack(total), None
+    found, rng = [], np.random.default_rng(seed)
+    for _ in range(drawn // 2):
+        forward = rng.permutation(count).tolist()
+        each = [_growth(worth, way) for way in (forward, forward[::-1])]  # in both directions: errors partly cancel
+        found.append((each[0] + each[1]) / 2)
+    samples = xp.stack(found)  # (draws / 2, g, o)
+    mean = xp.mean(samples, axis=0)
+    if len(found) < 2:
+        return mean, mean * math.nan
+    return mean, xp.sqrt(xp.sum((samples - mean) ** 2, axis=0) / (len(found) * (len(found) - 1)))
+
+
+def _growth(worth: Callable[[Sequence[int]], Array], way: list[int]) -> Array:
+    """How much the worth grows when each group joins those before it, (g, o)."""
+    before, growth = worth(()), {}
+    for place in range(len(way)):
+        after = worth(way[: place + 1])
+        growth[way[place]] = after - before
+        before = after
+    return namespace(worth=before).stack([growth[i] for i in range(len(way))])
+
+
+def input_groups(groups: Any, inputs: Inputs) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """Names of the groups, and positions of their inputs."""
+    labels = inputs.names or tuple(f"x{i}" for i in range(inputs.dim))
+    if groups is None:
+        return labels, [np.array([i]) for i in range(inputs.dim)]
+    named = dict(groups) if isinstance(groups, Mapping) else None
+    listed = list(named.values()) if named is not None else list(groups)
+    if not listed:
+        raise ValueError("groups is empty; leave it out to have every input as a group.")
+    places = [input_places("groups", group, inputs) for group in listed]
+    if any(len(place) == 0 for place in places):
+        raise ValueError("groups has an empty group; every group needs an input.")
+    owner: dict[int, int] = {}
+    for number, place in enumerate(places):
+        for i in place.tolist():
+            if i in owner:
+                raise ValueError(f"groups {owner[i]} and {number} both have input {i}; an input belongs to one group.")
+            owner[i] = number
+    names = list(named) if named is not None else [" + ".join(labels[i] for i in place.tolist()) for place in places]
+    rest = np.setdiff1d(np.arange(inputs.dim), np.concatenate(places))
+    if len(rest):
+        names, places = [*names, "others"], [*places, rest]
+    return tuple(map(str, names)), places

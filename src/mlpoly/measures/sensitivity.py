@@ -1,0 +1,263 @@
+"""How much of a network's variance some of its inputs explain: Var E[f | x_S], for dependent inputs too (MATH 10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, cast_result, constant, constant_index, namespace, to_numpy, widen
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
+from mlpoly.inputs.conditioning import Given
+from mlpoly.kernels import cross_covariance, hidden_of
+from mlpoly.measures.conditional_mean import ConditionalMean
+from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_needed, shapley_values
+from mlpoly.measures.second_moments import components, second_moment
+from mlpoly.networks import Network, check_layer
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial
+from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials.hermite_products import check_monomials, ladder
+from mlpoly.progress import progress
+from mlpoly.records import record, static
+from mlpoly.tables import Table, Tabular
+
+__all__ = ["Sensitivity", "sensitivity"]
+
+_DRAWS = 2**14  # of a mixture
+
+
+@record
+class Sensitivity(Tabular):
+    """Fractions of the variance of every output that groups of inputs explain.
+
+    Attributes
+    ----------
+    first : array (g, o)
+        Var E[f | x_S] / Var f: what is explained by the group alone. Sobol's first-order index where inputs are
+        independent.
+    total : array (g, o)
+        1 - Var E[f | all others] / Var f: what is lost without the group. Sobol's total index.
+    shapley : array (g, o)
+        Shapley effects: the growth of the explained fraction when the group joins others, averaged over all orders of
+        joining. They add up to one, for dependent inputs too.
+    variance : array (o,)
+        Variance of the outputs.
+    pairs : array (g, g, o) or None
+        What two groups explain together beyond what each explains alone, for ``order=2``; negative where they tell the
+        same. For independent inputs, Sobol's second-order index.
+    standard_error : array (g, o) or None
+        Standard errors of `shapley` where orders were drawn instead of enumerated, or a mixture was sampled.
+    bound : array (o,)
+        Bound on the error of explained fractions from truncated series, rounding aside.
+    groups : tuple of str
+        Names of the groups.
+    sampled : str
+        What was sampled; empty if everything is closed form.
+    """
+
+    first: Array
+    total: Array
+    shapley: Array
+    variance: Array
+    pairs: Array | None = None
+    standard_error: Array | None = None
+    bound: Array = None
+    groups: tuple[str, ...] = static(default=())
+    sampled: str = static(default="")
+
+    def __repr__(self) -> str:
+        return f"Sensitivity(groups={len(self.groups)}, outputs={self.variance.shape[0]})"
+
+    def _table(self) -> Table:
+        weights = to_numpy(self.variance).astype(float)
+        weights = weights / weights.sum()
+        rows = []
+        for i, name in enumerate(self.groups):
+            numbers = [float(to_numpy(a[i, :]) @ weights) for a in (self.first, self.total, self.shapley)]
+            rows.append((name, *numbers))
+        rows.sort(key=lambda row: -row[3])
+        many = ", all outputs together" if len(weights) > 1 else ""
+        note = f"sampled: {self.sampled}" if self.sampled else "closed form"
+        title = f"Fractions of the variance{many}"
+        return Table(("inputs", "first", "total", "Shapley"), tuple(rows), title=title, note=note, limit=40)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bars with error marks; options are those of `mlpoly.plots.sensitivity_bars.plot_sensitivity`."""
+        from mlpoly.plots.sensitivity_bars import plot_sensitivity  # a leaf of the import graph: imported on demand
+
+        return plot_sensitivity(self, ax=ax, **options)
+
+
+def sensitivity(
+    net: Network | Polynomial,
+    inputs: Inputs,
+    groups: Any = None,
+    order: int = 1,
+    permutations: int | None = None,
+    seed: int = 0,
+    show_progress: bool = True,
+) -> Sensitivity:
+    """How much of the variance of every output the inputs explain, alone, together and on average.
+
+    Var E[f | x_S] is closed form under a Gaussian, for correlated inputs too: the pair kernel of hidden units with the
+    correlations that x_S leaves (MATH 10). For a mixture E[f | x_S] is closed form, and its variance over x_S an
+    average over draws of the mixture.
+
+    Parameters
+    ----------
+    net : network with one hidden layer, or Polynomial
+        Polynomials under a Gaussian.
+    inputs : Gaussian or GaussianMixture
+    groups : sequence of inputs or of sequences of inputs, or mapping from name to inputs, optional
+        Inputs by index or name, each in one group at most; inputs in none form one more, "others". By default every
+        input is a group.
+    order : {1, 2}
+        2 adds the interactions of all pairs of groups.
+    permutations : int, optional
+        Number of orders that are drawn for the Shapley effects, an even number. By default all subsets are used for up
+        to 12 groups, and 64 orders for more.
+    seed : int
+    show_progress : bool
+
+    Returns
+    -------
+    Sensitivity
+        Prints as a table; ``.plot()``.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, 2.0]]), None, "identity")  # x0 + 2 x1
+    >>> mp.sensitivity(net, mp.Gaussian.standard(2)).first[:, 0].round(12).tolist()
+    [0.2, 0.8]
+    """
+    order = as_integer("order", order, 1)
+    if order > 2:
+        raise ValueError(f"order must be 1 or 2, got {order}.")
+    net = net if isinstance(net, Polynomial) else check_layer(net)
+    parts = components(net, inputs)
+    names, places = input_groups(groups, inputs)
+    count, whole = len(names), tuple(range(len(names)))
+    if isinstance(inputs, GaussianMixture) and len(parts) > 1:
+        explained: Any = _SampledMixture(net, inputs, places, seed)
+    else:
+        explained = _ClosedForm(net, parts[0][1], places)
+    variance, xp = explained.variance, namespace(variance=explained.variance)
+    if not bool(xp.all(variance > 0)):
+        raise ValueError("an output has no variance under these inputs, so that there is nothing to explain.")
+    worth = cache(explained)
+    sets = sets_needed(count, order, permutations)
+    with progress("sets of inputs", sets, show_progress) as update:
+        known = Counted(worth, update)
+        first = xp.stack([known((i,)) for i in whole]) / variance
+        total = 1 - xp.stack([known(whole[:i] + whole[i + 1 :]) for i in whole]) / variance
+        effects, error = shapley_values(known, count, permutations, seed)
+        pairs = None
+        if order == 2:
+            pairs = xp.stack([xp.stack([_beyond(known, i, j) for j in whole]) for i in whole]) / variance
+    sampled = explained.sampled + (
+        f"{drawn_orders(count, permutations)} orders of the inputs" if error is not None else ""
+    )
+    error = None if error is None else error / variance
+    if explained.error is not None:  # of the draws of a mixture, common to all groups
+        error = explained.error + (effects * 0 if error is None else error)
+    arrays = (first, total, effects / variance, variance, pairs, error, explained.bound / variance)
+    like = net.prototype
+    return Sensitivity(*[None if a is None else cast_result(a, like) for a in arrays], names, sampled)
+
+
+def _beyond(worth: Any, i: int, j: int) -> Array:
+    """What two groups explain together beyond what each explains alone, (o,)."""
+    return worth(()) if i == j else worth((i, j)) - worth((i,)) - worth((j,))
+
+
+# -- what a set of inputs explains -------------------------------------------------------------------------------------
+
+
+class _ClosedForm:
+    """Var E[f | x_S] under one Gaussian, in closed form."""
+
+    sampled, error = "", None
+
+    def __init__(self, net: Any, inputs: Gaussian, places: Sequence[np.ndarray]) -> None:
+        self.inputs, self.places = inputs, places
+        self.net: Any = net
+        self.hidden = None
+        if isinstance(net, DensePolynomial | ChaosPolynomial):
+            self.net = map_polynomial(net, widen)
+            self.variance = self.net.moments(inputs)[1]
+            self.bound = self.variance * 0
+            return
+        if isinstance(net, Polynomial) and (net.piecewise or not net.closed_form):
+            raise TypeError(f"there is no closed form for a {type(net).__name__}; take its .polynomial.")
+        self.hidden = hidden_of(net, inputs, 1)
+        found = cross_covariance(self.hidden, self.hidden, self.hidden.inputs.times_covariance)
+        self.variance, self.bound = found.tail, found.bound
+
+    def __call__(self, chosen: tuple[int, ...]) -> Array:
+        if not chosen:
+            return self.variance * 0
+        if len(chosen) == len(self.places):
+            return self.variance
+        given = Given(self.inputs, np.concatenate([self.places[i] for i in chosen]))
+        A = given.factor
+        if self.hidden is not None:
+            return cross_covariance(self.hidden, self.hidden, lambda rows: (rows @ A) @ A.T).tail
+        if isinstance(self.net, DensePolynomial):
+            return _dense_explained(self.net, given)
+        # Products of the w of x_S alone, where x = mean + A w + B v with v independent of w.
+        xp = namespace(A=A)
+        values, vectors = xp.linalg.eigh(given.left)
+        B = vectors * xp.sqrt(xp.clip(values, 0, None))
+        known, count = int(A.shape[1]), int(A.shape[1]) + int(B.shape[1])
+        check_monomials(count, self.net.degree, "take fewer inputs or a lower degree")
+        own = ladder(count, self.net.degree)
+        squares = self.net.in_products(widen(self.inputs.mean), xp.concat([A, B], axis=1), own) ** 2
+        mine = (own.exponents[:, known:].sum(axis=1) == 0) & (own.degrees > 0)
+        return constant(mine, squares) @ squares
+
+
+def _dense_explained(poly: DensePolynomial, given: Given) -> Array:
+    """Var E[p | x_S] of a quadratic: |A'b|^2 + 2 |A'CA|^2, with the slope b at the mean."""
+    xp, A = namespace(A=given.factor), given.factor
+    total = xp.sum((poly.gradient(given.center) @ A) ** 2, axis=1) if poly.degree else poly.constant * 0
+    if poly.degree < 2:
+        return total
+    forms = poly.expanded().quadratic
+    return total + xp.stack([2 * xp.sum((A.T @ forms[o, ...] @ A) ** 2) for o in range(poly.dim_out)])
+
+
+class _SampledMixture:
+    """Var E[f | x_S] under a mixture: E[f | x_S] in closed form, its variance over draws."""
+
+    sampled = f"{_DRAWS} draws of the mixture for the variance of E[f | x_S]; "
+
+    def __init__(self, net: Any, inputs: GaussianMixture, places: Sequence[np.ndarray], seed: int) -> None:
+        if isinstance(net, Polynomial):
+            raise TypeError("sensitivity of a polynomial needs a Gaussian; for a mixture pass the network itself.")
+        self.net, self.inputs, self.places = net, inputs.like(net.prototype), places
+        self.x = widen(self.inputs.sample(_DRAWS, seed))
+        moments = second_moment(net, self.inputs)
+        xp = namespace(cov=moments.cov)
+        self.variance, self.bound = widen(xp.linalg.diagonal(moments.cov)), widen(xp.linalg.diagonal(moments.bound))
+        self.mean = widen(moments.mean)
+        values = (widen(net(self.x)) - self.mean) ** 2
+        # The same draws serve the whole variance: what they over- or underestimate there they do for every set.
+        self.control = values - self.variance
+        self.error = (xp.std(values, axis=0) / math.sqrt(_DRAWS) / self.variance)[None, :]
+
+    def __call__(self, chosen: tuple[int, ...]) -> Array:
+        if not chosen:
+            return self.variance * 0
+        if len(chosen) == len(self.places):
+            return self.variance
+        xp, known = namespace(x=self.x), np.concatenate([self.places[i] for i in chosen])
+        given = ConditionalMean(self.net, self.inputs, known)
+        values = (widen(given(xp.take(self.x, constant_index(known, self.x), axis=1))) - self.mean) ** 2
+        # A control variate: the part of the error that goes with that of the known variance is removed.
+        centred = values - xp.mean(values, axis=0)
+        slope = xp.mean(centred * self.control, axis=0) / xp.mean(self.control**2, axis=0)
+        return xp.mean(values, axis=0) - slope * xp.mean(self.control, axis=0)

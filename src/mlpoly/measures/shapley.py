@@ -1,0 +1,123 @@
+"""Shapley values of one prediction under dependent inputs, from closed-form conditional means (MATH 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_float_array, cast_result, check_finite, check_shape, constant, to_numpy, widen
+from mlpoly.inputs import Inputs
+from mlpoly.measures.conditional_mean import ConditionalMean
+from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
+from mlpoly.measures.second_moments import components
+from mlpoly.networks import Network, check_layer
+from mlpoly.progress import progress
+from mlpoly.records import record, static
+from mlpoly.tables import Table, Tabular
+
+__all__ = ["Shapley", "prediction_worth", "shapley"]
+
+
+@record
+class Shapley(Tabular):
+    """Shapley values of one prediction: what every group of inputs adds to it, on average over orders of joining.
+
+    Attributes
+    ----------
+    values : array (g, o)
+        They add up to ``prediction - mean``.
+    mean : array (o,)
+        E[f].
+    prediction : array (o,)
+        f(x0).
+    standard_error : array (g, o) or None
+        Where orders were drawn instead of enumerated.
+    groups : tuple of str
+    """
+
+    values: Array
+    mean: Array
+    prediction: Array
+    standard_error: Array | None = None
+    groups: tuple[str, ...] = static(default=())
+
+    def __repr__(self) -> str:
+        return f"Shapley(groups={len(self.groups)}, outputs={self.mean.shape[0]})"
+
+    def _table(self) -> Table:
+        count = self.mean.shape[0]
+        columns = ("inputs", *(f"output {i}" for i in range(count))) if count > 1 else ("inputs", "value")
+        rows = [("mean", *to_numpy(self.mean).tolist())]
+        rows += [(name, *to_numpy(self.values[i, :]).tolist()) for i, name in enumerate(self.groups)]
+        rows.append(("prediction", *to_numpy(self.prediction).tolist()))
+        return Table(columns, tuple(rows), title="A prediction as a sum over its inputs")
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Waterfall of one output; options are those of `mlpoly.plots.sensitivity_bars.plot_shapley`."""
+        from mlpoly.plots.sensitivity_bars import plot_shapley  # a leaf of the import graph: imported on demand
+
+        return plot_shapley(self, ax=ax, **options)
+
+
+def shapley(
+    net: Network,
+    inputs: Inputs,
+    x0: Array,
+    groups: Any = None,
+    permutations: int | None = None,
+    seed: int = 0,
+    show_progress: bool = True,
+) -> Shapley:
+    """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
+
+    The worth of a set of inputs is E[f | x_S = x0_S], in closed form; the values add up to f(x0) - E[f].
+
+    Parameters
+    ----------
+    net : network with one hidden layer
+    inputs : Gaussian or GaussianMixture
+    x0 : array (d,)
+    groups, permutations, seed, show_progress
+        As in `sensitivity`.
+
+    Returns
+    -------
+    Shapley
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, 2.0]]), None, "identity")  # x0 + 2 x1
+    >>> mp.shapley(net, mp.Gaussian.standard(2), np.array([1.0, 1.0])).values[:, 0].round(12).tolist()
+    [1.0, 2.0]
+    """
+    net = check_layer(net)
+    components(net, inputs)
+    names, places = input_groups(groups, inputs)
+    worth = prediction_worth(net, inputs, x0, places)
+    with progress("sets of inputs", sets_needed(len(names), 1, permutations), show_progress) as update:
+        values, error = shapley_values(Counted(cache(worth), update), len(names), permutations, seed)
+    mean, prediction = worth(()), worth(tuple(range(len(names))))
+    arrays = (values, mean, prediction, error)
+    return Shapley(*[None if a is None else cast_result(a, net.prototype) for a in arrays], names)
+
+
+def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.ndarray]) -> Worth:
+    """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x0], (o,)."""
+    net, inputs = check_layer(net), inputs.like(net.prototype)
+    x0 = as_float_array("x0", x0, integers=True)
+    check_shape("x0", x0, (net.dim_in,), "one point, one number per input")
+    check_finite("x0", x0)
+    point = to_numpy(widen(x0)).astype(np.float64)
+
+    def worth(chosen: tuple[int, ...]) -> Array:
+        known = np.concatenate([places[i] for i in chosen]) if chosen else np.zeros(0, dtype=np.int64)
+        if len(known) == net.dim_in:
+            return widen(net(constant(point, net.prototype)))
+        at = constant(point[known][None, :], widen(net.prototype))
+        return ConditionalMean(net, inputs, known)._mean(at)[0, :]
+
+    return worth
