@@ -27,12 +27,6 @@ from mlpoly.plots.interactions import plot_interactions
 from mlpoly.plots.response import plot_response
 
 
-def network(model: Any) -> mp.MLP:
-    """The weights of a scikit-learn network with one hidden layer, which keeps them as (inputs, outputs)."""
-    (W1, W2), (b1, b2) = model.coefs_, model.intercepts_
-    return mp.MLP(W1.T, b1, W2.T, b2, activation=model.activation)
-
-
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     warnings.filterwarnings("ignore", message="Stochastic Optimizer")
@@ -46,11 +40,11 @@ def main(folder: Path) -> None:
     table = load_diabetes(as_frame=True)
     x, target = (table.data - table.data.mean()) / table.data.std(), table.target
     options = {"learning_rate_init": 0.01, "alpha": 1.0, "max_iter": 400, "random_state": 0}
-    net = network(MLPRegressor(hidden_layer_sizes=(32,), **options).fit(x.to_numpy(), target))
+    net = mp.from_sklearn(MLPRegressor(hidden_layer_sizes=(32,), **options).fit(x, target))
     inputs = mp.Gaussian.from_samples(x)  # remembers the names of the columns
     cubic = mp.fit(net, inputs, degree=3)
     write("terms", cubic.terms(k=15).plot())
-    write("explanation", mp.explain(net, inputs, x.to_numpy()[0], degree=3).plot())
+    write("explanation", mp.explain(net, inputs, x.iloc[0], degree=3).plot())
     write("interactions", plot_interactions(cubic))
     write("response", plot_response(net, cubic, directions={"age": 0, "bmi": 2, "s5": 8}))
     write("eigenfeatures", mp.eigenfeatures(cubic.truncate(2), output=0, metric="whitened").plot())
@@ -59,7 +53,7 @@ def main(folder: Path) -> None:
     digits = load_digits()
     pixels = digits.data / 16
     classifier = MLPClassifier(hidden_layer_sizes=(64,), max_iter=60, random_state=0).fit(pixels, digits.target)
-    net, inputs = network(classifier), mp.Gaussian.from_samples(pixels)
+    net, inputs = mp.from_sklearn(classifier), mp.Gaussian.from_samples(pixels)
     quadratic = mp.fit(net, inputs, degree=2)
     write("digit", mp.explain(net, inputs, pixels[3], output=3, k=6).plot(image_shape=(8, 8)))
     write(
