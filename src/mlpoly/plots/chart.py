@@ -1,4 +1,4 @@
-"""Pictures as records: charts, grids of images, sums taken apart. They know no plotting library.
+"""Pictures as records: charts, rankings, heat maps, grids of images, sums taken apart. They know no plotting library.
 
 `mlpoly.plots.draw` draws them with matplotlib, `mlpoly.page.plot` and `mlpoly.page.grids` on a page. A colour is a name
 that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
@@ -13,12 +13,17 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
-    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "Mark", "Palette", "Panel", "Part", "Picture",
-    "Points", "Waterfall", "degree_colour",
+    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "HeatMap", "Mark", "Palette", "Panel", "Part",
+    "Picture", "Points", "Ranking", "Waterfall", "degree_colour", "shortened",
 ]  # fmt: skip
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
+
+
+def shortened(name: str, length: int = 28) -> str:
+    """Return a name without its middle if it is too long for a picture."""
+    return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
 
 
 def degree_colour(degree: int) -> str:
@@ -164,3 +169,36 @@ class Waterfall:
     picture: Picture | None = None  # beside the bars
     title: str = ""
     axis: str = ""  # name of the number
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Numbers with names, as bars that begin at zero, below one another in the order given."""
+
+    parts: Sequence[Part]
+    label: str = ""  # subject in a sentence, for readers who do not see it
+    title: str = ""
+    axis: str = ""  # name of the number
+    remarks: str = ""  # heading of the remarks, which stand to the right of the bars
+    colour: str = ""  # of all bars; by default that of their signs, "positive" and "negative"
+    note: str = ""  # remark below all
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A matrix of numbers as colours, zero in the middle of the palette."""
+
+    values: np.ndarray  # (rows, columns); NaN is left blank
+    rows: Sequence[str]  # names
+    columns: Sequence[str]
+    label: str = ""  # subject in a sentence, for readers who do not see it
+    title: str = ""
+    name: str = ""  # of the number, at the colour scale and for the pointer
+    limit: float | None = None  # value at the end of the palette; None: the largest
+    note: str = ""  # remark below
+
+    @property
+    def scale(self) -> float:
+        """Value at the end of the palette."""
+        finite = np.abs(self.values[np.isfinite(self.values)])
+        return self.limit or float(finite.max(initial=0.0)) or 1.0

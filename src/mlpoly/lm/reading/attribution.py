@@ -15,9 +15,9 @@ from mlpoly.arrays import Array, as_integer, namespace, to_numpy
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.model.tracing import trace, unembedding
-from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["Attribution", "attribute", "degree_parts", "polynomials_of"]
 
@@ -42,7 +42,7 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Attribution:
+class Attribution(Tabular):
     """Direct contributions of blocks to a logit at every position of one prompt of t tokens."""
 
     blocks: tuple[str, ...]
@@ -70,10 +70,10 @@ class Attribution:
             for t in range(len(self.ids))
         ]
 
-    def __str__(self) -> str:
-        """Return one line per token, all blocks together."""
+    def _table(self) -> Table:
+        """One line per token, all blocks together."""
         parts, actual = self.parts.sum(0), self.actual.sum(0)
-        return plain_table(
+        return Table.of(
             [
                 {"token": repr(token), "target": repr(self.target_tokens[t])}
                 | {f"degree_{k}": float(v) for k, v in enumerate(parts[t])}
@@ -81,6 +81,16 @@ class Attribution:
                 for t, token in enumerate(self.tokens)
             ]
         )
+
+    def plot(self, ax: Any = None) -> Any:
+        """Heat map of the contribution of each degree, all blocks together, at each token."""
+        from mlpoly.plots.chart import HeatMap
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        degrees = [f"degree {k}" for k in range(self.degree + 1)]
+        tokens = [f"{token!r} to {target!r}" for token, target in zip(self.tokens, self.target_tokens, strict=True)]
+        title = "Contributions of the blocks' polynomials to the logits"
+        return show(HeatMap(self.parts.sum(0).T, degrees, tokens, title, title, "contribution"), ax)
 
     def __repr__(self) -> str:
         centred = ", centred" if self.centred else ""
