@@ -1,4 +1,4 @@
-"""Pictures as records: charts, grids of images, sums taken apart. They know no plotting library.
+"""Pictures as records: charts, rankings, heat maps, grids of images, sums taken apart. They know no plotting library.
 
 `mlpoly.plots.draw` draws them with matplotlib, `mlpoly.page.plot` and `mlpoly.page.grids` on a page. A colour is a name
 that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
-    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "Mark", "Palette", "Panel", "Part", "Picture",
-    "Points", "Waterfall", "degree_colour",
+    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "HeatMap", "Mark", "Palette", "Panel", "Part",
+    "Picture", "Points", "Ranking", "Waterfall", "degree_colour",
 ]  # fmt: skip
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
@@ -164,3 +164,34 @@ class Waterfall:
     picture: Picture | None = None  # beside the bars
     title: str = ""
     axis: str = ""  # name of the number
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Numbers with names, as bars that begin at zero, below one another in the order given."""
+
+    parts: Sequence[Part]  # a remark stands at the end of the bar
+    label: str = ""  # subject in a sentence, for readers who do not see it
+    title: str = ""
+    axis: str = ""  # name of the number
+    note: str = ""  # remark below
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A matrix of numbers as colours, zero in the middle of the palette."""
+
+    values: np.ndarray  # (rows, columns); NaN is left blank
+    rows: Sequence[str]  # names
+    columns: Sequence[str]
+    label: str = ""  # subject in a sentence, for readers who do not see it
+    title: str = ""
+    name: str = ""  # of the number, at the colour scale and for the pointer
+    limit: float | None = None  # value at the end of the palette; None: the largest
+    note: str = ""  # remark below
+
+    @property
+    def scale(self) -> float:
+        """Value at the end of the palette."""
+        finite = np.abs(self.values[np.isfinite(self.values)])
+        return self.limit or float(finite.max(initial=0.0)) or 1.0

@@ -69,6 +69,10 @@ const Plots = (() => {
 
   const start = (block) => {
     const spec = Page.data(block.dataset.plot);
+    for (const trace of spec.traces.filter((t) => t.type === "heatmap")) { // names of every cell, for the pointer
+      trace.customdata = trace.names.rows.map((row) => trace.names.columns.map((column) => [row, column]));
+      delete trace.names;
+    }
     const space = block.querySelector(".space");
     const height = parseInt(space.style.height, 10);
     const groups = [...block.querySelectorAll("fieldset")];
