@@ -15,16 +15,16 @@ from mlpoly.studies.paper.results import (
     Attack,
     AttackPictures,
     Claim,
-    Contribution,
-    Explanation,
+    FeatureAmount,
     Features,
     FeatureStep,
     Formula,
+    ImageExplanation,
+    PixelTerm,
     Point,
     Results,
     Spectrum,
     Steering,
-    Term,
     TrainingPoint,
 )
 
@@ -181,22 +181,22 @@ def _features(rng: np.random.Generator) -> Features:
 def _formula(label: int, rng: np.random.Generator) -> Formula:
     pixels = sorted(rng.choice(784, 2, replace=False).tolist())
     monomials = [(), *((i,) for i in pixels), *((i, j) for i in pixels for j in pixels if i <= j)]
-    small = tuple(Term(m, float(rng.normal()), float(rng.uniform())) for m in monomials)
+    small = tuple(PixelTerm(m, float(rng.normal()), float(rng.uniform())) for m in monomials)
     return Formula(label, 308505, tuple(sorted(small[1:], key=lambda term: -term.effect)), 0.7, small, 0.8)
 
 
-def _explanation(label: int, output: int, ends: dict[int, FeatureStep], rng: np.random.Generator) -> Explanation:
+def _explanation(label: int, output: int, ends: dict[int, FeatureStep], rng: np.random.Generator) -> ImageExplanation:
     step = ends[output]
     pairs = [
         *zip(step.positive, step.positive_vectors, strict=True),
         *zip(step.negative, step.negative_vectors, strict=True),
     ]
-    top = [Contribution(float(v), float(v * 3 * rng.uniform(0.2, 1)), u) for v, u in pairs]
+    top = [FeatureAmount(float(v), float(v * 3 * rng.uniform(0.2, 1)), u) for v, u in pairs]
     top = tuple(sorted(top, key=lambda c: -abs(c.amount))[:6])
     constant, linear = float(rng.normal()), float(3 + rng.normal()) if label == output else float(rng.normal() - 2)
     quadratic = sum(c.amount for c in top) + float(rng.normal())
     total = constant + linear + quadratic
-    return Explanation(digits()[label], label, output, total + 0.2, total, constant, linear, quadratic, top)
+    return ImageExplanation(digits()[label], label, output, total + 0.2, total, constant, linear, quadratic, top)
 
 
 # -- attacks -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from mlpoly.arrays.checks import (
     check_finite,
     check_points,
     check_shape,
+    column_names,
 )
 from mlpoly.arrays.gaps import (
     accumulate_product,
@@ -65,6 +66,7 @@ __all__ = [
     "check_points",
     "check_shape",
     "chunks",
+    "column_names",
     "constant",
     "constant_index",
     "device",

@@ -10,14 +10,14 @@ import numpy as np
 from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace, namespace_of, readable
 from mlpoly.arrays.placement import is_low_precision, to_numpy, widen
 
-__all__ = ["as_float_array", "as_integer", "check_finite", "check_points", "check_shape"]
+__all__ = ["as_float_array", "as_integer", "check_finite", "check_points", "check_shape", "column_names"]
 
 
 def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
     """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.
 
-    With `integers`, meant for data, integer arrays become float64 too. Integer weights are refused: most often they
-    are quantised, and mean nothing without their scales.
+    With `integers`, meant for data, integer arrays and data frames become float64 too. Integer weights are refused:
+    most often they are quantised, and mean nothing without their scales.
 
     Raises
     ------
@@ -29,6 +29,8 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
             raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
+    if integers and column_names(value) is not None:
+        value = _frame_values(name, value)
     if not known_type(value) and not compat.is_array_api_obj(value):
         found = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]  # data frames, SciPy's sparse
         hint = f"; use {name}.{found[0]}()" if found else ""
@@ -49,6 +51,32 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
             f"convert it first, for example with {name}.astype('float64') or {name}.double()."
         )
     return value
+
+
+def column_names(value: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame (pandas, Polars), or None for anything else."""
+    if not hasattr(value, "columns") or not hasattr(value, "to_numpy"):
+        return None
+    return tuple(str(column) for column in value.columns)
+
+
+def _frame_values(name: str, frame: Any) -> np.ndarray:
+    """The numbers of a data frame; columns of text are refused by name."""
+    values = np.asarray(frame.to_numpy())
+    if values.dtype.kind in "fiu":
+        return values
+    odd = []
+    for column in frame.columns:
+        try:
+            np.asarray(frame[column].to_numpy()).astype(np.float64)
+        except (TypeError, ValueError):
+            odd.append(str(column))
+    if odd:
+        raise TypeError(
+            f"{name} has columns that are not numbers ({', '.join(odd)}); drop them, or turn each category into a "
+            f"column of zeros and ones, for example with pandas.get_dummies."
+        )
+    return values.astype(np.float64)
 
 
 def as_integer(name: str, value: Any, minimum: int) -> int:

@@ -14,6 +14,7 @@ from mlpoly.arrays import (
     astype,
     check_finite,
     check_shape,
+    column_names,
     constant,
     eye,
     namespace,
@@ -21,9 +22,10 @@ from mlpoly.arrays import (
     promote,
     readable,
     scalar,
+    widen,
 )
 from mlpoly.inputs.accumulator import MomentAccumulator
-from mlpoly.inputs.interface import Gaussians, digest
+from mlpoly.inputs.interface import Gaussians, check_names, digest
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Gaussian(Gaussians):
     mean : array (d,)
     cov : None, array (d,) or array (d, d)
         None is the identity, (d,) a diagonal of variances, (d, d) a symmetric positive semidefinite matrix.
+    names : sequence of d str, optional
+        Names of the inputs.
 
     Attributes
     ----------
@@ -60,6 +64,7 @@ class Gaussian(Gaussians):
     cov: Array | None = None
     neutral: bool = static(default=False)
     sample_dtype: Any = static(default=None)
+    names: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         mean = as_float_array("mean", self.mean)
@@ -71,8 +76,8 @@ class Gaussian(Gaussians):
         if cov is not None:
             cov = _checked_covariance(as_float_array("cov", cov), mean)
             mean, cov = promote(mean, cov)
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "cov", cov)
+        for name, value in (("mean", mean), ("cov", cov), ("names", check_names(self.names, mean.shape[0]))):
+            object.__setattr__(self, name, value)
 
     @classmethod
     def standard(cls, dim: int, like: Array | None = None) -> Gaussian:
@@ -83,30 +88,37 @@ class Gaussian(Gaussians):
         return cls(constant(np.zeros(dim), as_float_array("like", like)))
 
     @classmethod
-    def from_samples(cls, samples: Array, shrinkage: float | str = 0.0) -> Gaussian:
+    def from_samples(cls, samples: Array, shrinkage: float | str = 0.0, names: Sequence[str] | None = None) -> Gaussian:
         """The Gaussian with the mean and (population) covariance of the samples, in float64 where the library has it.
 
         A fit still has the network's dtype, and `sample` draws in the dtype of these samples.
 
         Parameters
         ----------
-        samples : array (n, d)
+        samples : array (n, d) or data frame
             One sample is enough: its covariance is zero.
         shrinkage : float in [0, 1] or "oas"
             Fraction of the covariance replaced by its mean variance times the identity; "oas" chooses it by the
             formula of oracle approximating shrinkage.
+        names : sequence of d str, optional
+            Names of the inputs; by default the columns of a data frame.
         """
+        names = column_names(samples) if names is None else names
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
         if samples.shape[0] == 0:
             raise ValueError("samples has no rows; pass at least one sample.")
-        return MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage)
+        names = check_names(names, samples.shape[1])
+        return replace(MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage), names=names)
 
     @classmethod
-    def unchecked(cls, mean: Array, cov: Array | None, sample_dtype: Any = None) -> Gaussian:
+    def unchecked(
+        cls, mean: Array, cov: Array | None, sample_dtype: Any = None, names: tuple[str, ...] | None = None
+    ) -> Gaussian:
         """Gaussian whose covariance is positive semidefinite by construction, or cannot be read (under jit)."""
         made = object.__new__(cls)
-        for name, value in (("mean", mean), ("cov", cov), ("neutral", False), ("sample_dtype", sample_dtype)):
+        static_fields = {"neutral": False, "sample_dtype": sample_dtype, "names": names}
+        for name, value in {"mean": mean, "cov": cov, **static_fields}.items():
             object.__setattr__(made, name, value)
         return made
 
@@ -126,7 +138,9 @@ class Gaussian(Gaussians):
 
     def like(self, array: Array) -> Gaussian:
         """Return a neutral Gaussian in the library of `array`, and any other unchanged."""
-        return Gaussian.unchecked(constant(np.zeros(self.dim), array), None) if self.neutral else self
+        if not self.neutral:
+            return self
+        return Gaussian.unchecked(constant(np.zeros(self.dim), array), None, names=self.names)
 
     def times_covariance(self, rows: Array) -> Array:
         """Product rows @ cov for rows (m, d), in the wider dtype of the two."""
@@ -151,6 +165,12 @@ class Gaussian(Gaussians):
     def colour(self, noise: Array) -> Array:
         """Turn standard normal noise (n, d) into samples of this Gaussian."""
         return self.mean + (noise * self.root if len(self.root.shape) == 1 else noise @ self.root)
+
+    def _rescaled(self, factor: Array, offset: Array) -> Gaussian:
+        cov = factor**2 if self.cov is None else widen(self.cov)
+        if self.cov is not None:
+            cov = cov * factor**2 if len(cov.shape) == 1 else cov * factor * factor[:, None]
+        return replace(self, mean=offset + factor * widen(self.mean), cov=cov, neutral=False)
 
     @property
     def covariance(self) -> Array:

@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     namespace,
     on,
     promote,
+    readable,
     safe_inverse,
     to_numpy,
     widen,
@@ -29,7 +30,7 @@ from mlpoly.records import map_arrays
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["Gaussians", "Inputs", "checked_inputs", "digest"]
+__all__ = ["Gaussians", "Inputs", "check_names", "checked_inputs", "digest", "unit_arrays"]
 
 T = TypeVar("T", bound="Inputs")
 
@@ -40,9 +41,12 @@ class Inputs(ABC):
     Attributes
     ----------
     mean : array (d,)
+    names : tuple of str, d of them, or None
+        Names of the inputs, such as the columns of a data frame; they label terms, plots and pages.
     """
 
     mean: Array  # a field of some classes, a property of others
+    names: tuple[str, ...] | None
 
     @property
     @abstractmethod
@@ -100,6 +104,21 @@ class Inputs(ABC):
     def _moments(self, directions: Array, order: int) -> Array:
         """`projection_moments` of checked directions (h, d), in the widest precision."""
 
+    def in_units(self: T, scale: Any, shift: Any = 0.0) -> T:
+        """The distribution of shift + scale x: the inputs in other units.
+
+        Parameters
+        ----------
+        scale, shift : float or array (d,)
+            For data that a ``StandardScaler`` standardised, its ``scale_`` and ``mean_`` give the original units.
+        """
+        factor, offset = unit_arrays(scale, shift, self.dim, self.prototype)
+        return self._rescaled(factor, offset)
+
+    @abstractmethod
+    def _rescaled(self: T, factor: Array, offset: Array) -> T:
+        """The distribution of offset + factor x, for arrays (d,) in the widest precision."""
+
     def like(self, array: Array) -> Inputs:
         """Return inputs that belong to no array library in that of `array`, and any others unchanged."""
         return self
@@ -137,6 +156,37 @@ class Gaussians(Inputs):
         for k in range(2, order + 1):
             powers.append(gaps * powers[k - 1] + (k - 1) * variances * powers[k - 2])  # of N(gap, variance), by parts
         return xp.stack([weights @ power for power in powers[: order + 1]])
+
+
+def check_names(names: Any, count: int) -> tuple[str, ...] | None:
+    """Return the names of the inputs as a tuple, or raise unless there are `count` different ones; None stays None."""
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise TypeError(f"names is the text {names!r}; pass one name for each of the {count} inputs, in a list.")
+    found = tuple(str(name) for name in names)
+    if len(found) != count:
+        raise ValueError(f"names has {len(found)} entries, but there are {count} inputs; pass one name for each.")
+    twice = [name for name in dict.fromkeys(found) if found.count(name) > 1] if len(set(found)) < count else []
+    if twice:
+        raise ValueError(f"names has {twice[0]!r} more than once; every input needs a name of its own.")
+    return found
+
+
+def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, Array]:
+    """Check scale and shift of a change of units; return them as arrays (dim,) in the widest precision."""
+    found = []
+    for name, value in (("scale", scale), ("shift", shift)):
+        a = as_float_array(name, value, integers=True)
+        a = on(widen(a), widen(like))
+        if len(a.shape) == 0:
+            a = namespace(a=a).broadcast_to(a, (dim,)) + 0
+        check_shape(name, a, (dim,), "one number, or one per input")
+        check_finite(name, a)
+        found.append(a)
+    if readable(found[0]) and bool(namespace(scale=found[0]).any(found[0] == 0)):
+        raise ValueError("scale has a zero; an input in units of zero has no value, so use 1 for constant inputs.")
+    return found[0], found[1]
 
 
 def checked_inputs(inputs: Any, dim: int, weights: Array) -> Any:

@@ -16,6 +16,7 @@ from mlpoly.arrays import (
     astype,
     check_finite,
     check_shape,
+    column_names,
     constant,
     namespace,
     promote,
@@ -27,7 +28,7 @@ from mlpoly.arrays import (
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Gaussians
+from mlpoly.inputs.interface import Gaussians, check_names
 from mlpoly.records import from_arrays, record, replace, static
 
 __all__ = ["GaussianMixture"]
@@ -47,6 +48,8 @@ class GaussianMixture(Gaussians):
         makes (d, d) ambiguous, say which with `shared`.
     shared : bool, optional
         Whether `covs` is one covariance for all components.
+    names : sequence of d str, optional
+        Names of the inputs.
 
     Attributes
     ----------
@@ -66,6 +69,7 @@ class GaussianMixture(Gaussians):
     covs: Any = None
     shared: bool | None = static(default=None)
     sample_dtype: Any = static(default=None)
+    names: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         weights, means = as_float_array("weights", self.weights), as_float_array("means", self.means)
@@ -100,7 +104,9 @@ class GaussianMixture(Gaussians):
                     Gaussian(means[i, ...], covs if shared else covs[i, ...])
                 except ValueError as error:
                     raise ValueError(f"covs, component {i}: {error}") from None
-        for name, value in (("weights", weights), ("means", means), ("covs", covs), ("shared", shared)):
+        names = check_names(self.names, d)
+        made = {"weights": weights, "means": means, "covs": covs, "shared": shared, "names": names}
+        for name, value in made.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -115,10 +121,14 @@ class GaussianMixture(Gaussians):
         means = xp.stack(promote(*[g.mean for g in components]))
         arrays = {"weights": astype(weights, means.dtype), "means": means}
         covs = tuple(g.cov for g in components)  # components may differ in form
-        return from_arrays(cls, arrays, {"covs": covs, "shared": False, "sample_dtype": components[0].sample_dtype})
+        first = components[0]
+        static_fields = {"shared": False, "sample_dtype": first.sample_dtype, "names": first.names}
+        return from_arrays(cls, arrays, {"covs": covs, **static_fields})
 
     @classmethod
-    def from_labels(cls, samples: Array, labels: Array, shrinkage: float | str = 0.0) -> GaussianMixture:
+    def from_labels(
+        cls, samples: Array, labels: Array, shrinkage: float | str = 0.0, names: Sequence[str] | None = None
+    ) -> GaussianMixture:
         """One Gaussian per class: weights from counts, population means and covariances.
 
         In float64 where the library has it; a fit still has the network's dtype, and `sample` draws in the dtype of
@@ -126,13 +136,16 @@ class GaussianMixture(Gaussians):
 
         Parameters
         ----------
-        samples : array (n, d)
+        samples : array (n, d) or data frame
         labels : integer or text array (n,)
             Any integers or strings; gaps are allowed, and a class of one sample gets covariance zero. The components
             are in the order of ``np.unique(labels)``.
         shrinkage : float or "oas"
             As in `Gaussian.from_samples`, for each class.
+        names : sequence of d str, optional
+            Names of the inputs; by default the columns of a data frame.
         """
+        names = column_names(samples) if names is None else names
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
         classes = as_labels(labels, samples.shape[0])
@@ -140,7 +153,7 @@ class GaussianMixture(Gaussians):
             label: MomentAccumulator(samples.shape[1]).update(take_rows(samples, np.flatnonzero(classes == label)))
             for label in np.unique(classes).tolist()
         }
-        return cls.from_accumulators(groups, shrinkage)
+        return replace(cls.from_accumulators(groups, shrinkage), names=check_names(names, samples.shape[1]))
 
     @classmethod
     def from_accumulators(
@@ -158,6 +171,7 @@ class GaussianMixture(Gaussians):
     def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> GaussianMixture:
         """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which receives `options`)."""
         sklearn = library("sklearn.mixture", "scikit-learn", "GaussianMixture.from_samples")
+        names = column_names(samples)
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
         components = as_integer("components", components, 1)
@@ -171,13 +185,14 @@ class GaussianMixture(Gaussians):
             raise ValueError(f"covariance_type must be one of ['diag', 'full', 'tied'], got {kind!r}.")
         parts = (model.weights_ / model.weights_.sum(), model.means_, model.covariances_)
         weights, means, covs = (constant(a, wide) for a in parts)
-        return cls(weights, means, covs, kind == "tied", samples.dtype)
+        return cls(weights, means, covs, kind == "tied", samples.dtype, names)
 
     @cached_property
     def components(self) -> tuple[Gaussian, ...]:
         """The components as Gaussians."""
         one, count = self.covs is None or self.shared, self.means.shape[0]
-        return tuple(Gaussian.unchecked(self.means[c, ...], self.covs if one else self.covs[c]) for c in range(count))
+        covs = [self.covs if one else self.covs[c] for c in range(count)]
+        return tuple(Gaussian.unchecked(self.means[c, ...], covs[c], names=self.names) for c in range(count))
 
     @property
     def prototype(self) -> Array:
@@ -217,6 +232,10 @@ class GaussianMixture(Gaussians):
         drawn = take_rows(namespace(noise=noise).concat(parts), np.argsort(order, kind="stable"))
         drawn = drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
         return (drawn, labels) if return_labels else drawn
+
+    def _rescaled(self, factor: Array, offset: Array) -> GaussianMixture:
+        parts = [g._rescaled(factor, offset) for g in self.components]
+        return replace(GaussianMixture.of(widen(self.weights), parts), sample_dtype=self.sample_dtype)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -14,6 +14,7 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     chunks,
+    column_names,
     namespace,
     readable,
     safe_inverse,
@@ -24,8 +25,8 @@ from mlpoly.arrays import (
 )
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Inputs, digest
-from mlpoly.records import record
+from mlpoly.inputs.interface import Inputs, check_names, digest
+from mlpoly.records import record, replace, static
 
 __all__ = ["Samples"]
 
@@ -38,10 +39,12 @@ class Samples(Inputs):
 
     Parameters
     ----------
-    x : array (n, d)
+    x : array (n, d) or data frame
         One sample in each row; any floating dtype. Integers become float64.
     weights : array (n,), optional
         Not negative; they are divided by their sum. By default all samples count the same.
+    names : sequence of d str, optional
+        Names of the inputs; by default the columns of a data frame.
 
     Attributes
     ----------
@@ -57,8 +60,10 @@ class Samples(Inputs):
 
     x: Array
     weights: Array | None = None
+    names: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
+        names = column_names(self.x) if self.names is None else self.names
         x = as_float_array("x", self.x, integers=True)
         check_shape("x", x, (None, None), "n samples of d inputs")
         if 0 in x.shape:
@@ -71,6 +76,7 @@ class Samples(Inputs):
                 f"example with x[np.isfinite(x).all(axis=1)]."
             )
         object.__setattr__(self, "x", x)
+        object.__setattr__(self, "names", check_names(names, x.shape[1]))
         if self.weights is None:
             return
         weights = as_float_array("weights", self.weights, integers=True)
@@ -129,7 +135,7 @@ class Samples(Inputs):
 
     def gaussian(self) -> Gaussian:
         """The Gaussian with the mean and covariance of the samples."""
-        return Gaussian.unchecked(self.mean, self.covariance, self.x.dtype)
+        return Gaussian.unchecked(self.mean, self.covariance, self.x.dtype, self.names)
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n of the samples with replacement, (n, d); the same seed draws the same rows on every array library."""
@@ -137,6 +143,9 @@ class Samples(Inputs):
         weights = None if weights is None else weights / weights.sum()
         drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=weights)
         return take_rows(self.x, drawn)
+
+    def _rescaled(self, factor: Array, offset: Array) -> Samples:
+        return replace(self, x=offset + factor * widen(self.x))
 
     def _moments(self, directions: Array, order: int) -> Array:
         xp = namespace(directions=directions)

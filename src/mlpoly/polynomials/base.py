@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -25,12 +25,14 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
+from mlpoly.inputs.interface import unit_arrays
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, map_arrays, replace
 
 if TYPE_CHECKING:
     from mlpoly.activations import Activation
+    from mlpoly.features.term_table import Terms
     from mlpoly.inputs import Gaussian
     from mlpoly.polynomials.hermite_products import Ladder
     from mlpoly.polynomials.ridge import RidgePolynomial
@@ -136,6 +138,11 @@ class Polynomial(ABC):
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
 
+    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
+        """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k >= 2 there."""
+        whole = self.coefficients().tensor(k)
+        return lambda lead: whole[(slice(None), *lead, ...)]
+
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
         return self.dim_out * self.dim_in**k
@@ -149,6 +156,80 @@ class Polynomial(ABC):
             Largest tensor that may be computed; beyond it a `TooLargeError` states the size.
         """
         return Coefficients(self, max_bytes)
+
+    def terms(
+        self,
+        output: int | Array = 0,
+        names: Sequence[str] | None = None,
+        k: int = 20,
+        center: Array | str | None = None,
+        inputs: Any = None,
+    ) -> Terms:
+        """The strongest monomials of one output: coefficient, effect and fraction of the variance.
+
+        The effect of a monomial is its coefficient times its standard deviation under the inputs, in closed form for a
+        Gaussian or a mixture. No tensor of d^n numbers is made.
+
+        Parameters
+        ----------
+        output : int or array (o,)
+            Index of the output, or a direction in output space, such as a difference of two logits.
+        names : sequence of d str, optional
+            Names of the inputs; by default those of the inputs it was fitted under, otherwise x0, x1, ...
+        k : int
+            Number of terms.
+        center : array (d,) or "mean", optional
+            Point about which to expand: the monomials are those of x - center, "mean" for the mean of the inputs. By
+            default 0, as in `coefficients`. Far from zero, monomials of x nearly cancel, and those about the mean are
+            the ones to read.
+        inputs : Gaussian, GaussianMixture or Samples, optional
+            By default those that it was fitted under.
+
+        Returns
+        -------
+        Terms
+            Prints as a table; ``.to_pandas()``, ``.plot()``.
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
+        >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
+        >>> [(term.name, round(term.coefficient, 6)) for term in poly.terms(names=["a", "b"])]
+        [('b^2', 4.0), ('a b', 4.0), ('a^2', 1.0)]
+        """
+        from mlpoly.features.term_table import strongest_terms  # further up the import graph: imported on demand
+
+        return strongest_terms(self, output, names, k, center, inputs)
+
+    def to_sympy(self, output: int | Array = 0, names: Sequence[str] | None = None) -> Any:
+        """One output as an expanded SymPy expression in its inputs.
+
+        Parameters
+        ----------
+        output : int or array (o,)
+            Index of the output, or a direction in output space.
+        names : sequence of d str, optional
+            Names of the symbols; by default those of the inputs it was fitted under, otherwise x0, x1, ...
+        """
+        from mlpoly.features.written import sympy_expression  # further up the import graph: imported on demand
+
+        return sympy_expression(self, output, names)
+
+    def __str__(self) -> str:
+        from mlpoly.features.written import text_formula
+
+        return text_formula(self)
+
+    def _repr_latex_(self) -> str:
+        from mlpoly.features.written import latex_formula
+
+        return latex_formula(self)
+
+    def _repr_html_(self) -> str:
+        from mlpoly.features.written import html_formula
+
+        return html_formula(self)
 
     def bounded(self, bound: float) -> Polynomial:
         """The polynomial with straight lines beyond `bound` standard deviations; only for forms made of neurons."""
@@ -242,6 +323,23 @@ class Polynomial(ABC):
 
         return PolynomialModule(self, fast)
 
+    def in_units(self: P, scale: Any, shift: Any = 0.0) -> P:
+        """The polynomial in other units of its inputs: q(x) = p((x - shift) / scale).
+
+        Undoes a ``StandardScaler``: ``poly.in_units(scaler.scale_, scaler.mean_)`` takes the original data. The inputs
+        that it was fitted under are converted too, and it is the least-squares optimum under them.
+
+        Parameters
+        ----------
+        scale, shift : float or array (d,)
+            x = shift + scale z, with z in the present units.
+        """
+        p = at_least_single(self)
+        scale, shift = unit_arrays(scale, shift, self.dim_in, p.prototype)
+        inputs = None if self.inputs is None else self.inputs.like(p.prototype).in_units(scale, shift)
+        made = p._precomposed(1 / scale, -shift / scale)
+        return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
+
     # -- arithmetic: each form says how its arrays change, in float32 at least ----------------------------------------
 
     @abstractmethod
@@ -255,6 +353,10 @@ class Polynomial(ABC):
     @abstractmethod
     def _mapped(self: P, matrix: Array) -> P:
         """Outputs matrix @ p(x), for a matrix (m, o)."""
+
+    @abstractmethod
+    def _precomposed(self: P, factors: Array, offset: Array) -> P:
+        """The polynomial p(factors * x + offset), for arrays (d,) in the widest precision."""
 
     @abstractmethod
     def _plus(self: P, other: P) -> P:

@@ -201,6 +201,10 @@ class BoundedPolynomial(Polynomial):
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k, within the bounds."""
         return self.inner.tensor(k)
 
+    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
+        """Return a function of k - 2 input indices to the slice (o, d, d) of `tensor(k)` there."""
+        return self.inner.tensor_slices(k)
+
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
         return self.inner.tensor_numbers(k)
@@ -270,6 +274,9 @@ class BoundedPolynomial(Polynomial):
 
     def _mapped(self, matrix: Array) -> BoundedPolynomial:
         return replace(self, inner=self.inner._mapped(matrix))
+
+    def _precomposed(self, factors: Array, offset: Array) -> BoundedPolynomial:
+        return replace(self, inner=self.inner._precomposed(factors, offset))
 
     def _plus(self, other: BoundedPolynomial) -> BoundedPolynomial:
         """Sum, with the neurons of both side by side."""

@@ -239,6 +239,10 @@ class ChaosPolynomial(Polynomial):
     def _mapped(self, matrix: Array) -> ChaosPolynomial:
         return replace(self, values=matrix @ self.values)
 
+    def _precomposed(self, factors: Array, offset: Array) -> ChaosPolynomial:
+        center = cast_like((widen(self.center) - offset) / factors, self.center)
+        return replace(self, center=center, whitener=cast_like(self.whitener * factors, self.whitener))
+
     def _plus(self, other: ChaosPolynomial) -> ChaosPolynomial:
         same = [(self.center, other.center), (self.whitener, other.whitener)]
         if all(a is b or (readable(a, b) and a.shape == b.shape and bool((a == b).all())) for a, b in same):

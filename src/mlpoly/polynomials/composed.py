@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, check_points, constant, eye, namespace, promote
+from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
@@ -258,6 +258,13 @@ class ComposedPolynomial(Polynomial):
 
     def _mapped(self, matrix: Array) -> ComposedPolynomial:
         return self._with_last(lambda stage: stage._mapped(matrix))
+
+    def _precomposed(self, factors: Array, offset: Array) -> ComposedPolynomial:
+        if not self.skip:
+            return replace(self, stages=(self.stages[0]._precomposed(factors, offset), *self.stages[1:]))
+        zero = self._origin  # the input is added to the outputs as it is: a stage of its own changes it
+        scale = cast_like(factors[:, None] * eye(self.dim_in, factors), zero)
+        return ComposedPolynomial((DensePolynomial(zero, cast_like(offset, zero), scale), self))
 
     def _with_last(self, change: Callable[[Any], Any]) -> ComposedPolynomial:
         """The polynomial with a linear change of its outputs."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, check_points, constant, namespace, promote, take_rows, widen
+from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, namespace, promote, take_rows, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single, map_polynomial
 from mlpoly.polynomials.hermite_products import Ladder
@@ -242,6 +242,15 @@ class DensePolynomial(Polynomial):
 
     def _mapped(self, matrix: Array) -> DensePolynomial:
         return self._changed(lambda a: namespace(a=a).tensordot(matrix, a, axes=1))
+
+    def _precomposed(self, factors: Array, offset: Array) -> DensePolynomial:
+        center = cast_like((widen(self.center) - offset) / factors, self.center)
+        if self.directions is not None:
+            return replace(self, center=center, directions=cast_like(self.directions * factors, self.directions))
+        scaled = [None if a is None else a * factors for a in (self.linear, self.quadratic)]
+        linear = None if self.linear is None else cast_like(scaled[0], self.linear)
+        quadratic = None if self.quadratic is None else cast_like(scaled[1] * factors[:, None], self.quadratic)
+        return replace(self, center=center, linear=linear, quadratic=quadratic)
 
     def _plus(self, other: Polynomial) -> DensePolynomial:
         if isinstance(other, DensePolynomial) and other.center is self.center and other.directions is self.directions:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace, promote
+from mlpoly.arrays import Array, constant, eye, namespace, promote
 from mlpoly.polynomials.base import at_least_single
 from mlpoly.special import in_powers
 
 if TYPE_CHECKING:
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["neuron_powers", "ridge_tensor"]
+__all__ = ["neuron_powers", "ridge_slices", "ridge_tensor"]
 
 
 def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
@@ -57,6 +58,41 @@ def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
             axes = (0, *range(2, place + 2), 1, *range(place + 2, k + 1))
             total = total + xp.permute_dims(once, axes) / k
     return total
+
+
+def ridge_slices(p: RidgePolynomial, k: int) -> Callable[[tuple[int, ...]], Array]:
+    """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k >= 2 there.
+
+    One slice is o matrix products; the tensor itself, of d^k numbers, is never made.
+    """
+    p = at_least_single(p)
+    a, b = neuron_powers(p)
+    xp, W, V = namespace(directions=p.units.directions), p.units.directions, None
+    if p.units.gate is not None and k - 1 < len(b):
+        V = p.units.gate.directions
+    readout = eye(p.dim_out, W) if p.readout is None else p.readout
+
+    def at(lead: tuple[int, ...]) -> Array:
+        along = W[:, 0] * 0 + 1
+        for i in lead:
+            along = along * W[:, i]
+        slices = []
+        for o in range(p.dim_out):
+            total = (W * (readout[o, :] * a[k] * along)[:, None]).T @ W
+            if V is not None:
+                # v takes each of the k positions with the same weight: one of the lead, or one of the last two.
+                gated = readout[o, :] * b[k - 1] / k
+                mixed = (V * (gated * along)[:, None]).T @ W
+                total = total + mixed + mixed.T
+                for place, i in enumerate(lead):
+                    others = gated * V[:, i]
+                    for j in lead[:place] + lead[place + 1 :]:
+                        others = others * W[:, j]
+                    total = total + (W * others[:, None]).T @ W
+            slices.append(total)
+        return xp.stack(slices)
+
+    return at
 
 
 def _contract(p: RidgePolynomial, weights: Array, forms: list[Array]) -> Array:

@@ -26,7 +26,7 @@ from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.bounded import BoundedPolynomial, chords
 from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
 from mlpoly.polynomials.hermite_products import Ladder, project_ridge
-from mlpoly.polynomials.powers import neuron_powers, ridge_tensor
+from mlpoly.polynomials.powers import neuron_powers, ridge_slices, ridge_tensor
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw
@@ -213,6 +213,10 @@ class RidgePolynomial(Polynomial):
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k."""
         return ridge_tensor(self, k)
 
+    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
+        """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k there."""
+        return ridge_slices(self, k)
+
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of the tensor, and of the h rank-one terms of one order less that it is computed from."""
         return self.dim_out * self.dim_in**k + self.units.size * self.dim_in ** max(k - 1, 0)
@@ -292,6 +296,9 @@ class RidgePolynomial(Polynomial):
     def _mapped(self, matrix: Array) -> RidgePolynomial:
         readout = matrix if self.readout is None else matrix @ self.readout
         return replace(self, readout=readout, bias=None if self.bias is None else matrix @ self.bias)
+
+    def _precomposed(self, factors: Array, offset: Array) -> RidgePolynomial:
+        return replace(self, units=self.units.precomposed(factors, offset))
 
     def _plus(self, other: RidgePolynomial) -> RidgePolynomial:
         """Sum, with the neurons of both side by side."""

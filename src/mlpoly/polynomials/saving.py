@@ -18,6 +18,7 @@ from mlpoly.arrays import Array, Library, constant, from_numpy, to_numpy, widen
 from mlpoly.errors import FileFormatError, UnknownActivationError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture
+from mlpoly.inputs.interface import check_names
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, from_arrays, replace
@@ -57,7 +58,9 @@ def save_polynomial(p: Polynomial, path: str | PathLike[str]) -> None:
     for name in _integers(type(p)):
         arrays[name] = np.asarray(getattr(p, name), dtype=np.int64)
     if type(p.inputs) in _INPUTS:
-        header["distribution"] = {"kind": type(p.inputs).__name__, "shared": getattr(p.inputs, "shared", None)}
+        names = None if p.inputs.names is None else list(p.inputs.names)
+        shared = getattr(p.inputs, "shared", None)
+        header["distribution"] = {"kind": type(p.inputs).__name__, "shared": shared, "names": names}
         arrays |= {f"inputs.{name}": to_numpy(a) for name, a in arrays_of(p.inputs).items()}
     write_tensors(path, arrays, header)
 
@@ -130,9 +133,10 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     if any(name.startswith("covs.") for name in under):  # one per component, None for the identity
         count = int(under["means"].shape[0])
         under["covs"] = tuple(under.pop(f"covs.{c}", None) for c in range(count))
+    names = check_names(about.get("names"), made.dim_in)
     if about["kind"] == "Gaussian":
-        return replace(made, inputs=from_arrays(Gaussian, under))
-    return replace(made, inputs=from_arrays(GaussianMixture, under, {"shared": bool(about["shared"])}))
+        return replace(made, inputs=from_arrays(Gaussian, under, {"names": names}))
+    return replace(made, inputs=from_arrays(GaussianMixture, under, {"shared": bool(about["shared"]), "names": names}))
 
 
 def _read(
@@ -268,6 +272,9 @@ def _damaged_inputs(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) ->
     known = isinstance(about, dict) and isinstance(about.get("kind"), str) and about["kind"] in kinds
     if not known or about.get("shared") not in (None, True, False):
         return f"inputs {repr(about)[:60]}, which are not a distribution"
+    names, count = about.get("names"), header["dim_in"]
+    if names is not None and (not isinstance(names, list) or len(set(map(str, names))) != count or len(names) != count):
+        return f"names {repr(names)[:60]} of its inputs, which are not one for each"
     shapes = dict(_INPUTS[kinds[about["kind"]]])
     sizes = {"d": header["dim_in"]}
     if "covs?" in shapes:

@@ -14,7 +14,18 @@ from typing import Protocol
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, add_product, chunks, namespace, no_gradients, promote, readable, safe_inverse, widen
+from mlpoly.arrays import (
+    Array,
+    add_product,
+    cast_like,
+    chunks,
+    namespace,
+    no_gradients,
+    promote,
+    readable,
+    safe_inverse,
+    widen,
+)
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Forms
 from mlpoly.records import record, replace
@@ -177,6 +188,11 @@ class Units:
             return Forms(self.directions, self.bias)
         return Forms(self.directions, self.bias, gate.directions, gate.bias)
 
+    def precomposed(self, factors: Array, offset: Array) -> Units:
+        """The same units as functions of x, where they now see factors * x + offset, for arrays (d,)."""
+        gate = None if self.gate is None else _precomposed(self.gate, factors, offset)
+        return replace(_precomposed(self, factors, offset), gate=gate)
+
     @property
     def size(self) -> int:
         """Number of hidden units h."""
@@ -216,6 +232,15 @@ def root(variance: Array) -> Array:
     xp = namespace(variance=variance)
     positive = variance > 0
     return xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
+
+
+def _precomposed(forms: Any, factors: Array, offset: Array) -> Any:
+    """Directions, shifts and bias of linear forms of factors * x + offset as forms of x."""
+    W, like = widen(forms.directions), forms.directions
+    moved = W @ offset
+    bias = None if forms.bias is None else cast_like(widen(forms.bias) + moved, forms.bias)
+    shifts = cast_like(widen(forms.shifts) - moved, forms.shifts)
+    return replace(forms, directions=cast_like(W * factors, like), shifts=shifts, bias=bias)
 
 
 def _dots(left: Array, right: Array) -> Array:

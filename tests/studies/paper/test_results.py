@@ -18,7 +18,7 @@ from mlpoly.codec import save_results, write_table
 from mlpoly.errors import FileFormatError
 from mlpoly.files import write_tensors
 from mlpoly.studies.paper.figures import write_tables
-from mlpoly.studies.paper.results import Claim, Explanation, Point, Results, Spectrum, TrainingPoint, read_results
+from mlpoly.studies.paper.results import Claim, ImageExplanation, Point, Results, Spectrum, TrainingPoint, read_results
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_files_of_version_0_1(tmp_path):
     assert_equal(found.training[0], TrainingPoint(0, 1, 1.5, math.nan, 1.0, 0.5))
     assert_equal(found.spectra[0], Spectrum(0, 1, "gaussian", (0.75,), 0.25, 0.0))
     image = np.ones(4, np.float32)
-    assert_equal(found.features.explanations[0], Explanation(image, 0, 1, 1.0, 2.0, 0.5, 1.0, math.nan, ()))
+    assert_equal(found.features.explanations[0], ImageExplanation(image, 0, 1, 1.0, 2.0, 0.5, 1.0, math.nan, ()))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.convert.block_errors import BlockErrors, unbounded
-from mlpoly.lm.tables import plain_table
 from mlpoly.polynomials import Polynomial, load
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["Conversion"]
 
@@ -24,7 +24,7 @@ _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Conversion:
+class Conversion(Tabular):
     """Polynomials for the blocks of a model, for `mlpoly.lm.graft` and `mlpoly.lm.evaluate`.
 
     Attributes
@@ -60,8 +60,8 @@ class Conversion:
         """Return one row per block, with its errors."""
         return [asdict(self.errors[name]) for name in self.polynomials]
 
-    def __str__(self) -> str:
-        return plain_table(self.table())
+    def _table(self) -> Table:
+        return Table.of(self.table())
 
     def __repr__(self) -> str:
         bound = "" if self.bound is None else f", bound={self.bound:g}"

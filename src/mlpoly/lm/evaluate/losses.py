@@ -13,10 +13,10 @@ from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.evaluate.baselines import BASELINES, Baseline, baseline_modules
 from mlpoly.lm.model.graft import as_modules, graft
 from mlpoly.lm.model.running import Runner, evaluating
-from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.measures.outputs import cross_entropies, divergences
 from mlpoly.progress import progress
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["Evaluation", "Loss", "evaluate"]
 
@@ -33,7 +33,7 @@ class Loss:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Tabular):
     """Losses of one model on the same tokens.
 
     Attributes
@@ -69,8 +69,8 @@ class Evaluation:
         """Return one row per replacement, with the change of the cross-entropy."""
         return [asdict(row) | {"change": row.cross_entropy - self.original} for row in self.rows]
 
-    def __str__(self) -> str:
-        return plain_table(self.table())
+    def _table(self) -> Table:
+        return Table.of(self.table())
 
     def __repr__(self) -> str:
         return f"Evaluation({len(self.rows)} rows, {self.tokens} tokens, cross-entropy {self.original:.4f})"

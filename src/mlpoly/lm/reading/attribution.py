@@ -15,9 +15,9 @@ from mlpoly.arrays import Array, as_integer, namespace, to_numpy
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.model.tracing import trace, unembedding
-from mlpoly.lm.tables import plain_table
 from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["Attribution", "attribute", "degree_parts", "polynomials_of"]
 
@@ -42,7 +42,7 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Attribution:
+class Attribution(Tabular):
     """Direct contributions of blocks to a logit at every position of one prompt of t tokens."""
 
     blocks: tuple[str, ...]
@@ -70,10 +70,10 @@ class Attribution:
             for t in range(len(self.ids))
         ]
 
-    def __str__(self) -> str:
-        """Return one line per token, all blocks together."""
+    def _table(self) -> Table:
+        """One line per token, all blocks together."""
         parts, actual = self.parts.sum(0), self.actual.sum(0)
-        return plain_table(
+        return Table.of(
             [
                 {"token": repr(token), "target": repr(self.target_tokens[t])}
                 | {f"degree_{k}": float(v) for k, v in enumerate(parts[t])}

@@ -9,9 +9,9 @@ from torch import nn
 
 from mlpoly.integrations import find_blocks
 from mlpoly.lm.moments.block_moments import Moments
-from mlpoly.lm.tables import TableList
 from mlpoly.measures import degree_spectrum
 from mlpoly.progress import progress
+from mlpoly.tables import TableList
 
 __all__ = ["BlockSpectrum", "block_spectra"]
 

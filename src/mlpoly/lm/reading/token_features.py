@@ -16,9 +16,9 @@ from mlpoly.features.eigen import Metric
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.model.tracing import Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
-from mlpoly.lm.tables import TableList
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.polynomials import Polynomial
+from mlpoly.tables import TableList
 
 __all__ = ["BlockFeature", "TokenScore", "block_features"]
 

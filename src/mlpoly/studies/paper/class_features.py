@@ -24,7 +24,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.measures.arguments import checked_labels
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
-from mlpoly.studies.paper.results import Contribution, Explanation, FeatureStep
+from mlpoly.studies.paper.results import FeatureAmount, FeatureStep, ImageExplanation
 
 __all__ = [
     "align",
@@ -104,7 +104,7 @@ def explain(
     output: int,
     k: int = 5,
     inputs: Gaussian | None = None,
-) -> Explanation:
+) -> ImageExplanation:
     """Take the logit `output` of one image (d,) of class `label` apart, in float64; keep the k largest contributions.
 
     About the mean image m the polynomial is p(m) + grad p(m).(x - m) + sum_j value_j (v_j.(x - m))^2, so that the
@@ -129,7 +129,7 @@ def explain(
         offset = offset / root if root.ndim == 1 else np.linalg.solve(root, offset)
     amounts = values * (vectors @ offset) ** 2
     top = np.argsort(-np.abs(amounts), kind="stable")[:k]
-    return Explanation(
+    return ImageExplanation(
         image=to_numpy(x).astype(np.float32),
         label=label,
         output=output,
@@ -138,7 +138,7 @@ def explain(
         constant=constant,
         linear=(value - mirrored) / 2,  # a quadratic's odd part about m is its linear part
         quadratic=float(np.sum(amounts)),
-        top=tuple(Contribution(float(values[j]), float(amounts[j]), patterns[j].astype(np.float32)) for j in top),
+        top=tuple(FeatureAmount(float(values[j]), float(amounts[j]), patterns[j].astype(np.float32)) for j in top),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from mlpoly.arrays import to_numpy, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials import Polynomial
-from mlpoly.studies.paper.results import Formula, Term
+from mlpoly.studies.paper.results import Formula, PixelTerm
 
 __all__ = ["formulas"]
 
@@ -59,7 +59,7 @@ def _formula(label: int, c: float, g: np.ndarray, Q: np.ndarray, S: np.ndarray, 
         chosen.append(max(others, key=lambda i: _variance(*best([*chosen, i]))))
     chosen.sort()
     h, H, block = best(chosen)
-    constant = Term((), float(c + np.sum(Q * S) - np.sum(H * block)), 0.0)
+    constant = PixelTerm((), float(c + np.sum(Q * S) - np.sum(H * block)), 0.0)
     terms = sorted(_terms(h, H, block), key=lambda term: (len(term.pixels), term.pixels))
     whole = _variance(g, Q, S) or np.nan  # a constant has nothing to explain
     return Formula(
@@ -67,7 +67,7 @@ def _formula(label: int, c: float, g: np.ndarray, Q: np.ndarray, S: np.ndarray, 
         count=(len(g) + 1) * (len(g) + 2) // 2,
         strongest=tuple(strongest),
         strongest_fvu=_variance(rest_g, rest_Q, S) / whole,
-        small=(constant, *(Term(tuple(chosen[i] for i in t.pixels), t.coefficient, t.effect) for t in terms)),
+        small=(constant, *(PixelTerm(tuple(chosen[i] for i in t.pixels), t.coefficient, t.effect) for t in terms)),
         small_fvu=1 - _variance(h, H, block) / whole,
     )
 
@@ -76,7 +76,7 @@ def _variance(g: np.ndarray, Q: np.ndarray, S: np.ndarray) -> float:
     return float(g @ S @ g + 2 * np.sum((S @ Q) * (Q @ S)))
 
 
-def _terms(g: np.ndarray, Q: np.ndarray, S: np.ndarray, k: int | None = None) -> list[Term]:
+def _terms(g: np.ndarray, Q: np.ndarray, S: np.ndarray, k: int | None = None) -> list[PixelTerm]:
     """The k strongest monomials of one pixel and the k strongest of two, or all, by effect; not the constant."""
     rows, columns = np.triu_indices(len(g))
     products = np.where(rows == columns, 1, 2) * Q[rows, columns]
@@ -88,5 +88,5 @@ def _terms(g: np.ndarray, Q: np.ndarray, S: np.ndarray, k: int | None = None) ->
     ):
         effects = np.abs(coefficients) * np.sqrt(spread)
         order = np.argsort(-effects, kind="stable")[:k]
-        found += [Term(tuple(indices[i].tolist()), float(coefficients[i]), float(effects[i])) for i in order]
+        found += [PixelTerm(tuple(indices[i].tolist()), float(coefficients[i]), float(effects[i])) for i in order]
     return sorted(found, key=lambda term: -term.effect)

@@ -20,16 +20,16 @@ __all__ = [
     "Attack",
     "AttackPictures",
     "Claim",
-    "Contribution",
-    "Explanation",
+    "FeatureAmount",
     "FeatureStep",
     "Features",
     "Formula",
+    "ImageExplanation",
+    "PixelTerm",
     "Point",
     "Results",
     "Spectrum",
     "Steering",
-    "Term",
     "TrainingPoint",
     "read_results",
 ]
@@ -104,7 +104,7 @@ class FeatureStep:
 
 
 @dataclass(frozen=True)
-class Contribution:
+class FeatureAmount:
     """Contribution of one eigenfeature to one logit of one image: value * (vector . x)^2, about the mean image."""
 
     eigenvalue: float
@@ -113,7 +113,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class ImageExplanation:
     """One image taken apart: constant + linear + all quadratic contributions = the polynomial's logit."""
 
     image: np.ndarray  # (d,)
@@ -124,7 +124,7 @@ class Explanation:
     constant: float  # parts of the polynomial's logit, expanded about the mean of the training images
     linear: float
     quadratic: float
-    top: tuple[Contribution, ...]  # the quadratic contributions of largest magnitude
+    top: tuple[FeatureAmount, ...]  # the quadratic contributions of largest magnitude
 
     @property
     def rest(self) -> float:
@@ -133,7 +133,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Term:
+class PixelTerm:
     """A monomial of a polynomial in pixels, each minus its mean over the training images."""
 
     pixels: tuple[int, ...]  # none for the constant, one, or two; the same twice for a square
@@ -147,9 +147,9 @@ class Formula:
 
     label: int
     count: int  # number of all its terms
-    strongest: tuple[Term, ...]  # of one pixel and of two, by effect
+    strongest: tuple[PixelTerm, ...]  # of one pixel and of two, by effect
     strongest_fvu: float  # fraction of the logit's variance that these leave unexplained
-    small: tuple[Term, ...]  # every term of the best quadratic in a few pixels
+    small: tuple[PixelTerm, ...]  # every term of the best quadratic in a few pixels
     small_fvu: float
 
 
@@ -159,7 +159,7 @@ class Features:
 
     seed: int
     steps: tuple[FeatureStep, ...]
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[ImageExplanation, ...]
     formulas: tuple[Formula, ...] = ()
 
 

@@ -11,7 +11,7 @@ from mlpoly.page.numbers import signed
 from mlpoly.plots.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Part, Picture, Waterfall
 from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.figures.over_seeds import step_axis
-from mlpoly.studies.paper.results import Explanation, FeatureStep
+from mlpoly.studies.paper.results import FeatureStep, ImageExplanation
 
 __all__ = ["eigenvalue_chart", "eigenvector_gallery", "explanation_waterfall", "spread", "training_gallery"]
 
@@ -96,7 +96,7 @@ def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4)
     return Chart(f"Eigenvalues of the quadratic of class {label}", panels)
 
 
-def explanation_waterfall(e: Explanation, classes: Sequence[str], image_shape: tuple[int, int]) -> Waterfall:
+def explanation_waterfall(e: ImageExplanation, classes: Sequence[str], image_shape: tuple[int, int]) -> Waterfall:
     """Describe one image and how the logit of a class adds up: constant, linear part, strongest eigenfeatures, rest."""
     parts = [Part("constant", e.constant), Part("linear part", e.linear)]
     for i, term in enumerate(sorted(e.top, key=lambda term: -abs(term.amount)), 1):

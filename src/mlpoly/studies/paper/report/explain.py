@@ -14,12 +14,12 @@ from mlpoly.page.html import element
 from mlpoly.page.numbers import listing, number, percent, signed
 from mlpoly.page.widgets import formula, table, variable
 from mlpoly.studies.paper.figures.eigenvector_pictures import explanation_waterfall
-from mlpoly.studies.paper.results import Explanation, Formula
+from mlpoly.studies.paper.results import Formula, ImageExplanation
 
 __all__ = ["explanation", "explanation_words", "written_out"]
 
 
-def explanation(e: Explanation, classes: Sequence[str], image_shape: tuple[int, int]) -> tuple[Markup, Markup]:
+def explanation(e: ImageExplanation, classes: Sequence[str], image_shape: tuple[int, int]) -> tuple[Markup, Markup]:
     """Return a label for its button, and the explanation itself."""
     name, pixels = classes[e.label], np.reshape(e.image, image_shape)
     limits = (min(0.0, float(pixels.min())), max(1.0, float(pixels.max())))
@@ -31,7 +31,7 @@ def explanation(e: Explanation, classes: Sequence[str], image_shape: tuple[int, 
     return button, element("div", shown, words, bars, class_="explained")
 
 
-def explanation_words(e: Explanation, classes: Sequence[str]) -> list[str]:
+def explanation_words(e: ImageExplanation, classes: Sequence[str]) -> list[str]:
     """Return which eigenfeatures moved which logit, in sentences."""
 
     def moved(amount: float) -> str:

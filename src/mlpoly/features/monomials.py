@@ -1,0 +1,240 @@
+"""All monomials of a polynomial, a slice of its coefficients at a time, and their standard deviations.
+
+A slice of degree k belongs to k - 2 leading inputs and holds the monomials with any two more: d x d numbers, so that
+nothing of size d^k is ever made. Everything here is NumPy in float64: it is for reading, not for computing on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mlpoly.errors import TooLargeError
+from mlpoly.inputs import Inputs, Samples
+from mlpoly.polynomials import Polynomial
+
+__all__ = ["Monomials", "check_count", "count_monomials", "monomial_spread", "slices", "strongest"]
+
+MOST = 200_000_000  # monomials that are looked at one by one
+Weights = Callable[[tuple[int, ...], int], np.ndarray]
+
+
+class Monomials(NamedTuple):
+    """Monomials of one degree: m of them.
+
+    Attributes
+    ----------
+    inputs : array (m, k)
+        Indices of their factors, ascending.
+    coefficients : array (m,)
+    """
+
+    inputs: np.ndarray
+    coefficients: np.ndarray
+
+
+def count_monomials(variables: int, degree: int) -> int:
+    """Number of monomials of degree 1 to `degree`."""
+    return math.comb(variables + degree, degree) - 1
+
+
+def check_count(poly: Polynomial, limit: int, remedy: str) -> None:
+    """Raise if a polynomial has more monomials than `limit`."""
+    count = count_monomials(poly.dim_in, poly.degree)
+    if count > limit:
+        raise TooLargeError(
+            f"a polynomial of degree {poly.degree} in {poly.dim_in} inputs has {count} monomials, more than {limit}; "
+            f"{remedy}."
+        )
+
+
+def slices(poly: Polynomial) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]]:
+    """Leading inputs, degree, and coefficients of a NumPy polynomial with one output, without the constant.
+
+    Of degree 1 the coefficients are (d,). Of degree k >= 2 they are (d, d), for the leading inputs times two more; of
+    the equal ones in different slices, or on both sides of a diagonal, only one is not zero.
+    """
+    d = poly.dim_in
+    if poly.degree >= 1:
+        yield (), 1, poly.coefficients().linear[0, :]
+    upper = np.triu(np.ones((d, d), dtype=bool))
+    for k in range(2, poly.degree + 1):
+        tensor = poly.tensor_slices(k)
+        for lead in itertools.combinations_with_replacement(range(d), k - 2):
+            # k! / prod(counts!) entries of the symmetric tensor belong to the same monomial.
+            counts = np.bincount(np.asarray(lead, dtype=int), minlength=d)
+            repeats = math.prod(math.factorial(int(c)) for c in counts)
+            equal = repeats * (counts[:, None] + 1) * (counts[None, :] + 1 + np.eye(d, dtype=int))
+            mask = upper & (np.arange(d) >= (lead[-1] if lead else 0))[:, None]
+            yield lead, k, np.where(mask, tensor(lead)[0, ...] * (math.factorial(k) / equal), 0.0)
+
+
+def in_order(poly: Polynomial) -> Iterator[Monomials]:
+    """All monomials, by degree, then by their inputs."""
+    for lead, k, coefficients in slices(poly):
+        if k == 1:
+            yield Monomials(np.arange(poly.dim_in)[:, None], coefficients)
+            continue
+        start = lead[-1] if lead else 0
+        rows, columns = (index + start for index in np.triu_indices(poly.dim_in - start))
+        leading = np.broadcast_to(np.asarray(lead, dtype=int), (len(rows), k - 2))
+        yield Monomials(np.column_stack([leading, rows, columns]), coefficients[rows, columns])
+
+
+def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[float, tuple[int, ...], float]]:
+    """The monomials with the largest |coefficient * weight|, in descending order.
+
+    Parameters
+    ----------
+    poly : Polynomial
+        One output, in NumPy.
+    weights : callable
+        Function of the leading inputs and the degree to the weights of the monomials of that slice.
+    count : int
+
+    Returns
+    -------
+    list of (product, inputs, coefficient)
+    """
+    check_count(poly, MOST, "truncate it first, poly.truncate(2), or take fewer inputs")
+    best: list[tuple[float, tuple[int, ...], float, float]] = []  # a heap: the weakest comes first
+    for lead, k, coefficients in slices(poly):
+        products = coefficients * weights(lead, k)
+        sizes = np.abs(products).ravel()
+        least = best[0][0] if len(best) == count else 0.0
+        chosen = np.flatnonzero(sizes > least)
+        if len(chosen) > count:
+            chosen = chosen[np.argpartition(sizes[chosen], -count)[-count:]]
+        for place in chosen.tolist():
+            at = np.unravel_index(place, products.shape)
+            item = (sizes[place], (*lead, *map(int, at)), float(coefficients[at]), float(products[at]))
+            if len(best) < count:
+                heapq.heappush(best, item)
+            elif item > best[0]:
+                heapq.heapreplace(best, item)
+    # Of equally strong ones, those of lower degree and with the first inputs come first.
+    ordered = sorted(best, key=lambda item: (-item[0], len(item[1]), item[1]))
+    return [(product, inputs, coefficient) for _, inputs, coefficient, product in ordered]
+
+
+# -- standard deviations of monomials ----------------------------------------------------------------------------------
+
+
+def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
+    """Return a function to the standard deviations of monomials in x - center, for inputs in NumPy.
+
+    For Gaussians they are closed forms; those of a mixture also count the spread of the components' means.
+    """
+    if isinstance(inputs, Samples):
+        return _spread_on_samples(inputs, center)
+    parts: Any = inputs.components  # type: ignore[attr-defined]
+    fractions = [float(w) for w in inputs.weights]  # type: ignore[attr-defined]
+    moments = [_Products(np.asarray(g.mean) - center, np.asarray(g.covariance)) for g in parts]
+
+    def spread(lead: tuple[int, ...], degree: int) -> np.ndarray:
+        means = [m.mean(lead, degree) for m in moments]
+        middle = sum(w * mean for w, mean in zip(fractions, means, strict=True))
+        total = sum(
+            w * (m.variance(lead, degree) + (mean - middle) ** 2)
+            for w, m, mean in zip(fractions, moments, means, strict=True)
+        )
+        return np.sqrt(np.clip(total, 0, None))
+
+    return spread
+
+
+class _Products:
+    """Means and variances of monomials under N(mean, cov), (d,) or (d, d) for a slice.
+
+    Integration by parts removes one factor at a time: E[y_a f] = mean_a E[f] + sum_b cov_ab E[df/dy_b].
+    """
+
+    def __init__(self, mean: np.ndarray, cov: np.ndarray) -> None:
+        self.center, self.cov = mean, cov
+
+    def mean(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
+        if degree == 1:
+            return self.center
+        joint, _ = self._moments(lead)
+        return joint((1,) * degree, (0,) * degree) + np.zeros_like(self.cov)
+
+    def variance(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
+        if degree == 1:
+            return np.diagonal(self.cov)
+        _, covariance = self._moments(lead)
+        return covariance((1,) * degree, (1,) * degree) + np.zeros_like(self.cov)
+
+    def _moments(self, lead: tuple[int, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """E[y^p y^q] and Cov(y^p, y^q) as functions of exponents p and q of the leading inputs and two more.
+
+        The covariance has a recursion of its own, as the difference of moments would lose its digits far from zero.
+        """
+        mean, cov = self.center, self.cov
+        rows, columns, size = len(lead), len(lead) + 1, len(lead) + 2
+        diagonal = np.diagonal(cov)
+        means: list[Any] = [*(mean[i] for i in lead), mean[:, None], mean[None, :]]
+
+        @cache
+        def between(a: int, b: int) -> Any:
+            a, b = min(a, b), max(a, b)
+            if b < rows:
+                return cov[lead[a], lead[b]]
+            if a < rows:
+                return cov[lead[a], :][:, None] if b == rows else cov[lead[a], :][None, :]
+            if a == b:
+                return diagonal[:, None] if b == rows else diagonal[None, :]
+            return cov
+
+        def lower(powers: tuple[int, ...], at: int) -> tuple[int, ...]:
+            return (*powers[:at], powers[at] - 1, *powers[at + 1 :])
+
+        @cache
+        def joint(p: tuple[int, ...], q: tuple[int, ...]) -> Any:
+            if not any(p):
+                return joint(q, p) if any(q) else 1.0
+            first = next(i for i in range(size) if p[i])
+            rest = lower(p, first)
+            total = means[first] * joint(rest, q)
+            for b in range(size):
+                if rest[b]:
+                    total = total + rest[b] * between(first, b) * joint(lower(rest, b), q)
+                if q[b]:
+                    total = total + q[b] * between(first, b) * joint(rest, lower(q, b))
+            return total
+
+        @cache
+        def covariance(p: tuple[int, ...], q: tuple[int, ...]) -> Any:
+            if not any(p) or not any(q):
+                return 0.0
+            first = next(i for i in range(size) if p[i])
+            rest = lower(p, first)
+            total = means[first] * covariance(rest, q)
+            for b in range(size):
+                if rest[b]:
+                    total = total + rest[b] * between(first, b) * covariance(lower(rest, b), q)
+                if q[b]:
+                    total = total + q[b] * between(first, b) * joint(rest, lower(q, b))
+            return total
+
+        return joint, covariance
+
+
+def _spread_on_samples(inputs: Samples, center: np.ndarray) -> Weights:
+    y = np.asarray(inputs.x, dtype=np.float64) - center
+    weights = np.full(len(y), 1 / len(y)) if inputs.weights is None else np.asarray(inputs.weights)
+
+    def spread(lead: tuple[int, ...], degree: int) -> np.ndarray:
+        if degree == 1:
+            return np.sqrt(weights @ (y - weights @ y) ** 2)
+        along = np.prod(y[:, list(lead)], axis=1)
+        mean = (y * (weights * along)[:, None]).T @ y
+        square = (y**2 * (weights * along**2)[:, None]).T @ y**2
+        return np.sqrt(np.clip(square - mean**2, 0, None))
+
+    return spread

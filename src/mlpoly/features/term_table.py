@@ -1,0 +1,181 @@
+"""The strongest terms of a polynomial as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, check_shape, to_numpy, widen
+from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
+from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs.interface import check_names
+from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.records import map_arrays, replace
+from mlpoly.units import Series, Units
+
+__all__ = ["Term", "Terms", "input_names", "monomial_name", "numpy_inputs", "single_output", "strongest_terms"]
+
+_DRAWS = 2**16  # for the variance of polynomials that have no closed form
+
+
+@dataclass(frozen=True)
+class Term:
+    """One monomial of a polynomial.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Indices of its factors, ascending and repeated for powers: (0, 0, 3) is x0^2 x3.
+    name : str
+    coefficient : float
+    effect : float
+        Coefficient times the standard deviation of the monomial under the inputs.
+    fraction : float
+        Variance of the term, effect^2, over that of the polynomial. Terms are correlated, so these fractions need not
+        add up to one.
+    """
+
+    inputs: tuple[int, ...]
+    name: str
+    coefficient: float
+    effect: float
+    fraction: float
+
+
+@dataclass(frozen=True)
+class Terms(Sequence[Term]):
+    """The strongest terms of one output, by descending magnitude of their effects; a sequence of `Term`.
+
+    Attributes
+    ----------
+    terms : tuple of Term
+    output : int or None
+        Index of the output; None for a direction in output space.
+    names : tuple of str
+        Names of all d inputs.
+    constant : float
+        Constant term: the value of the polynomial at the center.
+    count : int
+        Number of all monomials, the constant not counted.
+    center : array (d,) or None
+        The monomials are those of x - center; None for those of x.
+    """
+
+    terms: tuple[Term, ...]
+    output: int | None
+    names: tuple[str, ...]
+    constant: float
+    count: int
+    center: np.ndarray | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> Term: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Term, ...]: ...
+    def __getitem__(self, index: int | slice) -> Term | tuple[Term, ...]:
+        return self.terms[index]
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+
+def strongest_terms(
+    poly: Polynomial,
+    output: int | Array,
+    names: Sequence[str] | None,
+    k: int,
+    center: Array | str | None,
+    inputs: Inputs | None,
+) -> Terms:
+    """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
+    k = as_integer("k", k, 1)
+    inputs = poly.inputs if inputs is None else inputs
+    labels = input_names(poly, names, inputs)
+    one = single_output(poly, output)
+    if inputs is None:
+        raise ValueError(
+            "terms ranks monomials by their standard deviation under the inputs, and this polynomial does not know what "
+            "it was fitted under; pass inputs=Gaussian(...)."
+        )
+    under = numpy_inputs(inputs, poly.dim_in)
+    origin = _origin(center, under)
+    about = one if origin is None else one.in_units(1.0, -origin)
+    spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
+    total = _variance(one, under)
+    found = []
+    for effect, factors, coefficient in strongest(about, spread, k):
+        fraction = effect**2 / total if total > 0 else float("nan")
+        found.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
+    constant = float(about.coefficients().constant[0])
+    index = None if np.ndim(output) else int(output) % poly.dim_out
+    return Terms(tuple(found), index, labels, constant, count_monomials(poly.dim_in, poly.degree), origin)
+
+
+def single_output(poly: Polynomial, output: int | Array) -> Polynomial:
+    """One output as a polynomial in NumPy's float64; a piecewise one without its bounds, where it is a polynomial."""
+    one: Any = poly.output(output)
+    one = one.polynomial if one.piecewise else one
+    return replace(one, inputs=None).to(np.zeros(1))
+
+
+def numpy_inputs(inputs: Any, dim: int) -> Inputs:
+    """Inputs in NumPy's float64, checked against the number of inputs of a polynomial."""
+    if not isinstance(inputs, Inputs):
+        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
+    if inputs.dim != dim:
+        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {dim} inputs.")
+    return map_arrays(inputs, lambda a: to_numpy(widen(a)).astype(np.float64))
+
+
+def input_names(poly: Polynomial, names: Sequence[str] | None, inputs: Inputs | None = None) -> tuple[str, ...]:
+    """Names of the inputs: those given, those of the inputs, or x0, x1, ..."""
+    known = inputs if inputs is not None else poly.inputs
+    if names is None and known is not None:
+        names = known.names
+    return check_names(names, poly.dim_in) or tuple(f"x{i}" for i in range(poly.dim_in))
+
+
+def monomial_name(factors: Sequence[int], names: Sequence[str]) -> str:
+    """A product of powers in words: "x0^2 x3"; "a * b" where a name has spaces of its own."""
+    parts = []
+    for i in dict.fromkeys(factors):
+        power = list(factors).count(i)
+        parts.append(names[i] if power == 1 else f"{names[i]}^{power}")
+    return (" * " if any(" " in part for part in parts) else " ").join(parts)
+
+
+def _origin(center: Array | str | None, inputs: Inputs) -> np.ndarray | None:
+    """The point about which to expand, (d,), or None for zero."""
+    if center is None:
+        return None
+    if isinstance(center, str):
+        if center != "mean":
+            raise ValueError(f"center must be an array (d,), 'mean' or None, got {center!r}.")
+        return np.asarray(inputs.mean, dtype=np.float64)
+    point = as_float_array("center", center, integers=True)
+    check_shape("center", point, (inputs.dim,), "one number per input")
+    check_finite("center", point)
+    return to_numpy(widen(point)).astype(np.float64)
+
+
+def _variance(one: Polynomial, inputs: Any) -> float:
+    """Variance of a polynomial of one output, in closed form where there is one."""
+    if isinstance(inputs, Samples) or not one.closed_form:
+        x = inputs.x if isinstance(inputs, Samples) else inputs.sample(_DRAWS)
+        weights = getattr(inputs, "weights", None) if isinstance(inputs, Samples) else None
+        values = one(x)[:, 0]
+        mean = np.average(values, weights=weights)
+        return float(np.average((values - mean) ** 2, weights=weights))
+    d, n = one.dim_in, one.degree
+    means, variances = [], []
+    for g in inputs.components:  # the distance of the polynomial from zero
+        units = Units.under(Units(np.zeros((1, d)), np.zeros(1), np.zeros(1)), g)
+        mean, variance = one.gap(RidgePolynomial(units, Series(np.zeros((n + 1, 1)))), g)
+        means.append(float(mean[0]))
+        variances.append(float(variance[0]))
+    weights = np.asarray(inputs.weights, dtype=np.float64)
+    gaps = np.asarray(means) - weights @ means
+    return float(weights @ (np.asarray(variances) + gaps**2))

@@ -1,0 +1,204 @@
+"""Tables of results: as text, in a notebook, in LaTeX, as a DataFrame."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from numbers import Integral, Real
+from typing import Any
+
+from mlpoly.arrays import readable
+from mlpoly.extras import library
+from mlpoly.records import arrays_of
+
+__all__ = ["Cell", "Table", "TableList", "Tabular"]
+
+Cell = str | float | int | bool | None  # an entry of a table; None stays empty
+
+_SUBSCRIPT = re.compile(r"\b([A-Za-z]|sum)_(\w+)")  # of the formulas below
+_LATEX = {
+    "\\": r"\backslash ",
+    "{": r"\{",
+    "}": r"\}",
+    "_": r"\_",
+    "^": r"\wedge ",
+    "~": r"\sim ",
+    "<": "<",
+    ">": ">",
+    "|": "|",
+    **{c: f"\\{c}" for c in "$%#&"},
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts and numbers under the names of their columns.
+
+    Attributes
+    ----------
+    columns : tuple of str
+    rows : tuple of tuple
+        One entry for each column: a text, a number, or None for an empty place.
+    title : str
+    formula : str
+        Line below the title such as "f(x) = W_2 relu(W_1 x + b_1)", with indices written "_1".
+    note : str
+        Remark below the rows.
+    limit : int, optional
+        Number of rows that are shown; by default all. The DataFrame always has all of them.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+    formula: str = ""
+    note: str = ""
+    limit: int | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Cell]], **options: Any) -> Table:
+        """Table of rows with the same keys, which name the columns."""
+        columns = tuple(rows[0]) if rows else ()
+        return cls(columns, tuple(tuple(row[name] for name in columns) for row in rows), **options)
+
+    def __str__(self) -> str:
+        cells, numeric, remark = self._shown()
+        lines = [self.title, self.formula]
+        if self.columns:
+            widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
+            places = [f"{{:{'>' if right else '<'}{width}}}" for right, width in zip(numeric, widths, strict=True)]
+            table = ["  ".join(places).format(*row).rstrip() for row in (self.columns, *cells)]
+            lines += [table[0], "-" * max(map(len, table)), *table[1:]]
+        return "\n".join([line for line in lines if line] + ([remark] if remark else []))
+
+    def html(self) -> str:
+        """HTML for a notebook: every text is escaped, and the colours are those around it."""
+        cells, numeric, remark = self._shown()
+        sides = [f"text-align: {'right' if right else 'left'}" for right in numeric]
+
+        def row(tag: str, texts: Iterable[str]) -> str:
+            made = (f'<{tag} style="{side}">{escape(text)}</{tag}>' for side, text in zip(sides, texts, strict=True))
+            return f"<tr>{''.join(made)}</tr>"
+
+        formula = _SUBSCRIPT.sub(r"<i>\1</i><sub>\2</sub>", escape(self.formula)).replace("<i>sum</i>", "∑")
+        above = [f"<strong>{escape(self.title)}</strong>" if self.title else "", formula]
+        # Dollars in names are no mathematics, so that MathJax must not look for any.
+        parts = ['<div class="tex2jax_ignore mathjax_ignore">', *(f"<div>{line}</div>" for line in above if line)]
+        if self.columns:
+            signs = ["\N{MINUS SIGN}" if right else "-" for right in numeric]
+            body = "".join(row("td", (t.replace("-", m) for t, m in zip(texts, signs, strict=True))) for texts in cells)
+            parts.append(f"<table><thead>{row('th', self.columns)}</thead><tbody>{body}</tbody></table>")
+        parts += [f"<div><small>{escape(remark)}</small></div>"] if remark else []
+        return "".join([*parts, "</div>"])
+
+    def latex(self) -> str:
+        """LaTeX for MathJax and for papers: an array in display style."""
+        cells, numeric, remark = self._shown()
+        lines = [_latex_text(self.title), _latex_formula(self.formula)]
+        if self.columns:
+            rows = [" & ".join(map(_latex_text, self.columns)) + r" \\ \hline"]
+            for texts in cells:
+                made = (_latex_number(t) if n else _latex_text(t) for t, n in zip(texts, numeric, strict=True))
+                rows.append(" & ".join(made) + r" \\")
+            sides = "".join("r" if right else "l" for right in numeric)
+            lines.append("\n".join([rf"\begin{{array}}{{{sides}}}", *rows, r"\end{array}"]))
+        lines = [line for line in (*lines, _latex_text(remark)) if line]
+        if len(lines) > 1:
+            lines = [r"\begin{array}{l}", *(f"{line} \\\\" for line in lines), r"\end{array}"]
+        return "\n".join(["$$", *lines, "$$"])
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a DataFrame."""
+        return library("pandas", "pandas", "to_pandas").DataFrame(list(self.rows), columns=list(self.columns))
+
+    def _shown(self) -> tuple[list[list[str]], list[bool], str]:
+        """Texts of the rows that are shown, which columns hold numbers, and the remark below."""
+        shown = self.rows[: self.limit]
+        numeric = [
+            all(value is None or isinstance(value, Real) for value in column)
+            for column in zip(*self.rows, strict=True)
+        ] or [False] * len(self.columns)  # fmt: skip
+        left = len(self.rows) - len(shown)
+        more = f"... and {left} more rows" if left else ""
+        return (
+            [[cell_text(value) for value in row] for row in shown],
+            numeric,
+            "\n".join(filter(None, (more, self.note))),
+        )
+
+
+class Tabular:
+    """A result that shows itself as a table: printed, in a notebook, in LaTeX and as a DataFrame."""
+
+    @abstractmethod
+    def _table(self) -> Table:
+        """The result as a table."""
+
+    def __str__(self) -> str:
+        return str(self._table()) if self._readable() else repr(self)
+
+    def _repr_html_(self) -> str | None:
+        return self._table().html() if self._readable() else None
+
+    def _repr_latex_(self) -> str | None:
+        return self._table().latex() if self._readable() else None
+
+    def to_pandas(self) -> Any:
+        """Return the table as a DataFrame, with all its rows; needs pandas."""
+        return self._table().to_pandas()
+
+    def _readable(self) -> bool:
+        """Whether there are values to show: not while JAX or torch.compile is tracing."""
+        return not hasattr(self, "_moving") or readable(*arrays_of(self).values())
+
+
+class TableList(Tabular, list[Any]):
+    """A list of records with a method ``row()``, which prints as a table of them."""
+
+    def _table(self) -> Table:
+        return Table.of([record.row() for record in self])
+
+
+def cell_text(value: Cell) -> str:
+    """An entry as text: numbers to four significant digits, None as nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return "nan" if math.isnan(value) else f"{float(value):.4g}"
+    return str(value)
+
+
+# -- formulas and texts in LaTeX ---------------------------------------------------------------------------------------
+
+
+def _latex_text(text: str) -> str:
+    """Upright text; characters with a meaning in LaTeX stand between the texts, where MathJax knows them as well."""
+    runs = re.split(r"([\\{}_^~<>|$%#&])", text)
+    return "".join(_LATEX[run] if i % 2 else rf"\text{{{run}}}" for i, run in enumerate(runs) if run)
+
+
+def _latex_number(text: str) -> str:
+    mantissa, _, exponent = text.partition("e")
+    if not re.fullmatch(r"-?[\d.]+", mantissa):  # yes, no, inf, nan
+        return _latex_text(text)
+    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa
+
+
+def _latex_formula(formula: str) -> str:
+    def piece(found: re.Match[str]) -> str:
+        letter, index, word, other = found.groups()
+        if letter:
+            return f"{chr(92) if letter == 'sum' else ''}{letter}_{{{_latex_text(index)}}}"
+        return (
+            rf"\operatorname{{{word.replace('_', chr(92) + '_')}}}"
+            if word
+            else {**_LATEX, "*": r"\odot "}.get(other, other)
+        )
+
+    return re.sub(rf"{_SUBSCRIPT.pattern}|([A-Za-z]\w+)|(.)", piece, formula)
