@@ -24,7 +24,7 @@ def report(
     degree: int | None = None,
     inputs: Inputs | None = None,
     outputs: Sequence[str] | None = None,
-    examples: int = 6,
+    examples: int = 12,
     title: str | None = None,
     show_progress: bool = True,
 ) -> Path:

@@ -31,7 +31,13 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
     if fits.spectrum is not None:
         section.add(figure(plot("plot-spectrum", _spectrum_chart(about, fits)), _spectrum_caption()))
     exact = fits.spectrum is not None
-    sure = "in closed form" if exact else "on samples drawn from it" if fits.errors[0].under_inputs.standard_error is not None else "without samples"
+    sure = (
+        "in closed form"
+        if exact
+        else "on samples drawn from it"
+        if fits.errors[0].under_inputs.standard_error is not None
+        else "without samples"
+    )
     caption = (
         f"Line: under {describe_inputs(about.inputs)}, {sure}. Dots: on {number(len(fits.rows), 6)} rows of the data, "
         "which need not be Gaussian, with a band of two standard errors."
@@ -91,11 +97,11 @@ def _spectrum_chart(about: Subject, fits: Fits) -> Chart:
     whole = [*(float(v) for v in spectrum.overall), float(spectrum.remainder.sum() / spectrum.total.sum())]
     y = Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, None))
     ticks = [(k, str(k)) for k in range(1, count + 1)]
-    bars = [
-        Bars(name, [k + 1], [value], colour, texts=[percent(value, None)], names=[name])
-        for k, (name, value, colour) in enumerate(zip(names, whole, colours, strict=True))
-    ]
-    everything = Panel(bars, Axis("degree", "", ticks=[*ticks, (count + 1, f"> {count}")]), y, choice=("all outputs",))
+    texts = [missed(value) for value in whole]
+    bars = Bars("all outputs", range(1, count + 2), whole, "blue", texts=texts, names=names)
+    everything = Panel(
+        [bars], Axis("degree", "", ticks=[*ticks, (count + 1, f"> {count}")]), y, choice=("all outputs",)
+    )
     if len(about.outputs) == 1:
         return Chart("Fraction of the variance at each degree", [everything], ("Shown",))
     shown = list(fits.shown)
@@ -105,7 +111,12 @@ def _spectrum_chart(about: Subject, fits: Fits) -> Chart:
         Bars(name, range(len(shown)), [float(fractions[k, i]) for i in shown], colour, names=outputs)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))
     ]
-    each = Panel(stacked, Axis("output", "output", ticks=places), Axis(y.title, y.name, percent=True, limits=(0.0, 1.0)), choice=("each output",))
+    each = Panel(
+        stacked,
+        Axis("output", "output", ticks=places),
+        Axis(y.title, y.name, percent=True, limits=(0.0, 1.0)),
+        choice=("each output",),
+    )
     return Chart("Fraction of the variance at each degree", [everything, each], ("Shown",))
 
 

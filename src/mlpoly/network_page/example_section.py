@@ -7,7 +7,7 @@ import math
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.features import Explanation, explain
+from mlpoly.features.single_prediction import Explanation, explain
 from mlpoly.network_page.fits import Fits
 from mlpoly.network_page.subject import Subject
 from mlpoly.network_page.summary import degree_name
@@ -46,8 +46,7 @@ def chosen_rows(about: Subject, fits: Fits, count: int) -> list[tuple[str, int, 
         for label in range(len(about.outputs) if several else 2):
             of_class = np.flatnonzero((targets == label) & right)
             if len(of_class):
-                name = about.outputs[label] if several else f"class {label}"
-                found.append((f"a {name}" if not several else name, int(of_class[0])))
+                found.append((about.titles[label] if several else f"class {label}", int(of_class[0])))
     elif not several:
         ranked = np.argsort(fits.values[:, 0], kind="stable")
         found += [("largest output", int(ranked[-1])), ("smallest output", int(ranked[0]))]
@@ -59,12 +58,16 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
     if count == 0:
         return
     items: list[tuple[object, Markup]] = []
+    shape = about.image_shape
     every = -(-len(about.x) // len(fits.rows))
     for name, row, output in chosen_rows(about, fits, count):
         x = fits.rows[row]
-        found = explain(fits.written, about.inputs, x, output=output, k=_TERMS)
+        found = explain(fits.written, about.inputs, x, output=output, k=_TERMS, names=about.names)
         value = float(fits.values[row, output])
-        items.append((shortened(name, 24)[0], _explained(about, found, value, row * every)))
+        button: object = shortened(name, 24)[0]
+        if shape is not None:
+            button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)[0]
+        items.append((button, _explained(about, found, value, row * every)))
     caption = (
         "Grey bars: the value of the polynomial and of the network. The others add up to the polynomial, from its value "
         "at the mean of the inputs: red raises the output, blue lowers it."
@@ -78,10 +81,12 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
 
 def _explained(about: Subject, found: Explanation, network: float, row: int) -> Markup:
     """One prediction in words and bars."""
-    output = shortened(about.outputs[found.output], 40)[0]
+    assert found.output is not None
+    wanted = f" For {shortened(about.titles[found.output], 40)[0]}," if about.outputs != ("output",) else ""
+    the = "the" if wanted else "The"
     parts = [float(part) for part in found.parts]
     said = (
-        f"Row {number(row, 9)} of the data. {output}: the network gives {number(network)}, the polynomial "
+        f"Row {number(row, 9)} of the data.{wanted} {the} network gives {number(network)}, the polynomial "
         f"{number(found.polynomial)}. From {number(parts[0])} at the mean of the inputs, "
         + ", ".join(f"the {degree_name(k)} part adds {number(part)}" for k, part in enumerate(parts) if k > 0)
         + "."
@@ -112,7 +117,11 @@ def _explained(about: Subject, found: Explanation, network: float, row: int) -> 
     used = sorted({i for term in found.terms for i in term.inputs})
     s = about.spread
     rows = [
-        (shortened(about.names[i], 40)[0], float(found.point[i]), (found.point[i] - about.mean[i]) / s[i] if s[i] else 0.0)
+        (
+            shortened(about.names[i], 40)[0],
+            float(found.point[i]),
+            (found.point[i] - about.mean[i]) / s[i] if s[i] else 0.0,
+        )
         for i in used
     ]
     inner = table(("Input", "Value", "Standard deviations from the mean"), rows)

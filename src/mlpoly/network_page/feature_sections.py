@@ -47,17 +47,17 @@ def feature_section(page: Page, about: Subject, fits: Fits, features: dict[int, 
         # The square of a standard normal has variance 2.
         fractions = 2 * np.asarray(found.values) ** 2 / (variance[i] or 1.0)
         keep = [j for j in range(len(fractions)) if abs(found.values[j]) > 1e-9 * abs(found.values[0])]
-        words = [f"{signed(float(found.values[j]))}, {percent(float(fractions[j]))}" for j in keep]
+        words = [f"{signed(float(found.values[j]))}, {percent(float(fractions[j]), None)}" for j in keep]
         patterns = np.asarray(found.directions)
         if about.image_shape is not None:
             shown = [(picture(patterns[j].reshape(about.image_shape), f"eigenfeature {j + 1}"), words[j]) for j in keep]
-            items.append((i, picture_row(shown, about.outputs[i])))
+            items.append((i, picture_row(shown, about.titles[i])))
         else:
             items.append((i, element("div", *(_named(about, j, patterns[j], words[j]) for j in keep), class_="cards")))
     what = (
         "The pictures are patterns to add to an input, in which red and blue may be exchanged, as they enter squared. "
         if about.image_shape is not None
-        else "The bars are correlations of the feature with the inputs; all signs may be exchanged, as it enters squared. "
+        else "The bars are correlations of the feature with the inputs; as it enters squared, signs may be exchanged. "
     )
     caption = (
         f"{what}The first number is the eigenvalue, in units of the output: what the feature adds at one standard "
@@ -107,7 +107,7 @@ def response_section(page: Page, about: Subject, fits: Fits, features: dict[int,
                 for word, (colour, y) in curves.items()
             ]
             x = Axis("standard deviations from the mean", "at", guides=[(0.0, "")])
-            panels.append(Panel(marks, x, Axis(about.outputs[i], "value"), choice=(label, name)))
+            panels.append(Panel(marks, x, Axis(about.titles[i], "value"), choice=(label, name)))
     if not panels:
         return
     chart = Chart("The network and its polynomials along single directions", panels, ("Output", "Along"))
@@ -116,8 +116,8 @@ def response_section(page: Page, about: Subject, fits: Fits, features: dict[int,
         "the strongest eigenfeatures, or a single input with all others at their mean.",
         figure(
             plot("plot-responses", chart),
-            "The linear part and the eigenfeatures move all inputs together, as they vary together in the data. A single "
-            "input moves alone, possibly to where there are no data. A click on a name in the legend hides it.",
+            "The linear part and the eigenfeatures move all inputs together, as they vary together in the data. A "
+            "single input moves alone, possibly to where there are no data. A click on a name in the legend hides it.",
         ),
     )
 

@@ -137,7 +137,11 @@ def _by_degree(net: Network, inputs: Inputs, degree: int) -> dict[int, Polynomia
     if isinstance(net, Layer) and isinstance(inputs, Gaussian):  # in the Hermite basis, a truncation is the optimum
         highest = fit(net, inputs, degree)
         return {k: highest.truncate(k) for k in range(1, degree + 1)}
-    if isinstance(inputs, GaussianMixture) and isinstance(net, Layer) and math.comb(net.dim_in + degree, degree) > 10**4:
+    if (
+        isinstance(inputs, GaussianMixture)
+        and isinstance(net, Layer)
+        and math.comb(net.dim_in + degree, degree) > 10**4
+    ):
         return {k: fit(net, inputs, k, method="neuronwise" if k > 2 else "auto") for k in range(1, degree + 1)}
     return {k: fit(net, inputs, k) for k in range(1, degree + 1)}
 

@@ -25,7 +25,9 @@ def method_section(page: Page, about: Subject, fits: Fits) -> None:
             "weights, with no samples and no training."
         )
     elif isinstance(about.inputs, Samples):
-        said.append("The polynomials are least squares on the samples, over all polynomials of the degree where it fits.")
+        said.append(
+            "The polynomials are least squares on the samples, over all polynomials of the degree where it fits."
+        )
     elif layer:
         said.append(f"Up to degree 2 the polynomials are least squares under {under}, from the weights alone.")
     else:
@@ -50,9 +52,10 @@ def method_section(page: Page, about: Subject, fits: Fits) -> None:
     )
     code = [
         "import mlpoly as mp",
-        "inputs = mp.Gaussian.from_samples(x)" if about.estimated else "# with your inputs",
-        f"poly = mp.fit(net, inputs, degree={fits.written.degree})  # net: mp.from_torch(...), mp.from_sklearn(...), ...",
-        "print(poly.terms(output=0, names=names, center=inputs.mean))",
+        "# net = mp.from_torch(module), mp.from_sklearn(pipeline), mp.MLP(W1, b1, W2, b2, activation=...), ...",
+        "inputs = mp.Gaussian.from_samples(x)" if about.estimated else f"# inputs: {about.inputs!r}, as given",
+        f"poly = mp.fit(net, inputs, degree={fits.written.degree})",
+        'print(poly.terms(output=0, center="mean"))',
         "print(mp.fvu(net, poly), mp.fvu(net, poly, samples=x))",
         "print(mp.explain(poly, inputs, x[0]))",
     ]

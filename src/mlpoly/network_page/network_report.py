@@ -39,7 +39,7 @@ def write_report(
     degree: int | None = None,
     inputs: Inputs | None = None,
     outputs: Sequence[str] | None = None,
-    examples: int = 6,
+    examples: int = 12,
     title: str | None = None,
     show_progress: bool = True,
     command: str = "",
@@ -85,7 +85,7 @@ def write_report(
             "numpy": np.__version__,
             "mlpoly": __version__,
         }
-        config = {"degree": fits.degree, "rows": len(about.x), "image shape": about.image_shape, "examples": examples}
+        config = {"degree": fits.degree, "rows": len(about.x), "examples": examples}
         seconds = {"reading the network": time.perf_counter() - began}
         rerun = {"command": command, "config": config, "machine": machine, "seconds": seconds}
         rerun_section(page, rerun, target.parent, ())

@@ -18,7 +18,7 @@ from mlpoly.records import map_arrays
 
 __all__ = ["Subject", "check_subject", "distinct"]
 
-_TINY = 1e-12  # of the largest standard deviation: below it an input counts as constant
+_TINY = 1e-12  # of the mean: with a standard deviation below that an input counts as constant
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,12 @@ class Subject:
     image_shape: tuple[int, int] | None = None
 
     @property
+    def titles(self) -> tuple[str, ...]:
+        """Names of the outputs in a sentence: "class 3" where the name of a class is a number."""
+        numbered = self.task == "classes" and all(name.isdigit() for name in self.outputs)
+        return tuple(f"class {name}" for name in self.outputs) if numbered else self.outputs
+
+    @property
     def mean(self) -> np.ndarray:
         """Mean of the inputs, (d,)."""
         return np.asarray(self.inputs.mean, float)
@@ -61,7 +67,7 @@ class Subject:
     def spread(self) -> np.ndarray:
         """Standard deviations of the inputs, (d,); zero where an input is constant up to rounding."""
         found = np.sqrt(np.clip(np.diagonal(np.asarray(self.inputs.covariance, float)), 0, None))
-        return np.where(found > _TINY * found.max(initial=0.0), found, 0.0)
+        return np.where(found > _TINY * np.abs(self.mean), found, 0.0)
 
 
 def distinct(names: Iterable[str]) -> list[str]:

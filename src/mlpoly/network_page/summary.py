@@ -70,7 +70,9 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         "Data": f"{counted(n, 'row')} of {counted(d, 'input')}"
         + (f", pictures of {about.image_shape[0]} × {about.image_shape[1]} pixels" if about.image_shape else ""),
         "Polynomials": f"least squares under {under}",
-        "Labels": {"classes": f"{len(about.outputs) if o > 1 else 2} classes", "values": "values", None: ""}[about.task],
+        "Labels": {"classes": f"{len(about.outputs) if o > 1 else 2} classes", "values": "values", None: ""}[
+            about.task
+        ],
     }
     return said, tiles(items), facts(kinds)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.features import Terms
+from mlpoly.features.term_table import Terms
 from mlpoly.network_page.fits import Fits
 from mlpoly.network_page.subject import Subject, distinct
 from mlpoly.network_page.summary import degree_name
@@ -46,13 +46,14 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
     """The formula of each output in its strongest terms, standardised and in the units of the inputs."""
     items = []
     for i, found in terms.items():
-        name = shortened(about.outputs[i], 24)[0] if len(about.outputs) > 1 else "p"
+        name = variable("p", shortened(about.outputs[i], 24)[0]) if len(about.outputs) > 1 else variable("p")
+        words = about.image_shape is None and any(len(about.names[j]) > 3 for term in found for j in term.inputs)
         shown = [term for term in found if term.effect != 0][:_WRITTEN]
         size = [float(np.prod(about.spread[list(term.inputs)])) for term in shown]
         both = []
-        for words, scales in (("in standard deviations", size), ("in units of the data", [1.0] * len(shown))):
+        for units, scales in (("in standard deviations", size), ("in units of the data", [1.0] * len(shown))):
             written = [(t.coefficient * s, _factors(about, t.inputs)) for t, s in zip(shown, scales, strict=True)]
-            both.append((words, formula(name, [(found.constant, []), *written])))
+            both.append((units, formula(name, [(found.constant, []), *written], words)))
         u = (about.x if len(about.x) <= 4000 else about.x[:: len(about.x) // 4000]) - about.mean
         part = sum((t.coefficient * np.prod(u[:, list(t.inputs)], axis=1) for t in shown), np.zeros(len(u)))
         whole = np.asarray(fits.written.output(i)(u + about.mean))[:, 0]
@@ -71,7 +72,15 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
         "compared, or in the units of the data. The first number is the value at the mean of all inputs.",
         figure(one_for_each("formula-output", about, items), _formula_caption(about, fits)),
     )
-    if about.image_shape is None:
+    if about.image_shape is not None:
+        linear = np.asarray(fits.polynomials[1].gradient(about.mean)) * about.spread
+        shown = [
+            (picture(linear[i].reshape(about.image_shape), f"linear part of {about.titles[i]}"), about.titles[i])
+            for i in fits.shown
+        ]
+        caption = "Effect of every pixel in the best linear polynomial: red where a brighter pixel raises the output."
+        section.add(figure(picture_row(shown, "Linear part"), caption))
+    else:
         used = sorted({i for found in terms.values() for term in found for i in term.inputs})[:60]
         rows = [(shortened(about.names[i], 60)[0], float(about.mean[i]), float(about.spread[i])) for i in used]
         inner = table(("Input", "Mean", "Standard deviation"), rows)
@@ -84,8 +93,8 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
         said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
     if fits.written.degree < fits.degree:
         said += (
-            f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of degree "
-            f"{fits.written.degree}."
+            f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of "
+            f"degree {fits.written.degree}."
         )
     return said
 
@@ -102,7 +111,9 @@ def terms_section(page: Page, about: Subject, terms: Mapping[int, Terms]) -> Non
     items = []
     for i, found in terms.items():
         parts = [
-            Part(term.name, term.effect, f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance")
+            Part(
+                term.name, term.effect, f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
+            )
             for term in found
             if term.effect != 0
         ]
@@ -134,19 +145,18 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
         "the standard deviation of the product."
     )
     if about.image_shape is not None:
-        rows = [_pixel_maps(about, i, effect) for i, effect in effects.items()]
         caption = (
-            f"{about_effects} Left: how strongly each pixel interacts with any other (root of the sum of squares; "
-            "darker is more). Right: the partners of the strongest pixel, red where the product raises the output."
+            f"{about_effects} Above: how strongly each pixel interacts with all others (root of the sum of squares; "
+            "darker is more). Below: the partners of the strongest pixel, red where the product raises the output."
         )
-        section.add(figure(one_for_each("pixels-output", about, rows), caption))
+        section.add(figure(_pixel_maps(about, effects), caption))
         return
     maps = []
     labels = distinct(shortened(about.outputs[i], 24)[0] for i in effects)
     for label, (i, effect) in zip(labels, effects.items(), strict=True):
         order = np.argsort(-np.sum(effect**2, axis=1), kind="stable")[:_CROSSED]
         names = [about.names[j] for j in order]
-        said = f"Effects of products of two inputs on {about.outputs[i]}"
+        said = f"Effects of products of two inputs on {about.titles[i]}"
         maps.append((label, HeatMap(effect[np.ix_(order, order)], names, names, said, name="effect")))
     some = f" The {_CROSSED} inputs that interact most, of {about.net.dim_in}." if about.net.dim_in > _CROSSED else ""
     caption = f"{about_effects} On the diagonal are squares. Red raises the output, blue lowers it.{some}"
@@ -164,18 +174,17 @@ def _pair_effects(about: Subject, hessian: np.ndarray) -> np.ndarray:
     return np.where(np.abs(effect) > 1e-12 * largest, effect, 0.0)
 
 
-def _pixel_maps(about: Subject, i: int, effect: np.ndarray) -> tuple[int, Markup]:
-    """How strongly every pixel interacts, and the partners of the strongest one."""
+def _pixel_maps(about: Subject, effects: Mapping[int, np.ndarray]) -> Markup:
+    """How strongly every pixel interacts, and below it the partners of the strongest one, for every output."""
     shape = about.image_shape
     assert shape is not None
-    strength = np.sqrt(np.sum(effect**2, axis=1))
-    strongest = int(np.argmax(strength))
-    row, column = (place + 1 for place in divmod(strongest, shape[1]))
-    limits = (0.0, float(strength.max()) or 1.0)
-    return i, picture_row(
-        [
-            (picture(strength.reshape(shape), "strength of every pixel", _HEAT, limits), "strength"),
-            (picture(effect[strongest].reshape(shape), "its partners", DIVERGING), f"partners of x{row},{column}"),
-        ],
-        f"{about.outputs[i]}",
-    )
+    strengths, partners = [], []
+    for i, effect in effects.items():
+        strength = np.sqrt(np.sum(effect**2, axis=1))
+        strongest, limits = int(np.argmax(strength)), (0.0, float(strength.max()) or 1.0)
+        image = picture(strength.reshape(shape), f"strength of interactions, {about.titles[i]}", _HEAT, limits)
+        strengths.append((image, about.titles[i]))
+        image = picture(effect[strongest].reshape(shape), f"partners of {about.names[strongest]}", DIVERGING)
+        partners.append((image, f"{about.titles[i]}, {about.names[strongest]}"))
+    rows = picture_row(strengths, "Strength"), picture_row(partners, "Partners of the strongest pixel")
+    return element("div", *rows)

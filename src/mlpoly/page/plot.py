@@ -53,7 +53,7 @@ def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Ma
     """
     traces, views = [], []
     for i, (_, shown) in enumerate(maps):
-        bar = {"title": {"text": plain_text(shown.name), "side": "right"}, "thickness": 12, "outlinewidth": 0}
+        bar = {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 12}, "tickformat": "~g"}
         traces.append(
             {"type": "heatmap", "showlegend": False, "x": list(range(len(shown.columns))), "colorbar": bar}
             | {"y": list(range(len(shown.rows))), "z": [[float(f"{v:.4g}") for v in row] for row in shown.values]}
@@ -61,7 +61,11 @@ def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Ma
             | {"colorscale": [[0, "var(--negative)"], [0.5, "var(--card)"], [1, "var(--positive)"]]}
             # plots.js makes the names of every cell of these
             | {"names": {"rows": list(map(plain_text, shown.rows)), "columns": list(map(plain_text, shown.columns))}}
-            | {"hovertemplate": "%{customdata[0]}<br>%{customdata[1]}<br><b>%{z:.3g}</b><extra></extra>"}
+            | {
+                "hovertemplate": "%{customdata[0]}<br>%{customdata[1]}<br><b>"
+                + plain_text(shown.name)
+                + " %{z:.3g}</b><extra></extra>"
+            }
         )
         edges = [
             {
@@ -72,15 +76,17 @@ def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Ma
                 "showline": False,
                 "type": "linear",
                 "title": {"text": ""},
+                "tickangle": angle,
             }
-            for names in (shown.columns, shown.rows)
+            for names, angle in ((shown.columns, 45), (shown.rows, 0))
         ]
         views.append(
             {"choice": [i], "traces": [i], "layout": {"xaxis": edges[0], "yaxis": edges[1] | {"autorange": "reversed"}}}
         )
     groups = [choices(f"{name}-0", legend, [text for text, _ in maps])] if len(maps) > 1 else []
-    height = max(300, 150 + 17 * max(len(shown.rows) for _, shown in maps))
-    style = f"height:{height}px;max-width:{round(1.2 * height) + 120}px"
+    count = max(len(shown.rows) for _, shown in maps)
+    height = 170 + max(240, min(26 * count, 640))
+    style = f"height:{height}px;max-width:{height + 130}px"
     return _block(name, groups, style, maps[0][1].label, {"traces": traces, "views": views})
 
 
@@ -143,7 +149,8 @@ def _traces(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     colour, label = f"var(--{mark.colour})", plain_text(mark.label)
     names = [plain_text(name) for name in getattr(mark, "names", ())]
     value = "%{y:.3~%}" if panel.y.percent else "%{y:.4g}"
-    hover = f"<b>{label}</b><br>{plain_text(panel.x.name)} %{{customdata[0]{'' if names else ':,'}}}<br>{plain_text(panel.y.name)} {value}"
+    place = f"{plain_text(panel.x.name)} %{{customdata[0]{'' if names else ':,'}}}"
+    hover = f"<b>{label}</b><br>{place}<br>{plain_text(panel.y.name)} {value}"
     places = panel.x.places(mark.x)
     trace: dict[str, Any] = {"type": "scatter", "name": label, "legendgroup": label}
     trace |= {"x": places, "y": mark.y, "customdata": [[name] for name in names or mark.x]}
@@ -162,7 +169,12 @@ def _traces(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     elif isinstance(mark, Area):
         trace |= {"mode": "lines", "line": {"color": colour, "width": 0.5}, "stackgroup": "areas", "fillcolor": colour}
     else:
-        trace |= {"type": "bar", "marker": {"color": colour}, "text": [plain_text(t) for t in mark.texts], "textposition": "outside"}
+        trace |= {
+            "type": "bar",
+            "marker": {"color": colour},
+            "text": [plain_text(t) for t in mark.texts],
+            "textposition": "outside",
+        }
     trace["hovertemplate"] = f"{hover}<extra></extra>"
     if not (isinstance(mark, Curve) and len(mark.low) > 1):
         return [trace]
@@ -196,7 +208,10 @@ def _axis(axis: Axis) -> dict[str, Any]:
     if axis.percent:
         made["tickformat"] = ".3~%"
     if axis.ticks:
-        made |= {"tickvals": [value for value, _ in axis.ticks], "ticktext": [plain_text(text) for _, text in axis.ticks]}
+        made |= {
+            "tickvals": [value for value, _ in axis.ticks],
+            "ticktext": [plain_text(text) for _, text in axis.ticks],
+        }
     if axis.limits == (0.0, None):
         made["rangemode"] = "tozero"
     elif axis.limits:
