@@ -30,14 +30,8 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
     )
     if fits.spectrum is not None:
         section.add(figure(plot("plot-spectrum", _spectrum_chart(about, fits)), _spectrum_caption()))
-    exact = fits.spectrum is not None
-    sure = (
-        "in closed form"
-        if exact
-        else "on samples drawn from it"
-        if fits.errors[0].under_inputs.standard_error is not None
-        else "without samples"
-    )
+    sampled = fits.errors[0].under_inputs.standard_error is not None
+    sure = "on samples of them" if sampled else "in closed form"
     caption = (
         f"Line: under {describe_inputs(about.inputs)}, {sure}. Dots: on {number(len(fits.rows), 6)} rows of the data, "
         "which need not be Gaussian, with a band of two standard errors."
@@ -56,7 +50,7 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
     rows = []
     for e in fits.errors:
         row = [degree_name(e.degree), missed(float(e.under_inputs)), missed(float(e.on_data))]
-        row.append(missed(float(e.on_data.standard_error)))
+        row.append(missed(e.standard_error))
         row += [missed(e.on_unseen or 0.0)] if unseen else []
         row += [judged(e.score)] if score else []
         row += [judged(e.agreement)] if about.task == "classes" else []
@@ -135,7 +129,7 @@ def _error_chart(fits: Fits) -> Chart:
     else:
         under, degrees = [float(e.under_inputs) for e in fits.errors], [e.degree for e in fits.errors]
     data = [float(e.on_data) for e in fits.errors]
-    spread = [2 * float(e.on_data.standard_error) for e in fits.errors]
+    spread = [2 * e.standard_error for e in fits.errors]
 
     def seen(values: Sequence[float]) -> list[float]:
         return [value if value > _VISIBLE else 0.0 for value in values]

@@ -69,8 +69,8 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
             button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)[0]
         items.append((button, _explained(about, found, value, row * every)))
     caption = (
-        "Grey bars: the value of the polynomial and of the network. The others add up to the polynomial, from its value "
-        "at the mean of the inputs: red raises the output, blue lowers it."
+        "Grey bars: the value of the polynomial and of the network. The others add up to the polynomial, from its "
+        "value at the mean of the inputs: red raises the output, blue lowers it."
     )
     page.section("examples", "Single predictions explained", "Predictions").add(
         f"A few rows of the data, taken apart by the {degree_name(fits.written.degree)} polynomial. About the mean of "

@@ -50,6 +50,11 @@ class DegreeErrors:
     score: float | None
     agreement: float | None
 
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the FVU on the data."""
+        return float(self.on_data.standard_error if self.on_data.standard_error is not None else 0.0)
+
 
 @dataclass(frozen=True)
 class Fits:

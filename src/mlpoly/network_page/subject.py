@@ -101,7 +101,8 @@ def check_subject(
         raise ValueError(f"x has shape {rows.shape}, expected (n, d): at least 2 rows of data, inputs in columns.")
     d, o = network.dim_in, network.dim_out
     if rows.shape[1] != d:
-        raise ValueError(f"x has {rows.shape[1]} columns, but the network takes {d} inputs; pass (n, {d}).")
+        hint = "; is one of them the label? Give it as labels" if rows.shape[1] == d + 1 else ""
+        raise ValueError(f"x has {rows.shape[1]} columns, but the network takes {d} inputs{hint}.")
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise ValueError(
@@ -132,7 +133,7 @@ def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
     """The network in float64, and the names of its classes where the model knows them."""
     classes = getattr(net, "classes_", None)  # of a classifier of scikit-learn
     if isinstance(net, str | PathLike):
-        from mlpoly.integrations import read_network
+        from mlpoly.integrations.model_files import read_network
 
         net = read_network(net)
     elif hasattr(net, "state_dict") and hasattr(net, "forward"):

@@ -74,12 +74,12 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
     )
     if about.image_shape is not None:
         linear = np.asarray(fits.polynomials[1].gradient(about.mean)) * about.spread
-        shown = [
+        pictures = [
             (picture(linear[i].reshape(about.image_shape), f"linear part of {about.titles[i]}"), about.titles[i])
             for i in fits.shown
         ]
         caption = "Effect of every pixel in the best linear polynomial: red where a brighter pixel raises the output."
-        section.add(figure(picture_row(shown, "Linear part"), caption))
+        section.add(figure(picture_row(pictures, "Linear part"), caption))
     else:
         used = sorted({i for found in terms.values() for term in found for i in term.inputs})[:60]
         rows = [(shortened(about.names[i], 60)[0], float(about.mean[i]), float(about.spread[i])) for i in used]
