@@ -12,6 +12,7 @@ import pickle
 import jax
 import numpy as np
 import pytest
+import sympy
 import torch
 from support.backends import (
     BACKENDS,
@@ -26,7 +27,7 @@ from support.backends import (
     make,
     to_numpy,
 )
-from support.inputs import gaussian, grid, points
+from support.inputs import exponents, gaussian, grid, points
 from support.networks import network
 from support.polynomials import own_arrays
 
@@ -308,6 +309,88 @@ class PolynomialContract:
         for got, want in [*pairs, (p + p, wide + wide)] if self.sums else pairs:
             assert got(x).dtype == np.float32
             np.testing.assert_array_equal(got(x), want(x))
+
+    # -- other units, and what it says ---------------------------------------------------------------------------------
+
+    @all_of_them
+    def test_in_units_takes_the_original_data(self, backend):
+        p, scale, shift = placed(made(type(self)), backend), np.array([0.5, -3.0, 20.0]), np.array([1.0, -2.0, 40.0])
+        q = p.in_units(make(scale, backend), make(shift, backend))
+        assert type(q) is type(p) or getattr(p, "skip", False)
+        assert (q.degree, q.dim_in, q.dim_out, q.report) == (p.degree, p.dim_in, p.dim_out, p.report)
+        value = q(make(shift + scale * X, backend))
+        assert_same_kind(value, make(X, backend))
+        # Rounding of shift + scale x, up to 1000 times that of x where a shift is subtracted again.
+        assert_close(value, made(type(self))(X), 2000 * backend.tolerance)
+        assert_close(q.inputs.mean, make(shift + scale * made(type(self)).inputs.mean, backend), 1e-5)
+        assert_close(q.inputs.covariance, made(type(self)).inputs.covariance * scale * scale[:, None], 1e-5)
+
+    def test_to_sympy_has_its_values(self):
+        p = made(type(self))
+        one = p if self.exact else p.polynomial
+        names = ["a", "b", "x_2"]
+        for output, values in ((p.dim_out - 1, one(X)[:, -1]), (np.arange(1.0, p.dim_out + 1), None)):
+            values = one(X) @ output if values is None else values
+            found = sympy.lambdify(sympy.symbols(names), p.to_sympy(output, names=names))
+            assert_close(np.array([found(*x) for x in X]), values, 1e-11)
+
+    def test_terms_are_those_of_the_dense_coefficients(self):
+        p = made(type(self))
+        coefficients, indices = p.coefficients(), exponents(D, self.degree)[1:]
+        x, weights = grid(p.inputs, 2 * self.degree + 2)  # exact for products of two monomials
+        one = p if self.exact else p.polynomial
+        values = one(x)[:, 0]
+        variance = weights @ (values - weights @ values) ** 2
+        want = []
+        for index in indices:
+            orders = len(set(itertools.permutations(index)))
+            monomial = np.prod(x[:, list(index)], axis=1)
+            coefficient = orders * coefficients.tensor(len(index))[(0, *index)]
+            want.append((index, coefficient, np.sqrt(weights @ (monomial - weights @ monomial) ** 2)))
+        effects = {index: coefficient * spread for index, coefficient, spread in want}
+        terms = p.terms(0, k=len(indices) + 5)
+        assert terms.total == len(indices) and len(terms) <= len(indices)
+        assert list(terms) == sorted(terms, key=lambda term: -abs(term.effect))
+        largest = max(map(abs, effects.values()), default=0.0)
+        for term in terms:
+            assert term.effect == pytest.approx(effects.pop(term.inputs), rel=1e-9, abs=1e-11 * largest)
+            # Composed polynomials have no closed form of their variance: 65536 draws, so about 1 % of it.
+            assert term.fraction == pytest.approx(term.effect**2 / variance, rel=1e-9 if p.closed_form else 0.05)
+        assert all(abs(left) <= 1e-11 * largest for left in effects.values())  # zero terms are left out
+
+    def test_terms_about_the_mean_add_up(self):
+        p = made(type(self))
+        one = p if self.exact else p.polynomial
+        terms = p.terms(0, k=10_000, center="mean")
+        u = X - p.inputs.mean
+        total = terms.constant + sum(t.coefficient * np.prod(u[:, list(t.inputs)], axis=1) for t in terms)
+        assert_close(total + np.zeros(len(X)), one(X)[:, 0], 1e-11)
+
+    def test_a_prediction_is_the_sum_of_its_parts(self):
+        p = made(type(self))
+        one = p if self.exact else p.polynomial
+        for output in (0, np.ones(p.dim_out)):
+            found = mp.explain(p, None, X[0], output, k=1000)
+            want = (one(X[0]) @ output) if np.ndim(output) else one(X[0])[0]
+            assert found.parts.shape == (p.degree + 1,) and found.network is None
+            assert found.polynomial == pytest.approx(want, rel=1e-12)
+            assert sum(found.parts) == pytest.approx(want, rel=1e-11)
+            scale = np.abs(found.parts).max()
+            by_degree = np.zeros(p.degree + 1)
+            by_degree[0] = found.parts[0]
+            for term in found.terms:
+                by_degree[len(term.inputs)] += term.amount
+            np.testing.assert_allclose(by_degree, found.parts, atol=1e-11 * scale)
+            if p.degree >= 2 and np.linalg.matrix_rank(p.inputs.covariance) == D:
+                assert sum(f.amount for f in found.features) == pytest.approx(found.parts[2], abs=1e-9 * scale)
+
+    def test_notebooks_show_a_formula(self):
+        p = replace(made(type(self)), inputs=replace(made(type(self)).inputs, names=("<b>a</b>", "b_1", "c^2")))
+        page, latex = p._repr_html_(), p._repr_latex_()
+        assert "&lt;b&gt;a&lt;/b&gt;" in page or not self.degree
+        assert "<b>" not in page and type(p).__name__ in page
+        assert latex.startswith("$") and latex.endswith("$") and latex.count("{") == latex.count("}")
+        assert (str(p) == repr(p)) == (len(exponents(D, self.degree)) > 25 or p.dim_out > 3)
 
     # -- places -------------------------------------------------------------------------------------------------------
 

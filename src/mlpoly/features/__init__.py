@@ -1,6 +1,19 @@
 """Features: the directions that a polynomial reads, and inputs without them."""
 
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
+from mlpoly.features.single_prediction import Contribution, Explanation, explain
 from mlpoly.features.singular import SingularDirections, ablate, singular_directions
+from mlpoly.features.term_table import Term, Terms
 
-__all__ = ["EigenFeatures", "SingularDirections", "ablate", "eigenfeatures", "singular_directions"]
+__all__ = [
+    "Contribution",
+    "EigenFeatures",
+    "Explanation",
+    "SingularDirections",
+    "Term",
+    "Terms",
+    "ablate",
+    "eigenfeatures",
+    "explain",
+    "singular_directions",
+]

@@ -176,7 +176,7 @@ class _Products:
         The covariance has a recursion of its own, as the difference of moments would lose its digits far from zero.
         """
         mean, cov = self.center, self.cov
-        rows, columns, size = len(lead), len(lead) + 1, len(lead) + 2
+        rows, size = len(lead), len(lead) + 2
         diagonal = np.diagonal(cov)
         means: list[Any] = [*(mean[i] for i in lead), mean[:, None], mean[None, :]]
 

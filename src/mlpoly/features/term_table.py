@@ -14,6 +14,7 @@ from mlpoly.inputs import Inputs, Samples
 from mlpoly.inputs.interface import check_names
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, replace
+from mlpoly.tables import Table, Tabular
 from mlpoly.units import Series, Units
 
 __all__ = ["Term", "Terms", "input_names", "monomial_name", "numpy_inputs", "single_output", "strongest_terms"]
@@ -46,7 +47,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Terms(Sequence[Term]):
+class Terms(Tabular, Sequence[Term]):
     """The strongest terms of one output, by descending magnitude of their effects; a sequence of `Term`.
 
     Attributes
@@ -58,7 +59,7 @@ class Terms(Sequence[Term]):
         Names of all d inputs.
     constant : float
         Constant term: the value of the polynomial at the center.
-    count : int
+    total : int
         Number of all monomials, the constant not counted.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
@@ -68,7 +69,7 @@ class Terms(Sequence[Term]):
     output: int | None
     names: tuple[str, ...]
     constant: float
-    count: int
+    total: int
     center: np.ndarray | None = None
 
     @overload
@@ -80,6 +81,25 @@ class Terms(Sequence[Term]):
 
     def __len__(self) -> int:
         return len(self.terms)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _table(self) -> Table:
+        where = "" if self.output is None else f" of output {self.output}"
+        about = "" if self.center is None else ", in deviations from the center"
+        rows = tuple((t.name, t.coefficient, t.effect, t.fraction) for t in self.terms)
+        return Table(
+            ("term", "coefficient", "effect", "fraction of variance"),
+            rows,
+            title=f"The {len(rows)} strongest of {self.total} terms{where}{about}; constant {self.constant:.4g}",
+        )
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bar chart of the effects; options are those of `mlpoly.plots.terms.plot_terms`."""
+        from mlpoly.plots.terms import plot_terms  # a leaf of the import graph: imported on demand
+
+        return plot_terms(self, ax=ax, **options)
 
 
 def strongest_terms(
@@ -93,14 +113,13 @@ def strongest_terms(
     """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
     k = as_integer("k", k, 1)
     inputs = poly.inputs if inputs is None else inputs
-    labels = input_names(poly, names, inputs)
-    one = single_output(poly, output)
     if inputs is None:
         raise ValueError(
-            "terms ranks monomials by their standard deviation under the inputs, and this polynomial does not know what "
-            "it was fitted under; pass inputs=Gaussian(...)."
+            "terms ranks monomials by their standard deviation under the inputs, and this polynomial does not know "
+            "what it was fitted under; pass inputs=Gaussian(...)."
         )
-    under = numpy_inputs(inputs, poly.dim_in)
+    under, one = numpy_inputs(inputs, poly.dim_in), single_output(poly, output)
+    labels = input_names(poly, names, inputs)
     origin = _origin(center, under)
     about = one if origin is None else one.in_units(1.0, -origin)
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)

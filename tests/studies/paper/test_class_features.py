@@ -8,7 +8,7 @@ from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, assert_close, m
 
 import mlpoly as mp
 from mlpoly.features import eigen
-from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
+from mlpoly.studies.paper.class_features import align, choose_examples, explain_image, feature_step
 from mlpoly.studies.paper.results import FeatureStep
 
 D, H, OUT = 12, 9, 4
@@ -161,7 +161,7 @@ def cases():
 def test_the_parts_sum_to_the_logit(rng, kind, output):
     poly, net = cases()[kind], network()
     mean, image = rng.normal(size=D), rng.normal(size=D)
-    found = explain(net, poly, mean, image, label=2, output=output, k=D)
+    found = explain_image(net, poly, mp.Gaussian(mean), image, label=2, output=output, k=D)
     assert_close(found.polynomial, poly(image)[output])
     assert_close(found.network, net(image)[output])
     size = max(abs(v) for v in (found.constant, found.linear, found.quadratic))
@@ -184,7 +184,7 @@ def test_explanation_names_the_feature_that_is_in_the_image():
     net = squares()
     poly = mp.fit(net, mp.Gaussian.standard(8), 2)
     mean = np.linspace(0, 1, 8)
-    found = explain(net, poly, mean, mean + 2 * net.W1[1], label=0, output=0, k=2)
+    found = explain_image(net, poly, mp.Gaussian(mean), mean + 2 * net.W1[1], label=0, output=0, k=2)
     assert_close(found.top[0].amount, -8.0)  # -2 times 2 squared
     assert_close(found.top[0].eigenvalue, -2.0)
     assert_close(found.top[1].amount, 0.0, 1e-12)
@@ -199,10 +199,10 @@ def test_explanations_are_in_double_precision(rng, backend):
         return make(a, backend)
 
     poly, mean, image = dense(1, build), build(rng.normal(size=D)), build(rng.normal(size=D))
-    found = explain(network(build), poly, mean, image, 1, 2)
+    found = explain_image(network(build), poly, mp.Gaussian(mean), image, 1, 2)
     assert abs(found.constant + found.linear + found.quadratic - found.polynomial) <= 1e-12 * abs(found.quadratic)
     wide = dense(1, lambda a: make(make(a, backend).double().numpy(), NUMPY64))
-    exact = explain(network(), wide, mean.double().numpy(), image.double().numpy(), 1, 2)
+    exact = explain_image(network(), wide, mp.Gaussian(mean.double().numpy()), image.double().numpy(), 1, 2)
     assert_close(found.polynomial, exact.polynomial)
     assert_close([c.amount for c in found.top], [c.amount for c in exact.top], 1e-11)
     assert found.image.dtype == found.top[0].vector.dtype == np.float32
@@ -242,13 +242,13 @@ def test_inputs_are_not_mutated(rng):
     for s in steps:
         s.positive_vectors.flags.writeable = s.negative_vectors.flags.writeable = False
     align(steps)
-    explain(network(build), quadratic, build(rng.normal(size=D)), build(rng.normal(size=D)), 0, 0)
+    explain_image(network(build), quadratic, mp.Gaussian(build(rng.normal(size=D))), build(rng.normal(size=D)), 0, 0)
     choose_examples(network(build), build(rng.normal(size=(5, D))), make(np.zeros(5), NUMPY64).astype(int))
 
 
 LINEAR = mp.DensePolynomial(np.zeros(D), np.zeros(OUT), np.ones((OUT, D)))
 CUBIC = mp.fit(network(), mp.Gaussian.standard(D), 3)
-X = np.zeros(D)
+X, UNIT = np.zeros(D), mp.Gaussian(np.zeros(D))
 ERRORS = [
     ("linear's degree", lambda: feature_step(0, dense(), dense()), ValueError, "linear has degree 2.*degree=1"),
     ("quadratic's degree", lambda: feature_step(0, LINEAR, LINEAR), ValueError, "quadratic has degree 1.*degree=2"),
@@ -261,10 +261,9 @@ ERRORS = [
         ValueError,
         "linear maps 12 -> 2, but quadratic maps 12 -> 4",
     ),
-    ("output", lambda: explain(network(), dense(), X, X, 0, OUT), ValueError, "output is 4, but .* 4 outputs"),
-    ("image", lambda: explain(network(), dense(), X, X[:3], 0, 0), ValueError, "image has shape"),
-    ("mean", lambda: explain(network(), dense(), X + np.nan, X, 0, 0), ValueError, "mean holds"),
-    ("cubic", lambda: explain(network(), CUBIC, X, X, 0, 0), ValueError, "quadratic has degree 3.*degree=2"),
+    ("output", lambda: explain_image(network(), dense(), UNIT, X, 0, OUT), ValueError, "which is 4, but .* 0 to 3"),
+    ("image", lambda: explain_image(network(), dense(), UNIT, X[:3], 0, 0), ValueError, "x0 has shape"),
+    ("cubic", lambda: explain_image(network(), CUBIC, UNIT, X, 0, 0), ValueError, "quadratic has degree 3.*degree=2"),
     ("label range", lambda: choose_examples(READER, SEEN, LABELS + 1), ValueError, "labels run from 1 to 3"),
     ("label count", lambda: choose_examples(READER, SEEN, LABELS[:2]), ValueError, "labels have shape"),
     ("label kind", lambda: choose_examples(READER, SEEN, LABELS * 1.0), TypeError, "labels must be integers"),

@@ -12,14 +12,13 @@ from mlpoly.arrays import (
     Array,
     as_float_array,
     as_integer,
-    check_finite,
     check_shape,
     namespace,
     scalar,
     to_numpy,
     widen,
 )
-from mlpoly.features import eigenfeatures
+from mlpoly.features import eigenfeatures, explain
 from mlpoly.inputs import Gaussian
 from mlpoly.measures.arguments import checked_labels
 from mlpoly.networks import Layer
@@ -33,7 +32,7 @@ __all__ = [
     "choose_examples",
     "decisions",
     "eigenpairs",
-    "explain",
+    "explain_image",
     "feature_step",
     "quadratic_part",
 ]
@@ -95,50 +94,28 @@ def _turned(vectors: np.ndarray, after: np.ndarray | None) -> np.ndarray:
     return vectors * np.where(leading < 0, -1, 1).astype(vectors.dtype)[:, None]
 
 
-def explain(
-    net: Layer,
-    quadratic: Polynomial,
-    mean: Array,
-    image: Array,
-    label: int,
-    output: int,
-    k: int = 5,
-    inputs: Gaussian | None = None,
+def explain_image(
+    net: Layer, quadratic: Polynomial, inputs: Gaussian, image: Array, label: int, output: int, k: int = 5
 ) -> ImageExplanation:
-    """Take the logit `output` of one image (d,) of class `label` apart, in float64; keep the k largest contributions.
+    """Take the logit `output` of one image (d,) of class `label` apart, in float64, about the mean of `inputs`.
 
-    About the mean image m the polynomial is p(m) + grad p(m).(x - m) + sum_j value_j (v_j.(x - m))^2, so that the
-    features say what makes this image differ from the mean one. They are those of `feature_step`; the covariance of
-    `inputs` must not be singular, so that they say all about any image.
+    `mlpoly.explain` does it; the k eigenfeatures that moved the logit most are kept.
     """
     _check_degree("quadratic", quadratic, 2)
-    label, output, k = as_integer("label", label, 0), as_integer("output", output, 0), as_integer("k", k, 1)
-    if output >= quadratic.dim_out:
-        raise ValueError(f"output is {output}, but quadratic has {quadratic.dim_out} outputs; count them from 0.")
-    arrays = {"mean": as_float_array("mean", mean), "image": as_float_array("image", image)}
-    for name, a in arrays.items():
-        check_shape(name, a, (quadratic.dim_in,), "one image, as many pixels as the polynomial has inputs")
-        check_finite(name, a)
-    namespace(**arrays, quadratic=quadratic.prototype)
-    m, x = (widen(a) for a in arrays.values())
-    value, constant, mirrored = (scalar(quadratic(at)[output]) for at in (x, m, 2 * m - x))
-    values, vectors, patterns = eigenpairs(quadratic_part(quadratic), output, quadratic.dim_in, inputs)
-    offset = to_numpy(x - m)
-    if inputs is not None:  # in the coordinates of the eigenvectors: z with S^(1/2) z = offset
-        root = to_numpy(inputs.root)
-        offset = offset / root if root.ndim == 1 else np.linalg.solve(root, offset)
-    amounts = values * (vectors @ offset) ** 2
-    top = np.argsort(-np.abs(amounts), kind="stable")[:k]
+    label, output = as_integer("label", label, 0), as_integer("output", output, 0)
+    found = explain(quadratic, inputs, image, output, k=k)
+    constant, linear, bend = found.parts.tolist()
+    features = ((f.eigenvalue or 0.0, f.amount, np.asarray(f.pattern, np.float32)) for f in found.features)
     return ImageExplanation(
-        image=to_numpy(x).astype(np.float32),
+        image=found.point.astype(np.float32),
         label=label,
         output=output,
-        network=scalar(net(x)[output]),
-        polynomial=value,
+        network=scalar(net(widen(image))[output]),
+        polynomial=found.polynomial,
         constant=constant,
-        linear=(value - mirrored) / 2,  # a quadratic's odd part about m is its linear part
-        quadratic=float(np.sum(amounts)),
-        top=tuple(FeatureAmount(float(values[j]), float(amounts[j]), patterns[j].astype(np.float32)) for j in top),
+        linear=linear,
+        quadratic=bend,
+        top=tuple(FeatureAmount(*feature) for feature in features),
     )
 
 

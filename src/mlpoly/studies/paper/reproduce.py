@@ -20,7 +20,7 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
 
     from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
     from mlpoly.studies.paper.checkpoints import TrainingRun
-    from mlpoly.studies.paper.class_features import align, choose_examples, explain, feature_step
+    from mlpoly.studies.paper.class_features import align, choose_examples, explain_image, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
     from mlpoly.studies.paper.figures import write_figures, write_tables
     from mlpoly.studies.paper.formulas import formulas
@@ -132,7 +132,7 @@ def study_features(study: Study, *, show_progress: bool = True) -> Results:
         chosen = choose_examples(net, test, labels)
         outputs = net(test[torch.as_tensor(chosen, device=test.device)]).argmax(1).tolist()
         explanations = tuple(
-            explain(net, quadratic, setting.gaussian.mean, test[i], int(labels[i]), output, inputs=setting.metric)
+            explain_image(net, quadratic, setting.metric, test[i], int(labels[i]), output)
             for i, output in zip(chosen, outputs, strict=True)
         )
         written = formulas(quadratic, setting.metric)

@@ -1,0 +1,235 @@
+"""One prediction taken apart: by degree, by monomials, by eigenfeatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, check_shape, on, to_numpy, widen
+from mlpoly.features.eigen import eigenfeatures
+from mlpoly.features.monomials import strongest
+from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output
+from mlpoly.fitting import fit
+from mlpoly.inputs import Inputs
+from mlpoly.inputs.interface import checked_inputs
+from mlpoly.networks import check_network
+from mlpoly.polynomials import Polynomial
+from mlpoly.tables import Table, Tabular
+
+__all__ = ["Contribution", "Explanation", "explain"]
+
+_HIGHEST = 12  # degree up to which the parts along a line are computed from values on it with all digits
+_ALL = 1024  # inputs up to which all eigenfeatures are computed; above, a few dozen of the largest
+_SOME = 64
+_DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one monomial or one eigenfeature adds to a prediction.
+
+    Attributes
+    ----------
+    name : str
+    amount : float
+    inputs : tuple of int
+        Factors of a monomial, ascending and repeated for powers.
+    eigenvalue : float or None
+        Of an eigenfeature: the amount is the eigenvalue times the square of the feature's value.
+    pattern : array (d,) or None
+        Direction of an eigenfeature in input space, one standard deviation long.
+    """
+
+    name: str
+    amount: float
+    inputs: tuple[int, ...] = ()
+    eigenvalue: float | None = None
+    pattern: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Explanation(Tabular):
+    """One prediction of a polynomial taken apart about the mean m of the inputs, with u = x0 - m.
+
+    Attributes
+    ----------
+    point : array (d,)
+        The x0.
+    output : int or None
+        Index of the output; None for a direction in output space.
+    network : float or None
+        Value of the network; None where only a polynomial was given.
+    polynomial : float
+    parts : array (n + 1,)
+        p(m), the linear part g.u, the quadratic part u'Cu, ...; they add up to `polynomial`.
+    terms : tuple of Contribution
+        The monomials in u that moved the prediction most, by descending magnitude.
+    features : tuple of Contribution
+        The eigenfeatures of the quadratic part that moved it most; empty below degree 2.
+    names : tuple of str
+        Names of the d inputs.
+    """
+
+    point: np.ndarray
+    output: int | None
+    network: float | None
+    polynomial: float
+    parts: np.ndarray
+    terms: tuple[Contribution, ...]
+    features: tuple[Contribution, ...]
+    names: tuple[str, ...]
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of the parts: "constant", "linear", "quadratic", ..."""
+        return tuple(_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(len(self.parts)))
+
+    @property
+    def other_terms(self) -> float:
+        """What all monomials that are not listed add up to."""
+        return float(np.sum(self.parts[1:]) - sum(term.amount for term in self.terms))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _table(self) -> Table:
+        rows: list[tuple[str, str, float | None]] = [
+            ("part", name, float(amount)) for name, amount in zip(self.part_names, self.parts, strict=True)
+        ]
+        rows += [("term", term.name, term.amount) for term in self.terms]
+        rows += [("term", "all others", self.other_terms)]
+        rows += [("feature", feature.name, feature.amount) for feature in self.features]
+        rows += [("total", "polynomial", self.polynomial)]
+        rows += [] if self.network is None else [("total", "network", self.network)]
+        where = "" if self.output is None else f" of output {self.output}"
+        note = "terms and features are about the mean of the inputs; parts add up to the polynomial"
+        return Table(("", "what", "amount"), tuple(rows), title=f"A prediction{where} taken apart", note=note)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Waterfall of the parts; options are those of `mlpoly.plots.explanation.plot_explanation`."""
+        from mlpoly.plots.explanation import plot_explanation  # a leaf of the import graph: imported on demand
+
+        return plot_explanation(self, ax=ax, **options)
+
+
+def explain(
+    net_or_poly: Any,
+    inputs: Inputs | None,
+    x0: Array,
+    output: int | Array = 0,
+    degree: int = 2,
+    k: int = 10,
+    names: Sequence[str] | None = None,
+) -> Explanation:
+    """Take one prediction apart: constant, linear, quadratic, ... parts that add up, and what moved it most.
+
+    Everything is about the mean m of the inputs: the constant is p(m), and the other parts say why this point differs
+    from the mean one.
+
+    Parameters
+    ----------
+    net_or_poly : network or Polynomial
+        To a network the polynomial of the given degree is fitted first.
+    inputs : Gaussian, GaussianMixture or Samples, or None
+        None for those that a polynomial was fitted under.
+    x0 : array (d,)
+    output : int or array (o,)
+        Index of the output, or a direction in output space, such as a difference of two logits.
+    degree : int
+        Degree of the polynomial that is fitted to a network.
+    k : int
+        Number of terms and of eigenfeatures that are listed.
+    names : sequence of d str, optional
+        Names of the inputs; by default those that `inputs` has.
+
+    Returns
+    -------
+    Explanation
+        Prints as a table; ``.plot()`` draws a waterfall.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (x0 + 2 x1)^2
+    >>> found = mp.explain(net, mp.Gaussian.standard(2), np.array([1.0, 1.0]))
+    >>> [(term.name, round(term.amount, 6)) for term in found.terms]
+    [('x0 x1', 4.0), ('x1^2', 4.0), ('x0^2', 1.0)]
+    """
+    k = as_integer("k", k, 1)
+    network = None
+    if isinstance(net_or_poly, Polynomial):
+        poly, inputs = net_or_poly, net_or_poly.inputs if inputs is None else inputs
+        if inputs is None:
+            raise ValueError(
+                "this polynomial does not know what it was fitted under; pass inputs=Gaussian(...), whose mean is the "
+                "point of comparison."
+            )
+    else:
+        net = check_network(net_or_poly)
+        if inputs is None:
+            raise ValueError("inputs is None; a network needs them, for example Gaussian.from_samples(x).")
+        inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+        poly = fit(net, inputs, degree)
+    one, under = single_output(poly, output), numpy_inputs(inputs, poly.dim_in)
+    if one.degree > _HIGHEST:
+        raise ValueError(
+            f"the polynomial has degree {one.degree}, and parts are taken up to degree {_HIGHEST}; explain a "
+            f"polynomial of lower degree, such as mlpoly.fit(net, inputs, 2)."
+        )
+    labels = input_names(poly, names, inputs)
+    point = as_float_array("x0", x0, integers=True)
+    check_shape("x0", point, (poly.dim_in,), "one point, as many numbers as there are inputs")
+    check_finite("x0", point)
+    if not isinstance(net_or_poly, Polynomial):
+        values = net(on(point, net.prototype))
+        network = float(to_numpy(values @ on(output, values) if np.ndim(output) else values[output]))
+    x = to_numpy(widen(point)).astype(np.float64)
+    mean = np.asarray(under.mean, dtype=np.float64)
+    u, about = x - mean, one.in_units(1.0, -mean)
+
+    def moved(lead: tuple[int, ...], degree: int) -> np.ndarray:
+        """Values of the monomials of a slice at u."""
+        return u if degree == 1 else np.prod(u[list(lead)]) * u[:, None] * u
+
+    terms = tuple(
+        Contribution(monomial_name(factors, labels), amount, factors)
+        for amount, factors, _ in strongest(about, moved, k)
+    )
+    return Explanation(
+        point=x,
+        output=None if np.ndim(output) else int(output) % poly.dim_out,
+        network=network,
+        polynomial=float(one(x)[0]),
+        parts=_parts_along(about, u),
+        terms=terms,
+        features=_features(about, under, u, k) if about.degree >= 2 else (),
+        names=labels,
+    )
+
+
+def _parts_along(poly: Polynomial, u: np.ndarray) -> np.ndarray:
+    """Parts (n + 1,) of p(u) by degree: the coefficients of p(s u) as a polynomial in s."""
+    # At Chebyshev points a polynomial of degree n is determined best; the change to powers of s costs few digits.
+    found = np.polynomial.chebyshev.chebinterpolate(lambda s: poly(s[:, None] * u)[:, 0], poly.degree)
+    parts = np.polynomial.chebyshev.cheb2poly(found)
+    return np.pad(parts, (0, poly.degree + 1 - len(parts)))  # zeros at the end are dropped in between
+
+
+def _features(about: Polynomial, inputs: Inputs, u: np.ndarray, k: int) -> tuple[Contribution, ...]:
+    """The eigenfeatures of the quadratic part with the largest amounts value_j (v_j.z)^2, where u = S^(1/2) z."""
+    root = np.asarray(inputs.root)
+    if root.ndim == 1:
+        z = np.where(root > 0, u / np.where(root > 0, root, 1.0), 0.0)
+    else:
+        z = np.linalg.pinv(root, rcond=1e-10, hermitian=True) @ u
+    count = about.dim_in if about.dim_in <= _ALL else _SOME
+    found = eigenfeatures(about, output=0, k=count, metric="whitened", inputs=inputs)
+    amounts = found.values * (found.vectors @ z) ** 2
+    top = np.argsort(-np.abs(amounts), kind="stable")[:k]
+    return tuple(
+        Contribution(f"feature {j + 1}", float(amounts[j]), (), float(found.values[j]), np.asarray(found.directions[j]))
+        for j in top.tolist()
+    )

@@ -1,0 +1,245 @@
+"""Terms, formulas and explanations; what all forms of polynomials share is in the contract of polynomials."""
+
+import itertools
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+import sympy
+import torch
+from support.mistakes import assert_explained, mistakes
+from support.networks import network
+
+import mlpoly as mp
+from mlpoly.features.monomials import count_monomials, monomial_spread
+
+FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)) + 1, columns=["age", "bmi", "blood pressure"])
+
+
+def fitted(degree=2, names=True, d=3, seed=0, kind="MLP"):
+    net = network(kind, "gelu", d, 6, 2, seed=seed)
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((d, d))
+    return mp.fit(
+        net, mp.Gaussian(rng.standard_normal(d), a @ a.T, names=list("abcdefgh")[:d] if names else None), degree
+    )
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize(("d", "degree"), [(6, 4), (5, 3), (6, 2), (2, 4)])
+def test_terms_equal_brute_force_over_dense_coefficients(kind, d, degree):
+    poly = fitted(degree, d=d, kind=kind)
+    tensors = [poly.coefficients().tensor(k) for k in range(degree + 1)]
+    want = {}
+    for k in range(1, degree + 1):
+        for index in itertools.combinations_with_replacement(range(d), k):
+            want[index] = sum(tensors[k][(1, *order)] for order in set(itertools.permutations(index)))
+    found = {term.inputs: term.coefficient for term in poly.terms(1, k=10_000)}
+    assert found.keys() == want.keys() and len(want) == count_monomials(d, degree)
+    scale = max(map(abs, want.values()))
+    assert max(abs(found[index] - want[index]) for index in want) <= 1e-14 * scale
+    few = poly.terms(1, k=7)
+    assert [t.inputs for t in few] == [t.inputs for t in poly.terms(1, k=10_000)][:7]
+
+
+def test_spreads_far_from_zero_keep_their_digits():
+    """Against 60 digits: the variance of x^a is 16 orders of magnitude below its mean square."""
+    mean, sd, rho = 1e6, 1e-2, 0.3
+    cov = sd**2 * np.array([[1.0, rho], [rho, 1.0]])
+    found = monomial_spread(mp.Gaussian(np.array([mean, 2 * mean]), cov), np.zeros(2))((), 2)
+    with mpmath.workdps(60):
+        a, b, s, c = mpmath.mpf(mean), mpmath.mpf(2 * mean), mpmath.mpf(cov[0, 0]), mpmath.mpf(cov[0, 1])
+        # Var(xy) of two Gaussians, and Var(x^2)
+        want = mpmath.sqrt(a**2 * s + b**2 * s + 2 * a * b * c + s * s + c**2)
+        square = mpmath.sqrt(4 * a**2 * s + 2 * s**2)
+    assert found[0, 1] == pytest.approx(float(want), rel=1e-14)
+    assert found[0, 0] == pytest.approx(float(square), rel=1e-14)
+
+
+def test_effects_on_samples_are_those_of_the_data(rng):
+    x, weights = rng.normal(size=(50, 3)) + 2, rng.uniform(size=50)
+    poly = fitted(4)
+    for samples, w in ((mp.Samples(x), np.full(50, 0.02)), (mp.Samples(x, weights), weights / weights.sum())):
+        for center in (None, "mean"):
+            origin = 0 if center is None else samples.mean
+            for term in poly.terms(k=1000, inputs=samples, center=center):
+                values = term.coefficient * np.prod((x - origin)[:, list(term.inputs)], axis=1)
+                assert abs(term.effect) == pytest.approx(np.sqrt(w @ (values - w @ values) ** 2), rel=1e-10)
+                outputs = poly(x)[:, 0]
+                assert term.fraction == pytest.approx(term.effect**2 / (w @ (outputs - w @ outputs) ** 2), rel=1e-10)
+
+
+@pytest.mark.parametrize(("d", "degree"), [(784, 2), (64, 3)])
+def test_large_polynomials_have_terms_without_a_tensor(d, degree, monkeypatch):
+    """One weight stands out, so that the strongest term is known."""
+    rng = np.random.default_rng(0)
+    W1, W2 = rng.normal(size=(32, d)) / d, rng.normal(size=(3, 32)) / 32
+    W1[0, 5], W2[1, 0] = 10.0, 10.0
+    poly = mp.fit(mp.MLP(W1, None, W2, None, "square"), mp.Gaussian.standard(d), degree)
+    tensor = mp.RidgePolynomial.tensor
+
+    def low(self, k):
+        assert k <= 1, "a tensor of d^k numbers"
+        return tensor(self, k)
+
+    monkeypatch.setattr(mp.RidgePolynomial, "tensor", low)
+    found = poly.terms(1, k=3)
+    assert found[0].inputs == (5, 5) and found[0].name == "x5^2"
+    assert found[0].coefficient == pytest.approx(float(W2[1] @ W1[:, 5] ** 2), rel=1e-12)
+    assert found.total == count_monomials(d, degree)
+
+
+def test_names_come_from_the_columns_of_a_frame(tmp_path):
+    net = network("MLP", "gelu", 3, 6, 2)
+    for inputs in (
+        mp.Gaussian.from_samples(FRAME),
+        mp.Samples(FRAME),
+        mp.GaussianMixture.from_labels(FRAME, ["a", "b"] * 100),
+        mp.GaussianMixture.from_samples(FRAME, 2),
+        mp.Gaussian.from_samples(FRAME.to_numpy(), names=FRAME.columns),
+    ):
+        assert inputs.names == tuple(FRAME.columns)
+        poly = mp.fit(net, inputs, 2)
+        for p in (poly, poly.output(1), 2 * poly, poly.in_units(3.0), poly.to(torch.zeros(1))):
+            assert p.terms(k=1)[0].name.split("^")[0].split(" * ")[0] in FRAME.columns
+        if not isinstance(inputs, mp.Samples):
+            poly.save(tmp_path / "p.safetensors")
+            assert mp.load(tmp_path / "p.safetensors").inputs.names == tuple(FRAME.columns)
+        assert sympy.Symbol("blood pressure") in poly.to_sympy().free_symbols
+        assert mp.explain(poly, None, FRAME.iloc[0].to_numpy()).names == tuple(FRAME.columns)
+    assert poly.terms(k=2, names=["u", "v", "w"])[0].name[0] in "uvw"
+
+
+def test_frames_are_data_everywhere():
+    net = network("MLP", "gelu", 3, 6, 2)
+    poly = mp.fit(net, mp.Samples(FRAME), 2)
+    np.testing.assert_array_equal(poly(FRAME), poly(FRAME.to_numpy()))
+    assert float(mp.fvu(net, poly, samples=FRAME)) == float(mp.fvu(net, poly, samples=FRAME.to_numpy()))
+    mixed = FRAME.assign(age=FRAME["age"].astype(int), smoker=True)
+    assert mp.Samples(mixed).x.dtype == np.float64 and mp.Samples(mixed).names[-1] == "smoker"
+    with pytest.raises(TypeError, match=r"columns that are not numbers \(town, job\).*get_dummies"):
+        mp.Gaussian.from_samples(FRAME.assign(town="Rome", job="baker"))
+
+
+def test_tables_and_formulas():
+    poly = fitted(2)
+    terms = poly.terms(1, k=3)
+    assert str(terms) == repr(terms) and "The 3 strongest of 9 terms of output 1" in str(terms)
+    assert list(terms.to_pandas().columns) == ["term", "coefficient", "effect", "fraction of variance"]
+    assert terms.to_pandas()["effect"].tolist() == [t.effect for t in terms]
+    assert terms[0].name in terms._repr_html_()
+    square = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), np.ones(1), "square")
+    whole = mp.fit(square, mp.Gaussian.standard(2), 2)
+    assert str(1.0 * whole.truncate(2)).startswith("p = 1 ")
+    assert str(fitted(1, names=False)).count("\n") == 1 and "x2" in str(fitted(1, names=False))
+    assert r"x_{2}" in fitted(1, names=False)._repr_latex_()
+    assert "more" in fitted(4, d=6)._repr_html_() and str(fitted(4, d=6)) == repr(fitted(4, d=6))
+
+
+def test_to_sympy_is_exact_for_an_exact_polynomial():
+    """(x0 + 2 x1)^2 + 1."""
+    net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), np.ones(1), "square")
+    x0, x1 = sympy.symbols("x0 x1")
+    found = mp.fit(net, mp.Gaussian.standard(2), 2).to_sympy() - sympy.expand((x0 + 2 * x1) ** 2 + 1)
+    assert all(abs(float(c)) < 1e-14 for c in sympy.Poly(found, x0, x1).coeffs())
+
+
+def test_in_units_commutes_with_scaling_the_data(rng):
+    """Fitting a network on standardised data and undoing the scaler is fitting the scaled network on the data."""
+    x = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 4)) * [1, 20, 0.1, 5] + [3, -200, 0.5, 0]
+    scale, shift = x.std(axis=0), x.mean(axis=0)
+    labels = rng.integers(2, size=300)
+    for kind in ("MLP", "GLU"):
+        net = network(kind, "gelu", 4, 8, 2)
+        raw = net.preceded_by(mp.Affine(np.diag(1 / scale), -shift / scale))
+        for make in (mp.Gaussian.from_samples, lambda data: mp.GaussianMixture.from_labels(data, labels), mp.Samples):
+            for degree in (1, 2, 3):
+                there = mp.fit(net, make((x - shift) / scale), degree).in_units(scale, shift)
+                here = mp.fit(raw, make(x), degree)
+                size = np.abs(here(x)).max()
+                # Conjugate gradients and regressions stop at tolerances of their own; closed forms have all digits.
+                closed = isinstance(there, mp.RidgePolynomial) and there.source.method.endswith("a Gaussian")
+                np.testing.assert_allclose(there(x), here(x), atol=(1e-12 if closed else 1e-6) * size)
+                assert float(mp.fvu(net, there, samples=x)) >= 0
+
+
+def test_explain_compares_with_the_network(rng):
+    net, g = network("GLU", "silu", 3, 6, 2), mp.Gaussian.from_samples(FRAME)
+    x0 = rng.normal(size=3)
+    for degree in (1, 2, 3, 4):
+        found = mp.explain(net, g, x0, output=1, degree=degree, k=3)
+        assert found.network == pytest.approx(net(x0)[1], rel=1e-14)
+        assert found.polynomial == pytest.approx(mp.fit(net, g, degree)(x0)[1], rel=1e-12)
+        assert abs(found.parts.sum() - found.polynomial) <= 1e-12 * np.abs(found.parts).max()
+        assert found.parts[1:].sum() == pytest.approx(sum(t.amount for t in found.terms) + found.other_terms)
+        assert len(found.features) == (3 if degree > 1 else 0) and found.part_names[1] == "linear"
+    difference = mp.explain(net, g, x0, output=np.array([1.0, -1.0]))
+    assert difference.network == pytest.approx(net(x0)[0] - net(x0)[1]) and difference.output is None
+    assert "polynomial" in str(found) and "age" in found._repr_html_()
+    torch_net = mp.MLP(*(torch.randn(*s) for s in ((4, 3), (4,), (1, 4), (1,))), activation="relu")
+    found = mp.explain(torch_net, mp.Gaussian.standard(3), torch.ones(3))
+    assert found.network == pytest.approx(float(torch_net(torch.ones(3))[0]), rel=1e-6)
+    deep = mp.Chain([network("MLP", "gelu", 3, 5, 4), network("MLP", "gelu", 4, 5, 1)])
+    assert mp.explain(deep, g, x0).parts.shape == (3,)
+
+
+def test_features_of_an_explanation_say_what_was_squared():
+    """x0^2 - 3 x1^2 under unequal variances: two features along the axes."""
+    net = mp.MLP(np.eye(2), None, np.array([[1.0, -3.0]]), None, "square")
+    g = mp.Gaussian(np.zeros(2), np.array([4.0, 1.0]))
+    first, second = sorted(mp.explain(net, g, np.array([1.0, 2.0])).features, key=lambda f: -abs(f.eigenvalue))
+    assert (first.eigenvalue, first.amount) == (pytest.approx(4.0), pytest.approx(1.0))
+    assert (second.eigenvalue, second.amount) == (pytest.approx(-3.0), pytest.approx(-12.0))
+    np.testing.assert_allclose(np.abs(first.pattern), [2.0, 0.0], atol=1e-12)
+
+
+POLY = fitted(2)
+BARE = mp.fit(network("MLP", "gelu", 3, 6, 2), mp.Gaussian.standard(3), 2)
+UNKNOWN = BARE + fitted(2)  # fitted under different inputs
+
+
+@mistakes(
+    [
+        ("names", lambda: POLY.terms(names=["a"]), ValueError, "names has 1 entries, but there are 3 inputs"),
+        ("equal names", lambda: POLY.terms(names=["a", "b", "a"]), ValueError, "names has 'a' more than once"),
+        ("a text", lambda: POLY.to_sympy(names="abc"), TypeError, "names is the text 'abc'"),
+        ("names of inputs", lambda: mp.Gaussian(np.zeros(2), names=["a"]), ValueError, "names has 1 entries"),
+        ("names of samples", lambda: mp.Samples(np.zeros((2, 2)), names="a"), TypeError, "names is the text"),
+        ("k", lambda: POLY.terms(k=0), ValueError, "k must be at least 1"),
+        ("output", lambda: POLY.terms(2), ValueError, "outputs are numbered from 0 to 1"),
+        ("center", lambda: POLY.terms(center="median"), ValueError, "center must be an array"),
+        ("long center", lambda: POLY.terms(center=np.zeros(4)), ValueError, r"center has shape \(4,\)"),
+        ("no inputs", lambda: UNKNOWN.terms(), ValueError, "does not know what it was fitted under; pass inputs="),
+        ("other inputs", lambda: POLY.terms(inputs=mp.Gaussian.standard(2)), ValueError, "inputs have dimension 2"),
+        ("data", lambda: POLY.terms(inputs=np.zeros((2, 3))), TypeError, "inputs must be a Gaussian"),
+        ("zero scale", lambda: POLY.in_units(np.array([1.0, 0.0, 1.0])), ValueError, "scale has a zero"),
+        ("scale", lambda: POLY.in_units(np.ones(2)), ValueError, r"scale has shape \(2,\)"),
+        ("shift", lambda: POLY.in_units(1.0, np.full(3, np.nan)), ValueError, "shift holds 3 NaN"),
+        ("explain without inputs", lambda: mp.explain(UNKNOWN, None, np.zeros(3)), ValueError, "pass inputs="),
+        ("a network", lambda: mp.explain(network("MLP"), None, np.zeros(3)), ValueError, "a network needs them"),
+        ("a point", lambda: mp.explain(POLY, None, np.zeros((1, 3))), ValueError, r"x0 has shape \(1, 3\)"),
+        ("infinity", lambda: mp.explain(POLY, None, np.full(3, np.inf)), ValueError, "x0 holds 3 NaN or infinite"),
+        ("a function", lambda: mp.explain(np.sum, None, np.zeros(3)), TypeError, "MLP, GLU, Affine"),
+    ]
+)
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
+
+
+def test_too_many_monomials_name_a_remedy():
+    net = network("MLP", "gelu", 300, 4, 1)
+    poly = mp.fit(net, mp.Gaussian.standard(300), 5)
+    with pytest.raises(mp.TooLargeError, match=r"monomials.*truncate"):
+        poly.terms()
+    with pytest.raises(mp.TooLargeError, match=r"monomials.*terms"):
+        poly.truncate(3).to_sympy()
+    assert "RidgePolynomial" in poly._repr_html_() and r"\deg p = 5" in poly._repr_latex_()
+    composed = mp.fit(
+        mp.Chain([network("MLP", "gelu", 2, 3, 2), network("MLP", "gelu", 2, 3, 1)]),
+        mp.Gaussian.standard(2),
+        5,
+        method="composed",
+    )
+    with pytest.raises(ValueError, match=r"degree 25.*lower degree"):
+        mp.explain(composed, None, np.zeros(2))
