@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlpoly.integrations.blocks import Block
     from mlpoly.networks import Network
 
-__all__ = ["feedforward_blocks", "find_blocks", "from_torch"]
+__all__ = ["feedforward_blocks", "find_blocks", "from_sklearn", "from_torch"]
 
 
 def from_torch(module: nn.Module) -> Network:
@@ -71,6 +71,57 @@ def from_torch(module: nn.Module) -> Network:
     return _integration("torch", "from_torch").from_torch(module)
 
 
+def from_sklearn(estimator: Any) -> Network:
+    """Return a fitted multilayer perceptron of scikit-learn as a network in NumPy's float64.
+
+    Parameters
+    ----------
+    estimator : MLPRegressor, MLPClassifier, Pipeline, search or TransformedTargetRegressor
+        A Pipeline ends with one of the others. Its earlier steps must be affine: StandardScaler, MinMaxScaler,
+        MaxAbsScaler, RobustScaler, PCA (also with ``whiten=True``), TruncatedSVD, feature selection, "passthrough",
+        and a ColumnTransformer or Pipeline of such steps. They are folded into the first weights, so the network takes
+        rows in the original units. A SimpleImputer changes nothing where nothing is missing.
+
+        Of a search (GridSearchCV) it is the best estimator. The scaler of a TransformedTargetRegressor is folded into
+        the last weights.
+
+    Returns
+    -------
+    Affine, MLP or Chain
+        Its outputs (n, o) are those of ``predict`` for a regressor; for ``loss="poisson"`` their logarithms, with a
+        warning. For a classifier they are logits: ``predict_proba`` is their softmax, and for two classes, with one
+        output, or for several labels their sigmoid, the probability of ``classes_[1]`` or of each label.
+
+    Raises
+    ------
+    TypeError
+        For a step that is not affine, and for other estimators; the message says which, and what can be done.
+    ValueError
+        For an estimator that is not fitted.
+
+    Notes
+    -----
+    Folding is exact up to rounding. In original units the bias of a hidden unit holds the means of the inputs, so that
+    inputs far from zero compared to their standard deviation lose as many digits as that ratio has.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=8, solver="lbfgs"))
+    >>> model = model.fit(x, x[:, 0] * x[:, 1])
+    >>> net = mp.from_sklearn(model)
+    >>> net
+    MLP(3 -> 8 -> 1, relu)
+    >>> bool(np.allclose(net(x)[:, 0], model.predict(x)))
+    True
+    """
+    return _integration("sklearn_models", "from_sklearn", "sklearn", "scikit-learn").from_sklearn(estimator)
+
+
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """Find the feedforward blocks of a model that `from_torch` knows, in the order of the model.
 
@@ -118,6 +169,6 @@ def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
     return _integration("blocks", "feedforward_blocks").feedforward_blocks(model)
 
 
-def _integration(module: str, purpose: str) -> Any:
-    library("torch", "PyTorch", purpose)
+def _integration(module: str, purpose: str, needed: str = "torch", package: str = "PyTorch") -> Any:
+    library(needed, package, purpose)
     return importlib.import_module(f"mlpoly.integrations.{module}")

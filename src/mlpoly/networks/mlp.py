@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
-from mlpoly.networks.layer import Forms, Layer
+from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
+
+if TYPE_CHECKING:
+    from mlpoly.networks.layered import Layout
 
 __all__ = ["MLP"]
 
@@ -17,8 +21,8 @@ __all__ = ["MLP"]
 class MLP(Layer):
     """f(x) = W2 act(W1 x + b1) + b2, with weights in PyTorch's layout.
 
-    scikit-learn, Keras and Flax store the transposes, (inputs, outputs): transpose theirs first. With square matrices
-    the mistake cannot be detected.
+    scikit-learn, Keras and Flax store the transposes, (inputs, outputs): transpose theirs first, or use
+    `MLP.from_layers`. With square matrices the mistake cannot be detected.
 
     Parameters
     ----------
@@ -58,6 +62,67 @@ class MLP(Layer):
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
         b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
         set_weights(self, {"W1": W1, "b1": b1, "W2": W2, "b2": b2}, activation=get(activation))
+
+    @staticmethod
+    def from_layers(
+        layers: Sequence[tuple[Array, Array | None]],
+        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation] = "relu",
+        layout: Layout | None = None,
+    ) -> Network:
+        """Return a network of any depth from the weights and biases of its layers.
+
+        Parameters
+        ----------
+        layers : sequence of pairs
+            Weight and bias of each layer, in order; a bias may be None.
+        activation : str, Activation or callable, or a sequence of them
+            Activation of all hidden layers, or one for each.
+        layout : {"out_in", "in_out"}, optional
+            Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
+            and Flax. Needed where the shapes do not tell, above all for square weights.
+
+        Returns
+        -------
+        Affine, MLP or Chain
+            For one layer, two, and more.
+
+        Raises
+        ------
+        ValueError
+            If the weights do not fit together, or fit in both layouts.
+
+        Examples
+        --------
+        Flax, whose parameters are kernels and biases by layer (arrays of ones stand in for trained ones):
+
+        >>> import numpy as np, mlpoly as mp
+        >>> params = {
+        ...     "Dense_0": {"kernel": np.ones((3, 8)), "bias": np.ones(8)},
+        ...     "Dense_1": {"kernel": np.ones((8, 2)), "bias": np.ones(2)},
+        ... }  # variables["params"], where variables = model.init(...) or a trained state
+        >>> pairs = [(p["kernel"], p["bias"]) for p in params.values()]
+        >>> mp.MLP.from_layers(pairs, "gelu", layout="in_out")
+        MLP(3 -> 8 -> 2, gelu)
+
+        Keras, which lists weights and biases in turn:
+
+        >>> w = [np.ones((3, 8)), np.ones(8), np.ones((8, 8)), np.ones(8), np.ones((8, 2)), np.ones(2)]
+        >>> # w = model.get_weights()
+        >>> mp.MLP.from_layers(list(zip(w[::2], w[1::2])), ["relu", "tanh"], layout="in_out")
+        Chain(3 -> 8 -> 8 -> 2)
+
+        Equinox, whose layers are those of an ``eqx.nn.MLP``:
+
+        >>> from types import SimpleNamespace
+        >>> linear = SimpleNamespace(weight=np.ones((8, 3)), bias=np.ones(8))
+        >>> last = SimpleNamespace(weight=np.ones((2, 8)), bias=np.ones(2))
+        >>> model = SimpleNamespace(layers=(linear, last))  # model = eqx.nn.MLP(3, 2, 8, depth=1, key=key)
+        >>> mp.MLP.from_layers([(layer.weight, layer.bias) for layer in model.layers], "relu", layout="out_in")
+        MLP(3 -> 8 -> 2, relu)
+        """
+        from mlpoly.networks.layered import from_layers
+
+        return from_layers(layers, activation, layout)
 
     @property
     def forms(self) -> Forms:

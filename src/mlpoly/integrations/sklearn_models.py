@@ -1,0 +1,201 @@
+"""scikit-learn: multilayer perceptrons, with the affine steps of a pipeline folded into their weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from mlpoly.extras import explain_missing
+from mlpoly.networks import Affine, Network, check_network
+from mlpoly.networks.layered import from_layers
+from mlpoly.networks.pieces import Scaling, assemble
+
+with explain_missing("from_sklearn", "scikit-learn"):
+    from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+    from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+    from sklearn.exceptions import NotFittedError
+    from sklearn.feature_selection import SelectorMixin
+    from sklearn.impute import SimpleImputer
+    from sklearn.model_selection._search import BaseSearchCV
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+    from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["from_sklearn"]
+
+_ACTIVATIONS = {"identity": "identity", "logistic": "sigmoid", "tanh": "tanh", "relu": "relu"}
+
+Map = Scaling | Affine  # what a step of a pipeline does to rows
+
+
+def from_sklearn(estimator: Any) -> Network:
+    """See `mlpoly.from_sklearn`."""
+    if isinstance(estimator, BaseSearchCV):
+        estimator = getattr(_fitted(estimator), "best_estimator_", estimator)
+    if isinstance(estimator, Pipeline):
+        maps = _pipeline_maps(estimator.steps[:-1], "pipeline", "pipeline")
+        return _preceded(from_sklearn(estimator.steps[-1][1]), maps)
+    if isinstance(estimator, TransformedTargetRegressor):
+        net = from_sklearn(_fitted(estimator).regressor_)
+        maps = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
+        return check_network(assemble([net, *maps]))
+    if not isinstance(estimator, (MLPRegressor, MLPClassifier)):
+        raise TypeError(
+            f"from_sklearn takes an MLPRegressor or MLPClassifier, also at the end of a Pipeline, in a search or in a "
+            f"TransformedTargetRegressor, got {type(estimator).__name__}. For another model with weights, pass them: "
+            f"mlpoly.MLP.from_layers([(W, b), ...], activation=...), mlpoly.Affine(W, b)."
+        )
+    layers = list(zip(_fitted(estimator).coefs_, estimator.intercepts_, strict=True))
+    if estimator.out_activation_ == "exp":
+        warnings.warn(
+            f"from_sklearn leaves out the exponential at the end of {type(estimator).__name__}(loss='poisson'): the "
+            f"network's outputs are the logarithms of the predictions.",
+            stacklevel=3,
+        )
+    wide = [(np.asarray(W, np.float64), np.asarray(b, np.float64)) for W, b in layers]
+    return from_layers(wide, _ACTIVATIONS[estimator.activation], layout="in_out")
+
+
+def _fitted(estimator: Any) -> Any:
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        raise ValueError(f"the {type(estimator).__name__} is not fitted; call its fit(x, y) first.") from None
+    return estimator
+
+
+def _preceded(net: Network, maps: Sequence[Map]) -> Network:
+    """The network with affine maps before it, all folded into its first weights."""
+    if not maps:
+        return net
+    first = reduce(_joined, maps)
+    return check_network(assemble([_joined(first, net)] if isinstance(net, Affine) else [first, net]))
+
+
+def _joined(first: Map, last: Map) -> Map:
+    """The map x -> last(first(x))."""
+    if isinstance(last, Scaling):
+        return last.of(first) if isinstance(first, Scaling) else last.of_affine(first)
+    if isinstance(first, Scaling):
+        return first.before_affine(last)
+    made = first.followed_by(last)
+    return Affine(made.forms.directions, made.bias)
+
+
+def _inverse(step: Map) -> Scaling:
+    if isinstance(step, Affine):
+        raise TypeError("the transformer of the target mixes targets; from_sklearn takes only scalers of the target.")
+    return _scaling(1 / step.scale, -step.shift / step.scale)
+
+
+def _pipeline_maps(steps: Sequence[tuple[str, Any]], whole: str, code: str) -> list[Map]:
+    """The affine maps of the steps of a pipeline."""
+    maps: list[Map] = []
+    for i, (name, step) in enumerate(steps):
+        remedy = (
+            f"mlpoly.from_sklearn({code}[{i + 1}:]) takes what comes after it, whose inputs are "
+            f"{code}[:{i + 1}].transform(x)"
+        )
+        maps += _maps_of(step, f"step {name!r} of the {whole}", remedy)
+    return maps
+
+
+def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> list[Map]:
+    """The affine maps that a fitted transformer applies to rows.
+
+    Raises
+    ------
+    TypeError
+        If it does something else.
+    """
+    if step is None or (isinstance(step, str) and step == "passthrough"):
+        return []
+    _fitted(step)
+    if isinstance(step, Pipeline):
+        return [m for name, s in step.steps for m in _maps_of(s, f"step {name!r} of {place}", remedy)]
+    if isinstance(step, ColumnTransformer):
+        return [_columns_map(step, place, remedy)]
+    reason = "is not affine in its inputs"
+    for kind, maps in _KNOWN.items():
+        if isinstance(step, kind) and type(step).transform is kind.transform:
+            if (found := maps(step)) is not None:
+                return found
+            reason = "is not affine with these options"
+    if isinstance(step, SelectorMixin):
+        return [_selection(step.get_support(), step)]
+    raise TypeError(f"from_sklearn cannot take {place}: {step!r} {reason}. {remedy[0].upper()}{remedy[1:]}.")
+
+
+def _columns_map(step: Any, place: str, remedy: str) -> Affine:
+    """The affine map of a ColumnTransformer, whose outputs are those of its transformers one after the other."""
+    rows, bias = [], []
+    for name, part, columns in step.transformers_:
+        if isinstance(part, str) and part == "drop":
+            continue
+        if isinstance(columns, str) or (np.ndim(columns) == 1 and len(columns) and isinstance(columns[0], str)):
+            names = list(step.feature_names_in_)
+            columns = [names.index(c) for c in ([columns] if isinstance(columns, str) else columns)]
+        here = np.atleast_1d(np.arange(step.n_features_in_)[columns])
+        if not len(here):
+            continue
+        block: Any = reduce(_joined, [_selection(here, step), *_maps_of(part, f"{name!r} of {place}", remedy)])
+        rows.append(block.W)
+        bias.append(np.zeros(block.dim_out) if block.b is None else block.b)
+    return Affine(np.concatenate(rows), np.concatenate(bias))
+
+
+def _selection(columns: Any, step: Any) -> Affine:
+    return Affine(np.eye(step.n_features_in_)[columns])
+
+
+def _scaling(scale: Any, shift: Any) -> Scaling:
+    return Scaling(np.asarray(scale, np.float64), np.asarray(shift, np.float64), np.dtype(np.float64))
+
+
+def _centred(step: Any, mean: Any, scale: Any) -> list[Map]:
+    """The map x -> (x - mean) / scale, where None stands for no mean or scale."""
+    scale = np.ones(step.n_features_in_) if scale is None else 1 / np.asarray(scale, np.float64)
+    return [_scaling(scale, 0 * scale if mean is None else -scale * mean)]
+
+
+def _min_max(step: Any) -> list[Map] | None:
+    return None if step.clip else [_scaling(step.scale_, step.min_)]
+
+
+def _max_abs(step: Any) -> list[Map] | None:
+    return None if getattr(step, "clip", False) else _centred(step, None, step.scale_)
+
+
+def _principal(step: Any) -> list[Map]:
+    W = np.asarray(step.components_, np.float64)
+    if step.whiten:
+        deviation = np.sqrt(step.explained_variance_)
+        W = W / np.maximum(deviation, np.finfo(deviation.dtype).eps)[:, None]  # as scikit-learn does
+    return [Affine(W, -W @ step.mean_)]
+
+
+def _imputed(step: Any) -> list[Map] | None:
+    """Nothing is missing in inputs of a network, so an imputer only drops the columns that it could not learn."""
+    if step.add_indicator or not np.issubdtype(step.statistics_.dtype, np.floating):
+        return None
+    kept = np.isfinite(step.statistics_) | step.keep_empty_features
+    return [] if kept.all() else [_selection(kept, step)]
+
+
+# None for options with which the step is not affine.
+_KNOWN: dict[type[Any], Callable[[Any], list[Map] | None]] = {
+    StandardScaler: lambda s: _centred(s, s.mean_ if s.with_mean else None, s.scale_ if s.with_std else None),
+    RobustScaler: lambda s: _centred(s, s.center_ if s.with_centering else None, s.scale_ if s.with_scaling else None),
+    MinMaxScaler: _min_max,
+    MaxAbsScaler: _max_abs,
+    PCA: _principal,
+    IncrementalPCA: _principal,
+    TruncatedSVD: lambda s: [Affine(np.asarray(s.components_, np.float64))],
+    FunctionTransformer: lambda s: [] if s.func is None else None,
+    SimpleImputer: _imputed,
+}

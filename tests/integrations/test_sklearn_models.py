@@ -1,0 +1,242 @@
+"""Fitted models of scikit-learn in: each network against the model's own predictions in the original units."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, softmax
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.decomposition import PCA, FastICA, IncrementalPCA, TruncatedSVD
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectKBest, VarianceThreshold, f_regression
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    PolynomialFeatures,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+from support.mistakes import assert_explained, mistakes
+
+import mlpoly as mp
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 5)) * [1, 10, 0.1, 3, 2] + [0, 40, 1, -3, 5]
+Y = X[:, 0] * X[:, 3] + np.sin(X[:, 1])
+
+
+def regressor(hidden=(6,), activation="tanh", **options):
+    return MLPRegressor(hidden_layer_sizes=hidden, activation=activation, max_iter=30, random_state=0, **options)
+
+
+def classifier(**options):
+    return MLPClassifier(hidden_layer_sizes=(6,), max_iter=30, random_state=0, **options)
+
+
+def fitted(model, x=X, y=Y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(x, y)
+
+
+def assert_same(found, expected):
+    expected = expected.reshape(len(found), -1)
+    assert found.shape == expected.shape
+    assert expected.std() > 1e-3
+    assert np.abs(found - expected).max() <= 1e-12 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [((6,), "MLP(5 -> 6 -> 1"), ((6, 5, 4), "Chain(5 -> 6 -> 5 -> 4 -> 1)"), ((), "Affine(5 -> 1)")],
+)
+def test_regressors(hidden, shown, activation):
+    model = fitted(regressor(hidden, activation))
+    net = mp.from_sklearn(model)
+    assert repr(net).startswith(shown)
+    assert net.prototype.dtype == np.float64
+    assert_same(net(X), model.predict(X))
+
+
+def test_several_targets():
+    model = fitted(regressor(), y=np.stack([Y, X[:, 1]], 1))
+    assert_same(mp.from_sklearn(model)(X), model.predict(X))
+
+
+def test_logits_of_classifiers():
+    two, three = (Y > 0).astype(int), np.digitize(Y, [-3, 3])
+    names = np.array(["low", "middle", "high"])[three]
+    labels = np.stack([Y > 0, X[:, 1] > 40], 1)
+    for y, size, probability in ((two, 1, expit), (three, 3, softmax), (names, 3, softmax), (labels, 2, expit)):
+        model = fitted(classifier(), y=y)
+        net = mp.from_sklearn(model)
+        assert net.dim_out == size
+        found = softmax(net(X), axis=1) if probability is softmax else expit(net(X))
+        expected = model.predict_proba(X)
+        assert_same(found, expected[:, 1] if size == 1 else expected)
+
+
+STEPS = {
+    "standard": StandardScaler(),
+    "only mean": StandardScaler(with_std=False),
+    "only deviation": StandardScaler(with_mean=False),
+    "min max": MinMaxScaler((-1, 2)),
+    "robust": RobustScaler(),
+    "robust, only centre": RobustScaler(with_scaling=False),
+    "robust, only scale": RobustScaler(with_centering=False),
+    "max abs": MaxAbsScaler(),
+    "pca": PCA(3, svd_solver="full"),
+    "whitened": PCA(3, whiten=True, svd_solver="full"),
+    "all whitened": PCA(whiten=True, svd_solver="full"),
+    "incremental": IncrementalPCA(3),
+    "svd": TruncatedSVD(3, random_state=0),
+    "passthrough": "passthrough",
+    "nothing": None,
+    "no function": FunctionTransformer(),
+    "selection": SelectKBest(f_regression, k=2),
+    "variances": VarianceThreshold(0.5),
+    "imputer": SimpleImputer(),
+    "pipeline": make_pipeline(MinMaxScaler(), PCA(2, svd_solver="full")),
+    "columns": ColumnTransformer([
+        ("both", make_pipeline(StandardScaler(), PCA(2, svd_solver="full")), [3, 1]),
+        ("none", "drop", [0]),
+        ("one", MinMaxScaler(), slice(2, 3)),
+        ("empty", StandardScaler(), []),
+        ("mask", "passthrough", np.array([True, False, False, True, False])),
+    ], remainder="passthrough"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [*([name] for name in STEPS), ["standard", "pca"], ["svd", "whitened", "min max"],
+                                   ["selection", "robust"], ["pca", "pca"]], ids=str)  # fmt: skip
+def test_steps_of_pipelines(steps):
+    model = fitted(make_pipeline(*(clone(STEPS[name], safe=False) for name in steps), regressor()))
+    net = mp.from_sklearn(model)
+    assert repr(net) == "MLP(5 -> 6 -> 1, tanh)"
+    assert_same(net(X), model.predict(X))
+
+
+def test_deep_networks_and_affine_ones_take_steps_too():
+    for hidden, shown in (((6, 4), "Chain(5 -> 6 -> 4 -> 1)"), ((), "Affine(5 -> 1)")):
+        model = fitted(make_pipeline(StandardScaler(), PCA(4, svd_solver="full"), regressor(hidden)))
+        net = mp.from_sklearn(model)
+        assert repr(net) == shown
+        assert_same(net(X), model.predict(X))
+
+
+def test_data_frames():
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    columns = ColumnTransformer([("scaled", StandardScaler(), ["d", "a"]), ("one", RobustScaler(), ["b"])])
+    model = fitted(make_pipeline(columns, regressor()), x=frame)
+    net = mp.from_sklearn(model)
+    assert_same(net(X), model.predict(frame))
+    moved = X + np.array([0, 0, 1, 0, 1])  # the columns that are dropped
+    np.testing.assert_array_equal(net(moved), net(X))
+
+
+def test_an_imputer_that_drops_a_column():
+    x = np.concatenate([X, np.full((80, 1), np.nan)], 1)
+    with pytest.warns(UserWarning, match="Skipping features"):
+        model = fitted(make_pipeline(SimpleImputer(), regressor()), x=x)
+        expected = model.predict(x)
+    net = mp.from_sklearn(model)
+    assert_same(net(np.nan_to_num(x)), expected)
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), None])
+def test_scaled_targets(scaler):
+    for y in (Y, np.stack([10 * Y + 3, X[:, 1]], 1)):
+        model = fitted(
+            make_pipeline(StandardScaler(), TransformedTargetRegressor(regressor(), transformer=scaler)), y=y
+        )
+        net = mp.from_sklearn(model)
+        assert repr(net).startswith("MLP(5 -> 6 -> ")
+        assert_same(net(X), model.predict(X))
+
+
+def test_the_best_of_a_search():
+    search = GridSearchCV(make_pipeline(StandardScaler(), regressor()), {"mlpregressor__alpha": [1e-4, 1.0]}, cv=2)
+    model = fitted(search)
+    assert_same(mp.from_sklearn(model)(X), model.predict(X))
+
+
+@pytest.mark.skipif("loss" not in MLPRegressor().get_params(), reason="this scikit-learn has no poisson loss")
+def test_logarithms_of_poisson_regressions():
+    model = fitted(regressor(loss="poisson"), x=X / 40, y=np.abs(Y))
+    with pytest.warns(UserWarning, match="the logarithms of the predictions"):
+        net = mp.from_sklearn(model)
+    assert_same(np.exp(net(X / 40)), model.predict(X / 40))
+
+
+def test_a_float32_model_becomes_float64():
+    model = fitted(regressor(), x=X.astype(np.float32), y=Y.astype(np.float32))
+    net = mp.from_sklearn(model)
+    assert net.prototype.dtype == np.float64
+    np.testing.assert_allclose(net(X)[:, 0], model.predict(X), rtol=1e-10)
+
+
+def test_from_fit_to_polynomial():
+    model = fitted(make_pipeline(StandardScaler(), regressor(activation="relu")))
+    net = mp.from_sklearn(model)
+    poly = mp.fit(net, mp.Gaussian.from_samples(X), degree=2)
+    assert mp.fvu(net, poly, samples=X).explained > 0.5
+
+
+class Squared(StandardScaler):
+    """A scaler that does something else."""
+
+    def transform(self, X):
+        return super().transform(X) ** 2
+
+
+def piped(*steps):
+    return lambda: mp.from_sklearn(fitted(make_pipeline(*steps, regressor())))
+
+
+@mistakes(
+    [
+        ("unfitted", lambda: mp.from_sklearn(regressor()), ValueError, "MLPRegressor is not fitted", r"fit\(x, y\)"),
+        ("unfitted pipeline", lambda: mp.from_sklearn(make_pipeline(StandardScaler(), regressor())), ValueError,
+         "not fitted"),
+        ("unfitted search", lambda: mp.from_sklearn(GridSearchCV(regressor(), {})), ValueError, "not fitted"),
+        ("polynomial", piped(StandardScaler(), PolynomialFeatures()), TypeError,
+         r"step 'polynomialfeatures' of the pipeline: PolynomialFeatures\(\) is not affine",
+         r"from_sklearn\(pipeline\[2:\]\) takes what comes after it, whose inputs are pipeline\[:2\]\.transform\(x\)"),
+        ("power", piped(PowerTransformer()), TypeError, "'powertransformer'", r"pipeline\[1:\]"),
+        ("clipped", piped(MinMaxScaler(clip=True)), TypeError, "not affine with these options"),
+        ("indicator", piped(SimpleImputer(add_indicator=True)), TypeError, "not affine with these options"),
+        ("function", piped(FunctionTransformer(np.arcsinh)), TypeError, "not affine with these options"),
+        ("subclass", piped(Squared()), TypeError, "not affine in its inputs"),
+        ("columns", piped(ColumnTransformer([("a", PowerTransformer(), [0, 1])])), TypeError,
+         "'a' of step 'columntransformer' of the pipeline", r"pipeline\[1:\]"),
+        ("inside", piped(make_pipeline(StandardScaler(), PowerTransformer())), TypeError,
+         "step 'powertransformer' of step 'pipeline'"),
+        ("unknown", piped(FastICA(2, random_state=0)), TypeError, "FastICA"),
+        ("target", lambda: mp.from_sklearn(fitted(TransformedTargetRegressor(regressor(), func=np.arcsinh,
+                                                                             inverse_func=np.sinh))), TypeError,
+         "the transformer of the target"),
+        ("rotated target", lambda: mp.from_sklearn(fitted(TransformedTargetRegressor(regressor(), transformer=PCA()),
+                                                          y=X[:, :2])), TypeError, "mixes targets"),
+        ("another model", lambda: mp.from_sklearn(Ridge().fit(X, Y)), TypeError, "got Ridge", "MLP.from_layers"),
+        ("no model", lambda: mp.from_sklearn(X), TypeError, "got ndarray"),
+        ("class", lambda: mp.from_sklearn(MLPRegressor), TypeError, "takes an MLPRegressor"),
+    ]
+)  # fmt: skip
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
+
+
+def test_the_remedy_is_code_that_works():
+    pipeline = fitted(make_pipeline(StandardScaler(), PolynomialFeatures(), PCA(3), regressor()))
+    net = mp.from_sklearn(pipeline[2:])
+    assert_same(net(pipeline[:2].transform(X)), pipeline.predict(X))
