@@ -59,9 +59,9 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
         whole = np.asarray(fits.written.output(i)(u + about.mean))[:, 0]
         left = float(np.var(whole - part) / np.var(whole)) if np.var(whole) > 0 else 0.0
         note = (
-            f"{counted(len(shown), 'term')} of {number(found.count, 9)}. On the data, leaving out the others leaves "
+            f"{counted(len(shown), 'term')} of {number(found.total, 9)}. On the data, leaving out the others leaves "
             f"{percent(left)} of this polynomial’s variance unexplained."
-            if found.count > len(shown)
+            if found.total > len(shown)
             else "This is the whole polynomial: it has no other terms."
         )
         items.append((i, panels(f"formula-{i}", "Inputs", both) + element("p", note, class_="note")))
