@@ -21,6 +21,7 @@ __all__ = ["feature_section", "response_section", "strongest_features"]
 
 _FEATURES = 6
 _ENTRIES = 6  # inputs named for each feature
+_COLOURS = {1: "orange", 2: "blue", 3: "violet"}  # of the degrees: as far apart as lines on one another need
 _INPUTS = 4  # single inputs to move along
 _ALONG = np.linspace(-3, 3, 49)  # standard deviations
 
@@ -83,7 +84,6 @@ def _named(about: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
 def response_section(page: Page, about: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
     """Outputs along single directions through the mean: the network and its polynomials."""
     covariance, s = np.asarray(about.inputs.covariance, float), about.spread
-    colours = {k: degree_colour(k) for k in fits.polynomials}
     labels = distinct(shortened(about.outputs[i], 24)[0] for i in fits.shown)
     gradients = np.asarray(fits.polynomials[1].gradient(about.mean))[list(fits.shown)]
     by_strength = np.argsort(-np.sqrt(np.sum((gradients * s) ** 2, axis=0)), kind="stable")
@@ -101,7 +101,10 @@ def response_section(page: Page, about: Subject, fits: Fits, features: dict[int,
         for name, step in steps:
             points = about.mean + _ALONG[:, None] * step
             curves = {"network": ("black", about.net(points)[:, i])}
-            curves |= {f"degree {k}": (colours[k], poly(points)[:, i]) for k, poly in fits.polynomials.items()}
+            curves |= {
+                f"degree {k}": (_COLOURS.get(k, degree_colour(k)), poly(points)[:, i])
+                for k, poly in fits.polynomials.items()
+            }
             marks = [
                 Curve(word, _rounded(_ALONG), _rounded(y), colour=colour, width=3.2 if word == "network" else 1.9)
                 for word, (colour, y) in curves.items()

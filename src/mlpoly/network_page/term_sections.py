@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.features.term_table import Terms
-from mlpoly.network_page.fits import Fits
+from mlpoly.network_page.fits import ROUNDING, Fits
 from mlpoly.network_page.subject import Subject, distinct
 from mlpoly.network_page.summary import degree_name
 from mlpoly.page import Page
@@ -91,7 +91,7 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
     said = "Terms by the size of their effect, the standard deviation that each has by itself."
     if about.image_shape is not None:
         said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
-    if fits.written.degree < fits.degree:
+    if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) > ROUNDING:
         said += (
             f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of "
             f"degree {fits.written.degree}."
@@ -102,6 +102,8 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
 def _factors(about: Subject, inputs: Sequence[int]) -> list[Markup]:
     if about.image_shape is not None:
         return [variable("x", *(place + 1 for place in divmod(i, about.image_shape[1]))) for i in inputs]
+    if all(about.names[i] == f"x{i}" for i in inputs):
+        return [variable("x", i) for i in inputs]
     names = [shortened(about.names[i], 24) for i in inputs]
     return [variable(short, title=title) for short, title in names]
 

@@ -64,6 +64,7 @@ def _bar(part: Part, start: float, end: float, scale: tuple[float, float], kind:
     bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
     image = "" if part.image is None else picture(part.image, f"pattern of {part.label}")
     label, title = shortened(part.label, _NAME)
+    title = title or (part.label if len(part.label) > _NAME // 3 else "")  # narrow windows cut it off
     name = Markup().join((label, element("small", part.remark))) if part.remark else label
     return element(
         "li",
