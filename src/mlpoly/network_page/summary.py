@@ -78,12 +78,12 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         items += [(show(best.score), name, f"the {_polynomial(fits.degree)}, on the data")]
     if about.task == "classes" and best.agreement is not None:
         said += f" It gives the network’s answer on {percent(best.agreement)} of them."
+    close = "least squares" if isinstance(check_network(about.net), Layer) else "close to least squares"
     kinds = {
         "Network": f"{about.net!r}",
         "Data": f"{counted(n, 'row')} of {counted(d, 'input')}"
         + (f", pictures of {about.image_shape[0]} × {about.image_shape[1]} pixels" if about.image_shape else ""),
-        "Polynomials": f"{'least squares' if isinstance(check_network(about.net), Layer) else 'close to least squares'} "
-        f"under {under}",
+        "Polynomials": f"{close} under {under}",
         "Labels": {"classes": f"{len(about.outputs) if o > 1 else 2} classes", "values": "values", None: ""}[
             about.task
         ],
