@@ -15,7 +15,7 @@ from mlpoly.arrays import readable
 from mlpoly.extras import library
 from mlpoly.records import arrays_of
 
-__all__ = ["Cell", "Table", "TableList", "Tabular"]
+__all__ = ["Cell", "Table", "TableList", "Tabular", "largest_entries"]
 
 Cell = str | float | int | bool | None  # an entry of a table; None stays empty
 
@@ -172,6 +172,14 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, Real) and not isinstance(value, Integral):
         return "nan" if math.isnan(value) else f"{float(value):.4g}"
     return str(value)
+
+
+def largest_entries(values: Sequence[float], names: Sequence[str] | None = None, k: int = 4, minus: str = "-") -> str:
+    """The k largest entries of a vector by magnitude, with the names of their places: "+0.71 age, -0.5 bmi"."""
+    order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:k]
+    sizes = [f"{values[i]:+.2g}".replace("-", minus) for i in order]
+    shown = [f"{s} {f'x{i}' if names is None else names[i]}" for s, i in zip(sizes, order, strict=True) if values[i]]
+    return ", ".join(shown) + (", ..." if shown and sum(map(bool, values)) > k else "")
 
 
 # -- formulas and texts in LaTeX ---------------------------------------------------------------------------------------

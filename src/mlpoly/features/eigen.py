@@ -17,11 +17,13 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
+    to_numpy,
 )
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
+from mlpoly.tables import Table, Tabular, largest_entries
 
 __all__ = ["EigenFeatures", "Metric", "eigenfeatures"]
 
@@ -30,7 +32,7 @@ Metric = Literal["input", "whitened"]
 
 
 @record
-class EigenFeatures:
+class EigenFeatures(Tabular):
     """Eigenpairs of the quadratic form of one output direction, by descending magnitude.
 
     The quadratic part of the polynomial along that output direction is ``sum_j values_j (vectors_j . x)^2`` in the
@@ -46,6 +48,8 @@ class EigenFeatures:
     metric : str
     residual : float
         Largest eigenpair residual relative to the largest eigenvalue (0 for the dense solver).
+    names : tuple of str or None
+        Names of the inputs, if those of the polynomial have any.
     """
 
     values: Array
@@ -53,6 +57,21 @@ class EigenFeatures:
     directions: Array
     metric: Metric = static(default="input")
     residual: float = static(default=0.0)
+    names: tuple[str, ...] | None = static(default=None)
+
+    def _table(self) -> Table:
+        values, directions = to_numpy(self.values).tolist(), to_numpy(self.directions)
+        rows = [
+            (i, v, largest_entries(w.tolist(), self.names))
+            for i, (v, w) in enumerate(zip(values, directions, strict=True))
+        ]
+        return Table(("feature", "eigenvalue", "largest entries of its direction"), tuple(rows), limit=20)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bars of the eigenvalues, or images; options are those of `mlpoly.plots.feature_bars.plot_features`."""
+        from mlpoly.plots.feature_bars import plot_features  # a leaf of the import graph: imported on demand
+
+        return plot_features(self, ax, **options)
 
     def __repr__(self) -> str:
         return f"EigenFeatures(k={self.values.shape[0]}, d={self.vectors.shape[1]}, metric={self.metric!r})"
@@ -81,7 +100,7 @@ def eigenfeatures(
     direction : array (o,), optional
         Weights of the outputs, for example a difference of two logits.
     k : int, optional
-        Number of pairs; by default 5, or all if there are fewer inputs.
+        Number of pairs, by default 5; all of them if there are fewer inputs.
     metric : {"input", "whitened"}
         "whitened" ranks directions by their variance under the inputs: S^(1/2) Q S^(1/2).
     inputs : Gaussian, GaussianMixture or Samples, optional
@@ -100,9 +119,7 @@ def eigenfeatures(
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
     poly = at_least_single(poly)
     along = _output_direction(poly, output, direction)
-    k = min(5, poly.dim_in) if k is None else as_integer("k", k, 1)
-    if k > poly.dim_in:
-        raise ValueError(f"k is {k}, but a form of {poly.dim_in} inputs has only {poly.dim_in} eigenpairs; lower k.")
+    k = min(5 if k is None else as_integer("k", k, 1), poly.dim_in)
     if metric not in get_args(Metric):
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
     quadratic = poly.quadratic_form(along)
@@ -145,7 +162,8 @@ def eigenfeatures(
     # The entry of largest magnitude of every vector is positive, so that results are reproducible.
     high, low = xp.max(vectors, axis=0), xp.min(vectors, axis=0)
     vectors = vectors * cast_like(xp.where(high >= -low, 1.0, -1.0), vectors)
-    return EigenFeatures(values, vectors.T, times_root(vectors).T, metric, residual)
+    names = getattr(poly.inputs if inputs is None else inputs, "names", None)
+    return EigenFeatures(values, vectors.T, times_root(vectors).T, metric, residual, names)
 
 
 def _output_direction(poly: Polynomial, output: int | None, direction: Array | None) -> Array:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote
+from typing import Any
+
+from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote, to_numpy
 from mlpoly.polynomials import Polynomial
-from mlpoly.records import record
+from mlpoly.records import record, static
+from mlpoly.tables import Table, Tabular, largest_entries
 
 __all__ = ["SingularDirections", "ablate", "singular_directions"]
 
 
 @record
-class SingularDirections:
+class SingularDirections(Tabular):
     """Singular value decomposition of the linear coefficients: linear = outputs' diag(values) vectors.
 
     Attributes
@@ -20,11 +23,29 @@ class SingularDirections:
         Orthonormal directions in input space.
     outputs : array (r, o)
         Output direction that each of them writes to.
+    names : tuple of str or None
+        Names of the inputs, if those of the polynomial have any.
     """
 
     values: Array
     vectors: Array
     outputs: Array
+    names: tuple[str, ...] | None = static(default=None)
+
+    def _table(self) -> Table:
+        values, reads, writes = (to_numpy(a).tolist() for a in (self.values, self.vectors, self.outputs))
+        rows = [
+            (i, v, largest_entries(read, self.names), largest_entries(write, [str(j) for j in range(len(write))]))
+            for i, (v, read, write) in enumerate(zip(values, reads, writes, strict=True))
+        ]
+        columns = ("direction", "singular value", "largest inputs", "largest outputs")
+        return Table(columns, tuple(rows), limit=20)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bars of the singular values, or images; options are those of `mlpoly.plots.feature_bars.plot_singular`."""
+        from mlpoly.plots.feature_bars import plot_singular  # a leaf of the import graph: imported on demand
+
+        return plot_singular(self, ax, **options)
 
     def __repr__(self) -> str:
         return f"SingularDirections(r={self.values.shape[0]}, d={self.vectors.shape[1]})"
@@ -43,7 +64,7 @@ def singular_directions(poly: Polynomial) -> SingularDirections:
     linear = poly.coefficients().linear
     check_finite("the linear part of poly", linear)
     left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)
-    return SingularDirections(values, right, left.T)
+    return SingularDirections(values, right, left.T, getattr(poly.inputs, "names", None))
 
 
 def ablate(x: Array, directions: Array) -> Array:

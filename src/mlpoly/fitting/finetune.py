@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
+from mlpoly.fitting.fit_reports import Report
 from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
@@ -30,7 +31,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True)
-class FinetuneReport:
+class FinetuneReport(Report):
     """Record of a fine-tuning.
 
     Attributes
@@ -68,6 +69,12 @@ class FinetuneReport:
     def stopped_early(self) -> bool:
         """Whether it ended before all steps were taken."""
         return self.reason != "steps"
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Score by step; options are those of `mlpoly.plots.histories.plot_finetuning`."""
+        from mlpoly.plots.histories import plot_finetuning  # a leaf of the import graph: imported on demand
+
+        return plot_finetuning(self, ax, **options)
 
     def __str__(self) -> str:
         early = f", stopped early ({self.reason})" if self.stopped_early else ""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mlpoly.tables import Table, Tabular
 
 __all__ = [
     "UNDER_A_MIXTURE",
@@ -11,6 +14,7 @@ __all__ = [
     "DeepMixtureReport",
     "ExpansionReport",
     "RegressionReport",
+    "Report",
     "SampledReport",
     "SolveReport",
 ]
@@ -18,8 +22,23 @@ __all__ = [
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
 
+class Report(Tabular):
+    """A report as a table of its fields, below the sentence that it prints."""
+
+    def _table(self) -> Table:
+        rows = []
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if f.name == "history":
+                value = f"{len(value)} entries"
+            elif isinstance(value, tuple):
+                value = "; ".join(map(str, value))
+            rows.append((f.name, value if isinstance(value, str | float | None) else str(value)))
+        return Table(("field", "value"), tuple(rows), str(self))
+
+
 @dataclass(frozen=True)
-class SolveReport:
+class SolveReport(Report):
     """Report of a fit under a mixture.
 
     The expected squared error is the sum of the error of the components' own optima g_c, which no polynomial of this
@@ -57,6 +76,12 @@ class SolveReport:
     dropped: int
     history: tuple[float, ...] = ()
 
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Misfit by iteration; options are those of `mlpoly.plots.histories.plot_solve`."""
+        from mlpoly.plots.histories import plot_solve  # a leaf of the import graph: imported on demand
+
+        return plot_solve(self, ax, **options)
+
     def __str__(self) -> str:
         state = "converged" if self.converged else "stopped early"
         return (
@@ -66,7 +91,7 @@ class SolveReport:
 
 
 @dataclass(frozen=True)
-class RegressionReport:
+class RegressionReport(Report):
     """Report of least squares on samples.
 
     Attributes
@@ -103,7 +128,7 @@ class RegressionReport:
 
 
 @dataclass(frozen=True)
-class ComposedReport:
+class ComposedReport(Report):
     """Report of a fit layer by layer.
 
     Attributes
@@ -137,7 +162,7 @@ class ComposedReport:
 
 
 @dataclass(frozen=True)
-class ExpansionReport:
+class ExpansionReport(Report):
     """Report of the closest polynomial of a deep network in closed form.
 
     Attributes
@@ -174,7 +199,7 @@ class ExpansionReport:
 
 
 @dataclass(frozen=True)
-class DeepMixtureReport:
+class DeepMixtureReport(Report):
     """Report of the closest polynomial of a deep network under a mixture.
 
     Attributes
@@ -188,12 +213,16 @@ class DeepMixtureReport:
     solve: SolveReport
     components: tuple[ExpansionReport | SampledReport, ...]
 
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Misfit by iteration, as of `SolveReport`."""
+        return self.solve.plot(ax, **options)
+
     def __str__(self) -> str:
         return f"{self.components[0].method}, for {len(self.components)} components; {self.solve}"
 
 
 @dataclass(frozen=True)
-class SampledReport:
+class SampledReport(Report):
     """Report of the closest polynomial of a network under a Gaussian, estimated from its Jacobian at samples.
 
     Attributes

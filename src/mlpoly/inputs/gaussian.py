@@ -136,6 +136,14 @@ class Gaussian(Gaussians):
         kind = "identity" if self.cov is None else "diagonal" if len(self.cov.shape) == 1 else "full"
         return f"Gaussian(dim={self.dim}, {kind} covariance)"
 
+    def _formula(self) -> str:
+        return f"x ~ N(m, {'I' if self.cov is None else 'S'})"
+
+    def _variances(self) -> Array:
+        if self.cov is None:
+            return self.mean * 0 + 1
+        return self.cov if len(self.cov.shape) == 1 else super()._variances()
+
     def like(self, array: Array) -> Gaussian:
         """Return a neutral Gaussian in the library of `array`, and any other unchanged."""
         if not self.neutral:

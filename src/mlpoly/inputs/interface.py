@@ -26,6 +26,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.records import map_arrays
+from mlpoly.tables import Table, Tabular
 
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
@@ -35,7 +36,7 @@ __all__ = ["Gaussians", "Inputs", "check_names", "checked_inputs", "digest", "un
 T = TypeVar("T", bound="Inputs")
 
 
-class Inputs(ABC):
+class Inputs(Tabular, ABC):
     """A distribution of d inputs x.
 
     Attributes
@@ -74,6 +75,23 @@ class Inputs(ABC):
         xp = namespace(covariance=self.covariance)
         values, vectors = xp.linalg.eigh(widen(self.covariance))  # in float32 it fails on covariances of low rank
         return cast_like((vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T, self.covariance)
+
+    def _variances(self) -> Array:
+        """Variance of each input, (d,)."""
+        return namespace(covariance=self.covariance).linalg.diagonal(self.covariance)
+
+    def _formula(self) -> str:
+        """The distribution in a few letters, for tables."""
+        return ""
+
+    def _table(self) -> Table:
+        names = getattr(self, "names", None) or [f"x{i}" for i in range(self.dim)]
+        mean, variance = to_numpy(self.mean).tolist(), to_numpy(self._variances()).clip(min=0)
+        rows = tuple(zip(names, mean, (variance**0.5).tolist(), strict=True))
+        return Table(("input", "mean", "standard deviation"), rows, repr(self), self._formula(), limit=10)
+
+    def __str__(self) -> str:
+        return repr(self)
 
     @abstractmethod
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:

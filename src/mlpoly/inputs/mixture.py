@@ -199,6 +199,13 @@ class GaussianMixture(Gaussians):
         """The means."""
         return self.means
 
+    def _formula(self) -> str:
+        return "x ~ sum_c w_c N(m_c, S_c)"
+
+    def _variances(self) -> Array:
+        gaps = self.means - self.mean
+        return self.weights @ (namespace(gaps=gaps).stack([g._variances() for g in self.components]) + gaps**2)
+
     def __repr__(self) -> str:
         return f"GaussianMixture(components={self.weights.shape[0]}, dim={self.dim})"
 

@@ -112,6 +112,11 @@ class Samples(Inputs):
             x, weights = self.x[rows, ...], self.weights
             yield x, widen(x[:, :1]) * 0 + 1 / self.count if weights is None else widen(weights[rows])[:, None]
 
+    def _variances(self) -> Array:
+        xp = namespace(x=self.x)
+        rows = self.chunks(max(1, _NUMBERS // self.dim))
+        return sum(xp.sum(weights * (widen(x) - self.mean) ** 2, axis=0) for x, weights in rows)
+
     @cached_property
     def mean(self) -> Array:
         """Mean of the samples, (d,), in float64 where the library has it."""

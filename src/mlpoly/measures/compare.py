@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from mlpoly.arrays import Array
+from mlpoly.arrays import Array, scalar
 from mlpoly.measures.number import FVU, Estimate
 from mlpoly.measures.outputs import (
     accuracy_of_outputs,
@@ -16,12 +16,13 @@ from mlpoly.measures.outputs import (
     outputs_of,
 )
 from mlpoly.records import record
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["Comparison", "compare"]
 
 
 @record
-class Comparison:
+class Comparison(Tabular):
     """A polynomial compared with a network on data.
 
     Attributes
@@ -41,9 +42,26 @@ class Comparison:
     accuracy: Estimate | None = None
     network_accuracy: Estimate | None = None
 
-    def __repr__(self) -> str:
+    def measures(self) -> dict[str, FVU | Estimate]:
+        """Return the measures that were taken, by their names."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return f"Comparison({', '.join(f'{name}={value}' for name, value in found.items() if value is not None)})"
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _table(self) -> Table:
+        rows = []
+        for name, value in self.measures().items():
+            error = value.standard_error
+            rows.append((name, float(value), None if error is None else scalar(error)))
+        return Table(("measure", "value", "standard error"), tuple(rows))
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bars of the measures; options are those of `mlpoly.plots.measure_bars.plot_comparison`."""
+        from mlpoly.plots.measure_bars import plot_comparison  # a leaf of the import graph: imported on demand
+
+        return plot_comparison(self, ax, **options)
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(f'{name}={value}' for name, value in self.measures().items())})"
 
 
 def compare(

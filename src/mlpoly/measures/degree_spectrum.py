@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy
 from mlpoly.inputs import Inputs, Samples
 from mlpoly.kernels import hidden_of, variance_by_degree
 from mlpoly.measures.on_samples import degrees_on_samples
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, check_layer
 from mlpoly.records import record
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["DegreeSpectrum", "degree_spectrum"]
 
 
 @record
-class DegreeSpectrum:
+class DegreeSpectrum(Tabular):
     """Variance of a network by polynomial degree; ``sum(variance) + remainder + between = total``.
 
     Attributes
@@ -70,11 +71,22 @@ class DegreeSpectrum:
         fractions = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
         return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{fractions}])"
 
-    def plot(self, **options: Any) -> Any:
+    def _table(self) -> Table:
+        head, rest, between, total = (
+            to_numpy(a).astype(float).sum(-1) for a in (self.variance, self.remainder, self.between, self.total)
+        )
+        places = [*map(str, range(1, self.max_degree + 1)), f"above {self.max_degree}"]
+        amounts = [*head.tolist(), float(rest)]
+        if between > 0:
+            places, amounts = [*places, "between components"], [*amounts, float(between)]
+        rows = [(place, v, v / float(total) if total > 0 else None) for place, v in zip(places, amounts, strict=True)]
+        return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
         """Bar chart of the fractions; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
         from mlpoly.plots.degree_bars import plot_spectrum  # a leaf of the import graph: imported on demand
 
-        return plot_spectrum(self, **options)
+        return plot_spectrum(self, ax=ax, **options)
 
 
 def degree_spectrum(net: Layer, inputs: Inputs, max_degree: int = 8) -> DegreeSpectrum:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, readable, scalar
+from mlpoly.arrays import Array, readable, scalar, to_numpy
 from mlpoly.records import record
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["FVU", "Estimate", "Number"]
 
 
-class Number:
+class Number(Tabular):
     """A record that can be converted, formatted and compared like its main number."""
 
     def _number(self) -> Array:
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def __float__(self) -> float:
         return scalar(self._number())
@@ -83,6 +87,18 @@ class FVU(Number):
     def _number(self) -> Array:
         return self.total
 
+    def _table(self) -> Table:
+        rows = [("all", float(self)), *((str(i), v) for i, v in enumerate(to_numpy(self.per_output).tolist()))]
+        named = {"standard error": self.standard_error, "bound on the error": self.bound, "closure": self.closure}
+        note = ", ".join(f"{name} of all {scalar(value):.2g}" for name, value in named.items() if value is not None)
+        return Table(("output", "fraction of variance unexplained"), tuple(rows), note=note, limit=21)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bars for the outputs; options are those of `mlpoly.plots.measure_bars.plot_fvu`."""
+        from mlpoly.plots.measure_bars import plot_fvu  # a leaf of the import graph: imported on demand
+
+        return plot_fvu(self, ax, **options)
+
     def __repr__(self) -> str:
         if not readable(self.total):
             return "FVU(traced)"
@@ -106,6 +122,15 @@ class Estimate(Number):
 
     def _number(self) -> Array:
         return self.mean
+
+    def _table(self) -> Table:
+        return Table(("mean", "standard error"), ((float(self), scalar(self.standard_error)),))
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """One bar; options are those of `mlpoly.plots.measure_bars.plot_estimate`."""
+        from mlpoly.plots.measure_bars import plot_estimate  # a leaf of the import graph: imported on demand
+
+        return plot_estimate(self, ax, **options)
 
     def __repr__(self) -> str:
         if not readable(self.mean):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, cast_result, namespace, readable, widen
+from mlpoly.arrays import Array, cast_result, namespace, readable, to_numpy, widen
 from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
 from mlpoly.kernels import hidden_of, output_moments, variance_by_degree
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
+from mlpoly.tables import Table, Tabular
 
 __all__ = [
     "Error",
@@ -27,7 +28,7 @@ __all__ = [
 
 
 @record
-class SecondMoment:
+class SecondMoment(Tabular):
     """First and second moments of outputs f(x).
 
     Attributes
@@ -46,6 +47,17 @@ class SecondMoment:
     raw: Array
     cov: Array
     bound: Array
+
+    def _table(self) -> Table:
+        variance = to_numpy(self.cov).diagonal().clip(min=0)
+        rows = zip(range(len(variance)), to_numpy(self.mean).tolist(), (variance**0.5).tolist(), strict=True)
+        return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
+        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
+
+        return plot_outputs(self.mean, self.cov, ax, **options)
 
     def __repr__(self) -> str:
         return f"SecondMoment(outputs={self.mean.shape[0]})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -9,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 from mlpoly.arrays import Array, check_points, namespace
 from mlpoly.networks.affine import Affine
 from mlpoly.networks.layer import Layer, Network
-from mlpoly.records import record
+from mlpoly.records import arrays_of, record
+from mlpoly.tables import Table
 
 __all__ = ["Chain", "Residual", "Walk", "check_layer", "check_network", "layers_of", "walk"]
 
@@ -93,6 +95,19 @@ class Chain(Network):
             x = layer(x)
         return x
 
+    def _formula(self) -> str:
+        if len(self.layers) > 4:
+            return f"f_{len(self.layers)}(... f_2(f_1(x)))"
+        made = "x"
+        for i in range(1, len(self.layers) + 1):
+            made = f"f_{i}({made})"
+        return made
+
+    def _table(self) -> Table:
+        rows = [(f"f_{i}", repr(part), part._formula(), _numbers(part)) for i, part in enumerate(self.layers, 1)]
+        columns = ("layer", "what it is", "formula", "numbers")
+        return Table(columns, tuple(rows), repr(self), f"f(x) = {self._formula()}", limit=30)
+
     def __repr__(self) -> str:
         sizes = [self.dim_in]
         for layer in self.layers:
@@ -156,8 +171,16 @@ class Residual(Network):
         x = check_points(x, self.dim_in, weights=self.prototype)
         return x + self.net(x)
 
+    def _formula(self) -> str:
+        return f"x + {self.net._formula()}"
+
     def __repr__(self) -> str:
         return f"Residual({self.net!r})"
+
+
+def _numbers(net: Network) -> int:
+    """Number of a network's weights and biases."""
+    return sum(math.prod(a.shape) for a in arrays_of(net).values())
 
 
 def check_network(net: Any) -> Network:

@@ -83,6 +83,11 @@ class GLU(Layer):
         """b_down."""
         return self.b_down
 
+    def _formula(self) -> str:
+        gate = f"{self.activation.name}(W_gate x{'' if self.b_gate is None else ' + b_gate'})"
+        units = f"[{gate} * (W_up x{'' if self.b_up is None else ' + b_up'})]"
+        return f"{'' if self.W_down is None else 'W_down '}{units}{'' if self.b_down is None else ' + b_down'}"
+
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> GLU:
         """A GLU of the same activation with other weights."""
         return replace(

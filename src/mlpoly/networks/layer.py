@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, check_points, namespace, on, promote
-from mlpoly.records import map_arrays, record
+from mlpoly.records import arrays_of, map_arrays, record
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["Forms", "Layer", "Network", "affine"]
 
 N = TypeVar("N", bound="Network")
 
 
-class Network(ABC):
+class Network(Tabular, ABC):
     """A map from d inputs to o outputs."""
 
     @property
@@ -45,6 +47,18 @@ class Network(ABC):
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
+
+    @abstractmethod
+    def _formula(self) -> str:
+        """The function in letters, such as "W_2 relu(W_1 x + b_1) + b_2"."""
+
+    def _table(self) -> Table:
+        arrays = arrays_of(self)
+        rows = [(name, " x ".join(map(str, a.shape)), math.prod(a.shape)) for name, a in arrays.items()]
+        return Table(("weights", "shape", "numbers"), tuple(rows), repr(self), f"f(x) = {self._formula()}", limit=30)
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def to(self: N, like: Array) -> N:
         """The same network in the array library, dtype and device of `like`."""

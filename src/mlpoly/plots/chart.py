@@ -14,11 +14,16 @@ import numpy as np
 
 __all__ = [
     "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "HeatMap", "Mark", "Palette", "Panel", "Part",
-    "Picture", "Points", "Ranking", "Waterfall", "degree_colour",
+    "Picture", "Points", "Ranking", "Waterfall", "degree_colour", "shortened",
 ]  # fmt: skip
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
+
+
+def shortened(name: str, length: int = 28) -> str:
+    """Return a name without its middle if it is too long for a picture."""
+    return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
 
 
 def degree_colour(degree: int) -> str:
@@ -170,11 +175,13 @@ class Waterfall:
 class Ranking:
     """Numbers with names, as bars that begin at zero, below one another in the order given."""
 
-    parts: Sequence[Part]  # a remark stands at the end of the bar
+    parts: Sequence[Part]
     label: str = ""  # subject in a sentence, for readers who do not see it
     title: str = ""
     axis: str = ""  # name of the number
-    note: str = ""  # remark below
+    remarks: str = ""  # heading of the remarks, which stand to the right of the bars
+    colour: str = ""  # of all bars; by default that of their signs, "positive" and "negative"
+    note: str = ""  # remark below all
 
 
 @dataclass(frozen=True)

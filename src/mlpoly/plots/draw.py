@@ -1,7 +1,9 @@
-"""Charts, galleries and waterfalls as matplotlib figures, without a display."""
+"""Charts, galleries, rankings, heat maps and waterfalls as matplotlib figures, without a display."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from itertools import accumulate, zip_longest
 from typing import Any
 
@@ -9,7 +11,20 @@ import numpy as np
 
 from mlpoly.extras import explain_missing
 from mlpoly.plots import style
-from mlpoly.plots.chart import Area, Chart, Curve, Gallery, Palette, Panel, Picture, Points, Waterfall
+from mlpoly.plots.chart import (
+    Area,
+    Chart,
+    Curve,
+    Gallery,
+    HeatMap,
+    Palette,
+    Panel,
+    Picture,
+    Points,
+    Ranking,
+    Waterfall,
+    shortened,
+)
 
 with explain_missing("mlpoly.plots"):
     from matplotlib.axes import Axes
@@ -17,21 +32,24 @@ with explain_missing("mlpoly.plots"):
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.patches import Patch
 
-__all__ = ["draw", "draw_panel"]
+__all__ = ["Drawing", "draw", "draw_panel", "show"]
+
+Drawing = Chart | Gallery | HeatMap | Ranking | Waterfall
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": style.DASHED, "dot": style.DOTTED, "dashdot": style.DASH_DOT}
 _INK = LinearSegmentedColormap.from_list("ink", [style.COLOURS["positive"], "white", "black"])
 _PALETTES: dict[Palette, str | Colormap] = {"diverging": "RdBu_r", "ink": _INK, "grey": "gray_r"}
 _WIDE = 3.0  # width of a panel in a gallery, in pictures
 _LABELS = 1.1  # width of the labels of rows, in inches
+_SPACES: dict[str, Any] = {"w_pad": 0.03, "h_pad": 0.03, "wspace": 0.02, "hspace": 0.02}
 
 
-def draw(*pictures: Chart | Gallery | Waterfall, title: str = "") -> Figure:
+def draw(*pictures: Drawing, title: str = "") -> Figure:
     """Draw pictures below one another.
 
     Parameters
     ----------
-    *pictures : Chart, Gallery or Waterfall
+    *pictures : Chart, Gallery, HeatMap, Ranking or Waterfall
         A chart has all its panels beside one another, up to three in a row.
     title : str
 
@@ -42,33 +60,109 @@ def draw(*pictures: Chart | Gallery | Waterfall, title: str = "") -> Figure:
     """
     heights = [_height(picture) for picture in pictures]
     figure = Figure(figsize=(style.WIDTH, sum(heights) + 0.35 * bool(title)))
-    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
+    figure.set_layout_engine("constrained", **_SPACES)
     places: Any = [figure] if len(pictures) == 1 else figure.subfigures(len(pictures), 1, height_ratios=heights)
     for place, picture in zip(places, pictures, strict=True):
-        if isinstance(picture, Chart):
-            _draw_chart(place, picture)
-        elif isinstance(picture, Gallery):
-            _draw_gallery(place, picture)
-        else:
-            _draw_waterfall(place, picture)
+        _draw_on(place, picture)
     if title:
         figure.suptitle(title, fontsize=style.LARGE, color=style.INK)
     return figure
 
 
-def _height(picture: Chart | Gallery | Waterfall) -> float:
+def show(picture: Drawing, ax: Axes | None = None) -> Figure:
+    """Draw one picture for whoever asked for it.
+
+    Parameters
+    ----------
+    picture : Chart, Gallery, HeatMap, Ranking or Waterfall
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; pictures of several axes take their place in the figure. By default those of a new figure of
+        pyplot.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+    """
+    alone = _has_one_axes(picture)
+    if ax is None:
+        height = _height(picture)
+        width = (
+            height + 1.4
+            if isinstance(picture, HeatMap)
+            else 7.0
+            if alone and isinstance(picture, Chart)
+            else style.WIDTH
+        )
+        figure = style.shown_figure(figsize=(width, height))
+        figure.set_layout_engine("constrained", **_SPACES)
+        if alone:
+            _draw_on_axes(figure.subplots(), picture)
+        else:
+            _draw_on(figure, picture)
+        return figure
+    if alone:
+        _draw_on_axes(ax, picture)
+    elif (place := ax.get_subplotspec()) is None:
+        raise ValueError("ax must come from plt.subplots(...), as several axes take its place here; or leave it out.")
+    else:
+        ax.set_axis_off()
+        _draw_on(ax.figure.add_subfigure(place), picture)
+    return ax.figure.figure
+
+
+def _has_one_axes(picture: Drawing) -> bool:
+    if isinstance(picture, Chart):
+        return len(picture.panels) == 1
+    return isinstance(picture, HeatMap | Ranking) or (isinstance(picture, Waterfall) and picture.picture is None)
+
+
+def _draw_on(figure: Figure | SubFigure, picture: Drawing) -> None:
+    """Draw a picture that has a figure for itself."""
+    if isinstance(picture, Chart):
+        _draw_chart(figure, picture)
+    elif isinstance(picture, Gallery):
+        _draw_gallery(figure, picture)
+    elif isinstance(picture, Waterfall) and picture.picture is not None:
+        beside, ax = figure.subplots(1, 2, width_ratios=[1, 2.6])
+        _draw_picture(beside, picture.picture, Gallery((), palette="grey"))
+        _draw_waterfall(ax, picture)
+    else:
+        _draw_on_axes(figure.subplots(), picture)
+
+
+def _draw_on_axes(ax: Axes, picture: Drawing) -> None:
+    """Draw a picture of one axes, a legend within them."""
+    if isinstance(picture, HeatMap):
+        _draw_heat_map(ax, picture)
+    elif isinstance(picture, Ranking):
+        _draw_ranking(ax, picture)
+    elif isinstance(picture, Waterfall):
+        _draw_waterfall(ax, picture)
+    elif isinstance(picture, Chart):
+        keys = {label: artist for label, artist in draw_panel(ax, picture.panels[0]).items() if label}
+        if keys:
+            ax.legend([*keys.values()], [*keys], frameon=False, fontsize=style.SMALL, labelcolor=style.INK)
+
+
+def _height(picture: Drawing) -> float:
     """Height in inches."""
     if isinstance(picture, Chart):
         columns, rows, keys = _grid(picture)
         return 3.6 * rows + 0.2 * -(-len(keys) // columns) + 0.4
     if isinstance(picture, Waterfall):
         return 0.42 * (len(picture.parts) + len(picture.totals)) + 0.9
+    if isinstance(picture, Ranking):
+        lines = sum(1 + part.label.count("\n") for part in picture.parts)
+        return 0.24 * lines + 0.9 + 0.25 * bool(picture.title) + 0.2 * bool(picture.note)
+    if isinstance(picture, HeatMap):
+        return min(0.32 * len(picture.rows) + 1.8, 8.0)
     cells = [cell for _, row in picture.rows for cell in row if isinstance(cell, Picture)]
-    lines = 0.1 + 0.2 * any(cell.below for cell in cells) + 0.2 * any(cell.above for cell in cells)
+    lines_ = 0.1 + 0.2 * any(cell.below for cell in cells) + 0.2 * any(cell.above for cell in cells)
     aspect = cells[0].image.shape[0] / cells[0].image.shape[1] if cells else 1.0
     size = (style.WIDTH - _LABELS) / max(sum(_widths(picture)), 6)
     rest = 0.3 + 0.2 * bool(picture.columns) + 0.45 * (picture.limit is not None)
-    return (size * aspect + lines) * len(picture.rows) + rest
+    return (size * aspect + lines_) * len(picture.rows) + rest
 
 
 # -- charts ------------------------------------------------------------------------------------------------------------
@@ -99,7 +193,8 @@ def _draw_chart(figure: Figure | SubFigure, chart: Chart) -> None:
     bands = [Patch(color=style.FAINT, alpha=0.35, linewidth=0) for _ in spreads]
     names = [*keys, *(f"range over {spread}" for spread in spreads)]
     title: dict[str, Any] = {"title": chart.note or None, "title_fontsize": style.SMALL}
-    style.legend_below(figure, [*keys.values(), *bands], columns, labels=names, **title)
+    if names or chart.note:
+        style.legend_below(figure, [*keys.values(), *bands], columns, labels=names, **title)
 
 
 def draw_panel(ax: Axes, panel: Panel) -> dict[str, Any]:
@@ -183,7 +278,7 @@ def _draw_gallery(figure: Figure | SubFigure, gallery: Gallery) -> None:
     below: dict[str, Any] = {"location": "bottom", "fraction": 0.03, "aspect": 45, "shrink": 0.45, "pad": 0.02}
     bar = figure.colorbar(images[0], ax=axes, extend="both" if beyond else "neither", **below)
     low, high = images[0].get_clim()
-    bar.set_ticks([low, 0, high], labels=[f"{v:.3g}".replace("-", "\N{MINUS SIGN}") for v in (low, 0, high)])
+    bar.set_ticks([low, 0, high], labels=[_plain(f"{v:.3g}") for v in (low, 0, high)])
     bar.ax.tick_params(labelsize=style.SMALL, length=2)
     bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
     bar.set_label(gallery.note, fontsize=style.SMALL, color=style.INK)
@@ -199,12 +294,10 @@ def _draw_picture(ax: Axes, picture: Picture, gallery: Gallery) -> None:
     ax.set_xlabel(picture.below, fontsize=style.SMALL, color=style.COLOURS[picture.colour], labelpad=2)
 
 
-def _draw_waterfall(figure: Figure | SubFigure, waterfall: Waterfall) -> None:
-    picture, ax = figure.subplots(1, 2, width_ratios=[1, 2.6])
-    if waterfall.picture is None:
-        picture.set_axis_off()
-    else:
-        _draw_picture(picture, waterfall.picture, Gallery((), palette="grey"))
+# -- rows of bars, and matrices ----------------------------------------------------------------------------------------
+
+
+def _draw_waterfall(ax: Axes, waterfall: Waterfall) -> None:
     ends = list(accumulate((part.amount for part in waterfall.parts), initial=0.0))
     signs = ("negative", "positive")
     rows = [
@@ -212,19 +305,82 @@ def _draw_waterfall(figure: Figure | SubFigure, waterfall: Waterfall) -> None:
         for part, start in zip(waterfall.parts, ends, strict=False)
     ]
     rows += [(label, 0.0, amount, "grey") for label, amount in waterfall.totals]
-    for y, (_, start, amount, colour) in enumerate(rows):
-        ax.barh(y, amount, left=start, height=0.62, color=style.COLOURS[colour])
-        text = f"{amount:+.2f}".replace("-", "\N{MINUS SIGN}")
-        style.note(ax, text, (max(start, start + amount), y), (5, 0), va="center")
-    for y, (part, end) in enumerate(zip(waterfall.parts, ends[1:], strict=True)):
-        ax.plot([end, end], [y - 0.31, y + 1.31], color=style.FAINT, linewidth=0.8, zorder=0)
-        if part.image is not None:
-            place = ax.inset_axes((-0.085, y - 0.45, 0.08, 0.9), transform=ax.get_yaxis_transform())
-            _draw_picture(place, Picture(part.image), Gallery(()))
-    ax.axvline(0, color=style.INK, linewidth=0.6)
-    style.tidy(ax, waterfall.axis, title=waterfall.title)
-    ax.set_yticks(range(len(rows)), [row[0] for row in rows])
-    ax.tick_params(axis="y", length=0, pad=40)
     reached = [*ends, *(amount for _, amount in waterfall.totals)]
-    low, room = min(reached), max(reached) - min(reached)
-    ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(low - 0.04 * room, low + 1.14 * room))  # with room for the numbers
+    texts = _rounded([row[2] for row in rows])
+    for y, ((_, start, amount, colour), text) in enumerate(zip(rows, texts, strict=True)):
+        ax.barh(y, amount, left=start, height=0.62, color=style.COLOURS[colour])
+        style.note(ax, text, (max(start, start + amount), y), (5, 0), va="center")
+    for y, end in enumerate(ends[1:]):
+        ax.plot([end, end], [y - 0.31, y + 1.31], color=style.FAINT, linewidth=0.8, zorder=0)
+    _draw_names(ax, [row[0] for row in rows], [part.image for part in waterfall.parts])
+    style.tidy(ax, waterfall.axis, title=waterfall.title)
+    low, room = min(reached), (max(reached) - min(reached)) or 1.0
+    ax.set(xlim=(low - 0.04 * room, low + 1.14 * room))  # with room for the numbers
+
+
+def _draw_ranking(ax: Axes, ranking: Ranking) -> None:
+    amounts = [part.amount for part in ranking.parts]
+    colours = [style.COLOURS[ranking.colour or ("positive" if amount > 0 else "negative")] for amount in amounts]
+    ax.barh(range(len(amounts)), amounts, height=0.7, color=colours)
+    right: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "annotation_clip": False}
+    for y, part in enumerate(ranking.parts):
+        style.note(ax, _text(part.remark), (1, y), (6, 0), va="center", **right)
+    style.note(ax, ranking.remarks, (1, -0.6), (6, 3), va="bottom", color=style.FAINT, **right)
+    _draw_names(ax, [part.label for part in ranking.parts], [part.image for part in ranking.parts])
+    style.tidy(ax, ranking.axis, title=ranking.title)
+    if ranking.note:
+        ax.set_xlabel(f"{ranking.axis}\n{ranking.note}", fontsize=style.SMALL, color=style.INK)
+
+
+def _draw_names(ax: Axes, names: Sequence[str], images: Sequence[np.ndarray | None]) -> None:
+    """Names of the rows of bars, from the top, with the patterns they belong to."""
+    ax.axvline(0, color=style.INK, linewidth=0.6)
+    ax.set_yticks(range(len(names)), [_text(name) for name in names])
+    pictured = any(image is not None for image in images)
+    ax.tick_params(axis="y", length=0, pad=40 if pictured else 4)
+    ax.set(ylim=(len(names) - 0.4, -0.6))
+    for y, image in enumerate(images):
+        if image is not None:
+            place = ax.inset_axes((-0.085, y - 0.45, 0.08, 0.9), transform=ax.get_yaxis_transform())
+            _draw_picture(place, Picture(image), Gallery(()))
+
+
+def _draw_heat_map(ax: Axes, heat: HeatMap) -> None:
+    rows, columns = heat.values.shape
+    image = ax.imshow(heat.values, cmap="RdBu_r", vmin=-heat.scale, vmax=heat.scale, interpolation="nearest")
+    for lines, names in ((ax.xaxis, heat.columns), (ax.yaxis, heat.rows)):
+        step = -(-len(names) // 60)  # as many names as can be read
+        texts = [_text(shortened(name, 20)) for name in names[::step]]
+        lines.set_ticks(range(0, len(names), step), labels=texts)
+    style.tidy(ax, heat.note, title=heat.title)
+    ax.xaxis.label.set_fontsize(style.SMALL)
+    ax.tick_params(length=0)
+    if max((len(name) for name in heat.columns), default=0) * columns > 60:
+        ax.tick_params(axis="x", labelrotation=90)
+    ax.spines[:].set(visible=True, color=style.FAINT, linewidth=0.6)
+    if rows <= 12 and columns <= 12:
+        for (i, j), value in np.ndenumerate(heat.values):
+            if np.isfinite(value):
+                colour = "white" if abs(value) > 0.6 * heat.scale else style.INK
+                style.note(ax, _plain(f"{value:.2g}"), (j, i), ha="center", va="center", color=colour)
+    bar = ax.figure.colorbar(image, ax=ax, fraction=0.04, pad=0.02)
+    bar.ax.tick_params(labelsize=style.SMALL, length=2, color=style.FAINT, labelcolor=style.INK)
+    bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
+    bar.set_label(heat.name, fontsize=style.SMALL, color=style.INK)
+
+
+def _rounded(amounts: Sequence[float]) -> list[str]:
+    """Numbers with their signs and the same decimals, four significant digits in the largest."""
+    largest = max(map(abs, amounts), default=0.0)
+    decimals = 3 - math.floor(math.log10(largest)) if math.isfinite(largest) and largest > 0 else 0
+    form = "+.2e" if decimals > 7 or decimals < -3 else f"+,.{max(decimals, 0)}f"
+    return [_plain(f"{amount:{form}}") for amount in amounts]
+
+
+def _plain(number: str) -> str:
+    return number.replace("-", "\N{MINUS SIGN}")
+
+
+def _text(name: str) -> str:
+    """A name as it is: matplotlib would read what stands between dollars as a formula."""
+    return name.replace("$", r"\$")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, readable, scalar, widen
+from mlpoly.arrays import Array, as_integer, constant, namespace, readable, scalar, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs
 from mlpoly.kernels import hidden_of
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
@@ -14,12 +14,13 @@ from mlpoly.progress import progress
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 from mlpoly.records import record, replace
+from mlpoly.tables import Table, Tabular
 
 __all__ = ["LayerMoments", "Propagation", "checked_gaussians", "propagate"]
 
 
 @record
-class LayerMoments:
+class LayerMoments(Tabular):
     """Distribution of the outputs of one layer of a chain.
 
     Attributes
@@ -51,6 +52,18 @@ class LayerMoments:
         """Covariance (o, o) of the outputs, that between components included."""
         return self.outputs.covariance
 
+    def _table(self) -> Table:
+        variance = to_numpy(self.cov).diagonal().clip(min=0)
+        rows = zip(range(len(variance)), to_numpy(self.mean).tolist(), (variance**0.5).tolist(), strict=True)
+        note = f"excess {scalar(self.excess):.2g}"
+        return Table(("output", "mean", "standard deviation"), tuple(rows), note=note, limit=20)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
+        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
+
+        return plot_outputs(self.mean, self.cov, ax, **options)
+
     def __repr__(self) -> str:
         if not readable(self.excess):
             return "LayerMoments(traced)"
@@ -58,7 +71,7 @@ class LayerMoments:
 
 
 @record
-class Propagation:
+class Propagation(Tabular):
     """Moments behind every layer of a network: a sequence of `LayerMoments`, one for each layer of a chain.
 
     Attributes
@@ -76,6 +89,21 @@ class Propagation:
 
     def __iter__(self) -> Iterator[LayerMoments]:
         return iter(self.layers)
+
+    def _table(self) -> Table:
+        rows = []
+        for i, layer in enumerate(self.layers):
+            mean, cov = to_numpy(layer.mean).astype(float), to_numpy(layer.cov).astype(float)
+            sizes = ((mean**2).mean() ** 0.5).item(), max(cov.trace() / len(mean), 0.0) ** 0.5
+            rows.append((i, len(mean), *sizes, scalar(layer.excess)))
+        columns = ("layer", "outputs", "mean (rms)", "standard deviation (rms)", "excess")
+        return Table(columns, tuple(rows), note="rms: root mean square over the outputs")
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Mean and spread by layer; options are those of `mlpoly.plots.layer_spread.plot_propagation`."""
+        from mlpoly.plots.layer_spread import plot_propagation  # a leaf of the import graph: imported on demand
+
+        return plot_propagation(self, ax, **options)
 
     def __repr__(self) -> str:
         return "\n".join(["Propagation", *(f"  {i}: {layer!r}" for i, layer in enumerate(self.layers))])

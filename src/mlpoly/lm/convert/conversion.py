@@ -63,6 +63,21 @@ class Conversion(Tabular):
     def _table(self) -> Table:
         return Table.of(self.table())
 
+    def plot(self, ax: Any = None) -> Any:
+        """Bars of the blocks' fractions of variance unexplained, on held-out text or else in closed form."""
+        from mlpoly.plots.chart import Part, Ranking, shortened
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        errors = [self.errors[name] for name in self.polynomials]
+        measured = any(e.held_out is not None for e in errors)
+        parts = []
+        for e in errors:
+            found = e.held_out if measured else e.closed_form
+            if found is not None:
+                parts.append(Part(shortened(e.block), found, f"{found:.2g}"))
+        title = f"Fraction of variance unexplained, {'held-out text' if measured else 'closed form'}"
+        return show(Ranking(parts, title, title, colour="blue"), ax)
+
     def __repr__(self) -> str:
         bound = "" if self.bound is None else f", bound={self.bound:g}"
         method, count = self.provenance.get("method", ""), len(self.polynomials)

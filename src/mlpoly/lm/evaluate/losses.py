@@ -72,6 +72,18 @@ class Evaluation(Tabular):
     def _table(self) -> Table:
         return Table.of(self.table())
 
+    def plot(self, ax: Any = None) -> Any:
+        """Bars of the increase of the cross-entropy by each replacement."""
+        from mlpoly.plots.chart import Part, Ranking
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        title = f"Increase of the cross-entropy over {self.original:.3f} nats"
+        parts = []
+        for row in self.rows[1:]:
+            change = row.cross_entropy - self.original
+            parts.append(Part(f"{row.replaced}: {row.by}", change, f"{change:+.3g}"))
+        return show(Ranking(parts, title, title, "nats per token"), ax)
+
     def __repr__(self) -> str:
         return f"Evaluation({len(self.rows)} rows, {self.tokens} tokens, cross-entropy {self.original:.4f})"
 

@@ -82,6 +82,16 @@ class Attribution(Tabular):
             ]
         )
 
+    def plot(self, ax: Any = None) -> Any:
+        """Heat map of the contribution of each degree, all blocks together, at each token."""
+        from mlpoly.plots.chart import HeatMap
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        degrees = [f"degree {k}" for k in range(self.degree + 1)]
+        tokens = [f"{token!r} to {target!r}" for token, target in zip(self.tokens, self.target_tokens, strict=True)]
+        title = "Contributions of the blocks' polynomials to the logits"
+        return show(HeatMap(self.parts.sum(0).T, degrees, tokens, title, title, "contribution"), ax)
+
     def __repr__(self) -> str:
         centred = ", centred" if self.centred else ""
         return f"Attribution({len(self.blocks)} blocks, {len(self.ids)} tokens, degree={self.degree}{centred})"

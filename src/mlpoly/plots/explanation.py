@@ -1,0 +1,96 @@
+"""One prediction taken apart, as a waterfall of what moved it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from mlpoly.plots.chart import Part, Picture, Waterfall, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    Explanation = Any
+
+__all__ = ["explained_waterfall", "plot_explanation"]
+
+_DEGREES = ("at the mean", "linear part", "quadratic part", "cubic part")
+By = Literal["degrees", "terms", "features"]
+
+
+def plot_explanation(
+    explanation: Explanation,
+    ax: Axes | None = None,
+    image_shape: tuple[int, int] | None = None,
+    by: By | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw one prediction as bars that begin where the one before ended, from that at the mean of the inputs.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `mlpoly.explain` returns.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; by default those of a new figure of pyplot.
+    image_shape : (int, int), optional
+        Rows and columns, for inputs that are images: the image and the patterns of its features are shown.
+    by : {"degrees", "terms", "features"}, optional
+        What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
+        terms, or features for images.
+    title : str
+    """
+    from mlpoly.plots.draw import show  # needs matplotlib
+
+    return show(explained_waterfall(explanation, image_shape, by, title), ax)
+
+
+def explained_waterfall(
+    explanation: Explanation, image_shape: tuple[int, int] | None = None, by: By | None = None, title: str = ""
+) -> Waterfall:
+    """Describe what `plot_explanation` draws."""
+    e, size = explanation, explanation.point.size
+    if image_shape is not None and math.prod(image_shape) != size:
+        raise ValueError(
+            f"image_shape is {tuple(image_shape)}, but there are {size} inputs; give (rows, columns) with "
+            f"rows * columns = {size}."
+        )
+    if by is None:
+        by = "features" if image_shape is not None and e.features else "terms"
+    if by not in ("degrees", "terms", "features"):
+        raise ValueError(f"by must be 'degrees', 'terms' or 'features', got {by!r}.")
+    degrees = [Part(_degree(k), float(amount)) for k, amount in enumerate(e.parts)]
+    if by == "degrees":
+        parts = degrees
+    elif by == "terms":
+        named = [Part(shortened(c.name), float(c.amount)) for c in e.terms]
+        parts = [degrees[0], *named, *_rest("other terms", e.polynomial - degrees[0].amount, named)]
+    else:
+        named = [
+            Part(
+                f"feature {i + 1}",
+                float(c.amount),
+                "" if c.eigenvalue is None else f"eigenvalue {c.eigenvalue:.2g}".replace("-", "\N{MINUS SIGN}"),
+                None if image_shape is None or c.pattern is None else np.reshape(c.pattern, image_shape),
+            )
+            for i, c in enumerate(e.features)
+        ]
+        quadratic = degrees[2].amount if len(degrees) > 2 else 0.0
+        parts = [*degrees[:2], *named, *_rest("other features", quadratic, named), *degrees[3:]]
+    totals = [("polynomial", float(e.polynomial))]
+    totals += [] if e.network is None else [("network", float(e.network))]
+    picture = None if image_shape is None else Picture(np.reshape(e.point, image_shape))
+    return Waterfall(parts, totals, picture, title or f"One prediction of output {e.output}", "value of the output")
+
+
+def _degree(k: int) -> str:
+    return _DEGREES[k] if k < len(_DEGREES) else f"degree {k}"
+
+
+def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:
+    """What the named parts leave of their sum, if it can be seen."""
+    rest = float(whole) - sum(part.amount for part in parts)
+    return [Part(label, rest)] if abs(rest) > 1e-9 * max([abs(float(whole)), *(abs(p.amount) for p in parts)]) else []
