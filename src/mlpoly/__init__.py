@@ -10,7 +10,7 @@ from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, Unk
 from mlpoly.features import ablate, eigenfeatures, explain, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
-from mlpoly.integrations import find_blocks, from_sklearn, from_torch
+from mlpoly.integrations import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.measures import (
     accuracy,
     agreement,
@@ -24,6 +24,7 @@ from mlpoly.measures import (
     shapley,
     similarity,
 )
+from mlpoly.network_page import report
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -70,6 +71,7 @@ __all__ = [
     "find_blocks",
     "finetune",
     "fit",
+    "from_onnx",
     "from_sklearn",
     "from_torch",
     "fvu",
@@ -78,6 +80,7 @@ __all__ = [
     "load",
     "propagate",
     "register_activation",
+    "report",
     "second_moment",
     "sensitivity",
     "shapley",

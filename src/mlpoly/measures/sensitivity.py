@@ -49,7 +49,8 @@ class Sensitivity(Tabular):
         What two groups explain together beyond what each explains alone, for ``order=2``; negative where they tell the
         same. For independent inputs, Sobol's second-order index.
     standard_error : array (g, o) or None
-        Standard errors of `shapley` where orders were drawn instead of enumerated, or a mixture was sampled.
+        Standard errors of `shapley` where orders were drawn; under a mixture also the largest one of an explained
+        fraction.
     bound : array (o,)
         Bound on the error of explained fractions from truncated series, rounding aside.
     groups : tuple of str
@@ -158,12 +159,11 @@ def sensitivity(
         pairs = None
         if order == 2:
             pairs = xp.stack([xp.stack([_beyond(known, i, j) for j in whole]) for i in whole]) / variance
-    sampled = explained.sampled + (
-        f"{drawn_orders(count, permutations)} orders of the inputs" if error is not None else ""
-    )
-    error = None if error is None else error / variance
-    if explained.error is not None:  # of the draws of a mixture, common to all groups
+    drawn = [] if error is None else [f"{drawn_orders(count, permutations)} orders of the inputs"]
+    sampled = " and ".join([*explained.sampled, *drawn])
+    if explained.error is not None:  # of the draws of a mixture
         error = explained.error + (effects * 0 if error is None else error)
+    error = None if error is None else error / variance
     arrays = (first, total, effects / variance, variance, pairs, error, explained.bound / variance)
     like = net.prototype
     return Sensitivity(*[None if a is None else cast_result(a, like) for a in arrays], names, sampled)
@@ -180,7 +180,8 @@ def _beyond(worth: Any, i: int, j: int) -> Array:
 class _ClosedForm:
     """Var E[f | x_S] under one Gaussian, in closed form."""
 
-    sampled, error = "", None
+    sampled: tuple[str, ...] = ()
+    error = None
 
     def __init__(self, net: Any, inputs: Gaussian, places: Sequence[np.ndarray]) -> None:
         self.inputs, self.places = inputs, places
@@ -233,7 +234,7 @@ def _dense_explained(poly: DensePolynomial, given: Given) -> Array:
 class _SampledMixture:
     """Var E[f | x_S] under a mixture: E[f | x_S] in closed form, its variance over draws."""
 
-    sampled = f"{_DRAWS} draws of the mixture for the variance of E[f | x_S]; "
+    sampled = (f"the variance of E[f | x_S], over {_DRAWS} draws of the mixture",)
 
     def __init__(self, net: Any, inputs: GaussianMixture, places: Sequence[np.ndarray], seed: int) -> None:
         if isinstance(net, Polynomial):
@@ -247,7 +248,7 @@ class _SampledMixture:
         values = (widen(net(self.x)) - self.mean) ** 2
         # The same draws serve the whole variance: what they over- or underestimate there they do for every set.
         self.control = values - self.variance
-        self.error = (xp.std(values, axis=0) / math.sqrt(_DRAWS) / self.variance)[None, :]
+        self.error = self.variance * 0  # the largest standard error of a set
 
     def __call__(self, chosen: tuple[int, ...]) -> Array:
         if not chosen:
@@ -260,4 +261,6 @@ class _SampledMixture:
         # A control variate: the part of the error that goes with that of the known variance is removed.
         centred = values - xp.mean(values, axis=0)
         slope = xp.mean(centred * self.control, axis=0) / xp.mean(self.control**2, axis=0)
-        return xp.mean(values, axis=0) - slope * xp.mean(self.control, axis=0)
+        found = values - slope * self.control
+        self.error = xp.maximum(self.error, xp.std(found, axis=0) / math.sqrt(_DRAWS))
+        return xp.mean(found, axis=0)
