@@ -84,5 +84,7 @@ def dependence_chart(
             curves.append(Curve(label, x.tolist(), y.tolist(), colour=f"area-{number}"))
     what = f"mean of output {chosen[0]}" if len(chosen) == 1 else "means of the outputs"
     horizontal = Axis(names[0], names[0], limits=(float(x[0]), float(x[-1])), guides=[(float(center[0]), "mean")])
-    panel = Panel(curves, horizontal, Axis(what, "mean"), title or f"{what} given {' and '.join(names)}".capitalize())
+    panel = Panel(
+        curves, horizontal, Axis(what, "mean"), title or f"{what[:1].upper()}{what[1:]} given {' and '.join(names)}"
+    )
     return Chart(f"Mean of the outputs given {' and '.join(names)}", [panel])

@@ -52,7 +52,7 @@ def similarity_chart(found: Similarity, by: By | None = None, title: str = "") -
     few = len(places) <= 12
     # Of pictures with two panels in seven inches, the texts stay short.
     written = [
-        [f"{value:.2g}".replace("-", "\N{MINUS SIGN}") for value in a] if few else [] for a in (distance, cosine)
+        [f"{value:.3g}".replace("-", "\N{MINUS SIGN}") for value in a] if few else [] for a in (distance, cosine)
     ]
     ticks = [(float(i), texts[i]) for i in places[:: -(-len(places) // 12)]]
     x = Axis("polynomial degree" if by == "degrees" else "output", ticks=ticks, limits=(-1.0, float(len(places))))
