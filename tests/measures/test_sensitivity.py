@@ -395,6 +395,7 @@ def test_it_prints_a_table():
 
 NET = network("MLP", "relu", 3, 5, 2)
 DEEP = chain(sizes=(3, 5, 4, 2))
+LINE = mp.Gaussian(np.zeros(3), np.ones((3, 3)))
 FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
 
 
@@ -419,6 +420,7 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "given has the index 3"),
         ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "given has input 1 more than once"),
         ("given deep", lambda: mp.conditional_mean(DEEP, G, 0), TypeError, "hidden layer"),
+        ("impossible", lambda: mp.conditional_mean(NET, LINE, [0, 1])(np.eye(2)), ValueError, "x has values", "occur"),
         ("columns", lambda: mp.conditional_mean(NET, G, 0)(np.zeros((4, 2))), ValueError, "x has shape", "known input"),
     ]
 )  # fmt: skip

@@ -52,6 +52,7 @@ class Given:
         # The covariance is known to the precision of its dtype: directions below that do not vary.
         floor = 10 * rounding_error(inputs.mean) * max(len(places), 1)
         keep = np.flatnonzero(to_numpy(values) > floor)
+        self.slack = max(10 * math.sqrt(floor), 1e-6)  # standard deviations that may be hidden in these directions
         self.values, vectors = take_rows(values, keep), take_rows(vectors.T, keep).T
         # w = whitener (x_S - mean_S)
         self.whitener = (vectors * scale[:, None]).T * (1 / xp.sqrt(self.values))[:, None]
@@ -89,7 +90,7 @@ class Given:
             > 1e-6 * (1 + xp.abs(take_rows(self.center, self.places)))
         )
         beyond = gap - gap @ self.support
-        tolerance = 1e-6 * (1 + xp.max(xp.abs(gap), axis=1, keepdims=True)) if len(self.places) else 1.0
+        tolerance = self.slack * (1 + xp.max(xp.abs(gap), axis=1, keepdims=True)) if len(self.places) else 1.0
         return ~xp.any(still | (xp.abs(beyond) > tolerance), axis=1)
 
     def log_density(self, known: Array) -> Array:
@@ -125,16 +126,24 @@ def posterior(weights: Array, given: Sequence[Given], known: Array) -> Array:
     return parts / xp.where(total > 0, total, 1.0)
 
 
-def check_possible(given: Given, values: Array) -> Array:
-    """Return values (s,) of the known inputs, or raise if they cannot occur."""
-    if readable(values) and len(given.places) and not bool(given.possible(values[None, :])[0]):
-        still = np.flatnonzero(to_numpy(given.scale) == 0)
+def check_possible(name: str, given: Sequence[Given], values: Array) -> None:
+    """Raise if values (n, s) of the known inputs cannot occur under any of some Gaussians."""
+    if not readable(values) or any(g.values.shape[0] == len(g.places) for g in given):
+        return
+    xp = namespace(values=values)
+    possible = xp.any(xp.stack([g.possible(values) for g in given]), axis=0)
+    if bool(xp.all(possible)):
+        return
+    why = "no component of the mixture can have them; check them, or its covs"
+    if len(given) == 1:
         why = "the known inputs determine one another; give values that occur together"
-        if len(still):
-            place = given.places[still[0]]
-            why = f"input {place} does not vary; its only value is {to_numpy(given.center)[place]:.6g}"
-        raise ValueError(f"known has values that cannot occur: {why}.")
-    return values
+        (g,), row = given, to_numpy(values)[np.argmin(to_numpy(possible))]
+        centers = to_numpy(g.center)[g.places]
+        still = (to_numpy(g.scale) == 0) & (np.abs(row - centers) > 1e-6 * (1 + np.abs(centers)))
+        if still.any():
+            place = np.argmax(still)
+            why = f"input {g.places[place]} does not vary; its only value is {centers[place]:.6g}"
+    raise ValueError(f"{name} has values that cannot occur under these inputs: {why}.")
 
 
 def known_inputs(known: Any, inputs: Inputs) -> tuple[np.ndarray, Array]:

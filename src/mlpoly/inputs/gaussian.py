@@ -194,7 +194,8 @@ class Gaussian(Gaussians):
         """
         places, values = known_inputs(known, self)
         given = Given(self, places)
-        mean, others = given.mean(check_possible(given, values)[None, :])[0, :], given.others
+        check_possible("known", [given], values[None, :])
+        mean, others = given.mean(values[None, :])[0, :], given.others
         left = take_rows(take_rows(given.left, others).T, others)
         mean, cov = (cast_result(a, self.mean) for a in (take_rows(mean, others), left))
         return replace(self, mean=mean, cov=cov, neutral=False, names=chosen_names(self.names, others))

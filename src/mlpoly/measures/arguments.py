@@ -42,19 +42,24 @@ def check_models(**models: Any) -> int | None:
     return known[0].dim_in if known else None
 
 
-def check_functions(net: Any, poly: Any) -> None:
+def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly")) -> None:
     """Raise unless both are functions of this library with the same inputs and outputs."""
-    for name, value in (("net", net), ("poly", poly)):
+    for name, value in zip(names, (net, poly), strict=True):
         if not _has_sizes(value):
             hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
-            data = "; on data, with samples=x, any callable works" if callable(value) else ""
+            data = (
+                "; on data, with samples=x, any callable works" if callable(value) and name in ("net", "poly") else ""
+            )
             raise TypeError(
                 f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}{data}."
             )
     if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
+        remedy = "was the polynomial fitted to another network?"
+        if names != ("net", "poly"):
+            remedy = "only functions with the same numbers of inputs and outputs can be compared."
         raise ValueError(
-            f"net maps {net.dim_in} -> {net.dim_out}, but poly maps {poly.dim_in} -> {poly.dim_out}; "
-            f"was the polynomial fitted to another network?"
+            f"{names[0]} maps {net.dim_in} -> {net.dim_out}, but {names[1]} maps {poly.dim_in} -> {poly.dim_out}; "
+            f"{remedy}"
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_shape, chunks, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs
-from mlpoly.inputs.conditioning import Given, input_places, posterior
+from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
 from mlpoly.kernels import smoothed
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, Network, check_layer
@@ -54,6 +54,7 @@ class ConditionalMean:
         x = as_float_array("x", x, integers=True)
         namespace(x=x, net=self.net.prototype)
         check_shape("x", x, (None, self.dim_in), "one row for each point, one column for each known input")
+        check_possible("x", self._given, widen(x))
         size = max(1, _NUMBERS // max(self.net.dim_hidden, 1))
         found = [self._mean(widen(x)[rows, :]) for rows in chunks(x.shape[0], size)]
         out = namespace(x=x).concat(found) if found else widen(x[:, :1]) @ (self._wide.prototype[:1, :1] * 0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_finite, check_shape, constant, to_numpy, widen
 from mlpoly.inputs import Inputs
+from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
 from mlpoly.measures.second_moments import components
@@ -112,6 +113,8 @@ def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.n
     check_shape("x0", x0, (net.dim_in,), "one point, one number per input")
     check_finite("x0", x0)
     point = to_numpy(widen(x0)).astype(np.float64)
+    whole = [Given(g, np.arange(net.dim_in)) for g in inputs.components]
+    check_possible("x0", whole, constant(point[None, :], widen(net.prototype)))
 
     def worth(chosen: tuple[int, ...]) -> Array:
         known = np.concatenate([places[i] for i in chosen]) if chosen else np.zeros(0, dtype=np.int64)

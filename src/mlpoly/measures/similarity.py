@@ -129,7 +129,7 @@ def similarity(
     0.5
     """
     n = as_integer("max_degree", max_degree, 0)
-    check_functions(f, g)
+    check_functions(f, g, ("f", "g"))
     if isinstance(inputs, Samples):
         return _on_samples(f, g, inputs, centred)
     one, two = _checked("f", f), _checked("g", g)

@@ -1,0 +1,376 @@
+"""Two functions compared: against samples, exact identities, other measures of this library and finite differences."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+import torch
+from support.backends import (
+    JAX64,
+    NUMPY32,
+    TORCH32,
+    TORCH64,
+    assert_close,
+    assert_same_kind,
+    backends,
+    in_library,
+    to_numpy,
+)
+from support.inputs import gaussian, mixture
+from support.mistakes import assert_explained, mistakes
+from support.networks import chain, network
+
+import mlpoly as mp
+from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.records import map_arrays, replace
+
+G = gaussian(1, 4, ridge=0.05)
+MIX = mixture(4, c=2)
+INPUTS = pytest.mark.parametrize("inputs", [G, MIX], ids=["gaussian", "mixture"])
+
+PAIRS = [
+    (("MLP", "relu"), ("MLP", "gelu")),
+    (("MLP", "relu"), ("MLP", "leaky_relu")),
+    (("MLP", "tanh"), ("GLU", "silu")),
+    (("MLP", "relu"), ("GLU", "gelu")),
+    (("GLU", "relu"), ("GLU", "silu")),
+    (("MLP", "sin"), ("MLP", "cos")),
+    (("MLP", "step"), ("MLP", "relu")),
+    (("MLP", "cos"), ("GLU", "tanh")),
+]
+
+
+def two(pair, h=7):
+    """Networks with some of their first weights in common, so that they are alike."""
+    f, g = (network(kind, name, 4, h, 3, seed=i) for i, (kind, name) in enumerate(pair))
+    mixed = 0.8 * f.forms.directions + 0.4 * g.forms.directions
+    return f, g.with_parts(replace(g.forms, directions=mixed), g.readout, g.bias)
+
+
+def check_samples(f, g, inputs, count, errors):
+    """E[f g], E[f^2], E[(f - g)^2] for each output within so many standard errors of their averages over samples."""
+    found = mp.similarity(f, g, inputs).per_output
+    sums, squares = np.zeros((4, 3)), np.zeros((4, 3))
+    for seed in range(count // 10**5):
+        x = inputs.sample(10**5, seed=seed)
+        a, b = f(x), g(x)
+        parts = np.stack([a * b, a * a, b * b, (a - b) ** 2])
+        sums, squares = sums + parts.sum(1), squares + (parts**2).sum(1)
+    mean = sums / count
+    error = np.sqrt((squares / count - mean**2) / count)
+    values = np.stack([found.inner, found.first, found.second, found.distance])
+    assert np.max(np.abs(values - mean) / error) <= errors  # of 12 numbers
+
+
+@INPUTS
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
+def test_against_samples(pair, inputs):
+    check_samples(*two(pair), inputs, 10**5, 3.5)
+
+
+@pytest.mark.slow
+@INPUTS
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
+def test_against_ten_million_samples(pair, inputs):
+    check_samples(*two(pair), inputs, 10**7, 3.5)
+
+
+@INPUTS
+@pytest.mark.parametrize("pair", PAIRS[:6], ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
+def test_sums_agree(pair, inputs):
+    """Outputs and degrees add up to the whole, and so do distance and inner products; both directions agree."""
+    f, g = two(pair)
+    found = mp.similarity(f, g, inputs, max_degree=3)
+    assert found.per_output.inner.shape == (3,) and found.by_degree.inner.shape == (5,)
+    for part in (found.per_output, found.by_degree):
+        for name in ("inner", "first", "second", "distance"):
+            assert_close(getattr(part, name).sum(), np.asarray(getattr(found, name)), 1e-12)
+    assert found.distance == pytest.approx(float(found.first + found.second - 2 * found.inner), rel=1e-13)
+    assert found.cosine == pytest.approx(float(found.inner / np.sqrt(found.first * found.second)), rel=1e-14)
+    back = mp.similarity(g, f, inputs, max_degree=3)
+    assert_close(back.by_degree.inner, found.by_degree.inner, 1e-11)
+    assert_close(back.by_degree.first, found.by_degree.second, 1e-12)
+    assert np.all(np.abs(found.by_degree.cosine) <= 1 + 1e-12)
+    longer = mp.similarity(f, g, inputs, max_degree=6)
+    assert_close(longer.by_degree.inner[:4], found.by_degree.inner[:4], 1e-12)
+    assert_close(longer.inner, found.inner, 1e-12)
+
+
+@INPUTS
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "sin", "step"])
+def test_a_network_with_itself(kind, name, inputs):
+    f = network(kind, name)
+    found, moments = mp.similarity(f, f, inputs), mp.second_moment(f, inputs)
+    assert_close(found.per_output.inner, np.diagonal(moments.raw), 1e-12)
+    assert_close(found.per_output.first, np.diagonal(moments.raw), 1e-12)
+    assert found.cosine == pytest.approx(1, abs=1e-12)
+    assert found.distance <= 1e-12 * found.inner
+    centred = mp.similarity(f, f, inputs, centred=True)
+    assert_close(centred.per_output.first, np.diagonal(moments.cov), 1e-12)
+    assert_close(centred.per_output.inner, np.diagonal(moments.cov), 1e-12)
+    if inputs is G:  # degrees are those of the spectrum
+        spectrum = mp.degree_spectrum(f, G, 4)
+        assert_close(found.by_degree.inner[1:5], spectrum.variance.sum(1), 1e-12)
+        assert_close(found.by_degree.inner[0], (moments.mean**2).sum(), 1e-12)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("MLP", "relu"), ("GLU", "relu"), ("MLP", "gelu"), ("GLU", "silu")])
+def test_permuted_and_rescaled_units(kind, name):
+    """The same function in other weights: at distance zero, and as far from any other network."""
+    f, other = network(kind, name), network("MLP", "tanh", seed=3)
+    order, factor = np.random.default_rng(0).permutation(6), np.array([0.25, 3.0, 1.0, 7.0, 0.01, 20.0])
+    W = f.forms
+    forms = map_arrays(W, lambda a: a[order])
+    readout = f.readout[:, order]
+    if name == "relu":  # relu(c y) = c relu(y)
+        forms = replace(forms, directions=forms.directions * factor[:, None], bias=forms.bias * factor)
+        readout = readout / factor
+    if kind == "GLU":  # and the other branch scales for every activation
+        forms = replace(
+            forms, gate_directions=forms.gate_directions * factor[::-1, None], gate_bias=forms.gate_bias * factor[::-1]
+        )
+        readout = readout / factor[::-1]
+    moved = f.with_parts(forms, readout, f.bias)
+    found = mp.similarity(f, moved, G)
+    assert found.distance <= 1e-12 * found.first and found.cosine == pytest.approx(1, abs=1e-12)
+    there, here = mp.similarity(moved, other, G), mp.similarity(f, other, G)
+    assert there.inner == pytest.approx(float(here.inner), rel=1e-12)
+    assert there.distance == pytest.approx(float(here.distance), rel=1e-12)
+
+
+@INPUTS
+def test_additions_and_multiples(inputs):
+    """Bilinear: multiples and constants of one function, known from its own moments."""
+    f, c = network("MLP", "gelu"), np.array([1.0, -2.0, 0.5])
+    other = f.with_parts(f.forms, -3 * f.readout, -3 * f.bias + c)
+    found, moments = mp.similarity(f, other, inputs), mp.second_moment(f, inputs)
+    assert_close(found.per_output.inner, -3 * np.diagonal(moments.raw) + c * moments.mean, 1e-11)
+    assert_close(found.per_output.distance, 16 * np.diagonal(moments.raw) - 8 * c * moments.mean + c**2, 1e-11)
+    assert mp.similarity(f, other, inputs, centred=True).cosine == pytest.approx(-1, abs=1e-12)
+
+
+def test_known_values():
+    """E[x relu(x)] = 1/2, E[relu(x)^2] = 1/2; and sign(x) with relu(x) has E|x| / 2."""
+    relu, line, step = (mp.MLP(np.eye(1), None, None, None, name) for name in ("relu", "identity", "step"))
+    found = mp.similarity(relu, line, mp.Gaussian.standard(1))
+    assert (float(found.inner), float(found.first), float(found.second)) == pytest.approx((0.5, 0.5, 1.0), rel=1e-14)
+    assert found.distance == pytest.approx(0.5) and found.cosine == pytest.approx(math.sqrt(0.5))
+    found = mp.similarity(step, relu, mp.Gaussian.standard(1))
+    assert found.inner == pytest.approx(1 / math.sqrt(2 * math.pi), rel=1e-14)
+    zero = mp.similarity(relu, mp.MLP(np.zeros((1, 1)), None, None, None, "relu"), mp.Gaussian.standard(1))
+    assert float(zero.cosine) == 0 and zero.distance == pytest.approx(0.5)
+
+
+# -- polynomials -------------------------------------------------------------------------------------------------------
+
+
+@INPUTS
+@pytest.mark.parametrize(("kind", "name"), [("MLP", "relu"), ("MLP", "gelu"), ("GLU", "silu")])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_distance_to_a_polynomial_is_its_error(kind, name, degree, inputs):
+    """FVU times variance, for a best polynomial and for one of other inputs; of all three forms."""
+    net = network(kind, name)
+    variance = np.diagonal(mp.second_moment(net, inputs).cov)
+    for poly in (mp.fit(net, inputs, degree), mp.fit(net, gaussian(9, 4, ridge=0.1), degree)):
+        fvu = mp.fvu(net, poly, inputs)
+        found = mp.similarity(net, poly, inputs)
+        error = np.abs(found.per_output.distance - fvu.per_output * variance)
+        assert np.all(error <= 1e-10 * (found.per_output.first + found.per_output.second))
+        back = mp.similarity(poly, net, inputs)
+        assert_close(back.per_output.inner, found.per_output.inner, 1e-12)
+        assert_close(found.by_degree.second[degree + 1 :], np.zeros(5 - degree), 1e-10)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_best_polynomials_are_projections(degree):
+    """E[f g] = E[g^2], degree by degree that of the network up to the polynomial's, and the rest is the distance."""
+    net, inputs = network("GLU", "gelu"), G
+    found = mp.similarity(net, mp.fit(net, inputs, degree), inputs)
+    assert found.inner == pytest.approx(float(found.second), rel=1e-12)
+    assert_close(found.by_degree.inner[: degree + 1], found.by_degree.first[: degree + 1], 1e-12)
+    assert found.distance == pytest.approx(float(found.first - found.second), rel=1e-11)
+
+
+@pytest.mark.parametrize("degrees", [(1, 1), (2, 2), (2, 1), (3, 3), (3, 2), (0, 2)])
+@pytest.mark.parametrize("inputs", [(G, G), (G, MIX), (MIX, MIX)], ids=["ridge", "ridge-other", "other"])
+def test_two_polynomials_against_quadrature(degrees, inputs):
+    """All forms with one another, under a Gaussian of neither: Gauss-Hermite with enough nodes is exact."""
+    at = gaussian(8, 4, ridge=0.1)
+    p, q = (mp.fit(network("MLP", "gelu", seed=i), g, n) for i, (g, n) in enumerate(zip(inputs, degrees, strict=True)))
+    found = mp.similarity(p, q, at, max_degree=2)
+    x, w = np.polynomial.hermite_e.hermegauss(5)
+    grid = np.stack(np.meshgrid(*[x] * 4, indexing="ij"), -1).reshape(-1, 4)
+    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * 4, indexing="ij"), -1).reshape(-1, 4), axis=1)
+    points = at.mean + grid @ np.linalg.cholesky(at.cov).T
+    a, b = p(points), q(points)
+    assert_close(found.per_output.inner, weights @ (a * b), 1e-10)
+    assert_close(found.per_output.first, weights @ (a * a), 1e-10)
+    assert_close(found.per_output.second, weights @ (b * b), 1e-10)
+    assert_close(found.by_degree.inner[0], (weights @ a) @ (weights @ b), 1e-10)
+    # The linear part, by projecting on the standardised coordinates.
+    slopes = [np.einsum("n,no,nd->od", weights, v, grid) for v in (a, b)]
+    assert abs(found.by_degree.inner[1] - np.sum(slopes[0] * slopes[1])) <= 1e-10 * found.first
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def test_on_samples():
+    """Plain averages, weighted; any functions, deep networks and bounded polynomials among them."""
+    net, deep = network("MLP", "relu"), chain()
+    x, w = G.sample(300), np.random.default_rng(0).uniform(size=300)
+    for f, g in ((net, deep), (net, mp.fit(net, G, 3).bounded(2.0)), (deep, fit_composed(deep, G, 2))):
+        found = mp.similarity(f, g, mp.Samples(x, weights=w))
+        p, a, b = w / w.sum(), f(x), g(x)
+        assert_close(found.per_output.inner, p @ (a * b), 1e-12)
+        assert_close(found.distance, np.sum(p @ (a - b) ** 2), 1e-10)
+        centred = mp.similarity(f, g, mp.Samples(x, weights=w), centred=True)
+        assert_close(centred.per_output.inner, p @ ((a - p @ a) * (b - p @ b)), 1e-11)
+        assert found.by_degree is None and "output 2" in str(found)
+
+
+# -- libraries and gradients -------------------------------------------------------------------------------------------
+
+
+@backends(NUMPY32, TORCH32, TORCH64)
+@INPUTS
+def test_libraries_and_precisions(backend, inputs):
+    f, g = two(PAIRS[2])
+    expected = mp.similarity(f, g, inputs)
+    there = [in_library(a, backend) for a in (f, g, inputs)]
+    found = mp.similarity(*there)
+    for name in ("inner", "first", "second", "distance", "cosine", "bound"):
+        assert_same_kind(getattr(found, name), there[0].prototype)
+    assert_close(found.inner, expected.inner, 100 * backend.tolerance)
+    assert_close(found.by_degree.inner, expected.by_degree.inner, 100 * backend.tolerance)
+    assert_close(found.per_output.distance, expected.per_output.distance, 100 * backend.tolerance)
+    assert to_numpy(mp.similarity(there[0], there[1], mp.Gaussian.standard(4)).inner) == pytest.approx(
+        float(mp.similarity(f, g, mp.Gaussian.standard(4)).inner), rel=100 * backend.tolerance
+    )
+
+
+def slope_by_differences(measure, arrays, index, step):
+    """Central difference along a direction in one of the arrays."""
+    ends = []
+    for sign in (-1, 1):
+        moved = [a + sign * step if i == index else a for i, a in enumerate(arrays)]
+        ends.append(float(measure(moved)))
+    return (ends[1] - ends[0]) / 2
+
+
+@pytest.mark.parametrize(
+    ("pair", "inputs", "what"),
+    [
+        (PAIRS[0], mixture(4, c=2), "cosine"),
+        (PAIRS[1], mixture(4, c=2), "distance"),
+        (PAIRS[2], G, "cosine"),
+        (PAIRS[3], G, "distance"),
+        (PAIRS[4], G, "distance"),
+    ],
+)
+def test_gradients_in_torch(pair, inputs, what):
+    """To all weights of both, against finite differences in NumPy."""
+    f, g = two(pair, h=3)
+    arrays = [a for net in (f, g) for a in vars(net).values() if isinstance(a, np.ndarray)]
+    count = sum(isinstance(a, np.ndarray) for a in vars(f).values())
+
+    def measure(values):
+        one, other = (
+            type(net)(*part, activation=net.activation.name) for net, part in ((f, values[:count]), (g, values[count:]))
+        )
+        there = inputs if isinstance(values[0], np.ndarray) else in_library(inputs, TORCH64)
+        return getattr(mp.similarity(one, other, there), what)
+
+    leaves = [torch.tensor(a).requires_grad_() for a in arrays]
+    measure(leaves).backward()
+    rng = np.random.default_rng(0)
+    for index, a in enumerate(arrays):
+        step = 1e-5 * rng.standard_normal(a.shape)
+        expected = slope_by_differences(measure, arrays, index, step)
+        found = float((leaves[index].grad * torch.tensor(step)).sum())
+        size = float(leaves[index].grad.norm()) * np.linalg.norm(step)
+        assert abs(found - expected) <= 1e-6 * size
+
+
+@pytest.mark.slow  # JAX compiles every operation
+@backends(JAX64)
+@pytest.mark.parametrize("pair", [PAIRS[5], PAIRS[0], PAIRS[3]], ids=["waves", "MLP", "GLU"])
+def test_gradients_in_jax(pair, backend):
+    """Outside jit, with either network traced or both."""
+    f, g = two(pair, h=2)
+    one, other, inputs = (in_library(a, backend) for a in (f, g, G))
+    slopes = jax.grad(lambda a, b: mp.similarity(a, b, inputs).distance, argnums=(0, 1))(one, other)
+    alone = jax.grad(lambda b: mp.similarity(one, b, inputs).distance)(other)
+    cases = [(f, slopes[0], 0), (g, slopes[1], 1), (g, alone, 1)]
+    rng = np.random.default_rng(0)
+    for moved, slope, index in cases:
+        W = moved.forms.directions
+        step = 1e-5 * rng.standard_normal(W.shape)
+        ends = []
+        for sign in (-1, 1):
+            changed = moved.with_parts(replace(moved.forms, directions=W + sign * step), moved.readout, moved.bias)
+            nets = (changed, g) if index == 0 else (f, changed)
+            ends.append(float(mp.similarity(*nets, G).distance))
+        grad = to_numpy(slope.forms.directions)
+        size = np.linalg.norm(grad) * np.linalg.norm(step)
+        assert abs(float(np.sum(grad * step)) - (ends[1] - ends[0]) / 2) <= 1e-6 * size
+    with pytest.raises(TypeError, match=r"outside jax\.jit"):
+        jax.jit(lambda a: mp.similarity(a, other, inputs).inner)(one)
+
+
+def test_distilling_without_data():
+    """The distance as a loss: a student with the teacher's weights, disturbed, comes back to it."""
+    teacher = map_arrays(network("MLP", "gelu", 2, 2, 1), torch.tensor)
+    weights = [(a + 0.2 * torch.randn(a.shape, generator=torch.manual_seed(0), dtype=a.dtype)).requires_grad_()
+               for a in (teacher.W1, teacher.b1, teacher.W2, teacher.b2)]  # fmt: skip
+    inputs = mp.Gaussian.standard(2, torch.zeros(1, dtype=torch.float64))
+    optimizer = torch.optim.LBFGS(weights, max_iter=15, line_search_fn="strong_wolfe")
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = mp.similarity(teacher, mp.MLP(*weights, "gelu"), inputs).distance
+        loss.backward()
+        losses.append(float(loss.detach()))
+        return loss
+
+    optimizer.step(closure)
+    assert losses[-1] <= 1e-3 * losses[0]
+
+
+# -- what is printed, and mistakes -------------------------------------------------------------------------------------
+
+
+def test_it_prints_a_table():
+    f, g = two(PAIRS[0])
+    found = mp.similarity(f, g, G, max_degree=2)
+    text = str(found)
+    for part in ("E[f.g]", "cosine", "degree 2", "above 2", "output 2"):
+        assert part in text
+    assert repr(found).startswith("Similarity(inner=") and "<table>" in found._repr_html_()
+    frame = found.to_pandas()
+    assert frame.iloc[0, 1] == pytest.approx(float(found.inner)) and len(frame) == 1 + 4 + 3
+
+
+NET, POLY = network("MLP", "relu"), mp.fit(network("MLP", "relu"), G, 3)
+DEEP = chain(sizes=(4, 5, 4, 3))
+
+
+@mistakes(
+    [
+        ("outputs", lambda: mp.similarity(NET, network(o=2), G), ValueError, "but g maps 4 -> 2", "outputs"),
+        ("inputs", lambda: mp.similarity(NET, network(d=3), G), ValueError, "but g maps 3 -> 3", "inputs"),
+        ("distribution", lambda: mp.similarity(NET, NET, gaussian(1, 3)), ValueError, "inputs"),
+        ("deep", lambda: mp.similarity(NET, DEEP, G), TypeError, "hidden layer"),
+        ("deep first", lambda: mp.similarity(DEEP, NET, G), TypeError, "hidden layer"),
+        ("bounded", lambda: mp.similarity(NET, POLY.bounded(2.0), G), TypeError, "g is a BoundedPolynomial", "Samples"),
+        ("composed", lambda: mp.similarity(fit_composed(DEEP, G, 2), NET, G), TypeError, "f is a ComposedPolynomial"),
+        ("degree", lambda: mp.similarity(NET, NET, G, max_degree=-1), ValueError, "max_degree"),
+        ("function", lambda: mp.similarity(NET, lambda x: x, G), TypeError, "g must be a network or polynomial"),
+        ("libraries", lambda: mp.similarity(NET, in_library(NET, TORCH64), G), TypeError, "f|g"),
+    ]
+)  # fmt: skip
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
