@@ -15,10 +15,12 @@ from matplotlib import pyplot
 from mlpoly.fitting.finetune import FinetuneReport
 from mlpoly.fitting.fit_reports import SolveReport
 from mlpoly.plots.chart import Picture, shortened
+from mlpoly.plots.dependence import dependence_chart
 from mlpoly.plots.explanation import explained_waterfall
 from mlpoly.plots.feature_bars import direction_ranking
 from mlpoly.plots.interactions import interaction_effects, interaction_map, plot_interactions
 from mlpoly.plots.response import plot_response, response_chart
+from mlpoly.plots.sensitivity_bars import sensitivity_chart, shapley_waterfall
 from mlpoly.plots.terms import term_ranking
 from mlpoly.records import replace
 
@@ -70,6 +72,10 @@ def results(net, poly, inputs):
         "layer": behind[0],
         "solve": SolveReport("conjugate gradients", 3, True, 1e-6, 0.5, 1e-3, 4, 0, (2.0, 0.7, 0.5)),
         "finetune": tuned,
+        "similarity": mp.similarity(net, poly, inputs),
+        "sensitivity": mp.sensitivity(net, inputs, show_progress=False),
+        "shapley": mp.shapley(net, inputs, x[0], show_progress=False),
+        "dependence": mp.conditional_mean(net, inputs, 0),
     }
 
 
@@ -224,6 +230,88 @@ def test_histories(net, poly, inputs):
         direct.plot()
 
 
+def test_conditional_means_are_curves(net, inputs):
+    mean = mp.conditional_mean(net, inputs, "bmi")
+    (ax,) = mean.plot(span=2.0).axes
+    x = ax.lines[0].get_xdata()
+    center, spread = inputs.mean[2], np.sqrt(inputs.cov[2, 2])
+    np.testing.assert_allclose(x[[0, -1]], [center - 2 * spread, center + 2 * spread])
+    curves = [line.get_ydata() for line in ax.lines if line.get_label() != "_guide"]
+    np.testing.assert_allclose(curves, mean(x[:, None]).T)
+    assert ax.get_xlabel() == "bmi" and len(ax.lines) == 4  # three outputs, and the mean of the input
+    chart = dependence_chart(mean, output=1)
+    np.testing.assert_allclose(chart.panels[0].marks[0].y, mean(np.asarray(chart.panels[0].marks[0].x)[:, None])[:, 1])
+    two = mp.conditional_mean(net, inputs, ["s1", NAMES[1]])
+    chart = dependence_chart(two, output=2)
+    assert len(chart.panels[0].marks) == 5 and chart.panels[0].x.title == "s1"
+    for curve, deviations in zip(chart.panels[0].marks, (-2, -1, 0, 1, 2), strict=True):
+        second = inputs.mean[1] + deviations * np.sqrt(inputs.cov[1, 1])
+        assert curve.label.startswith(shortened(NAMES[1]))
+        at = np.stack([curve.x, np.full(len(curve.x), second)], axis=1)
+        np.testing.assert_allclose(curve.y, two(at)[:, 2])
+    two.plot().draw_without_rendering()
+    with pytest.raises(ValueError, match="given 3 inputs has no curve"):
+        mp.conditional_mean(net, inputs, [0, 1, 2]).plot()
+    with pytest.raises(ValueError, match="output is 3, but there are 3 outputs"):
+        mean.plot(output=3)
+    with pytest.raises(ValueError, match="span must be a positive number"):
+        mean.plot(span=0)
+    still = mp.Gaussian(inputs.mean, np.array([1.0, 0.0, 1.0, 1.0]))
+    with pytest.raises(ValueError, match="input x1 does not vary"):
+        mp.conditional_mean(net, still, 1).plot()
+
+
+def test_sensitivity_bars(net, inputs):
+    found = mp.sensitivity(net, inputs, show_progress=False)
+    (ax,) = found.plot(output=1).axes
+    order = np.argsort(-found.shapley[:, 1])
+    heights = np.array([patch.get_height() for patch in ax.patches]).reshape(3, 4)
+    np.testing.assert_allclose(heights, [a[order, 1] for a in (found.first, found.shapley, found.total)])
+    names = [label.get_text() for label in ax.get_xticklabels()]
+    assert names == [shortened(NAMES[i], 21).replace("$", r"\$") for i in order]
+    weights = found.variance / found.variance.sum()
+    bars_of_all = [m for m in sensitivity_chart(found).panels[0].marks if m.label == "Shapley effect"]
+    np.testing.assert_allclose(sorted(bars_of_all[0].y), sorted(found.shapley @ weights))
+    assert sum(bars_of_all[0].y) == pytest.approx(1)
+    drawn = mp.sensitivity(net, inputs, permutations=4, show_progress=False)
+    points = sensitivity_chart(drawn, output=0, k=2).panels[0].marks[-1]
+    strongest = np.argsort(-drawn.shapley[:, 0])[:2]
+    np.testing.assert_allclose(points.error, drawn.standard_error[strongest, 0])
+    assert drawn.plot(k=2).axes[0].get_xlabel() == "the strongest 2 of 4 groups"
+    with pytest.raises(ValueError, match="output is 7, but there are 3 outputs"):
+        found.plot(output=7)
+
+
+def test_shapley_values_add_up_in_the_picture(net, inputs):
+    found = mp.shapley(net, inputs, inputs.sample(1)[0], show_progress=False)
+    drawn = shapley_waterfall(found, output=2, k=2)
+    assert [part.label for part in drawn.parts][::3] == ["mean", "2 others"]
+    assert sum(part.amount for part in drawn.parts) == pytest.approx(drawn.totals[0][1], rel=1e-12)
+    assert drawn.totals == [("prediction", found.prediction[2])]
+    (ax,) = found.plot(output=2).axes
+    assert len(ax.patches) == 6
+    sampled = mp.shapley(net, inputs, inputs.sample(1)[0], permutations=4, show_progress=False)
+    assert all(part.remark.startswith("±") for part in shapley_waterfall(sampled).parts[1:])
+    with pytest.raises(ValueError, match="output is 3"):
+        found.plot(output=3)
+
+
+def test_similarity_by_degree_and_output(net, poly, inputs):
+    found = mp.similarity(net, poly, inputs, max_degree=3)
+    left, right = found.plot().axes
+    np.testing.assert_allclose([p.get_height() for p in left.patches], found.by_degree.distance, atol=1e-15)
+    np.testing.assert_allclose([p.get_height() for p in right.patches], found.by_degree.cosine)
+    assert [label.get_text() for label in left.get_xticklabels()] == ["0", "1", "2", "3", "> 3"]
+    left, _ = found.plot(by="outputs").axes
+    np.testing.assert_allclose([p.get_height() for p in left.patches], found.per_output.distance)
+    samples = mp.similarity(net, poly, mp.Samples(inputs.sample(50)))
+    assert len(samples.plot().axes[0].patches) == 3
+    with pytest.raises(ValueError, match="has no degrees; take by='outputs'"):
+        samples.plot(by="degrees")
+    with pytest.raises(ValueError, match="by must be 'degrees' or 'outputs'"):
+        found.plot(by="layers")
+
+
 def test_interactions_are_the_effects_of_products(net, inputs):
     """Against the terms themselves, which find coefficients and standard deviations in another way."""
     poly = mp.fit(net, inputs, 2)
@@ -317,6 +405,10 @@ def test_torch_results_are_drawn(net, inputs):
         mp.fvu(there, poly),
         mp.degree_spectrum(there, inputs.to(weights), 3),
         mp.second_moment(there, inputs.to(weights)),
+        mp.similarity(there, poly, inputs.to(weights)),
+        mp.sensitivity(there, inputs.to(weights), show_progress=False),
+        mp.shapley(there, inputs.to(weights), torch.zeros(4), show_progress=False),
+        mp.conditional_mean(there, inputs.to(weights), 0),
     ]
     for result in drawn:
         assert result.plot().axes[0].has_data()

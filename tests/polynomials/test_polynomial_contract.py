@@ -502,6 +502,48 @@ class PolynomialContract:
         rounding = (1e-14 * np.abs(apart).max()) ** 2
         assert_close(variance + rounding, weights @ (apart - want) ** 2 + rounding, 1e-9 if p.degree else 1.0)
 
+    @pytest.mark.parametrize("rank", [D, 1])
+    def test_moments_and_energies_are_those_of_quadrature(self, rank):
+        """Mean, variance and the part at every degree under other inputs, of any rank."""
+        p, g = made(type(self)), make_gaussian(rank, seed=5)
+        if not p.closed_form or p.piecewise:
+            for measure in (p.moments, p.energies):
+                with pytest.raises(TypeError, match=f"{self.form.__name__}.* on data|with samples"):
+                    measure(g)
+            return
+        x, weights = grid(g, 2 * self.degree + 2)
+        values = p(x)
+        mean, variance = p.moments(g)
+        expected = weights @ values
+        size = weights @ values**2
+        assert np.all(np.abs(mean - expected) <= 1e-11 * np.sqrt(size))
+        assert np.all(np.abs(variance - weights @ (values - expected) ** 2) <= 1e-11 * size)
+        energies = p.energies(g)
+        assert energies.shape == (p.degree + 1, p.dim_out)
+        assert np.all(np.abs(energies.sum(0) - size) <= 1e-11 * size)
+        assert np.all(np.abs(energies[0] - expected**2) <= 1e-11 * size)
+        # Projections on the monomials of lower degrees in standardised coordinates, made orthonormal on the nodes.
+        scale = np.sqrt(np.diagonal(g.covariance).max())
+        before = 0.0
+        for k in range(p.degree + 1):
+            columns = np.stack([np.prod(((x - g.mean) / scale)[:, list(c)], axis=1) for c in exponents(D, k)], axis=1)
+            left, spread, _ = np.linalg.svd(np.sqrt(weights)[:, None] * columns, full_matrices=False)
+            below = ((left[:, spread > 1e-9 * spread[0]].T @ (np.sqrt(weights)[:, None] * values)) ** 2).sum(0)
+            assert np.all(np.abs(energies[k] - (below - before)) <= 1e-10 * size)
+            before = below
+
+    @backends(TORCH32, TORCH64)
+    def test_moments_and_energies_in_other_libraries(self, backend):
+        p, g = made(type(self)), make_gaussian(seed=5)
+        if not p.closed_form or p.piecewise:
+            pytest.skip("no closed form")
+        there = placed(p, backend)
+        moved = g.to(make(np.zeros(1), backend))
+        for found, expected in zip(
+            (*there.moments(moved), there.energies(moved)), (*p.moments(g), p.energies(g)), strict=True
+        ):
+            assert_close(found, expected, 1000 * backend.tolerance)
+
     @doubles
     def test_closed_form_fvu_is_that_of_quadrature(self, backend):
         p, net, like = made(type(self)), self.network(), make(np.zeros(1), backend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from mlpoly.arrays import scalar, to_numpy
@@ -25,14 +26,15 @@ def plot_similarity(found: Similarity, ax: Axes | None = None, by: By | None = N
     found : Similarity
         What `mlpoly.similarity` returns.
     ax : matplotlib.axes.Axes, optional
-        Axes whose place two panels take; by default those of a new figure of pyplot.
+        Axes to draw the distance on; by default those of a new figure of pyplot, with the cosine beside it.
     by : {"degrees", "outputs"}, optional
         What the bars stand for; by default degrees, or outputs where there are none, on samples.
     title : str
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 
-    return show(similarity_chart(found, by, title), ax)
+    chart = similarity_chart(found, by, title)
+    return show(chart if ax is None else replace(chart, panels=chart.panels[:1]), ax)
 
 
 def similarity_chart(found: Similarity, by: By | None = None, title: str = "") -> Chart:
@@ -50,7 +52,6 @@ def similarity_chart(found: Similarity, by: By | None = None, title: str = "") -
     if by == "degrees":
         texts[-1] = f"> {len(places) - 2}"
     few = len(places) <= 12
-    # Of pictures with two panels in seven inches, the texts stay short.
     written = [
         [f"{value:.3g}".replace("-", "\N{MINUS SIGN}") for value in a] if few else [] for a in (distance, cosine)
     ]
