@@ -142,12 +142,11 @@ def pair_moments(one: Family, two: Family, i: Array, j: Array, angles: Angles, l
     turn = xp.take(two.units.scales, j) > xp.take(one.units.scales, i)
     swapped = Angles(angles.rho, angles.left, angles.right, angles.gates)
     found = angles.rho * 0
-    for where, order, inner in ((~turn, (one, two, i, j), angles), (turn, (two, one, j, i), swapped)):
-        if not bool(xp.any(where)):
-            continue
-        first, second, a, b = order
-        pairs = _Pairs(first, second, a[where], b[where], map_arrays(inner, lambda each, where=where: each[where]))
-        found = filled(found, where, _in_chunks(pairs, None if limits is None else limits[where]))
+    for where, first, second, a, b, inner in ((~turn, one, two, i, j, angles), (turn, two, one, j, i, swapped)):
+        (index,) = xp.nonzero(where)
+        if index.shape[0]:
+            pairs = _Pairs(first, second, xp.take(a, index), xp.take(b, index), inner.at(index))
+            found = filled(found, where, _in_chunks(pairs, None if limits is None else xp.take(limits, index)))
     return found
 
 

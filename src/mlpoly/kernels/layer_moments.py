@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from mlpoly.arrays import Array, eye, namespace, widen
 from mlpoly.inputs import Gaussian
@@ -22,7 +23,7 @@ class Hidden:
     """Hidden units and readout of a layer under one Gaussian, in float64 where the library has it."""
 
     kernel: Kernel  # covariances of the hidden units
-    net: Layer | RidgePolynomial
+    net: Any  # a Layer, or a RidgePolynomial
     inputs: Gaussian
 
     @property

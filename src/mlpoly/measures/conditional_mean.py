@@ -8,7 +8,7 @@ import numpy as np
 
 from mlpoly.activations import project
 from mlpoly.arrays import Array, as_float_array, cast_result, check_shape, chunks, namespace, widen
-from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, Inputs
+from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.inputs.conditioning import Given, input_places, posterior
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, Network, check_layer
@@ -35,7 +35,7 @@ class ConditionalMean:
         Number s of known inputs, and of outputs.
     """
 
-    def __init__(self, net: Layer, inputs: Gaussians, given: np.ndarray) -> None:
+    def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray) -> None:
         self.net, self.inputs, self.given = net, inputs, given
         self.names = None if inputs.names is None else tuple(inputs.names[i] for i in given.tolist())
         self.dim_in, self.dim_out = len(given), net.dim_out
@@ -110,5 +110,4 @@ def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMea
     """
     net = check_layer(net)
     components(net, inputs)  # checks them
-    assert isinstance(inputs, Gaussian | GaussianMixture)
-    return ConditionalMean(net, inputs.like(net.prototype), input_places("given", given, inputs))  # type: ignore[arg-type]
+    return ConditionalMean(net, inputs.like(net.prototype), input_places("given", given, inputs))

@@ -63,7 +63,7 @@ class SecondMoment(Tabular):
         return f"SecondMoment(outputs={self.mean.shape[0]})"
 
 
-def components(net: Layer, inputs: Any) -> list[tuple[Any, Gaussian]]:
+def components(net: Layer | Polynomial, inputs: Any) -> list[tuple[Any, Gaussian]]:
     """Weights and Gaussians of the inputs, in the array library of the network; one Gaussian has weight 1.
 
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.

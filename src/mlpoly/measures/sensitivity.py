@@ -21,7 +21,7 @@ from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.hermite_products import check_monomials, ladder
 from mlpoly.progress import progress
-from mlpoly.records import record, static
+from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
 __all__ = ["Sensitivity", "sensitivity"]
@@ -75,11 +75,8 @@ class Sensitivity(Tabular):
     def _table(self) -> Table:
         weights = to_numpy(self.variance).astype(float)
         weights = weights / weights.sum()
-        rows = []
-        for i, name in enumerate(self.groups):
-            numbers = [float(to_numpy(a[i, :]) @ weights) for a in (self.first, self.total, self.shapley)]
-            rows.append((name, *numbers))
-        rows.sort(key=lambda row: -row[3])
+        first, total, effects = ((to_numpy(a) @ weights).tolist() for a in (self.first, self.total, self.shapley))
+        rows = sorted(zip(self.groups, first, total, effects, strict=True), key=lambda row: -row[3])
         many = ", all outputs together" if len(weights) > 1 else ""
         note = f"sampled: {self.sampled}" if self.sampled else "closed form"
         title = f"Fractions of the variance{many}"
@@ -164,9 +161,9 @@ def sensitivity(
     if explained.error is not None:  # of the draws of a mixture
         error = explained.error + (effects * 0 if error is None else error)
     error = None if error is None else error / variance
-    arrays = (first, total, effects / variance, variance, pairs, error, explained.bound / variance)
-    like = net.prototype
-    return Sensitivity(*[None if a is None else cast_result(a, like) for a in arrays], names, sampled)
+    bound = explained.bound / variance
+    made = Sensitivity(first, total, effects / variance, variance, pairs, error, bound, names, sampled)
+    return map_arrays(made, lambda a: cast_result(a, net.prototype))
 
 
 def _beyond(worth: Any, i: int, j: int) -> Array:
@@ -227,7 +224,7 @@ def _dense_explained(poly: DensePolynomial, given: Given) -> Array:
     total = xp.sum((poly.gradient(given.center) @ A) ** 2, axis=1) if poly.degree else poly.constant * 0
     if poly.degree < 2:
         return total
-    forms = poly.expanded().quadratic
+    forms: Array = poly.expanded().quadratic
     return total + xp.stack([2 * xp.sum((A.T @ forms[o, ...] @ A) ** 2) for o in range(poly.dim_out)])
 
 

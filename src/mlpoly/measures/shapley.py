@@ -15,7 +15,7 @@ from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, sha
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Network, check_layer
 from mlpoly.progress import progress
-from mlpoly.records import record, static
+from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
 __all__ = ["Shapley", "prediction_worth", "shapley"]
@@ -101,8 +101,8 @@ def shapley(
     with progress("sets of inputs", sets_needed(len(names), 1, permutations), show_progress) as update:
         values, error = shapley_values(Counted(cache(worth), update), len(names), permutations, seed)
     mean, prediction = worth(()), worth(tuple(range(len(names))))
-    arrays = (values, mean, prediction, error)
-    return Shapley(*[None if a is None else cast_result(a, net.prototype) for a in arrays], names)
+    made = Shapley(values, mean, prediction, error, names)
+    return map_arrays(made, lambda a: cast_result(a, net.prototype))
 
 
 def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.ndarray]) -> Worth:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, widen
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
 from mlpoly.inputs import Gaussian, Inputs, Samples
 from mlpoly.kernels import cross_covariance, hidden_of, variance_by_degree
 from mlpoly.measures.arguments import check_functions
@@ -12,7 +13,7 @@ from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Cell, Table, Tabular
 from mlpoly.units import Series
 
 __all__ = ["Overlap", "Similarity", "similarity"]
@@ -51,6 +52,11 @@ class Overlap:
         some = product > 0
         return xp.where(some, self.inner / xp.sqrt(xp.where(some, product, 1.0)), 0.0)
 
+    def rows(self, names: Sequence[str]) -> list[tuple[Cell, ...]]:
+        """Rows of a table: name, inner product, distance and cosine of each output or degree."""
+        numbers = [to_numpy(a).tolist() for a in (self.inner, self.distance, self.cosine)]
+        return list(zip(names, *numbers, strict=True))
+
 
 @record
 class Similarity(Overlap, Tabular):
@@ -80,16 +86,19 @@ class Similarity(Overlap, Tabular):
         return f"Similarity({', '.join(f'{name}={value:.4g}' for name, value in found.items())})"
 
     def _table(self) -> Table:
-        rows = [("all", *(scalar(a) for a in (self.inner, self.distance, self.cosine)))]
-        parts: list[tuple[str, Overlap]] = []
+        rows: list[tuple[Cell, ...]] = [("all", *(scalar(a) for a in (self.inner, self.distance, self.cosine)))]
         if self.by_degree is not None:
             last = self.by_degree.inner.shape[0] - 2
             names = [*(f"degree {k}" for k in range(last + 1)), f"above {last}"]
-            parts += [(name, map_arrays(self.by_degree, lambda a, i=i: a[i])) for i, name in enumerate(names)]
-        count = self.per_output.inner.shape[0]
-        parts += [(f"output {i}", map_arrays(self.per_output, lambda a, i=i: a[i])) for i in range(count)]
-        rows += [(name, scalar(o.inner), scalar(o.distance), scalar(o.cosine)) for name, o in parts]
+            rows += self.by_degree.rows(names)
+        rows += self.per_output.rows([f"output {i}" for i in range(self.per_output.inner.shape[0])])
         return Table(("", "E[f.g]", "E|f - g|^2", "cosine"), tuple(rows), title="Two functions compared", limit=30)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Distance and cosine by degree; options are those of `mlpoly.plots.similarity_bars.plot_similarity`."""
+        from mlpoly.plots.similarity_bars import plot_similarity  # a leaf of the import graph: imported on demand
+
+        return plot_similarity(self, ax=ax, **options)
 
 
 def similarity(
@@ -123,22 +132,24 @@ def similarity(
     check_functions(f, g)
     if isinstance(inputs, Samples):
         return _on_samples(f, g, inputs, centred)
-    f, g = _checked("f", f), _checked("g", g)
-    namespace(f=f.prototype, g=g.prototype)
-    rows, means, bounds = [0.0, 0.0, 0.0], [0.0, 0.0], 0.0
-    for weight, part in components(f, inputs):
-        one, two = _Expansion(f, part, n), _Expansion(g, part, n)
-        cross, bound = one.with_other(two, n)
-        found = (cross, one.own(n), two.own(n))
+    one, two = _checked("f", f), _checked("g", g)
+    namespace(f=one.prototype, g=two.prototype)
+    rows: list[Array] = [0.0, 0.0, 0.0]
+    means: list[Array] = [0.0, 0.0]
+    bounds: Array = 0.0
+    for weight, part in components(one, inputs):
+        left, right = _Expansion(one, part, n), _Expansion(two, part, n)
+        cross, bound = left.with_other(right, n)
+        found = (cross, left.own(n), right.own(n))
         rows = [total + weight * each for total, each in zip(rows, found, strict=True)]
-        means = [total + weight * each.mean for total, each in zip(means, (one, two), strict=True)]
+        means = [total + weight * each.mean for total, each in zip(means, (left, right), strict=True)]
         bounds = bounds + weight * bound
     if centred:
         first, second = means
         products = (first * second, first * first, second * second)
         xp = namespace(rows=rows[0])
         rows = [xp.concat([(r[0, :] - p)[None, :], r[1:, :]]) for r, p in zip(rows, products, strict=True)]
-    return _summed(rows, namespace(rows=rows[0]).sum(bounds), f.prototype)
+    return _summed(rows, namespace(rows=rows[0]).sum(bounds), one.prototype)
 
 
 def _summed(rows: list[Any], bound: Array, like: Array) -> Similarity:
@@ -146,7 +157,8 @@ def _summed(rows: list[Any], bound: Array, like: Array) -> Similarity:
     xp = namespace(rows=rows[0])
     made = [cast_result(a, like) for r in rows for a in (xp.sum(r), xp.sum(r, axis=0), xp.sum(r, axis=1))]
     total, outputs, degrees = (made[i::3] for i in range(3))
-    return Similarity(*total, Overlap(*outputs), Overlap(*degrees), cast_result(bound, like))
+    inner, first, second = total
+    return Similarity(inner, first, second, Overlap(*outputs), Overlap(*degrees), cast_result(bound, like))
 
 
 class _Expansion:
@@ -180,8 +192,8 @@ class _Expansion:
             return xp.concat([level, found.head, found.tail[None, :]]), found.bound
         if self.hidden is None and other.hidden is None:
             apart = self.function - other.function
-            rows = (a.energies(self.inputs) for a in (self.function, other.function, apart))
-            one, two, both = (_padded(r, max(n, apart.degree)) for r in rows)
+            functions = (self.function, other.function, apart)
+            one, two, both = (_padded(a.energies(self.inputs), max(n, apart.degree)) for a in functions)
             return _padded((one + two - both)[:-1, :] / 2, n), level[0, :] * 0
         if self.hidden is None:
             return other.with_other(self, n)
@@ -240,5 +252,5 @@ def _on_samples(f: Any, g: Any, inputs: Samples, centred: bool) -> Similarity:
         cast_result(xp.sum(w * a * b, axis=0), f.prototype)
         for a, b in ((first, second), (first, first), (second, second))
     ]
-    totals = [xp.sum(a) for a in outputs]
-    return Similarity(*totals, Overlap(*outputs), None, totals[0] * 0)
+    inner, first, second = (xp.sum(a) for a in outputs)
+    return Similarity(inner, first, second, Overlap(*outputs), None, inner * 0)

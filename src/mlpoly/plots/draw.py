@@ -40,6 +40,7 @@ _DASHES: dict[str, Any] = {"solid": "-", "dash": style.DASHED, "dot": style.DOTT
 _INK = LinearSegmentedColormap.from_list("ink", [style.COLOURS["positive"], "white", "black"])
 _PALETTES: dict[Palette, str | Colormap] = {"diverging": "RdBu_r", "ink": _INK, "grey": "gray_r"}
 _WIDE = 3.0  # width of a panel in a gallery, in pictures
+_ALONE = 7.0  # width of a figure with one panel, in inches
 _LABELS = 1.1  # width of the labels of rows, in inches
 _NAME = 20  # letters of a name beside a heat map
 _SPACES: dict[str, Any] = {"w_pad": 0.03, "h_pad": 0.03, "wspace": 0.02, "hspace": 0.02}
@@ -87,7 +88,7 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
     """
     alone = _has_one_axes(picture)
     if ax is None:
-        width = 7.0 if isinstance(picture, Chart) and alone else style.WIDTH
+        width = _ALONE if isinstance(picture, Chart) and alone else style.WIDTH
         size = _heat_map_size(picture) if isinstance(picture, HeatMap) else (width, _height(picture))
         figure = style.shown_figure(figsize=size, layout="constrained")
         _draw_on(figure, picture)
@@ -133,7 +134,9 @@ def _draw_on_axes(ax: Axes, picture: Drawing) -> None:
     elif isinstance(picture, Chart):
         keys = {label: artist for label, artist in draw_panel(ax, picture.panels[0]).items() if label}
         if keys:
-            ax.legend([*keys.values()], [*keys], edgecolor="none", fontsize=style.SMALL, labelcolor=style.INK)
+            ax.legend(
+                [*keys.values()], [*map(_text, keys)], edgecolor="none", fontsize=style.SMALL, labelcolor=style.INK
+            )
 
 
 def _height(picture: Drawing) -> float:
@@ -177,7 +180,8 @@ def _grid(chart: Chart) -> tuple[int, int, list[str]]:
     """Columns of the legend, rows of panels, and entries of the legend."""
     keys = list(dict.fromkeys(mark.label for panel in chart.panels for mark in panel.marks if mark.label))
     longest = max(map(len, keys), default=0)
-    return min(int(style.WIDTH / (0.6 + 0.07 * longest)), len(keys) + 1), -(-len(chart.panels) // 3), keys
+    width = style.WIDTH if len(chart.panels) > 1 else _ALONE
+    return min(int(width / (0.6 + 0.07 * longest)), len(keys) + 1), -(-len(chart.panels) // 3), keys
 
 
 def _draw_chart(figure: Figure | SubFigure, chart: Chart) -> None:
@@ -196,7 +200,7 @@ def _draw_chart(figure: Figure | SubFigure, chart: Chart) -> None:
         left = panel.y
     spreads = dict.fromkeys(m.spread for p in chart.panels for m in p.marks if isinstance(m, Curve) and m.spread)
     bands = [Patch(color=style.FAINT, alpha=0.35, linewidth=0) for _ in spreads]
-    names = [*keys, *(f"range over {spread}" for spread in spreads)]
+    names = [*map(_text, keys), *(f"range over {spread}" for spread in spreads)]
     title: dict[str, Any] = {"title": chart.note or None, "title_fontsize": style.SMALL}
     if names or chart.note:
         style.legend_below(figure, [*keys.values(), *bands], columns, labels=names, **title)
@@ -228,12 +232,12 @@ def draw_panel(ax: Axes, panel: Panel) -> dict[str, Any]:
                 keys[mark.label] = bars = ax.bar(x, mark.y, 0.75, bottom, color=colour, label=mark.label)
                 if mark.texts:
                     ax.bar_label(bars, mark.texts, fontsize=style.SMALL, color=style.INK, padding=2)
-    style.tidy(ax, panel.x.title, panel.y.title, panel.title)
+    style.tidy(ax, *map(_text, (panel.x.title, panel.y.title, panel.title)))
     for side, axis, lines in (("x", panel.x, ax.xaxis), ("y", panel.y, ax.yaxis)):
         if axis.scale == "log":
             ax.set(**{f"{side}scale": "log"})
         if axis.ticks:
-            lines.set_ticks([value for value, _ in axis.ticks], labels=[text for _, text in axis.ticks])
+            lines.set_ticks([value for value, _ in axis.ticks], labels=[_text(text) for _, text in axis.ticks])
             lines.minorticks_off()
         if axis.percent:
             lines.set_major_formatter(lambda fraction, _: f"{100 * fraction:.4g} %")
