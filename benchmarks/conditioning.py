@@ -1,6 +1,6 @@
 """Conditioning on inputs, and two networks compared, beside what others do, with one thread for all.
 
-- The game v(S) = E[f | x_S = x0_S], and Shapley values of it: shapiq's GaussianImputer, which averages over draws of the
+- The game v(S) = E[f | x_S = x0_S], and its Shapley values: shapiq's GaussianImputer, which averages over draws of the
   other inputs, at its default number of draws and at the number for which it takes as long as the closed form.
 - Sobol indices of independent inputs: chaospy, by regression on samples and by a tensor grid.
 - E[f.g] of two bilinear layers under N(0, I): the contraction of their tensors, and the sum over pairs of hidden units
@@ -213,8 +213,7 @@ def against_tensors(d: int, h: int, o: int) -> dict[str, float]:
     name = f"bilinear {d}-{h}-{o}"
     return {
         f"{name}: error of E[f.g] against the tensors, relative": abs(float(ours().inner) / tensors() - 1),
-        f"{name}: similarity (three inner products, by output and degree) / tensors (one)": times[ours]
-        / times[tensors],
+        f"{name}: similarity (three inner products, by degree) / tensors (one)": times[ours] / times[tensors],
         f"{name}: similarity / sum over pairs of one inner product": times[ours] / times[pairs],
     }
 
@@ -247,7 +246,7 @@ def similarity_seconds(d: int, h: int, o: int) -> dict[str, float]:
         reached = error / math.sqrt(took / sampling) / float(found.distance)
         numbers |= {
             f"similarity {d}-{h}-{o}, {name}, s": took,
-            f"similarity {d}-{h}-{o}, {name}: standard error of E|f - g|^2 by sampling in equal time, relative": reached,
+            f"similarity {d}-{h}-{o}, {name}: standard error of the distance by sampling in equal time, relative": reached,
         }
     return numbers
 

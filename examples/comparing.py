@@ -12,6 +12,7 @@ All four take less than a minute on one core.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import time
@@ -186,7 +187,7 @@ def effects() -> Figure:
     return figure
 
 
-class TimeIsUp(Exception):
+class TimeUpError(Exception):
     """Ends an optimiser that has its own loop."""
 
 
@@ -220,17 +221,15 @@ def distilled(digits: Digits, seconds: float = SECONDS) -> Figure:
 
         def closure() -> torch.Tensor:
             if time.process_time() - began > seconds:
-                raise TimeIsUp
+                raise TimeUpError
             optimiser.zero_grad()
             value = loss(module)
             value.backward()
             passed.append((time.process_time() - began, [p.detach().clone() for p in module.parameters()]))
             return value
 
-        try:
+        with contextlib.suppress(TimeUpError):
             optimiser.step(closure)
-        except TimeIsUp:
-            pass
         return module, passed
 
     def adam(rate: float) -> tuple[nn.Sequential, list[Any]]:
