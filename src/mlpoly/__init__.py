@@ -12,6 +12,7 @@ from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_sklearn, from_torch
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
+from mlpoly.network_page import report
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -65,6 +66,7 @@ __all__ = [
     "load",
     "propagate",
     "register_activation",
+    "report",
     "second_moment",
     "singular_directions",
 ]

@@ -19,6 +19,7 @@ __all__ = ["main"]
 
 # Module in this package, class, and what it does.
 _COMMANDS = {
+    "explain": ("explain_command", "ExplainCommand", "write a page about your own network, as a polynomial"),
     "reproduce": ("paper_commands", "ReproduceCommand", "repeat the paper's experiments and write report.html"),
     "train": ("paper_commands", "TrainCommand", "train networks as in the paper"),
     "dynamics": ("paper_commands", "DynamicsCommand", "fit polynomials to every checkpoint (figures 2 and 3)"),

@@ -1,20 +1,22 @@
-"""Galleries and waterfalls as HTML."""
+"""Galleries, waterfalls and rankings as HTML."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 from markupsafe import Markup
 
 from mlpoly.page.embedded import DIVERGING, GREY, picture, ramp
-from mlpoly.page.html import element
+from mlpoly.page.html import element, shortened
 from mlpoly.page.numbers import number, signed
 from mlpoly.page.widgets import picture_row
-from mlpoly.plots.chart import Gallery, Palette, Picture, Waterfall
+from mlpoly.plots.chart import Gallery, Palette, Part, Picture, Ranking, Waterfall
 
-__all__ = ["gallery_html", "waterfall_html"]
+__all__ = ["gallery_html", "ranking_html", "waterfall_html"]
 
+_NAME = 70  # letters of a name beside a bar
 _PALETTES: dict[Palette, np.ndarray] = {
     "diverging": DIVERGING,
     "ink": ramp("b2182b ffffff 000000"),
@@ -42,20 +44,38 @@ def waterfall_html(waterfall: Waterfall) -> Markup:
     """Bars that begin where the one above ended, and below them totals that begin at zero."""
     ends = list(accumulate((part.amount for part in waterfall.parts), initial=0.0))
     reached = [*ends, *(value for _, value in waterfall.totals)]
-    low = min(reached)
-    room = (max(reached) - low) or 1.0
+    scale = min(reached), max(reached)
+    rows = [_bar(part, start, end, scale) for part, start, end in zip(waterfall.parts, ends, ends[1:], strict=False)]
+    rows += [_bar(Part(name, value), 0.0, value, scale, "total") for name, value in waterfall.totals]
+    return _bar_list(rows, scale)
 
-    def row(name: object, start: float, end: float, shown: str, kind: str, image: object = "") -> Markup:
-        left, width = (min(start, end) - low) / room, abs(end - start) / room
-        bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
-        track = element("span", bar, class_="track", aria_hidden="true")
-        cells = (element("span", image, class_="picture"), element("span", name, class_="name"))
-        return element("li", *cells, track, element("span", shown, class_="amount"), class_=kind)
 
-    rows = []
-    for part, start, end in zip(waterfall.parts, ends, ends[1:], strict=False):
-        image = "" if part.image is None else picture(part.image, f"pattern of {part.label}")
-        name = Markup().join((part.label, element("small", part.remark))) if part.remark else part.label
-        rows.append(row(name, start, end, signed(part.amount), "up" if part.amount >= 0 else "down", image))
-    rows += [row(name, 0.0, value, number(value), "total") for name, value in waterfall.totals]
-    return element("ol", *rows, class_="waterfall", style=f"--zero:{-low / room:.4f}")
+def ranking_html(ranking: Ranking, limit: float | None = None) -> Markup:
+    """Bars that all begin at zero; `limit` is the size of a bar of full length, by default the largest."""
+    amounts = [part.amount for part in ranking.parts]
+    high = max(map(abs, amounts), default=0.0) if limit is None else limit
+    scale = (-high if min(amounts, default=0.0) < 0 else 0.0), (high if max(amounts, default=0.0) > 0 else 0.0)
+    return _bar_list([_bar(part, 0.0, part.amount, scale) for part in ranking.parts], scale)
+
+
+def _bar(part: Part, start: float, end: float, scale: tuple[float, float], kind: str = "") -> Markup:
+    room = (scale[1] - scale[0]) or 1.0
+    left, width = (min(start, end) - scale[0]) / room, abs(end - start) / room
+    bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
+    image = "" if part.image is None else picture(part.image, f"pattern of {part.label}")
+    label, title = shortened(part.label, _NAME)
+    name = Markup().join((label, element("small", part.remark))) if part.remark else label
+    return element(
+        "li",
+        element("span", image, class_="picture"),
+        element("span", name, class_="name", title=title or None),
+        element("span", bar, class_="track", aria_hidden="true"),
+        element("span", number(part.amount) if kind else signed(part.amount), class_="amount"),
+        class_=kind or ("up" if part.amount >= 0 else "down"),
+    )
+
+
+def _bar_list(rows: Sequence[Markup], scale: tuple[float, float]) -> Markup:
+    zero = -scale[0] / ((scale[1] - scale[0]) or 1.0)
+    pictures = "" if any("<img" in row for row in rows) else " plain"
+    return element("ol", *rows, class_=f"waterfall{pictures}", style=f"--zero:{zero:.4f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TypeGuard
 
 from markupsafe import Markup
@@ -125,30 +126,33 @@ def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Ma
     return element("div", buttons, *shown, class_="panels", data_panels=name)
 
 
-def formula(name: str, terms: Sequence[tuple[float, Sequence[Markup]]]) -> Markup:
+def formula(name: str | Markup, terms: Sequence[tuple[float, Sequence[Markup]]], words: bool = False) -> Markup:
     """Return a polynomial written out, "p = 2.1 + 0.5 x − 0.3 x y", in MathML; lines break between terms.
 
     Parameters
     ----------
-    name : str
-        Left-hand side.
+    name : str or Markup
+        Left-hand side; MathML or a name.
     terms : sequence of (float, sequence of Markup)
-        Coefficient and factors of each; a factor is MathML, see `variable`. The same factor twice is its square.
+        Coefficient and factors of each; a factor is MathML, see `variable`. A factor that is repeated is a power.
+    words : bool
+        Whether factors have names of several letters: then dots stand between them.
     """
-    pieces = [element("math", element("mi", name), element("mo", "="))]
+    between = element("mo", "·") if words else Markup("<mspace width='0.15em'></mspace>")
+    pieces = [element("math", name if isinstance(name, Markup) else element("mi", name), element("mo", "="))]
     for i, (coefficient, factors) in enumerate(terms):
-        squared = len(factors) == 2 and factors[0] == factors[1]
-        shown = [element("msup", factors[0], element("mn", 2))] if squared else list(factors)
+        powers = [(factor, len(list(group))) for factor, group in groupby(factors)]
+        shown = [factor if power == 1 else element("msup", factor, element("mn", power)) for factor, power in powers]
         sign = "−" if coefficient < 0 else "+" if i else ""
         parts = [element("mo", sign, form="infix" if i else "prefix")] if sign else []
         size = element("mn", number(abs(coefficient)))
-        pieces.append(element("math", *parts, size, *(Markup("<mspace width='0.15em'></mspace>") + f for f in shown)))
+        pieces.append(element("math", *parts, size, *(between + f for f in shown)))
     return element("p", Markup(" ").join(pieces), class_="formula", tabindex=0)
 
 
-def variable(name: str, *indices: object) -> Markup:
-    """Return a variable with its indices, "x" or "x₂,₃", as MathML for `formula`."""
-    letter = element("mi", name)
+def variable(name: str, *indices: object, title: str = "") -> Markup:
+    """Return a variable with its indices, "x" or "x₂,₃", as MathML for `formula`; a title is shown by the pointer."""
+    letter = element("mi", name, title=title or None)
     return element("msub", letter, element("mtext", ",".join(map(str, indices)))) if indices else letter
 
 

@@ -48,8 +48,9 @@ const Plots = (() => {
     if (room.yaxis.type === "log" && decades > 4) { // no room for 0.02 and 0.05 between the powers of ten
       Object.assign(room.yaxis, { dtick: 1, tickformat: "", exponentformat: "power" });
     }
+    else if (room.yaxis.type === "log") room.yaxis.dtick = "D2"; // 1, 2 and 5
     const ticks = room.xaxis.ticktext;
-    if (ticks && width / ticks.length < 52) { // step 0 keeps its label, of the others every second one does
+    if (ticks && !room.xaxis.tickangle && width / ticks.length < 52) { // step 0 keeps its label, of the others every second one does
       room.xaxis.ticktext = ticks.map((text, i) => (i === 0 || i % 2 === 1 ? text : ""));
     }
     // The name of the vertical axis stands above it, where it can be read without turning the head.
@@ -69,6 +70,10 @@ const Plots = (() => {
 
   const start = (block) => {
     const spec = Page.data(block.dataset.plot);
+    for (const trace of spec.traces.filter((t) => t.type === "heatmap")) { // names of every cell, for the pointer
+      trace.customdata = trace.names.rows.map((row) => trace.names.columns.map((column) => [row, column]));
+      delete trace.names;
+    }
     const space = block.querySelector(".space");
     const height = parseInt(space.style.height, 10);
     const groups = [...block.querySelectorAll("fieldset")];

@@ -1,0 +1,89 @@
+"""The command for anybody's network."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+__all__ = ["ExplainCommand"]
+
+
+@dataclass(frozen=True)
+class ExplainCommand:
+    """Write a page about a network: its polynomial, how good it is, and what it says."""
+
+    model: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
+    """A .safetensors, .pt or .onnx file; nothing in it is run."""
+    data: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+    """Rows of inputs: .npz with x, .npy, or .csv with a header."""
+    labels: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    """Column of the .csv file or key of the .npz file with the labels; by default y, or the only column of words."""
+    activation: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Activation of the hidden layers, such as relu, where the file of the model does not have it."""
+    layout: Annotated[Literal["out_in", "in_out"] | None, tyro.conf.arg(metavar="{out_in,in_out}")] = None
+    """Order of the axes of the weights, where both would fit: out_in as in PyTorch, in_out as in Keras and Flax."""
+    image_shape: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="ROWS COLUMNS")] = None
+    """Rows and columns of a picture, where inputs are pixels."""
+    names: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None
+    """Names of the inputs; by default those of the header."""
+    outputs: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None
+    """Names of the outputs."""
+    degree: int | None = None
+    """Highest degree; by default 3 for one hidden layer and 2 for several."""
+    examples: int = 12
+    """Largest number of predictions to take apart."""
+    title: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """Title of the page."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("report.html")
+    """The page."""
+    json: bool = False
+    """Print the result as JSON."""
+    quiet: bool = False
+    """Draw no progress bar. It is drawn on a terminal only."""
+
+    def run(self) -> dict[str, Any]:
+        """Call `mlpoly.network_page.network_report.write_report`."""
+        from mlpoly.integrations.model_files import read_network
+        from mlpoly.network_page.data_files import read_table
+        from mlpoly.network_page.network_report import write_report
+
+        net = read_network(self.model, activation=self.activation, layout=self.layout)
+        table = read_table(self.data, self.labels)
+        path = write_report(
+            net,
+            table.x,
+            table.labels,
+            self.names or table.names,
+            self.image_shape,
+            self.out,
+            degree=self.degree,
+            outputs=self.outputs,
+            examples=self.examples,
+            title=self.title or f"{self.model.name} as a polynomial",
+            show_progress=not self.quiet,
+            command=self._line(),
+        )
+        return {"report": path}
+
+    def _line(self) -> str:
+        """The command that makes the page again."""
+        words = ["mlpoly", "explain", str(self.model), "--data", str(self.data)]
+        given: dict[str, Any] = {
+            "labels": self.labels,
+            "activation": self.activation,
+            "layout": self.layout,
+            "image-shape": self.image_shape,
+            "names": self.names,
+            "outputs": self.outputs,
+            "degree": self.degree,
+            "title": self.title,
+            "out": None if self.out == Path("report.html") else self.out,
+        }
+        for option, value in given.items():
+            if value is not None:
+                words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
+        return shlex.join(words)

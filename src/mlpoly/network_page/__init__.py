@@ -1,0 +1,77 @@
+"""A page about any network: what its polynomials say, how far they are off, and single predictions explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from mlpoly.extras import explain_missing
+from mlpoly.inputs import Inputs
+
+__all__ = ["report"]
+
+
+def report(
+    net: Any,
+    x: Any,
+    labels: Any = None,
+    names: Sequence[str] | None = None,
+    image_shape: tuple[int, int] | None = None,
+    out: str | PathLike[str] = "report.html",
+    *,
+    degree: int | None = None,
+    inputs: Inputs | None = None,
+    outputs: Sequence[str] | None = None,
+    examples: int = 12,
+    title: str | None = None,
+    show_progress: bool = True,
+) -> Path:
+    """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
+
+    The page has the formula of the closest polynomial in its strongest terms, how much of the network lives at each
+    degree, errors in closed form and on the data, interactions of the inputs, eigenfeatures, response curves, and
+    single predictions taken apart. It opens without a network connection.
+
+    Parameters
+    ----------
+    net : network, torch module, scikit-learn estimator or path
+        Anything that `from_torch`, `from_sklearn` or `read_network` takes.
+    x : array (n, d), (n, rows, columns) or DataFrame
+        Data; integers are fine, and columns of a DataFrame become the names.
+    labels : array (n,) or (n, o), optional
+        Classes, as integers or strings, or values to predict: the page then has accuracies or R².
+    names : sequence of str, optional
+        Names of the inputs.
+    image_shape : (int, int), optional
+        Rows and columns, where inputs are pixels.
+    out : path
+        File to write; its folder is made if it is missing.
+    degree : int, optional
+        Highest degree; by default 3 for one hidden layer under one Gaussian, 2 otherwise.
+    inputs : Gaussian, GaussianMixture or Samples, optional
+        Distribution to fit under; by default the Gaussian with the mean and covariance of x.
+    outputs : sequence of str, optional
+        Names of the outputs; by default those of the classes.
+    examples : int
+        Largest number of predictions to take apart.
+    title : str, optional
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not match, or x has rows with NaN; the message says what to do.
+    """
+    with explain_missing("mlpoly.report"):
+        from mlpoly.network_page.network_report import write_report  # an extra: jinja2 and plotly
+    return write_report(
+        net, x, labels, names, image_shape, out, degree, inputs, outputs, examples, title, show_progress
+    )

@@ -1,0 +1,126 @@
+"""Directions: the eigenfeatures of every output, and the network beside its polynomials along the strongest ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from markupsafe import Markup
+
+from mlpoly.features import EigenFeatures, eigenfeatures
+from mlpoly.network_page.fits import Fits
+from mlpoly.network_page.subject import Subject, distinct
+from mlpoly.network_page.term_sections import one_for_each
+from mlpoly.page import Page, plot
+from mlpoly.page.embedded import picture
+from mlpoly.page.grids import ranking_html
+from mlpoly.page.html import element, shortened
+from mlpoly.page.numbers import percent, signed
+from mlpoly.page.widgets import figure, picture_row
+from mlpoly.plots.chart import Axis, Chart, Curve, Panel, Part, Ranking, degree_colour
+
+__all__ = ["feature_section", "response_section", "strongest_features"]
+
+_FEATURES = 6
+_ENTRIES = 6  # inputs named for each feature
+_INPUTS = 4  # single inputs to move along
+_ALONG = np.linspace(-3, 3, 49)  # standard deviations
+
+
+def strongest_features(about: Subject, fits: Fits) -> dict[int, EigenFeatures]:
+    """Eigenfeatures of the best quadratic of every output that is shown; empty below degree 2."""
+    if fits.quadratic is None:
+        return {}
+    k = min(_FEATURES, about.net.dim_in)
+    found = {
+        i: eigenfeatures(fits.quadratic, output=i, k=k, metric="whitened", inputs=about.inputs) for i in fits.shown
+    }
+    largest = max(float(np.abs(features.values).max()) for features in found.values())
+    return found if largest > 0 else {}
+
+
+def feature_section(page: Page, about: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
+    """The directions whose squares make up the quadratic part: as pictures, or as bars of their largest entries."""
+    if not features:
+        return
+    variance = fits.values.var(axis=0)
+    items = []
+    for i, found in features.items():
+        # The square of a standard normal has variance 2.
+        fractions = 2 * np.asarray(found.values) ** 2 / (variance[i] or 1.0)
+        keep = [j for j in range(len(fractions)) if abs(found.values[j]) > 1e-9 * abs(found.values[0])]
+        words = [f"{signed(float(found.values[j]))}, {percent(float(fractions[j]), None)}" for j in keep]
+        patterns = np.asarray(found.directions)
+        if about.image_shape is not None:
+            shown = [(picture(patterns[j].reshape(about.image_shape), f"eigenfeature {j + 1}"), words[j]) for j in keep]
+            items.append((i, picture_row(shown, about.titles[i])))
+        else:
+            items.append((i, element("div", *(_named(about, j, patterns[j], words[j]) for j in keep), class_="cards")))
+    what = (
+        "The pictures are patterns to add to an input, in which red and blue may be exchanged, as they enter squared. "
+        if about.image_shape is not None
+        else "The bars are correlations of the feature with the inputs; as it enters squared, signs may be exchanged. "
+    )
+    caption = (
+        f"{what}The first number is the eigenvalue, in units of the output: what the feature adds at one standard "
+        "deviation. The second is the fraction of the output’s variance on the data that it would have by itself under "
+        "a Gaussian."
+    )
+    page.section("features", "Eigenfeatures", "Eigenfeatures").add(
+        "The quadratic part of an output is a weighted sum of squares of a few directions in input space, uncorrelated "
+        "and of variance one under the inputs. These are the ones with the largest weights.",
+        figure(one_for_each("features-output", about, items), caption),
+    )
+
+
+def _named(about: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
+    """One feature of tabular data: its correlations with the inputs."""
+    s = about.spread
+    correlations = np.divide(pattern, s, out=np.zeros_like(pattern), where=s > 0)
+    order = [k for k in np.argsort(-np.abs(correlations), kind="stable")[:_ENTRIES] if correlations[k] != 0]
+    parts = [Part(about.names[k], float(correlations[k])) for k in order]
+    return element("div", element("h4", f"{j + 1}: {words}"), ranking_html(Ranking(parts), 1.0), class_="card")
+
+
+def response_section(page: Page, about: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
+    """Outputs along single directions through the mean: the network and its polynomials."""
+    covariance, s = np.asarray(about.inputs.covariance, float), about.spread
+    colours = {k: degree_colour(k) for k in fits.polynomials}
+    labels = distinct(shortened(about.outputs[i], 24)[0] for i in fits.shown)
+    gradients = np.asarray(fits.polynomials[1].gradient(about.mean))[list(fits.shown)]
+    by_strength = np.argsort(-np.sqrt(np.sum((gradients * s) ** 2, axis=0)), kind="stable")
+    single = [] if about.image_shape is not None else [j for j in by_strength[:_INPUTS] if s[j] > 0]
+    names = distinct(f"{shortened(about.names[j], 20)[0]} alone" for j in single)
+    panels = []
+    for label, i, gradient in zip(labels, fits.shown, gradients, strict=True):
+        # Names, and one standard deviation along each; along the linear part the others move as they do in the data.
+        along = np.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
+        steps = [("linear part", covariance @ gradient / (along or 1.0))] if gradients.any() else []
+        if i in features:
+            patterns = np.asarray(features[i].directions)[:2]
+            steps += [(f"eigenfeature {j + 1}", pattern) for j, pattern in enumerate(patterns)]
+        steps += [(name, s[j] * np.eye(len(s))[j]) for name, j in zip(names, single, strict=True)]
+        for name, step in steps:
+            points = about.mean + _ALONG[:, None] * step
+            curves = {"network": ("black", about.net(points)[:, i])}
+            curves |= {f"degree {k}": (colours[k], poly(points)[:, i]) for k, poly in fits.polynomials.items()}
+            marks = [
+                Curve(word, _rounded(_ALONG), _rounded(y), colour=colour, width=3.2 if word == "network" else 1.9)
+                for word, (colour, y) in curves.items()
+            ]
+            x = Axis("standard deviations from the mean", "at", guides=[(0.0, "")])
+            panels.append(Panel(marks, x, Axis(about.titles[i], "value"), choice=(label, name)))
+    if not panels:
+        return
+    chart = Chart("The network and its polynomials along single directions", panels, ("Output", "Along"))
+    page.section("responses", "Along single directions", "Responses").add(
+        "From the mean of the inputs, one step at a time along a direction: the one that the best linear map reads, "
+        "the strongest eigenfeatures, or a single input with all others at their mean.",
+        figure(
+            plot("plot-responses", chart),
+            "The linear part and the eigenfeatures move all inputs together, as they vary together in the data. A "
+            "single input moves alone, possibly to where there are no data. A click on a name in the legend hides it.",
+        ),
+    )
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.5g}") for value in values]
