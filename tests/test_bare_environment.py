@@ -96,6 +96,8 @@ REQUESTS = {
     "mp.degree_spectrum(net, inputs).plot()": "plots",
     "mp.finetune(net, poly, np.ones((9, 2)))": "torch",
     "mp.from_torch(None)": "torch",
+    "mp.from_onnx('model.onnx')": "onnx",
+    "importlib.import_module('mlpoly.integrations.onnx_models')": "onnx",
     "mp.from_sklearn(None)": "sklearn",
     "importlib.import_module('mlpoly.integrations.sklearn_models')": "sklearn",
     "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",

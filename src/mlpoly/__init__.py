@@ -10,7 +10,7 @@ from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, Unk
 from mlpoly.features import ablate, eigenfeatures, explain, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
-from mlpoly.integrations import find_blocks, from_sklearn, from_torch
+from mlpoly.integrations import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.measures import accuracy, agreement, compare, degree_spectrum, fvu, kl, second_moment
 from mlpoly.network_page import report
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
@@ -58,6 +58,7 @@ __all__ = [
     "find_blocks",
     "finetune",
     "fit",
+    "from_onnx",
     "from_sklearn",
     "from_torch",
     "fvu",

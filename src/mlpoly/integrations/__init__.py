@@ -9,13 +9,14 @@ from mlpoly.extras import library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
 
     from torch import nn
 
     from mlpoly.integrations.blocks import Block
     from mlpoly.networks import Network
 
-__all__ = ["feedforward_blocks", "find_blocks", "from_sklearn", "from_torch"]
+__all__ = ["feedforward_blocks", "find_blocks", "from_onnx", "from_sklearn", "from_torch"]
 
 
 def from_torch(module: nn.Module) -> Network:
@@ -111,7 +112,7 @@ def from_sklearn(estimator: Any) -> Network:
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
     >>> x = np.random.default_rng(0).normal(size=(50, 3))
-    >>> model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=8, solver="lbfgs"))
+    >>> model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=8, max_iter=5000))
     >>> model = model.fit(x, x[:, 0] * x[:, 1])
     >>> net = mp.from_sklearn(model)
     >>> net
@@ -120,6 +121,56 @@ def from_sklearn(estimator: Any) -> Network:
     True
     """
     return _integration("sklearn_models", "from_sklearn", "sklearn", "scikit-learn").from_sklearn(estimator)
+
+
+def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Network:
+    r'''Return the network of an ONNX model, in NumPy and in the dtype of its weights.
+
+    Nothing of the file is run.
+
+    Parameters
+    ----------
+    model : path or onnx.ModelProto
+        A chain from one input: Gemm, MatMul, sums and products with constants, BatchNormalization, and activations, as
+        one node or as the many that exporters write (a GELU by its Erf, a SiLU as a product). Products of two branches
+        become a `GLU`, sums of a value and a branch that starts at it a `Residual`. What makes rows of the input
+        (Flatten, Reshape) is passed over. A Softmax or LogSoftmax at the end is left out with a warning, and the
+        outputs are the logits.
+    output : str, optional
+        Name of the value that the network computes, also one inside the graph. By default the graph's only output of
+        floating-point numbers.
+
+    Returns
+    -------
+    MLP, GLU, Affine, Chain or Residual
+
+    Raises
+    ------
+    TypeError
+        For a graph that is no such chain; the message names the node and says what can be done.
+    FileFormatError
+        If the file is not a valid ONNX model.
+    FileNotFoundError
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> import onnx.parser
+    >>> text = """
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     agraph (double[N, 2] x) => (double[N, 1] y)
+    ...     <double[2, 2] W = {1.0, 0.0, 0.0, 1.0}, double[2, 1] V = {1.0, 2.0}> {
+    ...         h = MatMul (x, W)
+    ...         a = Relu (h)
+    ...         y = MatMul (a, V)
+    ...     }"""
+    >>> net = mp.from_onnx(onnx.parser.parse_model(text))  # or mp.from_onnx("model.onnx")
+    >>> net
+    MLP(2 -> 2 -> 1, relu)
+    >>> net(np.array([[1.0, 3.0]])).tolist()
+    [[7.0]]
+    '''
+    return _integration("onnx_models", "from_onnx", "onnx", "ONNX").from_onnx(model, output)
 
 
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:

@@ -11,6 +11,7 @@ from mlpoly.activations import Activation
 from mlpoly.arrays import Array, astype, cast_like, eye, namespace, promote
 from mlpoly.networks.affine import Affine
 from mlpoly.networks.chain import Chain
+from mlpoly.networks.glu import GLU
 from mlpoly.networks.layer import Layer, Network
 from mlpoly.networks.mlp import MLP
 
@@ -119,7 +120,7 @@ def assemble(pieces: Sequence[Piece]) -> Network:
                 layers.append(_hidden_layer(_identity(before, folded), piece))
         elif isinstance(following, _Units) or not isinstance(piece, Affine):
             layers.append(piece)
-        elif isinstance(before, MLP) and open_end:
+        elif (isinstance(before, MLP) and open_end) or (isinstance(before, GLU) and before.W_down is None):
             layers[-1] = before.followed_by(piece)
         elif isinstance(before, Affine):
             layers[-1] = MLP(before.W, before.b, piece.W, piece.b, "identity")

@@ -1,0 +1,193 @@
+"""Scalar functions of ONNX, which exporters write as one node or as many, and the activations that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlpoly.activations import Activation, families, get
+
+__all__ = ["Elementwise", "activations_of", "combined", "elementwise", "line"]
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+# Points at which two functions are compared; none is a likely kink.
+_GRID = np.linspace(-20, 20, 800) + 0.003
+_TOLERANCE = 1e-6  # constants are stored in float32; gelu and its approximation by tanh differ by 5e-4
+_TOLERANCE_16 = 2e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Elementwise:
+    """A function of single units.
+
+    Attributes
+    ----------
+    function : callable
+        Elementwise function of a float64 array.
+    where : str
+        Node that computes it, for errors.
+    activation : Activation or None
+        Activation that it is, if known.
+    line : pair of float or None
+        Scale and shift, if it is affine.
+    """
+
+    function: Function
+    where: str
+    activation: Activation | None = None
+    line: tuple[float, float] | None = None
+
+
+def line(scale: float, shift: float, where: str) -> Elementwise:
+    """The function y -> scale * y + shift."""
+    return Elementwise(lambda y: scale * y + shift, where, line=(scale, shift))
+
+
+def combined(
+    operation: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    first: Sequence[Elementwise],
+    last: Sequence[Elementwise],
+    where: str,
+) -> Elementwise:
+    """The function that combines the results of two runs of functions of the same units."""
+    return Elementwise(lambda y: operation(_composed(first)(y), _composed(last)(y)), where)
+
+
+def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwise] | None:
+    """The functions, one after the other, of an ONNX operation on one tensor; None if it is none of them.
+
+    Parameters
+    ----------
+    op : str
+        Type of the node.
+    numbers : dict
+        Its attributes with their defaults, and its inputs beside the tensor, where they are constants, by name.
+    where : str
+        Name of the node in errors.
+    """
+
+    def named(name: str, **parameters: float) -> Elementwise:
+        activation = get(name, **parameters)
+        return Elementwise(activation.function, where, activation)
+
+    if op in _NAMED:
+        return [named(_NAMED[op])]
+    if op in _PLAIN:
+        return [Elementwise(_PLAIN[op], where)]
+    alpha: Any = numbers.get("alpha")
+    low, high = numbers.get("min"), numbers.get("max")
+    if op == "Neg":
+        return [line(-1.0, 0.0, where)]
+    if op == "LeakyRelu":
+        return [named("leaky_relu", slope=alpha)]
+    if op in ("Elu", "Celu"):
+        return [named(op.lower(), alpha=alpha)]
+    if op == "Selu":
+        usual = abs(alpha - 1.6732632) < 1e-6 and abs(numbers["gamma"] - 1.050701) < 1e-6
+        return [named("selu")] if usual else [named("elu", alpha=alpha), line(numbers["gamma"], 0.0, where)]
+    if op == "ThresholdedRelu":
+        return [named("jumprelu", threshold=alpha)]
+    if op == "HardSigmoid":
+        return [line(alpha, numbers["beta"], where), named("hardtanh", low=0.0, high=1.0)]
+    if op == "Gelu":
+        return [named("gelu_tanh" if numbers.get("approximate") == "tanh" else "gelu")]
+    if op == "Swish" and alpha:  # y sigmoid(alpha y)
+        return [line(alpha, 0.0, where), named("silu"), line(1 / alpha, 0.0, where)]
+    if op == "Clip" and low is not None and high is not None:
+        return [named("relu6") if (low, high) == (0.0, 6.0) else named("hardtanh", low=low, high=high)]
+    if op == "Clip" and low is not None:
+        return [named("relu") if low == 0 else named("threshold", threshold=low, value=low)]
+    if op == "Clip" and high is not None:
+        floor = named("relu") if high == 0 else named("threshold", threshold=-high, value=-high)
+        return [line(-1.0, 0.0, where), floor, line(-1.0, 0.0, where)]
+    if op == "Clip":
+        return []
+    if op == "Pow" and (power := numbers.get("exponent")) is not None:
+        return [named({2: "square", 3: "cube"}[power]) if power in (2, 3) else Elementwise(lambda y: y**power, where)]
+    return None
+
+
+def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation | tuple[float, float]]:
+    """Activations, and scales with shifts, that a run of functions of single units computes.
+
+    Parameters
+    ----------
+    run : sequence of Elementwise
+    digits : int
+        Size in bytes of the numbers that the constants of the graph are stored in.
+
+    Raises
+    ------
+    TypeError
+        If there is a function that is not a known activation.
+    """
+    made: list[Activation | tuple[float, float]] = []
+    start = 0
+    while start < len(run):
+        for end in range(len(run), start, -1):
+            if found := _recognised(run[start:end], _TOLERANCE_16 if digits == 2 else _TOLERANCE):
+                break
+        else:
+            raise TypeError(
+                f"from_onnx does not know the function that {run[start].where} computes; it knows "
+                f"{', '.join(family.name for family in families())}. mlpoly.register_activation(name, function, "
+                f"kinks=...) before from_onnx makes another one known."
+            )
+        made += found
+        start = end
+    return made
+
+
+def _recognised(run: Sequence[Elementwise], tolerance: float) -> list[Activation | tuple[float, float]]:
+    """What a whole run computes, up to a factor; empty if it is not known."""
+    if all(part.line is not None for part in run):
+        scale, shift = 1.0, 0.0
+        for part in run:
+            a, b = part.line or (1.0, 0.0)
+            scale, shift = a * scale, a * shift + b
+        return [(scale, shift)]
+    if len(run) == 1 and run[0].activation is not None:
+        return [run[0].activation]
+    nearest, best, factor = tolerance, None, 1.0
+    with np.errstate(all="ignore"):
+        values = _composed(run)(_GRID)
+        for family in families() if np.isfinite(values).all() and values.any() else ():
+            known = get(family.name)(_GRID)
+            ratio = float(values @ known / (known @ known))
+            apart = float(np.max(np.abs(values - ratio * known) / (1 + np.abs(known)))) / (abs(ratio) or 1.0)
+            if ratio and apart <= nearest:
+                nearest, best, factor = apart, get(family.name), ratio
+    if best is None:
+        return []
+    simple = round(2 * factor) / 2  # the factor without the rounding of constants
+    factor = simple if abs(factor - simple) <= tolerance * abs(factor) else factor
+    return [best] if factor == 1 else [best, (factor, 0.0)]
+
+
+def _composed(run: Sequence[Elementwise]) -> Function:
+    def function(y: np.ndarray) -> np.ndarray:
+        for part in run:
+            y = part.function(y)
+        return y
+
+    return function
+
+
+_NAMED = {
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Erf": "erf",
+    "Abs": "abs",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Mish": "mish",
+    "HardSwish": "hardswish",
+}
+_PLAIN: dict[str, Function] = {"Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal}

@@ -1,0 +1,410 @@
+"""ONNX models in: each network against onnx's own evaluator, and an error for every graph that is no chain."""
+
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from support.mistakes import assert_explained, mistakes
+
+import mlpoly as mp
+
+RNG = np.random.default_rng(0)
+W, V, U = RNG.normal(size=(4, 6)), RNG.normal(size=(6, 3)), RNG.normal(size=(4, 6))
+B, C = RNG.normal(size=6), RNG.normal(size=3)
+S = RNG.normal(size=(6, 6))
+ALL = {"W": W, "V": V, "U": U, "B": B, "C": C, "S": S}
+
+
+def model(*nodes, x=(None, 4), dtype=np.float64, opset=20, outputs=("y",), inputs=(), **constants):
+    """A model whose nodes are words: output, operation and inputs, with attributes in a dictionary behind them."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    made = []
+    for number, (words, *attributes) in enumerate(n if isinstance(n, tuple) else (n,) for n in nodes):
+        out, op, *given = words.split()
+        given = ["" if name == "-" else name for name in given]
+        made.append(helper.make_node(op, given, out.split(","), name=f"n{number}", **(attributes or [{}])[0]))
+    used = {name for node in made for name in node.input}
+    arrays = {name: np.asarray(a) for name, a in (ALL | constants).items() if name in used}
+    stored = [
+        numpy_helper.from_array(a.astype(dtype) if a.dtype == np.float64 else a, name) for name, a in arrays.items()
+    ]
+    for node in made:
+        node.domain = "ai.onnx.ml" if node.op_type == "Scaler" else ""
+    graph = helper.make_graph(
+        made, "graph",
+        [helper.make_tensor_value_info("x", kind, x), *(helper.make_tensor_value_info(n, kind, s) for n, s in inputs)],
+        [helper.make_tensor_value_info(name, kind, None) for name in outputs], stored,
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def points(d=4, dtype=np.float64):
+    return (2 * np.random.default_rng(1).normal(size=(40, d))).astype(dtype)
+
+
+def assert_same(net, graph, x=None, tolerance=1e-12):
+    x = points(net.dim_in) if x is None else x
+    expected = ReferenceEvaluator(graph).run(None, {"x": x})[0]
+    found = net(x.reshape(len(x), -1))
+    assert found.shape == (len(x), net.dim_out)
+    expected = expected.reshape(found.shape)
+    assert expected.std() > 1e-2
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+# -- affine maps -----------------------------------------------------------------------------------
+
+CHAINS = {
+    "matmul and add": (["a MatMul x W", "b Add a B", "c Relu b", "d MatMul c V", "y Add d C"],
+                       "MLP(4 -> 6 -> 3, relu)"),
+    "bias first": (["a MatMul x W", "b Add B a", "y Tanh b"], "MLP(4 -> 6 -> 6, tanh)"),
+    "no bias": (["a MatMul x W", "c Relu a", "y MatMul c V"], "MLP(4 -> 6 -> 3, relu)"),
+    "gemm": (["a Gemm x W B", "c Relu a", "y Gemm c V C"], "MLP(4 -> 6 -> 3, relu)"),
+    "gemm, no bias": (["a Gemm x W", "c Relu a", "y Gemm c V -"], "MLP(4 -> 6 -> 3, relu)"),
+    "gemm, transposed": ([("a Gemm x WT B", {"transB": 1}), "c Relu a", ("y Gemm c VT C", {"transB": 1})],
+                         "MLP(4 -> 6 -> 3, relu)"),
+    "gemm, factors": ([("a Gemm x W B", {"alpha": 0.5, "beta": -2.0}), "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "gemm, one bias": (["a Gemm x W one", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "gemm, row": (["a Gemm x W row", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "deep": (["a Gemm x W B", "b Relu a", "c Gemm b S", "d Tanh c", "e Gemm d V C", "y Sigmoid e"],
+             "Chain(4 -> 6 -> 6 -> 3)"),
+    "affine": (["y Gemm x W B"], "Affine(4 -> 6)"),
+    "affine twice": (["a Gemm x W B", "y Gemm a V C"], "MLP(4 -> 6 -> 3, identity)"),
+    "activations twice": (["a Gemm x W B", "b Relu a", "y Tanh b"], "Chain(4 -> 6 -> 6)"),
+    "activation first": (["a Tanh x", "y Gemm a W B"], "MLP(4 -> 4 -> 6, tanh)"),
+    "activation alone": (["y Tanh x"], "MLP(4 -> 4 -> 4, tanh)"),
+    "scaled input": (["m Sub x mean", "s Div m deviation", "a Gemm s W B", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "bytes": (["s Div x two", "a Gemm s W B", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "constants before": (["s Sub mean x", "t Mul deviation s", "a Gemm t W B", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "scaled output": (["a Gemm x W B", "b Relu a", "c Gemm b V C", "d Mul c two", "e Add d C", "y Neg e"],
+                      "MLP(4 -> 6 -> 3, relu)"),
+    "scaled units": (["a Gemm x W B", "b Relu a", "c Mul b two", "y Gemm c V C"], "MLP(4 -> 6 -> 3, relu)"),
+    "batch norm": (["a MatMul x W", ("n BatchNormalization a B B B2 B2", {"epsilon": 0.1}), "c Relu n", "y Gemm c V C"],
+                   "MLP(4 -> 6 -> 3, relu)"),
+    "batch norm behind": (["a Gemm x W B", "c Relu a", "n BatchNormalization c B B B B2", "y Gemm n V C"],
+                          "MLP(4 -> 6 -> 3, relu)"),
+    "batch norm first": (["n BatchNormalization x mean mean mean deviation", "a Gemm n W B", "y Relu a"],
+                         "MLP(4 -> 6 -> 6, relu)"),
+    "slopes": (["a Gemm x W B", "p PRelu a B", "y Gemm p V C"], "MLP(4 -> 12 -> 3, relu)"),
+    "one slope": (["a Gemm x W B", "p PRelu a two", "y Gemm p V C"], "MLP(4 -> 6 -> 3, leaky_relu(2))"),
+    "nothing": (["a Gemm x W B", "i Identity a", "o Dropout i", "y Relu o"], "MLP(4 -> 6 -> 6, relu)"),
+    "computed weight": (["T Transpose WT", "a MatMul x T", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+    "sum": (["a MatMul x W", "s Sum a B", "y Relu s"], "MLP(4 -> 6 -> 6, relu)"),
+    "squeezed": (["a Gemm x W B", "b Relu a", "c MatMul b column", "y Squeeze c axis"], "MLP(4 -> 6 -> 1, relu)"),
+    "vector": (["a Gemm x W B", "b Relu a", "y MatMul b B"], "MLP(4 -> 6 -> 1, relu)"),
+    "reshaped at the end": (["a Gemm x W B", "b Relu a", "c MatMul b column", "y Reshape c shape"],
+                            "MLP(4 -> 6 -> 1, relu)"),
+    "scikit-learn's scaler": ([("s Scaler x", {"offset": [1.0, 2.0, 3.0, 4.0], "scale": [0.5, 2.0, 1.0, 1.5]}),
+                               "a MatMul s W", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
+}  # fmt: skip
+CONSTANTS = {
+    "WT": np.ascontiguousarray(W.T),
+    "VT": np.ascontiguousarray(V.T),
+    "mean": RNG.normal(size=4),
+    "deviation": RNG.uniform(0.5, 2, size=(1, 4)),
+    "B2": B**2 + 0.3,
+    "one": np.array(0.7),
+    "two": np.array([2.0]),
+    "row": B[None],
+    "column": B[:, None],
+    "axis": np.array([1]),
+    "shape": np.array([-1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains(name):
+    nodes, shown = CHAINS[name]
+    constants = CONSTANTS | ({"deviation": CONSTANTS["deviation"][0]} if "norm" in name else {})
+    graph = model(*nodes, **constants)
+    net = mp.from_onnx(graph)
+    assert repr(net) == shown
+    assert net.prototype.dtype == np.float64
+    assert_same(net, graph)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16], ids=str)
+def test_dtypes_stay(dtype):
+    graph = model(
+        "a MatMul x W",
+        "b Add a B",
+        "n BatchNormalization b B B B B2",
+        "c Relu n",
+        "y Gemm c V C",
+        dtype=dtype,
+        B2=B**2 + 0.3,
+    )
+    net = mp.from_onnx(graph)
+    assert {net.W1.dtype, net.b1.dtype, net.W2.dtype, net.b2.dtype} == {np.dtype(dtype)}
+    assert_same(net, graph, points(dtype=dtype), 1e-12 if dtype == np.float64 else 20 * float(np.finfo(dtype).eps))
+
+
+def test_weights_in_constant_nodes():
+    value = {"value": numpy_helper.from_array(W)}
+    graph = model(("w Constant", value), "a MatMul x w", "y Relu a")
+    net = mp.from_onnx(graph)
+    assert net.prototype.dtype == np.float64
+    assert_same(net, graph)
+
+
+def test_images_are_rows():
+    x = np.random.default_rng(2).normal(size=(20, 1, 2, 2))
+    size = ["s Shape x", "n Gather s zero", "m Unsqueeze n zeros", "shape Concat m rest"]
+    for nodes in (
+        ["f Flatten x"],
+        ["f Reshape x flat"],
+        ["f Reshape x kept"],
+        [*size[:3], ("shape Concat m rest", {"axis": 0}), "f Reshape x shape"],
+    ):
+        graph = model(
+            *nodes, "a Gemm f W B", "y Relu a", x=(None, 1, 2, 2), flat=np.array([-1, 4]), kept=np.array([0, -1]),
+            zero=np.array(0), zeros=np.array([0]), rest=np.array([-1]),
+        )  # fmt: skip
+        net = mp.from_onnx(graph)
+        assert repr(net) == "MLP(4 -> 6 -> 6, relu)"
+        assert_same(net, graph, x)
+
+
+# -- activations -----------------------------------------------------------------------------------
+
+HALF, ROOT, ONE, CUBIC, OUTER = (
+    np.array(0.5),
+    np.array(np.sqrt(2)),
+    np.array(1.0),
+    np.array(0.044715),
+    np.sqrt(2 / np.pi),
+)
+ACTIVATIONS = {
+    "relu": [("y Relu a")],
+    "leaky_relu(0.25)": [("y LeakyRelu a", {"alpha": 0.25})],
+    "elu(0.5)": [("y Elu a", {"alpha": 0.5})],
+    "celu(0.5)": [("y Celu a", {"alpha": 0.5})],
+    "selu": ["y Selu a"],
+    "elu(0.5) ": [("y Selu a", {"alpha": 0.5, "gamma": 1.5})],
+    "sigmoid": ["y Sigmoid a"],
+    "tanh": ["y Tanh a"],
+    "softplus": ["y Softplus a"],
+    "softsign": ["y Softsign a"],
+    "erf": ["y Erf a"],
+    "abs": ["y Abs a"],
+    "sin": ["y Sin a"],
+    "cos": ["y Cos a"],
+    "mish": ["y Mish a"],
+    "hardswish": ["y HardSwish a"],
+    "hardtanh(0, 1)": [("y HardSigmoid a", {"alpha": 0.125, "beta": 0.25})],
+    "gelu": ["y Gelu a"],
+    "gelu_tanh": [("y Gelu a", {"approximate": "tanh"})],
+    "jumprelu(0.5)": [("y ThresholdedRelu a", {"alpha": 0.5})],
+    "relu6": ["y Clip a zero six"],
+    "hardtanh(-0.5, 6)": ["y Clip a low six"],
+    "relu ": ["y Clip a zero"],
+    "threshold(-0.5, -0.5)": ["y Clip a low -"],
+    "threshold(-6, -6)": ["y Clip a - six"],
+    "relu  ": ["y Max a zero"],
+    "threshold(-6, -6) ": ["y Min six a"],
+    "square": ["y Pow a two"],
+    "cube": ["y Pow a three"],
+    "square ": ["y Mul a a"],
+    "gelu ": ["p Div a root", "q Erf p", "r Add q one", "s Mul a r", "y Mul s half"],
+    "gelu  ": ["h Mul half a", "p Div a root", "q Erf p", "r Add q one", "y Mul h r"],
+    "gelu_tanh ": ["p Pow a three", "q Mul p cubic", "r Add a q", "s Mul r outer", "t Tanh s", "u Add t one",
+                   "v Mul a u", "y Mul half v"],
+    "gelu_tanh  ": ["p Mul a a", "q Mul a p", "k Mul q cubic", "r Add a k", "s Mul r outer", "t Tanh s", "u Add t one",
+                    "v Mul half a", "y Mul v u"],
+    "silu": ["p Sigmoid a", "y Mul a p"],
+    "silu ": ["m Neg a", "e Exp m", "d Add e one", "y Div a d"],
+    "quick_gelu": ["k Mul a quick", "p Sigmoid k", "y Mul a p"],
+    "mish ": ["s Softplus a", "t Tanh s", "y Mul a t"],
+    "sigmoid ": ["m Neg a", "e Exp m", "d Add e one", "y Div one d"],
+    "sigmoid  ": ["m Neg a", "e Exp m", "d Add e one", "y Reciprocal d"],
+    "softplus ": ["e Exp a", "d Add e one", "y Log d"],
+    "hardswish ": ["k Add a three", "c Clip k zero six", "d Div c six", "y Mul a d"],
+    "relu2": ["r Relu a", "y Mul r r"],
+    "tanhshrink": ["t Tanh a", "y Sub a t"],
+}  # fmt: skip
+NUMBERS = {
+    "zero": np.array(0.0), "six": np.array(6.0), "low": np.array(-0.5), "two": np.array(2.0), "three": np.array(3.0),
+    "half": np.array(0.5), "root": np.array(np.sqrt(2)), "one": np.array(1.0), "cubic": np.array(0.044715),
+    "outer": np.array(np.sqrt(2 / np.pi)), "quick": np.array(1.702),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    graph = model("a Gemm x W B", *ACTIVATIONS[name], **NUMBERS)
+    net = mp.from_onnx(graph)
+    assert net.activation_names == name.strip()
+    # The evaluator has erf, and some constants of gelu_tanh and selu, in float32.
+    rounded = name.strip() in ("erf", "gelu", "gelu_tanh", "selu", "hardswish") and name != "gelu_tanh "
+    assert_same(net, graph, tolerance=1e-7 if rounded else 1e-12)
+
+
+@pytest.mark.parametrize("name", ["gelu ", "gelu_tanh ", "quick_gelu", "mish "])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+def test_activations_whose_constants_are_rounded(name, dtype):
+    graph = model("a Gemm x W B", *ACTIVATIONS[name], "z Gemm y V C", outputs=["z"], dtype=dtype, **NUMBERS)
+    net = mp.from_onnx(graph)
+    assert repr(net) == f"MLP(4 -> 6 -> 3, {name.strip()})"
+    assert_same(net, graph, points(dtype=dtype) / 4, 100 * float(np.finfo(dtype).eps))
+
+
+def test_swish():
+    graph = model("a Gemm x W B", ("y Swish a", {"alpha": 0.5}), opset=24)
+    net = mp.from_onnx(graph)
+    assert repr(net) == "MLP(4 -> 6 -> 6, silu)"
+    y = points() @ W + B
+    np.testing.assert_allclose(net(points()), y / (1 + np.exp(-y / 2)), rtol=1e-12, atol=1e-12)
+
+
+def test_numbers_of_float32_models_read_as_they_were_written():
+    graph = model("a Gemm x W B", ("y LeakyRelu a", {"alpha": 0.1}), dtype=np.float32)
+    assert mp.from_onnx(graph).activation.name == "leaky_relu(0.1)"
+    assert mp.from_onnx(model("y LeakyRelu x", dtype=np.float32)).activation.name == "leaky_relu"
+
+
+def test_clip_with_attributes_in_old_opsets():
+    graph = model("a MatMul x W", ("y Clip a", {"min": -1.0, "max": 2.0}), opset=6, dtype=np.float32)
+    net = mp.from_onnx(graph)
+    assert net.activation.name == "hardtanh(-1, 2)"
+    assert_same(net, graph, points(dtype=np.float32), 1e-5)
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shown"),
+    [
+        (["g MatMul x W", "s Sigmoid g", "a Mul g s", "u MatMul x U", "h Mul a u", "y Gemm h V C"],
+         "GLU(4 -> 6 -> 3, silu)"),
+        (["g Gemm x W B", "a Mish g", "u Gemm x U B", "y Mul u a"], "GLU(4 -> 6 -> 6, mish)"),
+        (["g Gemm x W B", "u Gemm x U B", "y Mul u g"], "GLU(4 -> 6 -> 6, identity)"),
+        (["g Gemm x W B", "a Relu g", "b Gemm a D", "y Add x b"], "Residual(MLP(4 -> 6 -> 4, relu))"),
+        (["g Gemm x W B", "a Relu g", "b Gemm a S B", "c Tanh b", "d Add c a", "y Gemm d V C"],
+         "Chain(4 -> 6 -> 6 -> 3)"),
+        (["r Relu x", "g Gemm r W B", "a Relu g", "b Gemm a D", "y Add b r"], "Chain(4 -> 4 -> 4)"),
+    ],
+)  # fmt: skip
+def test_gated_units_and_residual_connections(nodes, shown):
+    graph = model(*nodes, D=RNG.normal(size=(6, 4)))
+    net = mp.from_onnx(graph)
+    assert repr(net) == shown
+    assert_same(net, graph)
+
+
+# -- softmax and outputs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_at_the_end_is_left_out(op):
+    nodes = ["a Gemm x W B", "b Relu a", "logits Gemm b V C"]
+    with pytest.warns(UserWarning, match=rf"leaves out the {op} \(node 'n3'\) at the end: .* the logits") as seen:
+        net = mp.from_onnx(model(*nodes, f"y {op} logits"))
+    assert seen[0].filename == __file__
+    assert_same(net, model(*nodes, outputs=["logits"]))
+
+
+def test_a_value_inside():
+    nodes = ["a Gemm x W B", "b Relu a", "logits Gemm b V C", "y Softmax logits", "label ArgMax logits"]
+    graph = model(*nodes, outputs=["y", "label"])
+    graph.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net = mp.from_onnx(graph, output="logits")
+        assert repr(mp.from_onnx(graph, output="b")) == "MLP(4 -> 6 -> 6, relu)"
+    assert_same(net, model(*nodes[:3], outputs=["logits"]))
+    with pytest.warns(UserWarning, match="Softmax"):  # the only output of floating-point numbers
+        assert repr(mp.from_onnx(graph)) == repr(net)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_files_with_weights_beside_them(tmp_path):
+    wide = {"W": RNG.normal(size=(4, 300)), "V": RNG.normal(size=(300, 3))}
+    graph = model("a MatMul x W", "b Relu a", "y MatMul b V", **wide)
+    place = tmp_path / "model.onnx"
+    onnx.save(graph, str(place))
+    assert_same(mp.from_onnx(place), graph)
+    onnx.save(graph, str(place), save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (tmp_path / "weights.bin").stat().st_size >= 8 * 7 * 300
+    assert_same(mp.from_onnx(str(place)), model("a MatMul x W", "b Relu a", "y MatMul b V", **wide))
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(mp.FileFormatError, match=r"model\.onnx is not a readable ONNX file"):
+        mp.from_onnx(place)
+
+
+def test_broken_files(tmp_path):
+    place = tmp_path / "model.onnx"
+    graph = model("a MatMul x W", "b Relu a", "y MatMul b V")
+    whole = graph.SerializeToString()
+    for content in (b"", b"\x80\x04}q\x00.", b"PK\x03\x04", b"not a model", whole[: len(whole) // 2], whole[:-9]):
+        place.write_bytes(content)
+        with pytest.raises(mp.FileFormatError, match=r"model\.onnx is not a (readable|valid) ONNX"):
+            mp.from_onnx(place)
+    graph.graph.initializer[0].raw_data = graph.graph.initializer[0].raw_data[:-8]
+    with pytest.raises(mp.FileFormatError):
+        mp.from_onnx(graph)
+    with pytest.raises(FileNotFoundError, match="no ONNX file"):
+        mp.from_onnx(tmp_path / "nosuch.onnx")
+
+
+def refuse(*nodes, **options):
+    return lambda: mp.from_onnx(model(*nodes, **{**CONSTANTS, **options}))
+
+
+CUT = r"onnx\.utils\.extract_model"
+IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
+
+
+@mistakes(
+    [
+        ("convolution", refuse(("c Conv x K", {"pads": [1, 1, 1, 1]}), "y Relu c", **IMAGE), TypeError,
+         r"Conv \(node 'n0'\): it is not fully connected", CUT),
+        ("pooling", refuse(("y MaxPool x", {"kernel_shape": [2, 2]}), **IMAGE), TypeError, r"MaxPool", CUT),
+        ("layer norm", refuse("a MatMul x W", "y LayerNormalization a B B"), TypeError,
+         "LayerNormalization .* divides by the size of its own input", CUT),
+        ("weights from data", refuse("a MatMul x W", "t Transpose a", "y MatMul t x"), TypeError,
+         "Transpose .* rows of data must stay rows"),
+        ("attention", refuse("a MatMul x S4", "y MatMul a x", S4=np.eye(4)), TypeError, "MatMul .* combines several"),
+        ("columns", refuse("y MatMul WT x"), TypeError, "first factor is not rows of data"),
+        ("transposed rows", refuse(("y Gemm x W B", {"transA": 1})), TypeError, "first factor is not rows of data"),
+        ("data in Gemm", refuse("a MatMul x S4", "y Gemm x S4 a", S4=np.eye(4)), TypeError, "combines several"),
+        ("softmax inside", refuse("a MatMul x W", "s Softmax a", "y MatMul s V"), TypeError,
+         r"Softmax \(node 'n1'\): it couples its inputs", CUT),
+        ("softmax over the batch", refuse("a MatMul x W", ("y Softmax a", {"axis": 0})), TypeError, "not over the out"),
+        ("training", refuse("a MatMul x W", ("y,m,v BatchNormalization a B B B B2", {"training_mode": 1})), TypeError,
+         "training mode", "evaluation mode"),
+        ("two inputs", refuse("a MatMul x W", "b MatMul z W", "y Add a b", inputs=[("z", (None, 4))]), TypeError,
+         r"depends on 2 inputs of the graph \(x, z\)", CUT),
+        ("two outputs", refuse("a MatMul x W", "b Relu a", outputs=["a", "b"]), TypeError, "2 outputs", "output="),
+        ("no such value", lambda: mp.from_onnx(model("y MatMul x W"), output="z"), ValueError, "output='z' is not",
+         "its last values are y"),
+        ("a constant", refuse("s Shape x", ("y Cast s", {"to": 11})), TypeError, "does not depend on the values"),
+        ("recurrent", refuse("a Unsqueeze x zero", ("h,y GRU a R R2", {"hidden_size": 2}), zero=np.array([0]),
+                             R=np.ones((1, 6, 4)), R2=np.ones((1, 6, 2)), outputs=["h"]), TypeError, "Unsqueeze"),
+        ("exponential", refuse("a MatMul x W", "y Exp a"), TypeError, r"the function that Exp \(node 'n1'\) computes",
+         "register_activation"),
+        ("leaky maximum", refuse("a MatMul x W", "b Mul a one", "y Max a b"), TypeError, r"Max \(node 'n2'\)"),
+        ("difference", refuse("a MatMul x W", "b Relu a", "c MatMul b S", "y Sub c a"), TypeError,
+         r"Sub \(node 'n3'\)", "not as a gated unit or a residual"),
+        ("product of hidden layers", refuse("a MatMul x W", "b Relu a", "c MatMul x U", "d Relu c", "y Mul b d"),
+         TypeError, "not as a gated unit or a residual"),
+        ("images", refuse(("f Flatten x", {"axis": 2}), "y MatMul f S4", S4=np.ones((4, 4)), x=(None, 1, 4, 4)),
+         TypeError, "Flatten .* mixes the rows"),
+        ("reshape", refuse("f Reshape x into", "y MatMul f S2", S2=np.ones((2, 2)), into=np.array([-1, 2])), TypeError,
+         "Reshape .* mixes the rows"),
+        ("matrix added", refuse("a MatMul x W", "y Add a S"), TypeError, r"shape \(6, 6\) is not one row"),
+        ("sizes", refuse("a MatMul x W", "b Add a C2", "y Relu b", C2=np.ones(4)), TypeError, "takes 4 inputs"),
+        ("quantised", refuse("q DynamicQuantizeLinear x", dtype=np.float32, outputs=["q"]), TypeError, "quantis"),
+        ("gather", refuse(("y Gather x index", {"axis": 1}), index=np.array([0, 2])), TypeError, "Gather"),
+        ("unknown", refuse("y CumSum x zero", zero=np.array(0)), TypeError, r"CumSum \(node 'n0'\): it is not among"),
+        ("no model", lambda: mp.from_onnx(3), TypeError, "path of an ONNX file or an onnx.ModelProto, got int"),
+    ]
+)  # fmt: skip
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
