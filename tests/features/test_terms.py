@@ -116,6 +116,10 @@ def test_frames_are_data_everywhere():
     poly = mp.fit(net, mp.Samples(FRAME), 2)
     np.testing.assert_array_equal(poly(FRAME), poly(FRAME.to_numpy()))
     assert float(mp.fvu(net, poly, samples=FRAME)) == float(mp.fvu(net, poly, samples=FRAME.to_numpy()))
+    np.testing.assert_array_equal(poly(FRAME.iloc[3]), poly(FRAME.to_numpy()[3]))
+    assert mp.explain(poly, None, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
+    with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
+        poly(pd.Series(["a", "b", "c"]))
     mixed = FRAME.assign(age=FRAME["age"].astype(int), smoker=True)
     assert mp.Samples(mixed).x.dtype == np.float64 and mp.Samples(mixed).names[-1] == "smoker"
     row = mp.explain(poly, None, mixed[FRAME.columns].iloc[5])
@@ -133,6 +137,9 @@ def test_tables_and_formulas():
     assert list(terms.to_pandas().columns) == ["term", "coefficient", "effect", "fraction of variance"]
     assert terms.to_pandas()["effect"].tolist() == [t.effect for t in terms]
     assert terms[0].name in terms._repr_html_()
+    centred = network("MLP", "gelu", 3, 6, 2).preceded_by(mp.Affine(np.eye(3), np.full(3, -30.0)))
+    far = mp.fit(centred, mp.Gaussian(np.full(3, 30.0)), 2)
+    assert "center='mean'" in str(far.terms()) and "center='mean'" not in str(far.terms(center="mean"))
     square = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), np.ones(1), "square")
     whole = mp.fit(square, mp.Gaussian.standard(2), 2)
     assert str(1.0 * whole.truncate(2)).startswith("p = 1 ")

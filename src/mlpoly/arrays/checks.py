@@ -29,7 +29,7 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
             raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
-    if integers and column_names(value) is not None:
+    if integers and not known_type(value) and hasattr(value, "to_numpy"):
         value = _frame_values(name, value)
     elif integers and hasattr(value, "iloc"):  # one row or column of a data frame
         try:
@@ -66,12 +66,12 @@ def column_names(value: Any) -> tuple[str, ...] | None:
 
 
 def _frame_values(name: str, frame: Any) -> np.ndarray:
-    """The numbers of a data frame; columns of text are refused by name."""
+    """The numbers of a data frame or of one column or row of it; columns of text are refused by name."""
     values = np.asarray(frame.to_numpy())
     if values.dtype.kind in "fiu":
         return values
     odd = []
-    for column in frame.columns:
+    for column in column_names(frame) or ():
         try:
             np.asarray(frame[column].to_numpy()).astype(np.float64)
         except (TypeError, ValueError):
@@ -81,7 +81,10 @@ def _frame_values(name: str, frame: Any) -> np.ndarray:
             f"{name} has columns that are not numbers ({', '.join(odd)}); drop them, or turn each category into a "
             f"column of zeros and ones, for example with pandas.get_dummies."
         )
-    return values.astype(np.float64)
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} holds values that are not numbers, such as {values.flat[0]!r:.40}.") from None
 
 
 def as_integer(name: str, value: Any, minimum: int) -> int:

@@ -19,6 +19,7 @@ from mlpoly.units import Series, Units
 
 __all__ = ["Term", "Terms", "input_names", "monomial_name", "numpy_inputs", "single_output", "strongest_terms"]
 
+_CANCEL = "Terms of x cancel one another far from x = 0; terms(center='mean') are about the mean of the inputs."
 _DRAWS = 2**16  # for the variance of polynomials that have no closed form
 
 
@@ -92,6 +93,7 @@ class Terms(Tabular, Sequence[Term]):
         return Table(
             ("term", "coefficient", "effect", "fraction of variance"),
             rows,
+            note=_CANCEL if self.center is None and any(t.fraction > 1 for t in self.terms) else "",
             title=f"The {len(rows)} strongest of {self.total} terms{where}{about}; constant {self.constant:.4g}",
         )
 
