@@ -16,8 +16,8 @@ __all__ = ["as_float_array", "as_integer", "check_finite", "check_points", "chec
 def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
     """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.
 
-    With `integers`, meant for data, integer arrays, data frames and their rows become float64 too. Integer weights are
-    refused: most often they are quantised, and mean nothing without their scales.
+    With `integers`, meant for data, integer arrays and data frames become float64 too. Integer weights are refused:
+    most often they are quantised, and mean nothing without their scales.
 
     Raises
     ------
@@ -31,11 +31,6 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
             raise TypeError(f"{name} must be an array or a regular nested list of numbers.") from None
     if integers and not known_type(value) and hasattr(value, "to_numpy"):
         value = _frame_values(name, value)
-    elif integers and hasattr(value, "iloc"):  # one row or column of a data frame
-        try:
-            value = np.asarray(value.to_numpy(), dtype=np.float64)
-        except (TypeError, ValueError):
-            raise TypeError(f"{name} has entries that are not numbers: {value.to_numpy().tolist()}.") from None
     if not known_type(value) and not compat.is_array_api_obj(value):
         found = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]  # data frames, SciPy's sparse
         hint = f"; use {name}.{found[0]}()" if found else ""
