@@ -10,10 +10,9 @@ from mlpoly.network_page.fits import Fits
 from mlpoly.network_page.subject import Subject, distinct
 from mlpoly.network_page.summary import degree_name, describe_inputs, missed
 from mlpoly.page import Page, plot
-from mlpoly.page.html import shortened
 from mlpoly.page.numbers import number, percent
 from mlpoly.page.widgets import figure, table
-from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
+from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour, shortened
 
 __all__ = ["degree_section"]
 
@@ -75,7 +74,7 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
         section.add(
             table(
                 ["FVU by output", *(degree_name(e.degree) for e in fits.errors)],
-                [(shortened(name, 60)[0], *values) for name, values in zip(names, per, strict=True)],
+                [(shortened(name, 60), *values) for name, values in zip(names, per, strict=True)],
             )
         )
 
@@ -100,7 +99,7 @@ def _spectrum_chart(about: Subject, fits: Fits) -> Chart:
         return Chart("Fraction of the variance at each degree", [everything], ("Shown",))
     shown = list(fits.shown)
     outputs = distinct(about.outputs[i] for i in shown)
-    places = [(i, shortened(name, 12)[0]) for i, name in enumerate(outputs)]
+    places = [(i, shortened(name, 12)) for i, name in enumerate(outputs)]
     stacked = [
         Bars(name, range(len(shown)), [float(fractions[k, i]) for i in shown], colour, names=outputs)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import numpy as np
 from markupsafe import Markup
@@ -14,10 +14,11 @@ from mlpoly.network_page.summary import degree_name
 from mlpoly.page import Page
 from mlpoly.page.embedded import GREY, picture
 from mlpoly.page.grids import waterfall_html
-from mlpoly.page.html import element, shortened
+from mlpoly.page.html import element
 from mlpoly.page.numbers import number
 from mlpoly.page.widgets import figure, panels, table
-from mlpoly.plots.chart import Part, Waterfall
+from mlpoly.plots.chart import Part, Waterfall, shortened
+from mlpoly.plots.explanation import explained_waterfall
 
 __all__ = ["chosen_rows", "example_section"]
 
@@ -64,9 +65,9 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
         x = fits.rows[row]
         found = explain(fits.written, about.inputs, x, output=output, k=_TERMS, names=about.names)
         value = float(fits.values[row, output])
-        button: object = shortened(name, 24)[0]
+        button: object = shortened(name, 24)
         if shape is not None:
-            button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)[0]
+            button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)
         items.append((button, _explained(about, found, value, row * every)))
     caption = (
         "Grey bars: the value of the polynomial and of the network. The others add up to the polynomial, from its "
@@ -82,7 +83,7 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
 def _explained(about: Subject, found: Explanation, network: float, row: int) -> Markup:
     """One prediction in words and bars."""
     assert found.output is not None
-    wanted = f" For {shortened(about.titles[found.output], 40)[0]}," if about.outputs != ("output",) else ""
+    wanted = f" For {shortened(about.titles[found.output], 40)}," if about.outputs != ("output",) else ""
     the = "the" if wanted else "The"
     parts = [float(part) for part in found.parts]
     said = (
@@ -91,38 +92,32 @@ def _explained(about: Subject, found: Explanation, network: float, row: int) -> 
         + ", ".join(f"the {degree_name(k)} part adds {number(part)}" for k, part in enumerate(parts) if k > 0)
         + "."
     )
-    bars = [Part("at the mean of the inputs", parts[0])]
-    if about.image_shape is not None and len(parts) > 2:
-        shape = about.image_shape
-        bars.append(Part("linear part", parts[1]))
-        for feature in found.features:
-            image = None if feature.pattern is None else np.asarray(feature.pattern).reshape(shape)
-            bars.append(Part(feature.name, feature.amount, f"eigenvalue {number(feature.eigenvalue or 0.0)}", image))
-        bars.append(Part("all other eigenfeatures", parts[2] - math.fsum(f.amount for f in found.features)))
-        bars += [Part(f"{degree_name(k)} part", part) for k, part in enumerate(parts) if k > 2]
+    if about.image_shape is not None and found.features:
+        waterfall = explained_waterfall(replace(found, network=network), about.image_shape)
     else:
-        bars += [Part(term.name, term.amount) for term in found.terms]
-        rest = found.polynomial - parts[0] - math.fsum(term.amount for term in found.terms)
-        bars += [Part("all other terms", rest)] if abs(rest) > 1e-12 * (abs(found.polynomial) + 1e-300) else []
-    totals = [("polynomial", found.polynomial), ("network", network)]
+        bars = [Part(term.name, term.amount) for term in found.terms]
+        if abs(found.other_terms) > 1e-12 * abs(found.polynomial):
+            bars.append(Part("all other terms", found.other_terms))
+        totals = [("polynomial", found.polynomial), ("network", network)]
+        waterfall = Waterfall([Part("at the mean of the inputs", parts[0]), *bars], totals)
     if about.task == "values" and about.targets is not None:
-        totals.append(("label", float(about.targets[row, found.output])))
+        label = float(about.targets[row, found.output])
+        waterfall = replace(waterfall, totals=[*waterfall.totals, ("label", label)])
     words = element("div", element("p", said))
-    waterfall = waterfall_html(Waterfall(bars, totals))
+    shown = waterfall_html(waterfall)
     if about.image_shape is not None:
         pixels = np.asarray(found.point).reshape(about.image_shape)
         limits = (float(pixels.min()), float(pixels.max()))
-        shown = picture(pixels, f"row {row}", GREY, limits)
-        return element("div", shown, words, waterfall, class_="explained")
+        return element("div", picture(pixels, f"row {row}", GREY, limits), words, shown, class_="explained")
     used = sorted({i for term in found.terms for i in term.inputs})
     s = about.spread
     rows = [
         (
-            shortened(about.names[i], 40)[0],
+            shortened(about.names[i], 40),
             float(found.point[i]),
             (found.point[i] - about.mean[i]) / s[i] if s[i] else 0.0,
         )
         for i in used
     ]
     inner = table(("Input", "Value", "Standard deviations from the mean"), rows)
-    return element("div", words, waterfall, element("details", element("summary", "Values of these inputs"), inner))
+    return element("div", words, shown, element("details", element("summary", "Values of these inputs"), inner))

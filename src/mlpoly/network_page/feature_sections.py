@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from markupsafe import Markup
 
@@ -12,17 +15,18 @@ from mlpoly.network_page.term_sections import one_for_each
 from mlpoly.page import Page, plot
 from mlpoly.page.embedded import picture
 from mlpoly.page.grids import ranking_html
-from mlpoly.page.html import element, shortened
+from mlpoly.page.html import element
 from mlpoly.page.numbers import percent, signed
 from mlpoly.page.widgets import figure, picture_row
-from mlpoly.plots.chart import Axis, Chart, Curve, Panel, Part, Ranking, degree_colour
+from mlpoly.plots.chart import Chart, Curve, Part, Ranking, shortened
+from mlpoly.plots.response import response_chart
 
 __all__ = ["feature_section", "response_section", "strongest_features"]
 
 _FEATURES = 6
 _ENTRIES = 6  # inputs named for each feature
 _INPUTS = 4  # single inputs to move along
-_ALONG = np.linspace(-3, 3, 49)  # standard deviations
+_POINTS = 49  # of a curve
 
 
 def strongest_features(about: Subject, fits: Fits) -> dict[int, EigenFeatures]:
@@ -83,44 +87,40 @@ def _named(about: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
 def response_section(page: Page, about: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
     """Outputs along single directions through the mean: the network and its polynomials."""
     covariance, s = np.asarray(about.inputs.covariance, float), about.spread
-    colours = {k: degree_colour(k) for k in fits.polynomials}
-    labels = distinct(shortened(about.outputs[i], 24)[0] for i in fits.shown)
+    labels = distinct(shortened(about.outputs[i], 24) for i in fits.shown)
     gradients = np.asarray(fits.polynomials[1].gradient(about.mean))[list(fits.shown)]
     by_strength = np.argsort(-np.sqrt(np.sum((gradients * s) ** 2, axis=0)), kind="stable")
     single = [] if about.image_shape is not None else [j for j in by_strength[:_INPUTS] if s[j] > 0]
-    names = distinct(f"{shortened(about.names[j], 20)[0]} alone" for j in single)
+    names = distinct(f"{shortened(about.names[j], 20)} alone" for j in single)
+    # Every direction is offered for all outputs or for none.
+    ways: dict[str, list[np.ndarray]] = {"linear part": list(gradients @ covariance)}
+    for j in range(min(2, about.net.dim_in) if features else 0):
+        ways[f"eigenfeature {j + 1}"] = [np.asarray(features[i].directions)[j] for i in fits.shown]
+    ways |= {name: [np.eye(len(s))[j]] * len(labels) for name, j in zip(names, single, strict=True)}
+    ways = {name: steps for name, steps in ways.items() if all(step.any() for step in steps)}
     panels = []
-    for label, i, gradient in zip(labels, fits.shown, gradients, strict=True):
-        # Names, and one standard deviation along each; along the linear part the others move as they do in the data.
-        along = np.sqrt(max(float(gradient @ covariance @ gradient), 0.0))
-        steps = [("linear part", covariance @ gradient / (along or 1.0))] if gradients.any() else []
-        if i in features:
-            patterns = np.asarray(features[i].directions)[:2]
-            steps += [(f"eigenfeature {j + 1}", pattern) for j, pattern in enumerate(patterns)]
-        steps += [(name, s[j] * np.eye(len(s))[j]) for name, j in zip(names, single, strict=True)]
-        for name, step in steps:
-            points = about.mean + _ALONG[:, None] * step
-            curves = {"network": ("black", about.net(points)[:, i])}
-            curves |= {f"degree {k}": (colours[k], poly(points)[:, i]) for k, poly in fits.polynomials.items()}
-            marks = [
-                Curve(word, _rounded(_ALONG), _rounded(y), colour=colour, width=3.2 if word == "network" else 1.9)
-                for word, (colour, y) in curves.items()
-            ]
-            x = Axis("standard deviations from the mean", "at", guides=[(0.0, "")])
-            panels.append(Panel(marks, x, Axis(about.titles[i], "value"), choice=(label, name)))
+    for place, (label, i) in enumerate(zip(labels, fits.shown, strict=True)):
+        lines = {name: steps[place] for name, steps in ways.items()}
+        found = response_chart(about.net, [*fits.polynomials.values()], about.inputs, lines, i, points=_POINTS)
+        for panel in found.panels:
+            curves = [mark for mark in panel.marks if isinstance(mark, Curve)]
+            marks = [replace(curve, x=_rounded(curve.x), y=_rounded(curve.y)) for curve in curves]
+            y = replace(panel.y, title=about.titles[i], name="value")
+            panels.append(replace(panel, marks=marks, y=y, choice=(label, panel.title)))
     if not panels:
         return
     chart = Chart("The network and its polynomials along single directions", panels, ("Output", "Along"))
     page.section("responses", "Along single directions", "Responses").add(
-        "From the mean of the inputs, one step at a time along a direction: the one that the best linear map reads, "
-        "the strongest eigenfeatures, or a single input with all others at their mean.",
+        "From the mean of the inputs along a direction: the one along which the best linear map varies most, the "
+        "strongest eigenfeatures, or a single input with all others at their mean.",
         figure(
             plot("plot-responses", chart),
-            "The linear part and the eigenfeatures move all inputs together, as they vary together in the data. A "
-            "single input moves alone, possibly to where there are no data. A click on a name in the legend hides it.",
+            "Steps are standard deviations of the inputs along the direction. The linear part and the eigenfeatures "
+            "move inputs together, as they vary together in the data; a single input moves alone, possibly to where "
+            "there are no data. A click on a name in the legend hides it.",
         ),
     )
 
 
-def _rounded(values: np.ndarray) -> list[float]:
+def _rounded(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]

@@ -16,8 +16,9 @@ from mlpoly.network_page.subject import Subject
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["DegreeErrors", "Fits", "fit_degrees"]
+__all__ = ["ROUNDING", "DegreeErrors", "Fits", "fit_degrees"]
 
+ROUNDING = 1e-10  # fractions of variance below it are rounding
 _ROWS = 20_000  # rows on which errors are measured
 _OUTPUTS = 12  # outputs with pictures of their own
 _MONOMIALS = 50_000  # up to which a polynomial above degree 2 is written in its monomials
@@ -133,7 +134,9 @@ def fit_degrees(about: Subject, degree: int | None, tick: Callable[[str], None])
     shown = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:_OUTPUTS])
     listed = [k for k in polynomials if k <= 2 or math.comb(net.dim_in + k, k) <= _MONOMIALS]
     score = _score(about.task, values, targets)
-    written = polynomials[max(listed)]
+    # A network that is a polynomial is written as it is, without terms of a higher degree that only rounding makes.
+    whole = [e.degree for e in errors if abs(float(e.under_inputs)) < ROUNDING]
+    written = polynomials[min([max(listed), *whole])]
     return Fits(polynomials, tuple(errors), spectrum, written, rows, values, score, tuple(map(int, shown)))
 
 

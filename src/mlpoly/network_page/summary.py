@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from markupsafe import Markup
 
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
-from mlpoly.network_page.fits import Fits
+from mlpoly.network_page.fits import ROUNDING, Fits
 from mlpoly.network_page.subject import Subject
+from mlpoly.networks import Layer, check_network
 from mlpoly.page.numbers import counted, listing, number, percent
 from mlpoly.page.widgets import facts, tiles
 
 __all__ = ["degree_name", "describe_inputs", "missed", "summary"]
 
 _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
-_ROUNDING = 1e-10  # fractions below it are shown as none
 
 
 def degree_name(degree: int) -> str:
@@ -23,7 +25,7 @@ def degree_name(degree: int) -> str:
 
 def missed(fraction: float) -> str:
     """Return a fraction that is left unexplained; what only rounding left is zero."""
-    return percent(0.0 if abs(fraction) < _ROUNDING else fraction, None)
+    return percent(0.0 if abs(fraction) < ROUNDING else fraction, None)
 
 
 def describe_inputs(inputs: Inputs) -> str:
@@ -43,20 +45,31 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
     said = (
         f"This page reads a neural network as polynomials. It has {counted(d, 'input')} and {counted(o, 'output')}, "
         f"and was shown {counted(n, 'row')} of data. From its weights, the polynomials of degree "
-        f"{'1' if fits.degree == 1 else f'1 to {fits.degree}'} were computed that are closest to it in mean square "
+        f"{_degrees(fits.degree)} were computed that are closest to it in mean square "
         f"under {under}."
     )
     items = []
-    if fits.spectrum is not None:
-        parts = [float(part) for part in fits.spectrum.overall[:3]]
+    if fits.spectrum is not None or fits.errors[0].under_inputs.standard_error is not None:
+        if fits.spectrum is not None:
+            parts, remark = (
+                [float(part) for part in fits.spectrum.overall[:3]],
+                "of all outputs, under the Gaussian, exact",
+            )
+        else:
+            left = [1.0, *(float(e.under_inputs) for e in fits.errors)]
+            parts, remark = [one - two for one, two in pairwise(left)], "of all outputs, on samples of the inputs"
         rest = 1 - sum(parts)
-        shown = [f"{percent(part, None)} is {degree_name(k + 1)}" for k, part in enumerate(parts) if part > _ROUNDING]
-        shown += [f"{percent(rest, None)} lies above degree {len(parts)}"] if rest > _ROUNDING else []
+        shown = [f"{percent(part, None)} is {degree_name(k + 1)}" for k, part in enumerate(parts) if part > ROUNDING]
+        shown += [f"{percent(rest, None)} lies above degree {len(parts)}"] if rest > ROUNDING else []
         said += f" Of the variance of its outputs there, {listing(shown)}."
-        remark = "of all outputs, under the Gaussian, exact"
-        items += [(percent(parts[k], None), f"of the variance is {degree_name(k + 1)}", remark) for k in (0, 1)]
+        items += [
+            (percent(part, None), f"of the variance is {degree_name(k + 1)}", remark)
+            for k, part in enumerate(parts[:2])
+        ]
     said += f" On the rows of data themselves, the {_polynomial(fits.degree)} leaves {missed(float(best.on_data))}"
     said += " of the variance unexplained."
+    if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) < ROUNDING:
+        said += f" The network is a polynomial: of degree {fits.written.degree}, up to rounding."
     items.append((missed(float(best.on_data)), f"unexplained by the {_polynomial(fits.degree)}", "on the data"))
     if fits.score is not None and best.score is not None:
         name = "correct" if about.task == "classes" else "R² with the labels"
@@ -65,16 +78,21 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         items += [(show(best.score), name, f"the {_polynomial(fits.degree)}, on the data")]
     if about.task == "classes" and best.agreement is not None:
         said += f" It gives the network’s answer on {percent(best.agreement)} of them."
+    close = "least squares" if isinstance(check_network(about.net), Layer) else "close to least squares"
     kinds = {
         "Network": f"{about.net!r}",
         "Data": f"{counted(n, 'row')} of {counted(d, 'input')}"
         + (f", pictures of {about.image_shape[0]} × {about.image_shape[1]} pixels" if about.image_shape else ""),
-        "Polynomials": f"least squares under {under}",
+        "Polynomials": f"{close} under {under}",
         "Labels": {"classes": f"{len(about.outputs) if o > 1 else 2} classes", "values": "values", None: ""}[
             about.task
         ],
     }
     return said, tiles(items), facts(kinds)
+
+
+def _degrees(highest: int) -> str:
+    return "1" if highest == 1 else "1 and 2" if highest == 2 else f"1 to {highest}"
 
 
 def _polynomial(degree: int) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from markupsafe import Markup
 
 from mlpoly.features.term_table import Terms
-from mlpoly.network_page.fits import Fits
+from mlpoly.network_page.fits import ROUNDING, Fits
 from mlpoly.network_page.subject import Subject, distinct
 from mlpoly.network_page.summary import degree_name
 from mlpoly.page import Page
 from mlpoly.page.embedded import DIVERGING, picture, ramp
 from mlpoly.page.grids import ranking_html
-from mlpoly.page.html import element, shortened
+from mlpoly.page.html import element
 from mlpoly.page.numbers import counted, number, percent
 from mlpoly.page.plot import heat_maps
 from mlpoly.page.widgets import figure, formula, panels, picture_row, table, variable
-from mlpoly.plots.chart import HeatMap, Part, Ranking
+from mlpoly.plots.chart import Part, Ranking, shortened
+from mlpoly.plots.interactions import interaction_effects, interaction_map
 
 __all__ = ["formula_section", "interaction_section", "one_for_each", "strongest_terms", "terms_section"]
 
@@ -32,7 +34,7 @@ def one_for_each(name: str, about: Subject, items: Sequence[tuple[int, Markup]])
     """Contents for each output, chosen by buttons; just the content where there is a single output."""
     if len(items) == 1:
         return items[0][1]
-    labels = distinct(shortened(about.outputs[i], 24)[0] for i, _ in items)
+    labels = distinct(shortened(about.outputs[i], 24) for i, _ in items)
     return panels(name, "Output", [(label, content) for label, (_, content) in zip(labels, items, strict=True)])
 
 
@@ -46,7 +48,7 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
     """The formula of each output in its strongest terms, standardised and in the units of the inputs."""
     items = []
     for i, found in terms.items():
-        name = variable("p", shortened(about.outputs[i], 24)[0]) if len(about.outputs) > 1 else variable("p")
+        name = variable("p", shortened(about.outputs[i], 24)) if len(about.outputs) > 1 else variable("p")
         words = about.image_shape is None and any(len(about.names[j]) > 3 for term in found for j in term.inputs)
         shown = [term for term in found if term.effect != 0][:_WRITTEN]
         size = [float(np.prod(about.spread[list(term.inputs)])) for term in shown]
@@ -82,7 +84,7 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
         section.add(figure(picture_row(pictures, "Linear part"), caption))
     else:
         used = sorted({i for found in terms.values() for term in found for i in term.inputs})[:60]
-        rows = [(shortened(about.names[i], 60)[0], float(about.mean[i]), float(about.spread[i])) for i in used]
+        rows = [(shortened(about.names[i], 60), float(about.mean[i]), float(about.spread[i])) for i in used]
         inner = table(("Input", "Mean", "Standard deviation"), rows)
         section.add(element("details", element("summary", "Means and standard deviations of these inputs"), inner))
 
@@ -91,7 +93,7 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
     said = "Terms by the size of their effect, the standard deviation that each has by itself."
     if about.image_shape is not None:
         said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
-    if fits.written.degree < fits.degree:
+    if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) > ROUNDING:
         said += (
             f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of "
             f"degree {fits.written.degree}."
@@ -102,8 +104,10 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
 def _factors(about: Subject, inputs: Sequence[int]) -> list[Markup]:
     if about.image_shape is not None:
         return [variable("x", *(place + 1 for place in divmod(i, about.image_shape[1]))) for i in inputs]
-    names = [shortened(about.names[i], 24) for i in inputs]
-    return [variable(short, title=title) for short, title in names]
+    if all(about.names[i] == f"x{i}" for i in inputs):
+        return [variable("x", i) for i in inputs]
+    names = [about.names[i] for i in inputs]
+    return [variable(shortened(name, 24), title=name if len(name) > 24 else "") for name in names]
 
 
 def terms_section(page: Page, about: Subject, terms: Mapping[int, Terms]) -> None:
@@ -133,13 +137,17 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
     quadratic = fits.quadratic
     if quadratic is None:
         return
-    effects = {i: _pair_effects(about, np.asarray(quadratic.output(i).hessian(about.mean))[0]) for i in fits.shown}
-    if not any(effect.any() for effect in effects.values()):
-        page.section("interactions", "Interactions", "Interactions").add(
-            "The best quadratic has no quadratic terms: up to degree 2 the network is linear."
+    effects = {i: interaction_effects(quadratic.output(i), 0, about.inputs) for i in fits.shown}
+    size = float(fits.values.std(axis=0).max())
+    if max(float(np.abs(effect).max()) for effect in effects.values()) <= 1e-9 * size:
+        page.section("interactions", "Which inputs interact", "Interactions").add(
+            "None: the best quadratic has no quadratic terms, so that up to degree 2 the network is linear."
         )
         return
-    section = page.section("interactions", "Which inputs interact", "Interactions")
+    section = page.section("interactions", "Which inputs interact", "Interactions").add(
+        "Two inputs interact where the effect of one depends on the other: up to degree 2, where their product has a "
+        "coefficient."
+    )
     about_effects = (
         "An effect is the coefficient of a product of two inputs, both about their means, in the best quadratic, times "
         "the standard deviation of the product."
@@ -151,27 +159,14 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
         )
         section.add(figure(_pixel_maps(about, effects), caption))
         return
-    maps = []
-    labels = distinct(shortened(about.outputs[i], 24)[0] for i in effects)
-    for label, (i, effect) in zip(labels, effects.items(), strict=True):
-        order = np.argsort(-np.sum(effect**2, axis=1), kind="stable")[:_CROSSED]
-        names = [about.names[j] for j in order]
-        said = f"Effects of products of two inputs on {about.titles[i]}"
-        maps.append((label, HeatMap(effect[np.ix_(order, order)], names, names, said, name="effect")))
+    labels = distinct(shortened(about.outputs[i], 24) for i in effects)
+    maps = [
+        (label, replace(interaction_map(effect, about.names, _CROSSED), name="effect"))
+        for label, effect in zip(labels, effects.values(), strict=True)
+    ]
     some = f" The {_CROSSED} inputs that interact most, of {about.net.dim_in}." if about.net.dim_in > _CROSSED else ""
     caption = f"{about_effects} On the diagonal are squares. Red raises the output, blue lowers it.{some}"
     section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))
-
-
-def _pair_effects(about: Subject, hessian: np.ndarray) -> np.ndarray:
-    """Coefficient of every product of two centred inputs times its standard deviation under a Gaussian, (d, d)."""
-    s = about.spread
-    covariance = np.asarray(about.inputs.covariance, float)
-    # Var(u_i u_j) = S_ii S_jj + S_ij^2; the coefficient of u_i u_j is H_ij, that of u_i^2 is H_ii / 2
-    effect = hessian * np.sqrt(np.outer(s, s) ** 2 + np.where(np.outer(s, s) > 0, covariance, 0.0) ** 2)
-    effect[np.diag_indices_from(effect)] /= 2
-    largest = np.abs(effect).max(initial=0.0)
-    return np.where(np.abs(effect) > 1e-12 * largest, effect, 0.0)
 
 
 def _pixel_maps(about: Subject, effects: Mapping[int, np.ndarray]) -> Markup:

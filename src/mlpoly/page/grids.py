@@ -9,10 +9,10 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.page.embedded import DIVERGING, GREY, picture, ramp
-from mlpoly.page.html import element, shortened
+from mlpoly.page.html import element
 from mlpoly.page.numbers import number, signed
 from mlpoly.page.widgets import picture_row
-from mlpoly.plots.chart import Gallery, Palette, Part, Picture, Ranking, Waterfall
+from mlpoly.plots.chart import Gallery, Palette, Part, Picture, Ranking, Waterfall, shortened
 
 __all__ = ["gallery_html", "ranking_html", "waterfall_html"]
 
@@ -63,12 +63,12 @@ def _bar(part: Part, start: float, end: float, scale: tuple[float, float], kind:
     left, width = (min(start, end) - scale[0]) / room, abs(end - start) / room
     bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
     image = "" if part.image is None else picture(part.image, f"pattern of {part.label}")
-    label, title = shortened(part.label, _NAME)
+    label = shortened(part.label, _NAME)
     name = Markup().join((label, element("small", part.remark))) if part.remark else label
     return element(
         "li",
         element("span", image, class_="picture"),
-        element("span", name, class_="name", title=title or None),
+        element("span", name, class_="name", title=part.label if len(part.label) > _NAME // 3 else None),
         element("span", bar, class_="track", aria_hidden="true"),
         element("span", number(part.amount) if kind else signed(part.amount), class_="amount"),
         class_=kind or ("up" if part.amount >= 0 else "down"),

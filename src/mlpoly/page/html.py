@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-__all__ = ["element", "link", "shortened"]
+__all__ = ["element", "link"]
 
 _VOID = {"br", "hr", "img", "input", "meta"}
 
@@ -40,11 +40,3 @@ def link(address: str, *children: object, **attributes: object) -> Markup:
     if ":" in address.split("/")[0] or address.startswith("//"):
         raise ValueError(f"the address {address!r} leaves the page; give an anchor (#name) or a relative path.")
     return element("a", *children, href=address, **attributes)
-
-
-def shortened(text: str, limit: int) -> tuple[str, str]:
-    """Return a text with an ellipsis in place of its middle where it is too long, and then the whole as a title."""
-    if len(text) <= limit:
-        return text, ""
-    end = limit // 3
-    return f"{text[: limit - end - 1].rstrip()}…{text[-end:].lstrip()}", text

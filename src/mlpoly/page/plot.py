@@ -10,9 +10,9 @@ from typing import Any
 from markupsafe import Markup
 
 from mlpoly.page.embedded import island
-from mlpoly.page.html import element, shortened
+from mlpoly.page.html import element
 from mlpoly.page.widgets import choices
-from mlpoly.plots.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points
+from mlpoly.plots.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
 
 __all__ = ["heat_maps", "plot", "plot_data"]
 
@@ -70,7 +70,7 @@ def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Ma
         edges = [
             {
                 "tickvals": list(range(len(names))),
-                "ticktext": [plain_text(shortened(text, _TICK)[0]) for text in names],
+                "ticktext": [plain_text(shortened(text, _TICK)) for text in names],
                 "showgrid": False,
                 "ticks": "",
                 "showline": False,

@@ -48,7 +48,7 @@ const Plots = (() => {
     if (room.yaxis.type === "log" && decades > 4) { // no room for 0.02 and 0.05 between the powers of ten
       Object.assign(room.yaxis, { dtick: 1, tickformat: "", exponentformat: "power" });
     }
-    else if (room.yaxis.type === "log") room.yaxis.dtick = "D2"; // 1, 2 and 5
+    else if (room.yaxis.type === "log" && decades > 1) room.yaxis.dtick = "D2"; // 1, 2 and 5
     const ticks = room.xaxis.ticktext;
     if (ticks && !room.xaxis.tickangle && width / ticks.length < 52) { // step 0 keeps its label, of the others every second one does
       room.xaxis.ticktext = ticks.map((text, i) => (i === 0 || i % 2 === 1 ? text : ""));
