@@ -10,7 +10,22 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from mlpoly.plots.chart import Area, Axis, Bars, Chart, Curve, Gallery, Panel, Part, Picture, Points, Waterfall
+from mlpoly.plots.chart import (
+    Area,
+    Axis,
+    Bars,
+    Chart,
+    Curve,
+    Gallery,
+    HeatMap,
+    Panel,
+    Part,
+    Picture,
+    Points,
+    Ranking,
+    Waterfall,
+    shortened,
+)
 from mlpoly.plots.draw import draw
 from mlpoly.plots.style import COLOURS, save_figure
 
@@ -122,6 +137,50 @@ def test_waterfall():
         "network",
     ]
     assert len(bars.child_axes) == 1
+
+
+def test_waterfall_without_a_picture_has_one_axes():
+    figure = draw(Waterfall([Part("one", 1500.0), Part("two", -0.25)], [("sum", 1499.75)]))
+    (bars,) = figure.axes
+    assert [text.get_text() for text in bars.texts] == ["+1,500", "−0", "+1,500"]
+    assert [t.get_text() for t in draw(Waterfall([Part("tiny", 3e-9)], [])).axes[0].texts] == ["+3.00e−09"]
+
+
+def test_ranking():
+    parts = [Part("first", 3.0, "a $b$"), Part("second", -1.0), Part("third", 0.5, image=np.eye(2))]
+    (ax,) = draw(Ranking(parts, "", "title", "effect", "remark", "note")).axes[:1]
+    assert [bar.get_width() for bar in ax.patches] == [3.0, -1.0, 0.5]
+    assert [bar.get_x() for bar in ax.patches] == [0, 0, 0]
+    colours = ["positive", "negative", "positive"]
+    assert [to_rgb(bar.get_facecolor()) for bar in ax.patches] == [to_rgb(COLOURS[c]) for c in colours]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["first", "second", "third"]
+    low, high = ax.get_ylim()
+    assert low > high  # the first is on top
+    assert [t.get_text() for t in ax.texts] == [r"a \$b\$", "", "", "remark"]  # dollars are no formula
+    assert ax.get_title() == "title" and ax.get_xlabel() == "effect\nnote" and len(ax.child_axes) == 1
+    (ax,) = draw(Ranking(parts[:2], colour="blue")).axes
+    assert {to_rgb(bar.get_facecolor()) for bar in ax.patches} == {to_rgb(COLOURS["blue"])}
+
+
+def test_heat_map():
+    values = np.array([[1.0, -4.0, np.nan], [0.0, 2.0, 3.0]])
+    ax, bar = draw(HeatMap(values, ["a", "b"], ["x", "$y$", "z"], title="title", name="effect", note="note")).axes
+    np.testing.assert_array_equal(ax.images[0].get_array().filled(np.nan), values)
+    assert ax.images[0].get_clim() == (-4, 4) and bar.get_ylabel() == "effect"
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["x", r"\$y\$", "z"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"]
+    assert [t.get_text() for t in ax.texts] == ["1", "−4", "0", "2", "3"]
+    assert (ax.get_title(), ax.get_xlabel()) == ("title", "note")
+    large = HeatMap(np.ones((100, 100)), [f"name {i}" for i in range(100)], [str(i) for i in range(100)], limit=2.0)
+    ax, _ = draw(large).axes
+    assert ax.images[0].get_clim() == (-2, 2) and len(ax.texts) == 0
+    assert [t.get_text() for t in ax.get_yticklabels()][:3] == ["name 0", "name 2", "name 4"]
+
+
+def test_long_names_lose_their_middle():
+    assert shortened("short") == "short" and shortened("x" * 28) == "x" * 28
+    name = shortened("the beginning and then a lot in the middle and the end")
+    assert len(name) == 28 and name.startswith("the beginning") and name.endswith("the end") and "…" in name
 
 
 def test_files_are_the_same_on_every_writing(chart, tmp_path):

@@ -162,7 +162,8 @@ def eigenfeatures(
     # The entry of largest magnitude of every vector is positive, so that results are reproducible.
     high, low = xp.max(vectors, axis=0), xp.min(vectors, axis=0)
     vectors = vectors * cast_like(xp.where(high >= -low, 1.0, -1.0), vectors)
-    names = getattr(poly.inputs if inputs is None else inputs, "names", None)
+    under = poly.inputs if inputs is None else inputs
+    names = None if under is None else under.names
     return EigenFeatures(values, vectors.T, times_root(vectors).T, metric, residual, names)
 
 

@@ -64,7 +64,7 @@ def singular_directions(poly: Polynomial) -> SingularDirections:
     linear = poly.coefficients().linear
     check_finite("the linear part of poly", linear)
     left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)
-    return SingularDirections(values, right, left.T, getattr(poly.inputs, "names", None))
+    return SingularDirections(values, right, left.T, None if poly.inputs is None else poly.inputs.names)
 
 
 def ablate(x: Array, directions: Array) -> Array:

@@ -85,7 +85,7 @@ class Inputs(Tabular, ABC):
         return ""
 
     def _table(self) -> Table:
-        names = getattr(self, "names", None) or [f"x{i}" for i in range(self.dim)]
+        names = self.names or [f"x{i}" for i in range(self.dim)]
         mean, variance = to_numpy(self.mean).tolist(), to_numpy(self._variances()).clip(min=0)
         rows = tuple(zip(names, mean, (variance**0.5).tolist(), strict=True))
         return Table(("input", "mean", "standard deviation"), rows, repr(self), self._formula(), limit=10)

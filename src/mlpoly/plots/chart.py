@@ -180,8 +180,8 @@ class Ranking:
     title: str = ""
     axis: str = ""  # name of the number
     remarks: str = ""  # heading of the remarks, which stand to the right of the bars
-    colour: str = ""  # of all bars; by default that of their signs, "positive" and "negative"
     note: str = ""  # remark below all
+    colour: str = ""  # of all bars; by default that of their signs, "positive" and "negative"
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,7 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
             if alone and isinstance(picture, Chart)
             else style.WIDTH
         )
-        figure = style.shown_figure(figsize=(width, height))
-        figure.set_layout_engine("constrained", **_SPACES)
+        figure = style.shown_figure(figsize=(width, height), layout="constrained")
         if alone:
             _draw_on_axes(figure.subplots(), picture)
         else:

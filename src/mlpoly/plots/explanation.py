@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from mlpoly.features import Explanation
 from mlpoly.plots.chart import Part, Picture, Waterfall, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    Explanation = Any
-
 __all__ = ["explained_waterfall", "plot_explanation"]
 
-_DEGREES = ("at the mean", "linear part", "quadratic part", "cubic part")
 By = Literal["degrees", "terms", "features"]
 
 
@@ -62,7 +60,8 @@ def explained_waterfall(
         by = "features" if image_shape is not None and e.features else "terms"
     if by not in ("degrees", "terms", "features"):
         raise ValueError(f"by must be 'degrees', 'terms' or 'features', got {by!r}.")
-    degrees = [Part(_degree(k), float(amount)) for k, amount in enumerate(e.parts)]
+    labels = ["at the mean", *(f"{name} part" for name in e.part_names[1:])]
+    degrees = [Part(label, float(amount)) for label, amount in zip(labels, e.parts, strict=True)]
     if by == "degrees":
         parts = degrees
     elif by == "terms":
@@ -71,23 +70,20 @@ def explained_waterfall(
     else:
         named = [
             Part(
-                f"feature {i + 1}",
+                c.name,
                 float(c.amount),
                 "" if c.eigenvalue is None else f"eigenvalue {c.eigenvalue:.2g}".replace("-", "\N{MINUS SIGN}"),
                 None if image_shape is None or c.pattern is None else np.reshape(c.pattern, image_shape),
             )
-            for i, c in enumerate(e.features)
+            for c in e.features
         ]
         quadratic = degrees[2].amount if len(degrees) > 2 else 0.0
         parts = [*degrees[:2], *named, *_rest("other features", quadratic, named), *degrees[3:]]
     totals = [("polynomial", float(e.polynomial))]
     totals += [] if e.network is None else [("network", float(e.network))]
     picture = None if image_shape is None else Picture(np.reshape(e.point, image_shape))
-    return Waterfall(parts, totals, picture, title or f"One prediction of output {e.output}", "value of the output")
-
-
-def _degree(k: int) -> str:
-    return _DEGREES[k] if k < len(_DEGREES) else f"degree {k}"
+    title = title or f"One prediction of {'a direction' if e.output is None else f'output {e.output}'}"
+    return Waterfall(parts, totals, picture, title, "value of the output")
 
 
 def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, to_numpy
 from mlpoly.features import EigenFeatures, SingularDirections
+from mlpoly.inputs.interface import check_names
 from mlpoly.plots.chart import Axis, Bars, Gallery, Panel, Part, Picture, Ranking, shortened
 from mlpoly.plots.eigenfeatures import eigenfeature_gallery
 from mlpoly.tables import largest_entries
@@ -92,9 +93,7 @@ def direction_ranking(
     """Describe values (r,) of directions (r, d) in input space as bars, each named by its largest entries."""
     strength, vectors = to_numpy(values), to_numpy(directions)
     d = vectors.shape[1]
-    if names is not None and len(names) != d:
-        raise ValueError(f"names has {len(names)} entries, but there are {d} inputs.")
-    short = [f"x{i}" for i in range(d)] if names is None else [shortened(str(name), 16) for name in names]
+    short = [shortened(name, 16) for name in check_names(names, d) or [f"x{i}" for i in range(d)]]
     parts = []
     for value, vector in zip(strength[:k].tolist(), vectors[:k], strict=True):
         label = largest_entries(vector.tolist(), short, 3, "\N{MINUS SIGN}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from mlpoly.arrays import as_integer, to_numpy, widen
 from mlpoly.inputs import Inputs
+from mlpoly.inputs.interface import check_names
 from mlpoly.plots.chart import HeatMap
 from mlpoly.polynomials import Polynomial
 
@@ -48,7 +49,7 @@ def plot_interactions(
     from mlpoly.plots.draw import show  # needs matplotlib
 
     inputs = poly.inputs if inputs is None else inputs
-    names = getattr(inputs, "names", None) if names is None else names
+    names = inputs.names if names is None and inputs is not None else names
     heat = interaction_map(
         interaction_effects(poly, output, inputs), names, k, title or f"Interactions, output {output}"
     )
@@ -72,7 +73,7 @@ def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None
     cov = to_numpy(widen(inputs.covariance))
     # Var[u_i u_j] = S_ii S_jj + S_ij^2 for jointly Gaussian deviations u (Isserlis), i = j included.
     spread = np.sqrt(np.outer(np.diagonal(cov), np.diagonal(cov)) + cov**2)
-    return form * spread * (2 - np.eye(len(cov)))
+    return (form + form.T) / 2 * spread * (2 - np.eye(len(cov)))  # symmetric to the last digit
 
 
 def interaction_map(
@@ -83,9 +84,7 @@ def interaction_map(
     d, k = effects.shape[0], as_integer("k", k, 1)
     if effects.shape != (d, d):
         raise ValueError(f"effects have shape {effects.shape}, expected (d, d): one row and column for each input.")
-    shown = [f"x{i}" for i in range(d)] if names is None else [str(name) for name in names]
-    if len(shown) != d:
-        raise ValueError(f"names has {len(shown)} entries, but there are {d} inputs.")
+    shown = check_names(names, d) or [f"x{i}" for i in range(d)]
     # The inputs of the strongest pairs, in their own order; squares count last.
     size = np.abs(effects) * np.where(np.eye(d, dtype=bool), 1e-9, 1.0)
     chosen = np.sort(np.argsort(-size.max(axis=1), kind="stable")[:k])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mlpoly.features import Terms
 from mlpoly.plots.chart import Part, Ranking, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    Terms = Any
 
 __all__ = ["plot_terms", "term_ranking"]
 

@@ -1,0 +1,77 @@
+"""A picture of every result, on data that scikit-learn brings along.
+
+    python examples/plots.py docs/images
+
+Two small networks are trained, one on the diabetes data (ten named inputs, one output) and one on 8 x 8 digits (ten
+classes), and everything that has a method ``.plot()`` is drawn and written as plot-NAME.png. In a notebook the same
+calls show the pictures by themselves; in a script, ``matplotlib.pyplot.show()`` does.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import numpy as np
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+import mlpoly as mp
+from mlpoly.plots.interactions import plot_interactions
+from mlpoly.plots.response import plot_response
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    warnings.filterwarnings("ignore", message="Stochastic Optimizer")
+
+    def write(name: str, figure: Any) -> None:
+        path = folder / f"plot-{name}.png"
+        figure.savefig(path, dpi=75, metadata={"Software": None})
+        matplotlib.pyplot.close(figure)
+        print(path)
+
+    table = load_diabetes(as_frame=True)
+    x, target = (table.data - table.data.mean()) / table.data.std(), table.target
+    options = {"learning_rate_init": 0.01, "alpha": 1.0, "max_iter": 400, "random_state": 0}
+    net = mp.from_sklearn(MLPRegressor(hidden_layer_sizes=(32,), **options).fit(x, target))
+    inputs = mp.Gaussian.from_samples(x)  # remembers the names of the columns
+    cubic = mp.fit(net, inputs, degree=3)
+    write("terms", cubic.terms(k=15).plot())
+    write("explanation", mp.explain(net, inputs, x.iloc[0], degree=3).plot())
+    write("interactions", plot_interactions(cubic))
+    write("response", plot_response(net, cubic, directions={"age": 0, "bmi": 2, "s5": 8}))
+    write("eigenfeatures", mp.eigenfeatures(cubic.truncate(2), output=0, metric="whitened").plot())
+    write("spectrum", mp.degree_spectrum(net, inputs, 5).plot())
+
+    digits = load_digits()
+    pixels = digits.data / 16
+    classifier = MLPClassifier(hidden_layer_sizes=(64,), max_iter=60, random_state=0).fit(pixels, digits.target)
+    net, inputs = mp.from_sklearn(classifier), mp.Gaussian.from_samples(pixels)
+    quadratic = mp.fit(net, inputs, degree=2)
+    write("digit", mp.explain(net, inputs, pixels[3], output=3, k=6).plot(image_shape=(8, 8)))
+    write(
+        "eigenfeature-images", mp.eigenfeatures(quadratic, output=3, k=64, metric="whitened").plot(image_shape=(8, 8))
+    )
+    write("singular-images", mp.singular_directions(quadratic.truncate(1)).plot(image_shape=(8, 8)))
+    write("singular", mp.singular_directions(quadratic.truncate(1)).plot())
+    compared = mp.compare(net, quadratic, pixels, digits.target)
+    write("comparison", compared.plot())
+    write("fvu", compared.fvu.plot())
+    write("moments", mp.second_moment(net, inputs).plot())
+    mixture = mp.GaussianMixture.from_labels(pixels, digits.target, shrinkage=0.1)
+    write("solve", mp.fit(net, mixture, degree=2).report.plot())
+
+    rng = np.random.default_rng(0)
+    deep = mp.Chain([mp.MLP(rng.normal(size=(64, 64)) * np.sqrt(2 / 64)) for _ in range(6)])
+    write("propagation", mp.propagate(deep, inputs).plot())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "plots"))
