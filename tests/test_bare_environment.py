@@ -98,6 +98,8 @@ REQUESTS = {
     "mp.from_torch(None)": "torch",
     "mp.from_onnx('model.onnx')": "onnx",
     "importlib.import_module('mlpoly.integrations.onnx_models')": "onnx",
+    "read('model.pt')": "torch",
+    "read('model.onnx')": "onnx",
     "mp.from_sklearn(None)": "sklearn",
     "importlib.import_module('mlpoly.integrations.sklearn_models')": "sklearn",
     "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",
@@ -130,6 +132,10 @@ import numpy as np, mlpoly as mp
 net, inputs = mp.MLP(np.eye(2), None, np.eye(2), None, "relu"), mp.Gaussian.standard(2)
 poly = mp.fit(net, inputs, 2)
 poly.save("poly.safetensors")
+
+def read(name):
+    open(name, "w").close()
+    return importlib.import_module("mlpoly.integrations.model_files").read_network(name)
 
 def command(*words):
     from mlpoly.cli import main

@@ -42,7 +42,8 @@ def from_torch(module: nn.Module) -> Network:
 
         A feedforward block of Hugging Face transformers: GPT-2, GPT-NeoX, Llama and its many relatives, Phi, T5, and
         others with the same parts. If the block has no module of its own (OPT, BERT, Whisper), pass the layer: the
-        network is its feedforward block alone, without residual connection and normalisation.
+        network is its feedforward block alone, without residual connection and normalisation. A block of
+        TransformerLens, with the parameters W_in, W_out and perhaps W_gate.
 
         Any other module needs an adapter, see `mlpoly.integrations.torch.register_adapter`. Convolutions, layer norm
         and attention have no place in a network of this library; the message says which part of the module does.

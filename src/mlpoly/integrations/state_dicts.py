@@ -1,0 +1,246 @@
+"""Networks from weights by name, as state dicts of PyTorch and files of weights have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, permutations
+from typing import Any
+
+import numpy as np
+
+from mlpoly.activations import Activation, get
+from mlpoly.networks import GLU, Affine, Network
+from mlpoly.networks.layered import Layout, from_layers
+from mlpoly.networks.pieces import Piece, Scaling, assemble
+
+__all__ = ["network_from_state"]
+
+Pair = tuple[np.ndarray, np.ndarray | None]  # weight and bias
+
+_ROLES = {"weight": "weight", "kernel": "weight", "W": "weight", "w": "weight", "bias": "bias", "b": "bias"}
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+# Names of gate, other factor and readout of gated units.
+_GATED = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
+_LENS = {"W_in", "W_out", "W_gate", "b_in", "b_out", "b_gate"}
+_EPSILON = 1e-5  # of batch norm in PyTorch by default; a state dict does not hold it
+
+
+def network_from_state(
+    state: Mapping[str, np.ndarray],
+    activation: str | Activation | Sequence[str | Activation] | None = None,
+    layout: Layout | None = None,
+    *,
+    ordered: bool = True,
+) -> Network:
+    """Return the network of weights by name.
+
+    Parameters
+    ----------
+    state : mapping from name to array
+        Weights and biases of linear layers: "0.weight", "0.bias", "2.weight", ...; "fc1.weight", ...;
+        "Dense_0.kernel", ...; "W1", "b1", ... Numbers tell their order, or the order of the mapping, or the shapes if
+        only one order fits together. A prefix of all names does not matter. Or the parts of one gated unit: gate_proj,
+        up_proj, down_proj; w1, w3, w2; W_gate, W_in, W_out (TransformerLens, which also has W_in and W_out without a
+        gate).
+
+        Batch norms are folded in, with PyTorch's default eps, 1e-5, if the numbering of an nn.Sequential tells where
+        the activations are. Behind the last layer there is none.
+    activation : str or Activation, or a sequence of them, optional
+        Activation of all hidden layers, or one for each; needed if there are hidden layers.
+    layout : {"out_in", "in_out"}, optional
+        Layout of the weights. By default that of the names: "weight" is PyTorch's, "kernel" that of Keras and Flax;
+        for others the shapes must tell.
+    ordered : bool
+        Whether the order of the mapping is that in which a module defines its layers, as in a state dict.
+
+    Raises
+    ------
+    ValueError
+        If the names are not those of one such network, or leave the activation, layout or order open.
+    """
+    common = _common_prefix(list(state))
+    state = {name.removeprefix(common): np.asarray(a) for name, a in state.items()}
+    if lens := _transformer_lens(state, activation):
+        return lens
+    groups, words = _groups(state)
+    layout = layout or ("out_in" if words == {"weight"} else "in_out" if words == {"kernel"} else None)
+    for parts in _GATED:
+        if set(parts) == set(groups):
+            _needed(activation)
+            weights = [groups[part]["weight"] if layout != "in_out" else groups[part]["weight"].T for part in parts]
+            gate, up, down = zip(weights, [groups[part].get("bias") for part in parts], strict=True)
+            return GLU(*gate, *up, *down, activation=_single(activation))
+    linear = {name: (group["weight"], group.get("bias")) for name, group in groups.items() if not _is_norm(group)}
+    if not linear:
+        raise ValueError(f"there is no linear layer. {_remedy(state)}")
+    if len(linear) > 1:
+        _needed(activation)
+    if len(linear) < len(groups):
+        return _with_batch_norms(groups, _single(activation), layout)
+    return from_layers(_in_order(linear, layout, ordered), activation or "identity", layout)
+
+
+def _in_order(layers: Mapping[str, Pair], layout: Layout | None, ordered: bool) -> list[Pair]:
+    """Weights and biases in the order in which the network computes its layers."""
+    names = sorted(layers, key=_natural)
+    words = [re.sub(r"\d+", "#", name) for name in names]
+    if len(set(words)) == 1:
+        return [layers[name] for name in names]
+    if ordered and _fit_together(list(layers.values()), layout):
+        return list(layers.values())
+    # Names with the same words keep the order of their numbers.
+    numbered = [[name for name, w in zip(names, words, strict=True) if w == word] for word in words]
+    orders = [
+        order
+        for order in (permutations(names) if len(names) <= 7 else [])
+        if all([name for name in order if name in group] == group for group in numbered)
+        and _fit_together([layers[name] for name in order], layout)
+    ]
+    if len(orders) == 1:
+        return [layers[name] for name in orders[0]]
+    raise ValueError(
+        f"the names {', '.join(names)} do not tell the order of the layers, and {'several' if orders else 'no'} orders "
+        f"of their shapes fit together; pass them in order in Python: mlpoly.MLP.from_layers([(W, b), ...])."
+    )
+
+
+def _fit_together(layers: Sequence[Pair], layout: Layout | None) -> bool:
+    shapes = [W.shape for W, _ in layers]
+    forward = all(two[1] == one[0] for one, two in pairwise(shapes))
+    backward = all(two[0] == one[1] for one, two in pairwise(shapes))
+    return (forward and layout != "in_out") or (backward and layout != "out_in")
+
+
+def _is_norm(group: Mapping[str, np.ndarray]) -> bool:
+    return "running_mean" in group
+
+
+def _needed(activation: Any) -> None:
+    if activation is None:
+        raise ValueError(
+            "weights do not tell the activation of the hidden layers; name it, activation='relu' or, on the command "
+            "line, --activation relu."
+        )
+
+
+def _single(activation: Any) -> Activation:
+    if isinstance(activation, Sequence) and not isinstance(activation, str):
+        if len(set(map(get, activation))) != 1:
+            raise ValueError("activation must be one name for a gated unit or beside batch norms.")
+        activation = activation[0]
+    return get(activation or "identity")
+
+
+def _common_prefix(names: Sequence[str]) -> str:
+    """The parts, separated by dots, that all names begin with."""
+    split = [name.split(".")[:-1] for name in names]
+    shared = []
+    for parts in zip(*split, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return "".join(f"{part}." for part in shared)
+
+
+def _natural(name: str) -> list[Any]:
+    """Key that sorts numbers in names by value."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def _groups(state: Mapping[str, np.ndarray]) -> tuple[dict[str, dict[str, np.ndarray]], set[str]]:
+    """Arrays by layer and role, and the words that name the weights.
+
+    Raises
+    ------
+    ValueError
+        For a name or shape that no layer of a network has.
+    """
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    words = set()
+    for name, a in state.items():
+        layer, _, last = name.rpartition(".")
+        if last not in _ROLES and last not in _STATISTICS:
+            match = re.fullmatch(r"(.*?)(weight|kernel|W|w|bias|b)_?(\d+)", name)
+            if match is None:
+                raise ValueError(f"{name!r} is not a weight or bias of a linear layer. {_remedy(state)}")
+            layer, last = f"{match[1]}{match[3]}", match[2]
+        role = _ROLES.get(last, last)
+        if role == "weight" and a.ndim == 2:
+            words.add(last)
+        groups.setdefault(layer, {})[role] = a
+    for layer, arrays in groups.items():
+        weight = arrays.get("weight")
+        if not _is_norm(arrays) and (weight is None or weight.ndim != 2):
+            shape = "no weight" if weight is None else f"a weight of shape {weight.shape}"
+            kind = {1: ": a normalisation, or slopes of PReLU", 3: ": a convolution", 4: ": a convolution"}
+            why = kind.get(0 if weight is None else weight.ndim, "")
+            raise ValueError(f"{layer or 'a layer'!r} has {shape}, not a matrix{why}. {_remedy(state)}")
+    return groups, words
+
+
+def _remedy(state: Mapping[str, Any]) -> str:
+    shown = ", ".join(list(state)[:4])
+    more = ", ..." if len(state) > 4 else ""
+    return (
+        f"The file holds {shown}{more}, which are not the layers of one feedforward network: convert the model in "
+        f"Python with mlpoly.from_torch(model), a language model with `mlpoly lm`."
+    )
+
+
+def _transformer_lens(state: Mapping[str, np.ndarray], activation: Any) -> Network | None:
+    """The network of W_in, W_out, perhaps W_gate, and biases, None if those are not the names."""
+    if not {"W_in", "W_out"} <= set(state) <= _LENS:
+        return None
+    _needed(activation)
+    W1, W2, b1, b2 = state["W_in"].T, state["W_out"].T, state.get("b_in"), state.get("b_out")
+    if "W_gate" not in state:
+        return from_layers([(W1, b1), (W2, b2)], activation, "out_in")
+    # TransformerLens adds b_in to the product of the gate and W_in x.
+    moved = None if b1 is None else W2 @ b1
+    shift = b2 if moved is None else moved if b2 is None else moved + b2
+    return GLU(state["W_gate"].T, state.get("b_gate"), W1, None, W2, shift, _single(activation))
+
+
+def _with_batch_norms(
+    groups: Mapping[str, Mapping[str, np.ndarray]], activation: Activation, layout: Layout | None
+) -> Network:
+    """The network of linear layers and batch norms that are numbered as in an nn.Sequential.
+
+    A number that is missing between two layers is that of a module without weights: the activation, if it is the only
+    such place between two linear layers.
+    """
+    remedy = "convert the model in Python: mlpoly.from_torch(model.eval())"
+    order = sorted(groups, key=_natural)
+    if not all(name.isdigit() for name in order):
+        norm = next(name for name in order if _is_norm(groups[name]))
+        raise ValueError(
+            f"the file has a batch norm ({norm}), and its names do not tell whether the activation is before it or "
+            f"behind it; {remedy}."
+        )
+    linear = [i for i, name in enumerate(order) if not _is_norm(groups[name])]
+    pieces: list[Piece] = []
+    place: str | None = None  # of the module before the next activation
+    for i, name in enumerate(order):
+        arrays = groups[name]
+        if _is_norm(arrays):
+            scale = 1 / np.sqrt(arrays["running_var"] + _EPSILON)
+            scale = scale * arrays["weight"] if "weight" in arrays else scale
+            shift = arrays.get("bias", 0.0) - scale * arrays["running_mean"]
+            pieces.append(Scaling(scale, shift, scale.dtype, "BatchNorm1d"))
+        else:
+            pieces.append(Affine(arrays["weight"] if layout != "in_out" else arrays["weight"].T, arrays.get("bias")))
+            behind = [j for j in linear if j > i]
+            span = order[i : behind[0] + 1] if behind else order[i:]
+            gaps = [one for one, two in pairwise(span) if int(two) - int(one) > 1]
+            if len(gaps) != (1 if behind else 0):
+                raise ValueError(
+                    f"of the modules {', '.join(span)} of a Sequential the numbers do not tell where the activation "
+                    f"is; {remedy}."
+                )
+            place = gaps[0] if behind else None
+        if name == place:
+            pieces.append(activation)
+    if any(int(two) - int(one) > 1 for one, two in pairwise(order[: linear[0] + 1])):
+        raise ValueError(f"a module without weights is before the first linear layer, {order[linear[0]]}; {remedy}.")
+    return assemble(pieces)
