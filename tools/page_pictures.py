@@ -22,8 +22,8 @@ GAP, PAPER = 24, (247, 246, 242)
 # Picture -> page, and the sections of each column; "top" is what stands before the first of them.
 LAYOUTS = {
     "network-page": ("diabetes", (("top", "formula", "interactions"), ("terms", "examples"))),
-    "network-page-all": ("diabetes", (("top", "formula", "degrees"), ("terms", "interactions", "features"), ("responses", "examples"))),
-    "digits-page": ("digits", (("top", "features"), ("examples", "degrees"))),
+    "network-page-more": ("diabetes", (("degrees",), ("features", "responses"))),
+    "digits-page": ("digits", (("top", "features"), ("examples",))),
 }
 
 
@@ -44,9 +44,8 @@ def main() -> None:
             whole = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
             made = joined([[cut(driver, whole, section) for section in column] for column in columns])
             path = PICTURES / f"{name}.png"
-            made.resize((made.width * 3 // 4, made.height * 3 // 4), Image.Resampling.LANCZOS).quantize(64).save(
-                path, optimize=True
-            )
+            made = made.resize((made.width * 3 // 4, made.height * 3 // 4), Image.Resampling.LANCZOS)
+            made.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(path, optimize=True)
             print(path, f"{path.stat().st_size / 1000:.0f} kB")
     finally:
         driver.quit()
