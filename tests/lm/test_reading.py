@@ -20,7 +20,7 @@ from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
-from mlpoly.lm import collect  # noqa: E402
+from mlpoly.lm import collect, convert, evaluate  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
 from mlpoly.lm.reading.attribution import attribute, degree_parts, polynomials_of  # noqa: E402
 from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
@@ -338,3 +338,32 @@ def test_results_print_as_tables():
     for text in (str(features), str(found), str(spectra), repr(found), repr(features[0])):
         assert "TokenScore" not in text and "array" not in text
         assert max(map(len, text.splitlines())) < 250
+
+
+def test_results_draw_themselves_and_show_in_notebooks():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    model, words = llama(), [f"<w{i}>" for i in range(VOCABULARY)]
+    moments = collect(model, token_ids(4))
+    converted = convert(model, moments, degree=2, bound=None)
+    features = block_features(converted.polynomials[BLOCK], model, BLOCK, token=3, k=2, tokens=4, tokenizer=words)
+    found = attribute(model, converted, PROMPT, tokenizer=words)
+    spectra, losses = block_spectra(model, moments, 2), evaluate(model, converted, token_ids(4))
+    try:
+        for result in (converted, losses, features, found, spectra):
+            html = result._repr_html_()
+            assert "<table>" in html and "<w" not in html and result._repr_latex_().startswith("$$")
+            figure, (_, right) = pyplot.subplots(1, 2)
+            assert result.plot(ax=right) is figure and right.has_data()
+        (ax,) = features.plot().axes
+        assert [bar.get_width() for bar in ax.patches] == [feature.value for feature in features]
+        image = found.plot().axes[0].images[0].get_array()
+        np.testing.assert_allclose(image.sum(0), found.parts.sum((0, 2)))
+        tops = [bar.get_y() + bar.get_height() for bar in spectra.plot().axes[0].patches]
+        assert max(tops) == pytest.approx(1)
+        changes = [bar.get_width() for bar in losses.plot().axes[0].patches]
+        np.testing.assert_allclose(changes, [row.cross_entropy - losses.original for row in losses.rows[1:]])
+        widths = [bar.get_width() for bar in converted.plot().axes[0].patches]
+        np.testing.assert_allclose(widths, [errors.closed_form for errors in converted.errors.values()])
+    finally:
+        pyplot.close("all")

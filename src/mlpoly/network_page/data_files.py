@@ -18,6 +18,7 @@ __all__ = ["DataTable", "read_table"]
 
 _DATA = ("x", "X", "data", "x_test", "x_train")  # keys of an .npz file, in the order in which they are tried
 _LABELS = {"x": "y", "X": "y", "data": "target", "x_test": "y_test", "x_train": "y_train"}
+_BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
 _MISSING = {"", "na", "nan", "null", "none", "?"}  # cells without a number
 
 
@@ -59,28 +60,36 @@ def read_table(path: str | PathLike[str], labels: str | None = None) -> DataTabl
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}; give a .npz, .npy or .csv file of data.")
-    match file.suffix.lower():
-        case ".npy" | ".npz" as kind:
-            try:
-                with np.load(file, allow_pickle=False) as content:
-                    if kind == ".npz":
-                        return _from_npz(file, {key: content[key] for key in content.files}, labels)
-            except (AttributeError, TypeError):  # an .npy file gives an array, which is no context
-                content = np.load(file, allow_pickle=False)
-            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-                if "allow_pickle" in str(error):
-                    raise FileFormatError(
-                        f"{file} holds Python objects, which would run code when they are read; save arrays of numbers."
-                    ) from error
-                if isinstance(error, FileFormatError) or str(error).startswith(str(file)):
-                    raise
-                raise FileFormatError(f"{file} is not a readable {kind} file ({error}).") from error
-            if labels is not None:
-                raise ValueError(f"{file} holds one array and no labels; use an .npz file with x and {labels}.")
-            return DataTable(np.asarray(content))
-        case ".csv" | ".tsv" | ".txt":
-            return _from_csv(file, labels)
+    kind = file.suffix.lower()
+    if kind in (".csv", ".tsv", ".txt"):
+        return _from_csv(file, labels)
+    if kind in _BEGINNINGS:
+        arrays = _arrays(file, kind)
+        if kind == ".npz":
+            return _from_npz(file, arrays, labels)
+        if labels is not None:
+            raise ValueError(f"{file} holds one array and no labels; use an .npz file with x and {labels}.")
+        return DataTable(arrays["x"])
     raise ValueError(f"{file} is neither .npy, .npz nor .csv; save the data as one of these.")
+
+
+def _arrays(file: Path, kind: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, or the one of an .npy file as x."""
+    with file.open("rb") as beginning:
+        if not beginning.read(8).startswith(_BEGINNINGS[kind]):  # NumPy would take anything else for a pickle
+            raise FileFormatError(f"{file} is not a readable {kind} file.")
+    try:
+        content = np.load(file, allow_pickle=False)
+        if kind == ".npy":
+            return {"x": content}
+        with content:
+            return {key: content[key] for key in content.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if "allow_pickle" in str(error):
+            raise FileFormatError(
+                f"{file} holds Python objects, which would run code when they are read; save arrays of numbers."
+            ) from error
+        raise FileFormatError(f"{file} is not a readable {kind} file ({error}).") from error
 
 
 def _from_npz(file: Path, arrays: dict[str, np.ndarray], labels: str | None) -> DataTable:

@@ -49,7 +49,7 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
     items = []
     for i, found in terms.items():
         name = variable("p", shortened(about.outputs[i], 24)) if len(about.outputs) > 1 else variable("p")
-        words = about.image_shape is None and any(len(about.names[j]) > 3 for term in found for j in term.inputs)
+        words = about.image_shape is None and any(len(name) > 1 for name in about.names) and not _numbered(about)
         shown = [term for term in found if term.effect != 0][:_WRITTEN]
         size = [float(np.prod(about.spread[list(term.inputs)])) for term in shown]
         both = []
@@ -101,10 +101,15 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
     return said
 
 
+def _numbered(about: Subject) -> bool:
+    """Whether the inputs have no names but x0, x1, ..."""
+    return about.names == tuple(f"x{i}" for i in range(len(about.names)))
+
+
 def _factors(about: Subject, inputs: Sequence[int]) -> list[Markup]:
     if about.image_shape is not None:
         return [variable("x", *(place + 1 for place in divmod(i, about.image_shape[1]))) for i in inputs]
-    if all(about.names[i] == f"x{i}" for i in inputs):
+    if _numbered(about):
         return [variable("x", i) for i in inputs]
     names = [about.names[i] for i in inputs]
     return [variable(shortened(name, 24), title=name if len(name) > 24 else "") for name in names]

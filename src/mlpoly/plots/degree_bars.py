@@ -8,9 +8,7 @@ import numpy as np
 
 from mlpoly.arrays import to_numpy
 from mlpoly.measures.degree_spectrum import DegreeSpectrum
-from mlpoly.plots import style
-from mlpoly.plots.chart import Axis, Bars, Panel
-from mlpoly.plots.draw import draw_panel
+from mlpoly.plots.chart import Axis, Bars, Chart, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +38,8 @@ def plot_spectrum(
     matplotlib.figure.Figure
         ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
     """
+    from mlpoly.plots.draw import show  # needs matplotlib
+
     parts = [to_numpy(a) for a in (spectrum.variance, spectrum.remainder, spectrum.between, spectrum.total)]
     outputs = parts[-1].shape[0]
     if output is not None and not -outputs <= output < outputs:
@@ -63,7 +63,4 @@ def plot_spectrum(
         Axis("fraction of the variance", scale="log" if log else "linear", limits=limits),
         title or ("Degree spectrum" if output is None else f"Degree spectrum of output {output}"),
     )
-    if ax is None:
-        ax = style.shown_figure(figsize=(7.0, 4.0), layout="constrained").subplots()
-    draw_panel(ax, panel)
-    return ax.figure  # type: ignore[return-value]
+    return show(Chart("Fraction of the variance at each degree", [panel]), ax)

@@ -41,6 +41,7 @@ _INK = LinearSegmentedColormap.from_list("ink", [style.COLOURS["positive"], "whi
 _PALETTES: dict[Palette, str | Colormap] = {"diverging": "RdBu_r", "ink": _INK, "grey": "gray_r"}
 _WIDE = 3.0  # width of a panel in a gallery, in pictures
 _LABELS = 1.1  # width of the labels of rows, in inches
+_NAME = 20  # letters of a name beside a heat map
 _SPACES: dict[str, Any] = {"w_pad": 0.03, "h_pad": 0.03, "wspace": 0.02, "hspace": 0.02}
 
 
@@ -86,19 +87,10 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
     """
     alone = _has_one_axes(picture)
     if ax is None:
-        height = _height(picture)
-        width = (
-            height + 1.4
-            if isinstance(picture, HeatMap)
-            else 7.0
-            if alone and isinstance(picture, Chart)
-            else style.WIDTH
-        )
-        figure = style.shown_figure(figsize=(width, height), layout="constrained")
-        if alone:
-            _draw_on_axes(figure.subplots(), picture)
-        else:
-            _draw_on(figure, picture)
+        width = 7.0 if isinstance(picture, Chart) and alone else style.WIDTH
+        size = _heat_map_size(picture) if isinstance(picture, HeatMap) else (width, _height(picture))
+        figure = style.shown_figure(figsize=size, layout="constrained")
+        _draw_on(figure, picture)
         return figure
     if alone:
         _draw_on_axes(ax, picture)
@@ -141,7 +133,7 @@ def _draw_on_axes(ax: Axes, picture: Drawing) -> None:
     elif isinstance(picture, Chart):
         keys = {label: artist for label, artist in draw_panel(ax, picture.panels[0]).items() if label}
         if keys:
-            ax.legend([*keys.values()], [*keys], frameon=False, fontsize=style.SMALL, labelcolor=style.INK)
+            ax.legend([*keys.values()], [*keys], edgecolor="none", fontsize=style.SMALL, labelcolor=style.INK)
 
 
 def _height(picture: Drawing) -> float:
@@ -155,13 +147,27 @@ def _height(picture: Drawing) -> float:
         lines = sum(1 + part.label.count("\n") for part in picture.parts)
         return 0.24 * lines + 0.9 + 0.25 * bool(picture.title) + 0.2 * bool(picture.note)
     if isinstance(picture, HeatMap):
-        return min(0.32 * len(picture.rows) + 1.8, 8.0)
+        return _heat_map_size(picture)[1]
     cells = [cell for _, row in picture.rows for cell in row if isinstance(cell, Picture)]
     lines_ = 0.1 + 0.2 * any(cell.below for cell in cells) + 0.2 * any(cell.above for cell in cells)
     aspect = cells[0].image.shape[0] / cells[0].image.shape[1] if cells else 1.0
     size = (style.WIDTH - _LABELS) / max(sum(_widths(picture)), 6)
     rest = 0.3 + 0.2 * bool(picture.columns) + 0.45 * (picture.limit is not None)
     return (size * aspect + lines_) * len(picture.rows) + rest
+
+
+def _heat_map_size(heat: HeatMap) -> tuple[float, float]:
+    """Width and height in inches: square cells, names of the rows and columns, and a colour scale."""
+    cell = min(0.45, 7.5 / max(heat.values.shape))
+    left = 0.075 * max((len(shortened(name, _NAME)) for name in heat.rows), default=0)
+    below = 0.075 * max((len(shortened(name, _NAME)) for name in heat.columns), default=0) if _upright(heat) else 0.3
+    width = max(cell * len(heat.columns) + left + 1.7, 0.1 * len(heat.title) + 1.0)
+    return width, max(cell * len(heat.rows) + below + 0.5 + 0.25 * bool(heat.note), 2.0)
+
+
+def _upright(heat: HeatMap) -> bool:
+    """Whether the names of the columns are too long to stand beside one another."""
+    return max((len(name) for name in heat.columns), default=0) * len(heat.columns) > 60
 
 
 # -- charts ------------------------------------------------------------------------------------------------------------
@@ -349,12 +355,12 @@ def _draw_heat_map(ax: Axes, heat: HeatMap) -> None:
     image = ax.imshow(heat.values, cmap="RdBu_r", vmin=-heat.scale, vmax=heat.scale, interpolation="nearest")
     for lines, names in ((ax.xaxis, heat.columns), (ax.yaxis, heat.rows)):
         step = -(-len(names) // 60)  # as many names as can be read
-        texts = [_text(shortened(name, 20)) for name in names[::step]]
+        texts = [_text(shortened(name, _NAME)) for name in names[::step]]
         lines.set_ticks(range(0, len(names), step), labels=texts)
     style.tidy(ax, heat.note, title=heat.title)
     ax.xaxis.label.set_fontsize(style.SMALL)
     ax.tick_params(length=0)
-    if max((len(name) for name in heat.columns), default=0) * columns > 60:
+    if _upright(heat):
         ax.tick_params(axis="x", labelrotation=90)
     ax.spines[:].set(visible=True, color=style.FAINT, linewidth=0.6)
     if rows <= 12 and columns <= 12:

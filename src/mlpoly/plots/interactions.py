@@ -11,7 +11,7 @@ from mlpoly.arrays import as_integer, to_numpy, widen
 from mlpoly.inputs import Inputs
 from mlpoly.inputs.interface import check_names
 from mlpoly.plots.chart import HeatMap
-from mlpoly.polynomials import Polynomial
+from mlpoly.polynomials import BoundedPolynomial, Polynomial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,9 @@ def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
     if not -poly.dim_out <= output < poly.dim_out:
         raise ValueError(f"output is {output}, but the polynomial has {poly.dim_out} outputs.")
-    form: Any = to_numpy(widen(poly.truncate(2).coefficients().quadratic))[output]
+    one = poly.output(output)
+    one = one.polynomial if isinstance(one, BoundedPolynomial) else one
+    form: Any = to_numpy(widen(one.truncate(2).coefficients().quadratic))[0]
     cov = to_numpy(widen(inputs.covariance))
     # Var[u_i u_j] = S_ii S_jj + S_ij^2 for jointly Gaussian deviations u (Isserlis), i = j included.
     spread = np.sqrt(np.outer(np.diagonal(cov), np.diagonal(cov)) + cov**2)

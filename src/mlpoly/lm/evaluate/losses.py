@@ -81,7 +81,7 @@ class Evaluation(Tabular):
         parts = []
         for row in self.rows[1:]:
             change = row.cross_entropy - self.original
-            parts.append(Part(f"{row.replaced}: {row.by}", change, f"{change:+.3g}"))
+            parts.append(Part(f"{row.replaced}: {row.by}", change, f"{change:+.3g}".replace("-", "\N{MINUS SIGN}")))
         return show(Ranking(parts, title, title, "nats per token"), ax)
 
     def __repr__(self) -> str:

@@ -89,8 +89,8 @@ class Attribution(Tabular):
 
         degrees = [f"degree {k}" for k in range(self.degree + 1)]
         tokens = [f"{token!r} to {target!r}" for token, target in zip(self.tokens, self.target_tokens, strict=True)]
-        title = "Contributions of the blocks' polynomials to the logits"
-        return show(HeatMap(self.parts.sum(0).T, degrees, tokens, title, title, "contribution"), ax)
+        label = "Contributions of the blocks' polynomials to the logits"
+        return show(HeatMap(self.parts.sum(0).T, degrees, tokens, label, "Contributions to logits", "contribution"), ax)
 
     def __repr__(self) -> str:
         centred = ", centred" if self.centred else ""

@@ -13,7 +13,7 @@ from mlpoly.measures import degree_spectrum
 from mlpoly.progress import progress
 from mlpoly.tables import TableList
 
-__all__ = ["BlockSpectrum", "block_spectra"]
+__all__ = ["BlockSpectra", "BlockSpectrum", "block_spectra"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,26 @@ class BlockSpectrum:
         return sum(self.fractions[degree:]) + self.rest
 
 
+class BlockSpectra(TableList):
+    """A list of `BlockSpectrum`, which prints as a table."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Bars of the blocks, stacked by degree."""
+        from mlpoly.plots.chart import Axis, Bars, Chart, Panel, degree_colour
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        numbers = list(range(len(self)))
+        highest = len(self[0].fractions) if self else 0
+        bars = [
+            Bars(f"degree {k}", numbers, [spectrum.fractions[k - 1] for spectrum in self], degree_colour(k))
+            for k in range(1, highest + 1)
+        ]
+        bars.append(Bars("above", numbers, [spectrum.rest for spectrum in self], "area-rest"))
+        blocks = Axis("block", ticks=[(i, str(i)) for i in numbers[:: -(-len(numbers) // 20) or 1]])
+        panel = Panel(bars, blocks, Axis("fraction of the variance", limits=(0.0, 1.0)))
+        return show(Chart("Fractions of the blocks' variance by degree", [panel]), ax)
+
+
 def block_spectra(
     model: nn.Module,
     moments: Moments,
@@ -40,7 +60,7 @@ def block_spectra(
     *,
     shrinkage: float | str = 0.0,
     show_progress: bool = True,
-) -> list[BlockSpectrum]:
+) -> BlockSpectra:
     """Degree spectra of all blocks in `moments`, each under the Gaussian of its inputs.
 
     See `mlpoly.degree_spectrum`: without a sample it says in advance what the best polynomial of any degree leaves
@@ -60,10 +80,11 @@ def block_spectra(
 
     Returns
     -------
-    list of BlockSpectrum
+    BlockSpectra
+        A list of `BlockSpectrum`; ``.plot()`` draws it.
     """
     blocks = [block for block in find_blocks(model) if block.name in moments.names]
-    spectra = TableList()
+    spectra = BlockSpectra()
     with progress("spectra", len(blocks), show_progress) as bar:
         for i, block in enumerate(blocks):
             net = block.net()

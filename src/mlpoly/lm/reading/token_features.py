@@ -20,7 +20,7 @@ from mlpoly.lm.text.tokens import token_text
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import TableList
 
-__all__ = ["BlockFeature", "TokenScore", "block_features"]
+__all__ = ["BlockFeature", "BlockFeatures", "TokenScore", "block_features"]
 
 _ROWS = 16384  # rows of an embedding that are scored at once
 _SHOWN = 4  # tokens at each end of a feature that are printed
@@ -64,6 +64,22 @@ class BlockFeature:
         return f"BlockFeature({self.block}, {self.output}, value={self.value:.4g}: {reads})"
 
 
+class BlockFeatures(TableList):
+    """A list of `BlockFeature`, which prints as a table."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Bars of the eigenvalues, with the tokens that the features read and those whose logits they raise."""
+        from mlpoly.plots.chart import Part, Ranking
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        parts = []
+        for feature in self:
+            reads, raises = (" ".join(repr(t.text) for t in ts[:3]) for ts in (feature.reads, feature.raises))
+            parts.append(Part(reads, feature.value, raises))
+        title = f"Features of {self[0].block} for {self[0].output}" if self else "Features"
+        return show(Ranking(parts, title, title, "eigenvalue", "raises"), ax)
+
+
 def block_features(
     poly: Polynomial | PolynomialModule,
     model: nn.Module,
@@ -78,7 +94,7 @@ def block_features(
     inputs: Any = None,
     tokenizer: Any = None,
     wiring: Trace | None = None,
-) -> list[BlockFeature]:
+) -> BlockFeatures:
     """Eigenfeatures of a block's polynomial for an output direction, shown as tokens.
 
     The features are those of ``mlpoly.eigenfeatures(poly.truncate(2), direction=u, k=k)``, in detail:
@@ -118,8 +134,8 @@ def block_features(
 
     Returns
     -------
-    list of BlockFeature
-        By descending size of their values; ``print`` shows it as a table.
+    BlockFeatures
+        A list of `BlockFeature` by descending size of their values; ``print`` shows it as a table, ``.plot()`` as bars.
     """
     made = polynomials_of({block: poly})[block]
     tokens, text = as_integer("tokens", tokens, 1), token_text(tokenizer)
@@ -179,7 +195,7 @@ def block_features(
         ]
 
     pairs = zip(read.double().cpu().numpy().T, written.cpu().numpy().T, strict=True)
-    return TableList(
+    return BlockFeatures(
         BlockFeature(block, label, rank, float(found.values[rank]), *ends(reads), *ends(writes))
         for rank, (reads, writes) in enumerate(pairs)
     )
