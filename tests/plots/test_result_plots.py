@@ -281,6 +281,8 @@ def test_response_curves_are_values_of_network_and_polynomials(net, poly, inputs
     figure = plot_response(None, [poly], directions={"bmi": 2})
     assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 1
     assert len(plot_response(net, poly).axes[0].lines) == 4
+    flat = response_chart(net, 0 * poly, inputs)  # no direction is the strongest
+    assert [panel.title for panel in flat.panels] == [f"input {np.argmax(np.diagonal(inputs.cov))}"]
 
 
 def test_response_of_bad_input(net, poly):

@@ -90,7 +90,8 @@ class FVU(Number):
     def _table(self) -> Table:
         rows = [("all", float(self)), *((str(i), v) for i, v in enumerate(to_numpy(self.per_output).tolist()))]
         named = {"standard error": self.standard_error, "bound on the error": self.bound, "closure": self.closure}
-        note = ", ".join(f"{name} of all {scalar(value):.2g}" for name, value in named.items() if value is not None)
+        about = [f"{name} {scalar(value):.2g}" for name, value in named.items() if value is not None]
+        note = f"all: {', '.join(about)}" if about else ""
         return Table(("output", "fraction of variance unexplained"), tuple(rows), note=note, limit=21)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:

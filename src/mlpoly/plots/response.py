@@ -75,7 +75,8 @@ def response_chart(
         if first.degree < 1:
             raise ValueError("polys are constants; give directions= of the lines to draw.")
         linear = to_numpy(widen(first.truncate(1).coefficients().linear))[output]
-        directions = {"the strongest linear direction": cov @ linear if (cov @ linear).any() else linear}
+        along, widest = cov @ linear, int(np.argmax(np.diagonal(cov)))
+        directions = {"the strongest linear direction": along} if along.any() else {f"input {widest}": widest}
     t = np.linspace(-span, span, as_integer("points", points, 2))
     panels = []
     for label, direction in directions.items():
