@@ -252,6 +252,26 @@ def test_activations_whose_constants_are_rounded(name, dtype):
     assert_same(net, graph, points(dtype=dtype) / 4, 100 * float(np.finfo(dtype).eps))
 
 
+@pytest.mark.usefixtures("scratch_registry")
+def test_an_activation_of_ones_own():
+    nodes = ["a Gemm x W B", "e Sin a", "f Add e a", "y Mul f half"]
+    with pytest.raises(TypeError, match="does not know the function"):
+        mp.from_onnx(model(*nodes, **NUMBERS))
+    mp.register_activation("torch_only", lambda y: y.double(), overwrite=True)
+    mp.register_activation("snake_like", lambda y: y + np.sin(y), overwrite=True)
+    graph = model(*nodes, **NUMBERS)
+    net = mp.from_onnx(graph)
+    assert net.activation_names == "snake_like"
+    assert_same(net, graph)
+
+
+def test_other_domains():
+    graph = model("a Gemm x W B", "y Gelu a")
+    graph.graph.node[1].domain = "com.microsoft"
+    with pytest.raises(TypeError, match=r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"):
+        mp.from_onnx(graph)
+
+
 def test_swish():
     graph = model("a Gemm x W B", ("y Swish a", {"alpha": 0.5}), opset=24)
     net = mp.from_onnx(graph)
@@ -379,6 +399,13 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("softmax over the batch", refuse("a MatMul x W", ("y Softmax a", {"axis": 0})), TypeError, "not over the out"),
         ("training", refuse("a MatMul x W", ("y,m,v BatchNormalization a B B B B2", {"training_mode": 1})), TypeError,
          "training mode", "evaluation mode"),
+        ("batch norm of images", refuse("n BatchNormalization x one one one one", "f Flatten n", "y Relu f", **IMAGE,
+                                        one=np.ones(1)), TypeError, "BatchNormalization .* not of rows of numbers"),
+        ("softmax of sequences", refuse(("y Softmax x", {"axis": 1}), x=(None, 3, 4)), TypeError, "not over the outp"),
+        ("bias", refuse("y Gemm x W C"), TypeError, "bias has 3 entries for 6 outputs"),
+        ("large constant", refuse("c ConstantOfShape big", "a MatMul x c", "y Relu a", big=np.array([4, 10**12])),
+         TypeError, "ConstantOfShape .* not among the operations on constants"),
+        ("random", refuse(("r RandomNormal", {"shape": [4]}), "y Add x r"), TypeError, "RandomNormal"),
         ("two inputs", refuse("a MatMul x W", "b MatMul z W", "y Add a b", inputs=[("z", (None, 4))]), TypeError,
          r"depends on 2 inputs of the graph \(x, z\)", CUT),
         ("two outputs", refuse("a MatMul x W", "b Relu a", outputs=["a", "b"]), TypeError, "2 outputs", "output="),
@@ -398,6 +425,8 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
          TypeError, "Flatten .* mixes the rows"),
         ("reshape", refuse("f Reshape x into", "y MatMul f S2", S2=np.ones((2, 2)), into=np.array([-1, 2])), TypeError,
          "Reshape .* mixes the rows"),
+        ("reshape of images", refuse("s Div x two", "f Reshape s into", "y Relu f", into=np.array([-1, 4]),
+                                     x=(None, 1, 4, 4)), TypeError, "Reshape .* mixes the rows"),
         ("matrix added", refuse("a MatMul x W", "y Add a S"), TypeError, r"shape \(6, 6\) is not one row"),
         ("sizes", refuse("a MatMul x W", "b Add a C2", "y Relu b", C2=np.ones(4)), TypeError, "takes 4 inputs"),
         ("quantised", refuse("q DynamicQuantizeLinear x", dtype=np.float32, outputs=["q"]), TypeError, "quantis"),

@@ -12,6 +12,7 @@ import numpy as np
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import explain_missing
 from mlpoly.integrations.onnx_functions import Elementwise, activations_of, combined, elementwise, line
+from mlpoly.integrations.onnx_refusals import CUT, REASONS, refusal, shortened, where
 from mlpoly.networks import GLU, MLP, Affine, Network, Residual
 from mlpoly.networks.pieces import Piece, Scaling, Slopes, assemble
 
@@ -20,7 +21,7 @@ with explain_missing("from_onnx", "ONNX"):
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
-__all__ = ["FLOATS", "FinalSoftmax", "Graph", "shortened"]
+__all__ = ["FLOATS", "FinalSoftmax", "Graph"]
 
 FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _NUMPY = (np.float16, np.float32, np.float64)
@@ -33,8 +34,8 @@ class FinalSoftmax:
     where: str
 
 
-# A value of the graph that depends on the input is the tuple of pieces that lead to it. Values that a path has in
-# common begin with the same pieces.
+# A value of the graph that depends on the input is the tuple of the pieces that lead to it. Two values that begin with
+# the same pieces have come from the same value.
 Branch = tuple[Piece | Elementwise | FinalSoftmax, ...]
 
 
@@ -65,12 +66,13 @@ class Graph:
         if len(inputs) != 1:
             names = ", ".join(i.name for i in inputs) or "none"
             raise TypeError(
-                f"{self.output!r} depends on {len(inputs)} inputs of the graph ({names}), but a network has one; {_CUT}"
+                f"{self.output!r} depends on {len(inputs)} inputs of the graph ({names}), but a network has one; {CUT}"
             )
         self.input = inputs[0]
         elements = helper.tensor_dtype_to_np_dtype(self.input.type.tensor_type.elem_type)
         self.dtype = np.result_type(*(weights or [elements if elements in _NUMPY else np.dtype(np.float32)]))
         self.paths[self.input.name] = ()
+        self.rows = len(self.input.type.tensor_type.shape.dim) in (0, 2)  # whether values are rows of numbers by now
 
     def path(self) -> Branch:
         """The pieces from the input to the output."""
@@ -78,9 +80,9 @@ class Graph:
             given = [name for name in node.input if name]
             for name in given:
                 if not (name in self.constants or name in self.paths or name in self.sizes):
-                    raise _refusal(node, f"{name!r} is not the first output of a node before it")
-            if node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
-                raise _refusal(node, "it draws random numbers")
+                    raise refusal(node, f"{name!r} is not the first output of a node before it")
+            if node.domain not in _DOMAINS:
+                raise refusal(node, f"it is an operation of {node.domain!r}, not of ONNX itself")
             if all(name in self.constants for name in given):
                 self._compute(node)
             elif node.op_type in ("Shape", "Size") or all(n in self.sizes or n in self.constants for n in given):
@@ -93,18 +95,20 @@ class Graph:
 
     def _compute(self, node: Any) -> None:
         """Constants of a node whose inputs are constants: a transposed weight, a number."""
+        if node.op_type not in _FOLDED:
+            raise refusal(node, "it is not among the operations on constants that are computed")
         named = helper.make_empty_tensor_value_info
         graph = helper.make_graph([node], "node", [named(n) for n in node.input if n], [named(n) for n in node.output])
         model = helper.make_model(graph, opset_imports=self.model.opset_import)
         try:
             values = ReferenceEvaluator(model).run(None, {n: self.constants[n] for n in node.input if n})
         except Exception as error:
-            raise _refusal(node, f"its constants could not be computed ({shortened(error)})") from error
+            raise refusal(node, f"its constants could not be computed ({shortened(error)})") from error
         self.constants |= {n: _wide(np.asarray(v)) for n, v in zip(node.output, values, strict=True) if n}
 
     def _follow(self, node: Any) -> Branch:
         """The pieces to the first output of a node, of which an input depends on the graph's input."""
-        op, where = node.op_type, _where(node)
+        op = node.op_type
         attributes = self._attributes(node)
         operands = list(node.input)
         if op in _PAIRS and len(operands) == 2 and all(name in self.paths for name in operands):
@@ -112,7 +116,7 @@ class Graph:
         data = [name for name in operands if name in self.paths]
         lost = [name for name in operands if name in self.sizes]
         if len(data) != 1 or (lost and op != "Reshape"):
-            raise _refusal(node, "it combines several values that depend on the input")
+            raise refusal(node, "it combines several values that depend on the input")
         before, constant = self.paths[data[0]], self._constant(node)
         if op in ("Identity", "Dropout"):
             return before
@@ -120,27 +124,30 @@ class Graph:
             return before
         if op in ("Flatten", "Reshape", "Squeeze"):
             self._check_rows(node, attributes, before)
+            self.rows = True
             return before
         if op in ("Softmax", "LogSoftmax"):
-            if attributes["axis"] not in (-1, 1):
-                raise _refusal(node, "it is not over the outputs")
-            return (*before, FinalSoftmax(where))
+            if attributes["axis"] != -1 and not (attributes["axis"] == 1 and self.rows):
+                raise refusal(node, "it is not over the outputs")
+            return (*before, FinalSoftmax(where(node)))
         if op == "Gemm":
             if attributes["transA"] or data[0] != operands[0]:
-                raise _refusal(node, "its first factor is not rows of data")
+                raise refusal(node, "its first factor is not rows of data")
             W = constant(1, 2) * self.dtype.type(attributes["alpha"])
             bias = _row(node, constant(2)) * attributes["beta"] if len(operands) > 2 and operands[2] else None
             W = W if attributes["transB"] else W.T
+            if bias is not None and bias.size not in (1, len(W)):
+                raise refusal(node, f"its bias has {bias.size} entries for {len(W)} outputs")
             b = None if bias is None else np.broadcast_to(bias, W.shape[:1]).astype(self.dtype)
             return (*before, self._affine(node, W, b))
         if op == "MatMul":
             if data[0] != operands[0]:
-                raise _refusal(node, "its first factor is not rows of data")
+                raise refusal(node, "its first factor is not rows of data")
             W = constant(1)
             return (*before, self._affine(node, (W[:, None] if W.ndim == 1 else W).T, None))
-        if op == "BatchNormalization":
+        if op == "BatchNormalization" and self.rows:
             if attributes.get("training_mode"):
-                raise _refusal(node, "it is in training mode; export the model in evaluation mode")
+                raise refusal(node, "it is in training mode; export the model in evaluation mode")
             scale, shift, mean, variance = (constant(i, 1).astype(np.float64) for i in range(1, 5))
             scale = scale / np.sqrt(variance + attributes["epsilon"])
             return (*before, self._scaling(node, scale, shift - scale * mean))
@@ -151,9 +158,9 @@ class Graph:
             return (*before, self._with_constant(node, _row(node, constant(1 - operands.index(data[0])))))
         if op == "PRelu" and (slopes := _row(node, constant(1))).size > 1:
             return (*before, Slopes(slopes.astype(self.dtype)))
-        functions = elementwise(*self._numbers(node, attributes), where)
+        functions = elementwise(*self._numbers(node, attributes), where(node))
         if functions is None:
-            raise _refusal(node, _REASONS.get(op, "it is not among the operations that from_onnx takes"))
+            raise refusal(node, REASONS.get(op, "it is not among the operations that from_onnx takes"))
         return (*before, *functions)
 
     def _attributes(self, node: Any) -> dict[str, Any]:
@@ -170,28 +177,28 @@ class Graph:
         def constant(i: int, ndim: int | None = None) -> np.ndarray:
             a = self.constants.get(node.input[i])
             if a is None:
-                raise _refusal(node, f"{node.input[i]!r} depends on the input, but has to be a constant")
+                raise refusal(node, f"{node.input[i]!r} depends on the input, but has to be a constant")
             if a.dtype.kind != "f" and a.dtype.kind not in "iu":
-                raise _refusal(node, f"{node.input[i]!r} holds {a.dtype}")
+                raise refusal(node, f"{node.input[i]!r} holds {a.dtype}")
             if ndim is not None and a.ndim != ndim:
-                raise _refusal(node, f"{node.input[i]!r} has shape {a.shape}")
+                raise refusal(node, f"{node.input[i]!r} has shape {a.shape}")
             return a
 
         return constant
 
     def _affine(self, node: Any, W: np.ndarray, b: np.ndarray | None) -> Affine:
         if W.ndim != 2:
-            raise _refusal(node, f"its weight has {W.ndim} dimensions")
+            raise refusal(node, f"its weight has {W.ndim} dimensions")
         if W.dtype.kind != "f":
-            raise _refusal(node, f"its weight holds {W.dtype}; export the model without quantisation")
+            raise refusal(node, f"its weight holds {W.dtype}; export the model without quantisation")
         return Affine(W, b)
 
     def _scaling(self, node: Any, scale: Any, shift: Any) -> Piece | Elementwise:
         """A map of all units, or of each by itself."""
         scale, shift = np.broadcast_arrays(np.asarray(scale, np.float64), np.asarray(shift, np.float64))
         if scale.size == 1:
-            return line(float(scale.reshape(())), float(shift.reshape(())), _where(node))
-        return Scaling(scale, shift, self.dtype, _where(node))
+            return line(float(scale.reshape(())), float(shift.reshape(())), where(node))
+        return Scaling(scale, shift, self.dtype, where(node))
 
     def _with_constant(self, node: Any, c: np.ndarray) -> Piece | Elementwise:
         """A sum, difference, product or quotient with a constant."""
@@ -205,8 +212,8 @@ class Graph:
         if first:
             return self._scaling(node, 1 / c, 0.0)
         if c.size > 1:
-            raise _refusal(node, "it divides by values that depend on the input")
-        return Elementwise(lambda y: float(c.reshape(())) / y, _where(node))
+            raise refusal(node, "it divides by values that depend on the input")
+        return Elementwise(lambda y: float(c.reshape(())) / y, where(node))
 
     def _numbers(self, node: Any, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Operation and numbers for `elementwise`; a maximum or minimum with a number is a Clip."""
@@ -225,7 +232,7 @@ class Graph:
             if given in self.constants and self.constants[given].size == 1:
                 numbers[name] = float(self.constants[given].reshape(()))
             elif name and given and given not in self.paths:
-                raise _refusal(node, f"{given!r} is not a single number")
+                raise refusal(node, f"{given!r} is not a single number")
         return ("LeakyRelu" if op == "PRelu" else op), numbers
 
     def _check_rows(self, node: Any, attributes: dict[str, Any], before: Branch) -> None:
@@ -245,10 +252,10 @@ class Graph:
                 shape = [int(n) for n in self.constants[node.input[1]]]
                 fine, last = len(shape) == 2, shape[-1] if shape else 0
             dims = [d.dim_value for d in self.input.type.tensor_type.shape.dim[1:]]
-            known = size or (int(np.prod(dims)) if not before and all(dims) else None)
+            known = size or (int(np.prod(dims)) if all(dims) else None)
             fine = fine and (last == -1 or last == known or (known is None and last > 0))
         if not fine:
-            raise _refusal(node, "it mixes the rows of a batch, or does not end with one row of numbers per input")
+            raise refusal(node, "it mixes the rows of a batch, or does not end with one row of numbers per input")
 
     def _joined(self, node: Any, first: Branch, last: Branch) -> Branch:
         """The pieces behind a node that combines two values that depend on the input."""
@@ -258,7 +265,7 @@ class Graph:
         common, one, two = first[:shared], first[shared:], last[shared:]
         f, g = ([p for p in part if isinstance(p, Elementwise)] for part in (one, two))
         if len(f) == len(one) and len(g) == len(two):
-            return (*common, combined(_PAIRS[op], f, g, _where(node)))
+            return (*common, combined(_PAIRS[op], f, g, where(node)))
         size = self._size(common)
         if op in ("Add", "Sum") and (not one or not two):
             return (*common, Residual(self.network(one or two, size)))
@@ -269,7 +276,7 @@ class Graph:
                     return (*common, GLU(factor.W, factor.b, other.W, other.b, None, None, "identity"))
                 if isinstance(other, Affine) and isinstance(factor, MLP) and factor.W2 is None and factor.b2 is None:
                     return (*common, GLU(factor.W1, factor.b1, other.W, other.b, None, None, factor.activation))
-        raise _refusal(node, "it combines two values that depend on the input, but not as a gated unit or a residual")
+        raise refusal(node, "it combines two values that depend on the input, but not as a gated unit or a residual")
 
     def _size(self, path: Sequence[Any]) -> int | None:
         """Number of units behind pieces, None if not known."""
@@ -292,7 +299,7 @@ class Graph:
                 if isinstance(piece, FinalSoftmax):
                     raise TypeError(
                         f"from_onnx cannot take the {piece.where}: it couples its inputs, and stands before the end. "
-                        f"{_CUT}"
+                        f"{CUT}"
                     )
                 pieces.append(piece.to(np.zeros(1, self.dtype)) if isinstance(piece, Network) else piece)
         size = size or self._size(()) or _first_size(pieces)
@@ -336,17 +343,9 @@ def _row(node: Any, a: np.ndarray) -> np.ndarray:
     """A constant that is the same for all rows, (n,) or ()."""
     if a.size == a.shape[-1] if a.ndim else True:
         return a.astype(np.float64).reshape(-1) if a.size > 1 else a.astype(np.float64).reshape(())
-    raise _refusal(node, f"its constant of shape {a.shape} is not one row of numbers")
+    raise refusal(node, f"its constant of shape {a.shape} is not one row of numbers")
 
 
-def _where(node: Any) -> str:
-    return f"{node.op_type} (node {node.name or node.output[0]!r})"
-
-
-_CUT = (
-    "onnx.utils.extract_model(path, 'part.onnx', [input], [output]) cuts out the part between two values of the graph; "
-    "from_onnx(model, output=...) stops at a value."
-)
 _PAIRS: dict[str, Any] = {
     "Add": np.add,
     "Sum": np.add,
@@ -356,25 +355,11 @@ _PAIRS: dict[str, Any] = {
     "Max": np.maximum,
     "Min": np.minimum,
 }
-_NOT_FULL = "it is not fully connected; take the part behind it"
-_NORM = "it divides by the size of its own input, so it is neither affine nor an activation of single units"
-_STATE = "it has a state; only feedforward networks can be converted"
-_QUANTISED = "it is quantised; export the model without quantisation"
-_REASONS = {
-    **dict.fromkeys(["Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "LpPool"], _NOT_FULL),
-    **dict.fromkeys(["LayerNormalization", "InstanceNormalization", "RMSNormalization", "LpNormalization"], _NORM),
-    **dict.fromkeys(["RNN", "LSTM", "GRU"], _STATE),
-    **dict.fromkeys(["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul"], _QUANTISED),
-    "Transpose": "rows of data must stay rows",
-    "Gather": "it picks values by index; convert what follows it",
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+# What exporters leave to compute on constants. No control flow, and nothing that makes large arrays of small ones: a
+# file may come from anywhere.
+_FOLDED = {
+    *("Constant", "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Shape"),
+    *("Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Reciprocal", "Pow", "Exp", "MatMul", "Concat", "Gather", "Slice"),
+    "DequantizeLinear",
 }
-
-
-def _refusal(node: Any, reason: str) -> TypeError:
-    return TypeError(f"from_onnx cannot take the {_where(node)}: {reason}. {_CUT}")
-
-
-def shortened(error: Exception) -> str:
-    """An error's message on one line."""
-    said = " ".join(str(error).split())
-    return said if len(said) <= 200 else f"{said[:197]}..."

@@ -9,7 +9,8 @@ from typing import Any
 
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import explain_missing
-from mlpoly.integrations.onnx_graph import FLOATS, FinalSoftmax, Graph, shortened
+from mlpoly.integrations.onnx_graph import FLOATS, FinalSoftmax, Graph
+from mlpoly.integrations.onnx_refusals import shortened
 from mlpoly.networks import Network
 
 with explain_missing("from_onnx", "ONNX"):

@@ -202,7 +202,8 @@ def check_layer(net: Any) -> Layer:
 
 def _check(name: str, net: Any) -> None:
     if not isinstance(net, Network):
-        hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(net, "state_dict") else ""
+        sources = {"state_dict": "from_torch(module)", "get_params": "from_sklearn(estimator)"}
+        hint = next((f"; convert it first with mlpoly.{s}" for name, s in sources.items() if hasattr(net, name)), "")
         raise TypeError(
             f"{name} must be an mlpoly.MLP, GLU, Affine, Residual or Chain, got {type(net).__name__}{hint}."
         )
