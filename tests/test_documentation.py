@@ -13,6 +13,7 @@ behind a Python block is all that it prints.
 import doctest
 import importlib
 import json
+import math
 import os
 import re
 import shlex
@@ -20,6 +21,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 import tokenizers
 import torch
@@ -111,7 +114,21 @@ def make_llama(path: Path) -> None:
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(path)
 
 
-MAKERS = {"llama": make_llama, "wiki.txt": make_text, "other.txt": make_text}
+def make_onnx(path: Path) -> None:
+    """A ReLU network with two hidden layers."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        network (float[N, 3] x) => (float[N, 2] y)
+        <float[3, 4] U = {%s}, float[4, 4] V = {%s}, float[4, 2] W = {%s}> {
+            a = MatMul (x, U)
+            b = Relu (a)
+            c = MatMul (b, V)
+            d = Relu (c)
+            y = MatMul (d, W)
+        }""" % tuple(", ".join(str(math.sin(i * n)) for i in range(n)) for n in (12, 16, 8))
+    onnx.save(onnx.parser.parse_model(text), path)
+
+
+MAKERS = {"model.onnx": make_onnx, "llama": make_llama, "wiki.txt": make_text, "other.txt": make_text}
 
 
 def with_blocks() -> list:
