@@ -2,8 +2,8 @@
 
 The prose is ``benchmarks/page.md``. Every number comes from the JSON; where it says ``<!-- results: NAME -->``, the
 pictures, notes and table of that benchmark are put. The tables of docs/language_models.md, docs/deep_networks.md and
-docs/mixtures.md are filled in as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are
-compared with.
+docs/mixtures.md are filled in as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs
+are compared with.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ Each leaves a page in FOLDER, by default out/own_network. Needs the extras sklea
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ import mlpoly as mp
 def diabetes(folder: Path) -> Path:
     """A pipeline with a scaler: the polynomial takes age in years, blood pressure in mm Hg, and so on."""
     x, y = load_diabetes(as_frame=True, return_X_y=True, scaled=False)
-    x.columns = "age sex bmi pressure cholesterol ldl hdl ratio triglycerides glucose".split()
+    x.columns = ["age", "sex", "bmi", "pressure", "cholesterol", "ldl", "hdl", "ratio", "triglycerides", "glucose"]
     options = {"learning_rate_init": 0.01, "early_stopping": True, "max_iter": 1000, "random_state": 0}
     model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=20, **options)).fit(x, y)
     net, inputs = mp.from_sklearn(model), mp.Gaussian.from_samples(x)
@@ -77,7 +78,7 @@ def cancer(folder: Path) -> Path:
 def trained(sizes: list[int], x: np.ndarray, labels: np.ndarray, noise: float) -> torch.nn.Module:
     """A ReLU network in double precision after 600 steps of AdamW on noisy inputs, which keep it from memorising."""
     parts: list[torch.nn.Module] = [torch.nn.Linear(sizes[0], sizes[1])]
-    for d, h in zip(sizes[1:], sizes[2:], strict=False):
+    for d, h in pairwise(sizes[1:]):
         parts += [torch.nn.ReLU(), torch.nn.Linear(d, h)]
     module = torch.nn.Sequential(*parts).double()
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.01, weight_decay=0.1)

@@ -116,15 +116,16 @@ def make_llama(path: Path) -> None:
 
 def make_onnx(path: Path) -> None:
     """A ReLU network with two hidden layers."""
-    text = """<ir_version: 8, opset_import: ["" : 17]>
+    U, V, W = (", ".join(str(math.sin(i * n)) for i in range(n)) for n in (12, 16, 8))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
         network (float[N, 3] x) => (float[N, 2] y)
-        <float[3, 4] U = {%s}, float[4, 4] V = {%s}, float[4, 2] W = {%s}> {
+        <float[3, 4] U = {{{U}}}, float[4, 4] V = {{{V}}}, float[4, 2] W = {{{W}}}> {{
             a = MatMul (x, U)
             b = Relu (a)
             c = MatMul (b, V)
             d = Relu (c)
             y = MatMul (d, W)
-        }""" % tuple(", ".join(str(math.sin(i * n)) for i in range(n)) for n in (12, 16, 8))
+        }}"""
     onnx.save(onnx.parser.parse_model(text), path)
 
 
@@ -169,7 +170,9 @@ def test_no_block_is_overlooked() -> None:
         assert len(blocks(page)) == page.read_text(encoding="utf-8").count("```py"), page
     assert sum(len(expected(code)) for code in (code for _, _, code in blocks(PAGES[0]))) >= 6
     for page in PAGES:
-        assert len(PRINTED.findall(page.read_text(encoding="utf-8"))) == page.read_text(encoding="utf-8").count("```text")
+        assert len(PRINTED.findall(page.read_text(encoding="utf-8"))) == page.read_text(encoding="utf-8").count(
+            "```text"
+        )
 
 
 def test_wrong_numbers_are_found() -> None:
@@ -236,3 +239,28 @@ def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: 
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1 and "Traceback" not in run.stderr, run.stderr
     assert run.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "made"),
+    [
+        ("own_network.py", ["cancer.html", "cancer.onnx", "diabetes.html", "digits.html"]),
+        ("plots.py", ["plot-terms.png"]),
+    ],
+)
+def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / script), str(tmp_path)]
+    environment = os.environ | {"MPLBACKEND": "agg"}
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    assert set(made) <= {path.name for path in tmp_path.iterdir() if path.stat().st_size > 1000}
+
+
+def test_pictures_of_plots_are_shown_and_small() -> None:
+    """Pictures of docs/plots.md exist, are small, and there is one for every picture that examples/plots.py makes."""
+    page = (ROOT / "docs" / "plots.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"\]\((images/plot-[\w-]+\.png)\)", page)
+    script = (ROOT / "examples" / "plots.py").read_text(encoding="utf-8")
+    assert {f"images/plot-{name}.png" for name in re.findall(r'write\(\s*"([\w-]+)"', script)} <= set(pictures)
+    assert all((ROOT / "docs" / picture).stat().st_size < 80_000 for picture in pictures)
