@@ -228,6 +228,8 @@ def piped(*steps):
         ("rotated target", lambda: mp.from_sklearn(fitted(TransformedTargetRegressor(regressor(), transformer=PCA()),
                                                           y=X[:, :2])), TypeError, "mixes targets"),
         ("another model", lambda: mp.from_sklearn(Ridge().fit(X, Y)), TypeError, "got Ridge", "MLP.from_layers"),
+        ("not converted", lambda: mp.fit(fitted(regressor()), mp.Gaussian.standard(5)), TypeError, "got MLPRegressor",
+         r"convert it first with mlpoly\.from_sklearn\(estimator\)"),
         ("no model", lambda: mp.from_sklearn(X), TypeError, "got ndarray"),
         ("class", lambda: mp.from_sklearn(MLPRegressor), TypeError, "takes an MLPRegressor"),
     ]

@@ -36,6 +36,7 @@ THREE = np.arange(20) % 3
         ("dim", lambda: check_subject(NET, X, inputs=mp.Gaussian.standard(3)), ValueError, "inputs have dimension 3"),
         ("degree", lambda: mp.report(NET, X, degree=0), ValueError, "degree must be at least 1"),
         ("examples", lambda: mp.report(NET, X, examples=-1), ValueError, "examples must be at least 0"),
+        ("activation", lambda: mp.report(NET, X, activation="relu"), ValueError, "activation and layout are for files"),
         ("folder", lambda: mp.report(NET, X, out="."), ValueError, "out is the folder", "report.html"),
     ]
 )  # fmt: skip
@@ -54,7 +55,7 @@ def test_columns_of_words_are_named():
 def test_files_that_would_run_code_are_refused(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     path.write_bytes(b"cos\nsystem\n(S'touch hacked'\ntR.")
-    with pytest.raises(ValueError, match="run code"):
+    with pytest.raises(ValueError, match="would run whatever code"):
         mp.report(path, X)
 
 

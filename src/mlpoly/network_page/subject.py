@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
@@ -132,11 +131,7 @@ def check_subject(
 def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
     """The network in float64, and the names of its classes where the model knows them."""
     classes = getattr(net, "classes_", None)  # of a classifier of scikit-learn
-    if isinstance(net, str | PathLike):
-        from mlpoly.integrations.model_files import read_network
-
-        net = read_network(net)
-    elif hasattr(net, "state_dict") and hasattr(net, "forward"):
+    if hasattr(net, "state_dict") and hasattr(net, "forward"):
         from mlpoly.integrations import from_torch
 
         net = from_torch(net)
