@@ -23,8 +23,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 import mlpoly as mp
-from mlpoly.plots.interactions import plot_interactions
-from mlpoly.plots.response import plot_response
+from mlpoly.plots import plot_interactions, plot_response
 
 
 def main(folder: Path) -> None:
@@ -67,6 +66,7 @@ def main(folder: Path) -> None:
     write("moments", mp.second_moment(net, inputs).plot())
     mixture = mp.GaussianMixture.from_labels(pixels, digits.target, shrinkage=0.1)
     write("solve", mp.fit(net, mixture, degree=2).report.plot())
+    write("finetuning", mp.finetune(net, quadratic, pixels, steps=300, optimizer="adamw").report.plot())
 
     rng = np.random.default_rng(0)
     deep = mp.Chain([mp.MLP(rng.normal(size=(64, 64)) * np.sqrt(2 / 64)) for _ in range(6)])
