@@ -246,7 +246,7 @@ def similarity_seconds(d: int, h: int, o: int) -> dict[str, float]:
         reached = error / math.sqrt(took / sampling) / float(found.distance)
         numbers |= {
             f"similarity {d}-{h}-{o}, {name}, s": took,
-            f"similarity {d}-{h}-{o}, {name}: standard error of the distance by sampling in equal time, relative": reached,
+            f"similarity {d}-{h}-{o}, {name}: error of the distance by sampling in equal time, relative": reached,
         }
     return numbers
 

@@ -4,7 +4,7 @@ The blocks of a page run one after the other, in one process and an empty folder
 before a block, say what is special about it:
 
     <!-- run with: llama, wiki.txt -->    files that the page asks its reader for, and that are made here
-    <!-- not run: the reason -->          for blocks that need a network or a device; there are none so far
+    <!-- not run: the reason -->          for blocks that need a network, a device or a package that is not installed
 
 A comment behind a print in a block that begins with a number, or with a bracket, is what it prints. A text block right
 behind a Python block is all that it prints.
@@ -161,7 +161,16 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
 
 
 def test_blocks_that_are_not_run_are_few() -> None:
-    assert sum(kind == "not run" for page in PAGES for kind, _, _ in blocks(page)) == 0
+    left_out = [code for page in PAGES for kind, _, code in blocks(page) if kind == "not run"]
+    assert [code.splitlines()[0] for code in left_out] == ["import shapiq"]
+
+
+def test_block_for_shapiq_gives_the_same_values_through_its_interface(tmp_path: Path) -> None:
+    pytest.importorskip("shapiq", reason="the block of docs/comparing.md needs shapiq")
+    codes = [code for _, _, code in blocks(ROOT / "docs" / "comparing.md")]
+    place = next(i for i, code in enumerate(codes) if code.startswith("import shapiq"))
+    same, interactions = printed_by(codes[: place + 1], tmp_path)[-1].split("\n", 1)
+    assert same == "True" and "k-SII" in interactions
 
 
 def test_no_block_is_overlooked() -> None:
@@ -247,6 +256,7 @@ def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: 
     [
         ("own_network.py", ["cancer.html", "cancer.onnx", "diabetes.html", "digits.html"]),
         ("plots.py", ["plot-terms.png"]),
+        ("comparing.py", [f"compare-{name}.png" for name in ("checkpoints", "compressed", "distilled", "effects")]),
     ],
 )
 def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_path: Path) -> None:
@@ -263,4 +273,7 @@ def test_pictures_of_plots_are_shown_and_small() -> None:
     pictures = re.findall(r"\]\((images/plot-[\w-]+\.png)\)", page)
     script = (ROOT / "examples" / "plots.py").read_text(encoding="utf-8")
     assert {f"images/plot-{name}.png" for name in re.findall(r'write\(\s*"([\w-]+)"', script)} <= set(pictures)
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    pictures += re.findall(r"\]\((images/compare-[\w-]+\.png)\)", page)
+    assert len(pictures) == len(set(pictures)) >= 20
     assert all((ROOT / "docs" / picture).stat().st_size < 80_000 for picture in pictures)
