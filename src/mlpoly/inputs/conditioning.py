@@ -18,6 +18,7 @@ from mlpoly.arrays import (
     safe_inverse,
     take_rows,
     to_numpy,
+    triangular_factor,
     widen,
 )
 
@@ -94,9 +95,12 @@ class Given:
     def log_density(self, known: Array) -> Array:
         """Logarithm of the density of values x_S (n, s), on the subspace in which x_S varies."""
         xp = namespace(known=known)
-        w = self.coordinates(known)
-        volume = xp.sum(xp.log(self.values)) / 2 - xp.sum(xp.log(xp.where(self.scale > 0, self.scale, 1.0)))
-        count = int(self.values.shape[0])
+        w, count = self.coordinates(known), int(self.values.shape[0])
+        if count == int(xp.count_nonzero(self.scale)):
+            volume = xp.sum(xp.log(self.values)) / 2 - xp.sum(xp.log(xp.where(self.scale > 0, self.scale, 1.0)))
+        else:  # inputs that determine one another vary in a subspace, whose volume is that of the columns of a factor
+            factor = triangular_factor(take_rows(self.factor, self.places))
+            volume = xp.sum(xp.log(xp.abs(xp.linalg.diagonal(factor))))
         return -xp.sum(w * w, axis=1) / 2 - volume - count * math.log(2 * math.pi) / 2
 
 
@@ -140,10 +144,17 @@ def known_inputs(known: Any, inputs: Inputs) -> tuple[np.ndarray, Array]:
     places = input_places("known", list(known), inputs)
     if len(places) == inputs.dim:
         raise ValueError(f"known has all {inputs.dim} inputs, so that no others are left; leave some out.")
-    values = np.array([float(value) for value in known.values()])
+    values = np.array([_number(place, value) for place, value in known.items()])
     if not np.isfinite(values).all():
         raise ValueError("known has values that are NaN or infinite; leave these inputs out.")
     return places, constant(values, widen(inputs.mean))
+
+
+def _number(place: Any, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"known must have one number for each input, but for {place!r} it has {value!r:.60}.") from None
 
 
 def input_places(name: str, chosen: Any, inputs: Inputs) -> np.ndarray:

@@ -12,6 +12,7 @@ from mlpoly.arrays import (
     as_float_array,
     as_integer,
     astype,
+    cast_result,
     check_finite,
     check_shape,
     column_names,
@@ -194,7 +195,8 @@ class Gaussian(Gaussians):
         places, values = known_inputs(known, self)
         given = Given(self, places)
         mean, others = given.mean(check_possible(given, values)[None, :])[0, :], given.others
-        mean, cov = take_rows(mean, others), take_rows(take_rows(given.left, others).T, others)
+        left = take_rows(take_rows(given.left, others).T, others)
+        mean, cov = (cast_result(a, self.mean) for a in (take_rows(mean, others), left))
         return replace(self, mean=mean, cov=cov, neutral=False, names=chosen_names(self.names, others))
 
     def _rescaled(self, factor: Array, offset: Array) -> Gaussian:

@@ -27,7 +27,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
-from mlpoly.inputs.conditioning import Given, check_possible, known_inputs, posterior
+from mlpoly.inputs.conditioning import Given, known_inputs, posterior
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians, check_names
 from mlpoly.records import from_arrays, record, replace, static
@@ -253,7 +253,6 @@ class GaussianMixture(Gaussians):
         weights = posterior(widen(self.weights), given, values[None, :])[0, :]
         kept = np.flatnonzero(to_numpy(weights > 0))
         if not len(kept):
-            check_possible(given[0], values)  # says what is wrong
             raise ValueError("known has values that no component of the mixture can have; check them, or its covs.")
         pairs = {i: float(v) for i, v in zip(places.tolist(), to_numpy(values), strict=True)}
         parts = [self.components[c].condition(pairs) for c in kept.tolist()]

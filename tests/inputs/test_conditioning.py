@@ -1,0 +1,269 @@
+"""Some inputs known: the distribution of the others, against textbook formulas, Bayes by hand and exact identities."""
+
+import math
+
+import numpy as np
+import pytest
+from support.backends import NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library, to_numpy
+from support.inputs import covariance, gaussian, mixture
+from support.mistakes import assert_explained, mistakes
+
+import mlpoly as mp
+from mlpoly.inputs.conditioning import Given, posterior
+
+G = gaussian(5, 4, ridge=0.2)
+NAMED = mp.Gaussian(G.mean, G.cov, names=("a", "b", "c", "d"))
+
+
+def by_precision(g, known, values):
+    """Mean and covariance of the others from the blocks of the inverse covariance."""
+    others = [i for i in range(g.dim) if i not in known]
+    P = np.linalg.inv(g.covariance)
+    cov = np.linalg.inv(P[np.ix_(others, others)])
+    return g.mean[others] - cov @ P[np.ix_(others, known)] @ (values - g.mean[known]), cov
+
+
+@pytest.mark.parametrize("known", [[0], [3, 1], [0, 1, 2], [2, 3, 0]])
+def test_gaussian_against_the_precision_matrix(known):
+    values = np.random.default_rng(0).standard_normal(len(known))
+    found = G.condition(dict(zip(known, values, strict=True)))
+    mean, cov = by_precision(G, known, values)
+    assert_close(found.mean, mean, 1e-12)
+    assert_close(found.cov, cov, 1e-12)
+    mp.Gaussian(found.mean, found.cov)  # a covariance by all checks
+
+
+@pytest.mark.parametrize("cov", [None, np.array([1.0, 4.0, 0.25])])
+def test_independent_inputs_tell_nothing(cov):
+    g = mp.Gaussian(np.array([1.0, 2.0, 3.0]), cov)
+    found = g.condition({1: -7.0})
+    np.testing.assert_array_equal(found.mean, [1.0, 3.0])
+    np.testing.assert_allclose(found.covariance, np.diag(np.ones(2) if cov is None else cov[[0, 2]]), rtol=1e-15)
+    assert not found.neutral
+
+
+def test_one_after_the_other():
+    """Conditioning twice is conditioning once on both."""
+    for inputs in (G, mixture(4)):
+        both = inputs.condition({0: 0.3, 2: -1.0})
+        later = inputs.condition({2: -1.0}).condition({0: 0.3})
+        assert_close(later.mean, both.mean, 1e-12)
+        assert_close(later.covariance, both.covariance, 1e-12)
+        assert_close(later.weights, both.weights, 1e-12)
+
+
+@pytest.mark.parametrize("rank", [4, 2])
+@pytest.mark.parametrize("known", [[1], [3, 0], [0, 1, 2]])
+def test_variance_is_explained_or_left(rank, known):
+    """Cov = Cov(E[x | x_S]) + E Cov(x | x_S), and nothing is left of the known inputs."""
+    g = gaussian(2, 4, rank=rank)
+    given = Given(g, np.array(known))
+    assert given.factor.shape == (4, min(rank, len(known)))
+    assert_close(given.factor @ given.factor.T + given.left, g.cov, 1e-13)
+    assert not given.left[known].any()
+    w = np.random.default_rng(1).standard_normal((5, given.factor.shape[1]))
+    x = g.mean + w @ given.factor.T
+    assert_close(given.coordinates(x[:, known]), w, 1e-11)  # w is recovered from x_S
+    assert_close(given.mean(x[:, known])[:, known], x[:, known], 1e-12)
+    assert given.possible(x[:, known]).all()
+
+
+def test_singular_covariance_determines_the_others():
+    rng = np.random.default_rng(3)
+    A, mean = rng.standard_normal((5, 2)), rng.standard_normal(5)
+    g, x = mp.Gaussian(mean, A @ A.T), mean + rng.standard_normal((1, 2)) @ A.T
+    for known in ([0, 3], [1, 2, 4], [0, 1, 2, 3]):
+        others = [i for i in range(5) if i not in known]
+        found = g.condition({i: x[0, i] for i in known})
+        assert_close(found.mean, x[0, others], 1e-11)
+        assert not found.cov.any()
+    with pytest.raises(ValueError, match="known has values that cannot occur: the known inputs determine one another"):
+        g.condition({1: x[0, 1], 2: x[0, 2], 4: x[0, 4] + 0.1})
+
+
+def test_almost_singular_covariances_stay_covariances():
+    """Correlations of 1 - 1e-9 and scales of 1e-6 to 1e6; against the precision matrix in exact arithmetic."""
+    scale = np.array([1e-6, 1.0, 1e6])
+    rho = np.array([[1, 1 - 1e-9, 0.5], [1 - 1e-9, 1, 0.5], [0.5, 0.5, 1]])
+    g = mp.Gaussian(np.zeros(3), rho * scale * scale[:, None])
+    found = g.condition({0: 1e-6})
+    # 1 - rho^2 for the second, whose rounding is that of the correlation itself
+    assert found.cov[0, 0] == pytest.approx(1 - (1 - 1e-9) ** 2, abs=1e-15)
+    assert found.cov[1, 1] == pytest.approx(0.75e12, rel=1e-13)
+    assert_close(found.mean / scale[1:], np.array([1 - 1e-9, 0.5]), 1e-14)
+
+
+def test_inputs_without_variance():
+    cov = np.zeros((3, 3))
+    cov[1:, 1:] = covariance(np.random.default_rng(0), 2)
+    g = mp.Gaussian(np.array([2.5, 0.0, 1.0]), cov)
+    found, without = g.condition({0: 2.5, 1: 1.0}), mp.Gaussian(g.mean[1:], cov[1:, 1:]).condition({0: 1.0})
+    assert_close(found.mean, without.mean, 1e-14)
+    assert_close(found.cov, without.cov, 1e-14)
+    for known in ({0: 2.6}, {1: 1.0, 0: 0.0}):
+        with pytest.raises(ValueError, match=r"input 0 does not vary; its only value is 2\.5"):
+            g.condition(known)
+
+
+def test_names_stay_with_their_inputs():
+    found = NAMED.condition({"c": 0.5, 0: 1.0})
+    assert found.names == ("b", "d")
+    assert_close(found.mean, G.condition({2: 0.5, 0: 1.0}).mean, 1e-15)
+    assert_close(found.mean, G.condition({-2: 0.5, -4: 1.0}).mean, 1e-15)
+    mix = mixture(3)
+    mix = mp.GaussianMixture(mix.weights, mix.means, mix.covs, names=("a", "b", "c"))
+    assert mix.condition({"b": 0.0}).names == ("a", "c")
+
+
+# -- mixtures ----------------------------------------------------------------------------------------------------------
+
+
+def density(g, known, x):
+    cov = g.covariance[np.ix_(known, known)]
+    u = x - g.mean[known]
+    return math.exp(-0.5 * u @ np.linalg.solve(cov, u)) / math.sqrt(np.linalg.det(2 * np.pi * cov))
+
+
+@pytest.mark.parametrize("known", [[0], [2, 1], [0, 1, 3]])
+def test_mixture_against_bayes(known):
+    mix, values = mixture(4), np.array([0.4, -0.9, 1.3])[: len(known)]
+    found = mix.condition(dict(zip(known, values, strict=True)))
+    parts = [w * density(g, known, values) for w, g in zip(mix.weights, mix.components, strict=True)]
+    assert_close(found.weights, np.array(parts) / sum(parts), 1e-12)
+    for mine, whole in zip(found.components, mix.components, strict=True):
+        mean, cov = by_precision(whole, known, values)
+        assert_close(mine.mean, mean, 1e-12)
+        assert_close(mine.covariance, cov, 1e-12)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_log_density(rank):
+    """On the subspace in which x_S varies, in an orthonormal basis of it."""
+    g, known = gaussian(4, 4, rank=rank), [0, 2, 3]
+    given = Given(g, np.array(known))
+    values, vectors = np.linalg.eigh(g.cov[np.ix_(known, known)])
+    kept = values > 1e-12
+    x = (
+        g.mean[known]
+        + np.random.default_rng(0).standard_normal((4, kept.sum())) * np.sqrt(values[kept]) @ vectors.T[kept]
+    )
+    w = (x - g.mean[known]) @ vectors[:, kept] / np.sqrt(values[kept])
+    expected = -0.5 * (w**2).sum(1) - 0.5 * np.log(2 * np.pi * values[kept]).sum()
+    assert_close(given.log_density(x), expected, 1e-11)
+
+
+def test_far_from_all_components():
+    """Densities that underflow still have ratios."""
+    mix = mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0.0], [1.0, 0.0]]))
+    found = mix.condition({0: 100.0})
+    assert found.weights[-1] == pytest.approx(1.0) and np.isfinite(found.weights).all()
+    exact = 1 / (1 + math.exp(-(100.0**2 - 99.0**2) / 2 * 0.1))
+    near = mp.GaussianMixture(
+        np.array([0.5, 0.5]), np.array([[0.0, 0.0], [1.0, 0.0]]), np.full((2, 2), 10.0), shared=False
+    )
+    assert near.condition({0: 100.0}).weights[-1] == pytest.approx(exact, rel=1e-12)
+
+
+def test_components_of_different_rank():
+    """A component in which x_0 is fixed has an infinite density there, and none elsewhere."""
+    covs = np.stack([np.eye(2), np.diag([0.0, 4.0])])
+    mix = mp.GaussianMixture(np.array([0.9, 0.1]), np.array([[0.0, 0.0], [1.5, 7.0]]), covs)
+    on, off = mix.condition({0: 1.5}), mix.condition({0: 1.4})
+    assert len(on.components) == len(off.components) == 1
+    assert (on.mean[0], on.covariance[0, 0]) == (7.0, 4.0)
+    assert (off.mean[0], off.covariance[0, 0]) == (0.0, 1.0)
+    given = [Given(g, np.array([0])) for g in mix.components]
+    np.testing.assert_array_equal(
+        posterior(mix.weights, given, np.array([[1.5], [1.4], [0.0]])), [[0, 1], [1, 0], [1, 0]]
+    )
+
+
+def test_components_in_the_same_line():
+    """Two of rank one along the same line are weighed by their densities on it."""
+    along = np.array([1.0, 2.0, -3.0])
+    covs = np.stack([np.outer(along, along) * s**2 for s in (1.0, 3.0)])
+    mix = mp.GaussianMixture(np.array([0.3, 0.7]), np.zeros((2, 3)), covs)
+    weights = np.array([0.3, 0.7]) * np.exp(-0.5 / np.array([1.0, 9.0])) / np.array([1.0, 3.0])
+    for known in ({1: 2.0}, {0: 1.0, 1: 2.0}, {2: -3.0, 0: 1.0}):
+        found = mix.condition(known)
+        assert_close(found.weights, weights / weights.sum(), 1e-13)
+        assert_close(found.means, np.tile([v for i, v in enumerate(along) if i not in known], (2, 1)), 1e-13)
+    with pytest.raises(ValueError, match="no component of the mixture can have"):
+        mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0], [1, 0]]), np.zeros((2, 2, 2))).condition({0: 0.5})
+
+
+def test_total_expectation_of_a_mixture():
+    """Averages over x_S of the conditional mean and second moment are those of the mixture: by quadrature over x_0."""
+    mix = mixture(3, c=2)
+    x = np.linspace(-14, 14, 281)
+    p = sum(w * np.exp(-((x - g.mean[0]) ** 2) / (2 * g.cov[0, 0])) / np.sqrt(2 * np.pi * g.cov[0, 0])
+            for w, g in zip(mix.weights, mix.components, strict=True)) * (x[1] - x[0])  # fmt: skip
+    keep = p > 1e-17
+    found = [mix.condition({0: value}) for value in x[keep].tolist()]
+    assert_close(p[keep] @ np.stack([f.mean for f in found]), mix.mean[1:], 1e-12)
+    second = np.stack([f.covariance + np.outer(f.mean, f.mean) for f in found])
+    expected = mix.covariance[1:, 1:] + np.outer(mix.mean[1:], mix.mean[1:])
+    assert_close(np.einsum("n,nij->ij", p[keep], second), expected, 1e-12)
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------------
+
+
+@backends(NUMPY32, TORCH32, TORCH64)
+@pytest.mark.parametrize("inputs", [G, mixture(4)], ids=["gaussian", "mixture"])
+def test_libraries_and_precisions(inputs, backend):
+    there = in_library(inputs, backend)
+    found, expected = there.condition({1: 0.5, 3: -0.25}), inputs.condition({1: 0.5, 3: -0.25})
+    assert_same_kind(found.mean, there.mean)
+    assert_same_kind(found.sample(3), there.sample(3))
+    assert_close(found.mean, expected.mean, 20 * backend.tolerance)
+    assert_close(found.covariance, expected.covariance, 20 * backend.tolerance)
+    assert_close(found.weights, expected.weights, 20 * backend.tolerance)
+
+
+def test_singular_in_single_precision():
+    """What is singular in float64 is so in float32, where rounding makes eigenvalues of 1e-8."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((4, 2)).astype(np.float32)
+    g, x = mp.Gaussian(np.zeros(4, dtype=np.float32), A @ A.T), A @ rng.standard_normal(2).astype(np.float32)
+    found = g.condition({0: x[0], 1: x[1], 2: x[2]})
+    assert found.mean.dtype == np.float32
+    assert to_numpy(found.mean)[0] == pytest.approx(float(x[3]), abs=1e-4)
+    assert float(found.cov[0, 0]) <= 1e-5
+
+
+def test_gradients_flow_to_the_covariance():
+    torch = pytest.importorskip("torch")
+    mean, cov = torch.tensor(G.mean).requires_grad_(), torch.tensor(G.cov).requires_grad_()
+    weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    (mp.Gaussian(mean, cov).condition({1: 2.0}).mean @ weights).backward()
+    step = 1e-6 * np.random.default_rng(0).standard_normal((4, 4))
+    step = step + step.T
+    ends = [mp.Gaussian(G.mean, G.cov + s * step).condition({1: 2.0}).mean @ weights.numpy() for s in (-1, 1)]
+    assert float((cov.grad * torch.tensor(step)).sum()) == pytest.approx((ends[1] - ends[0]) / 2, rel=1e-6)
+    assert mean.grad is not None and float(mean.grad[0]) == pytest.approx(1.0)
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@mistakes(
+    [
+        ("nothing", lambda: G.condition({}), TypeError, "known must be a mapping", r"such as \{0: 1.5\}"),
+        ("a list", lambda: G.condition([0, 1]), TypeError, "known must be a mapping"),
+        ("all", lambda: G.condition(dict.fromkeys(range(4), 0.0)), ValueError, "all 4 inputs", "leave some out"),
+        ("index", lambda: G.condition({4: 0.0}), ValueError, "known has the index 4", "from 0 to 3"),
+        ("low index", lambda: G.condition({-5: 0.0}), ValueError, "known has the index -5", "from 0 to 3"),
+        ("twice", lambda: G.condition({1: 0.0, -3: 0.0}), ValueError, "known has input 1 more than once"),
+        ("name and index", lambda: NAMED.condition({1: 0.0, "b": 0.0}), ValueError, "input 1 more than once"),
+        ("unknown name", lambda: NAMED.condition({"x": 0.0}), ValueError, "known has 'x'", "names are a, b, c, d"),
+        ("no names", lambda: G.condition({"a": 0.0}), ValueError, "which have no names", "use indices"),
+        ("a number", lambda: G.condition({0.5: 0.0}), TypeError, "indices or names of inputs, got 0.5"),
+        ("true", lambda: G.condition({True: 0.0}), TypeError, "indices or names of inputs, got True"),
+        ("NaN", lambda: G.condition({0: math.nan}), ValueError, "NaN or infinite", "leave these inputs out"),
+        ("vector", lambda: G.condition({0: np.zeros(3)}), TypeError, "known"),
+        ("text", lambda: G.condition({0: "a"}), TypeError, "known"),
+    ]
+)  # fmt: skip
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
