@@ -124,6 +124,8 @@ def test_frames_are_data_everywhere():
     assert mp.Samples(mixed).x.dtype == np.float64 and mp.Samples(mixed).names[-1] == "smoker"
     with pytest.raises(TypeError, match=r"columns that are not numbers \(town, job\).*get_dummies"):
         mp.Gaussian.from_samples(FRAME.assign(town="Rome", job="baker"))
+    with pytest.raises(TypeError, match=r"columns that are not numbers \(7\)"):  # a name that is no text
+        mp.Samples(FRAME.assign(**{"7": "Rome"}).rename(columns={"7": 7}))
 
 
 def test_tables_and_formulas():

@@ -20,7 +20,8 @@ THREE = np.arange(20) % 3
         ("width", lambda: check_subject(NET, X[:, :2]), ValueError, "x has 2 columns", "takes 4 inputs"),
         ("label", lambda: check_subject(NET, np.c_[X, X[:, 0]]), ValueError, "x has 5 columns", "Give it as labels"),
         ("one row", lambda: check_subject(NET, X[:1]), ValueError, "x has shape", "at least 2 rows"),
-        ("numbers", lambda: check_subject(NET, [["a"] * 4] * 3), ValueError, "x must be", "table of numbers"),
+        ("numbers", lambda: check_subject(NET, [["a"] * 4] * 3), TypeError, "x must be", "list of numbers"),
+        ("twice", lambda: check_subject(NET, X, names=list("abba")), ValueError, "names has 'a' more than once", "own"),
         ("NaN", lambda: check_subject(NET, HOLE), ValueError, "x has 1 of 20 rows .* row 7", r"drop them, x\["),
         ("names", lambda: check_subject(NET, X, names=["a"]), ValueError, "names has 1 names", "one name for each"),
         ("word", lambda: check_subject(NET, X, names="abcd"), ValueError, "names has a single string", "one name"),
@@ -47,8 +48,10 @@ def test_mistakes(act, exception, patterns):
 def test_columns_of_words_are_named():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(c="word")
-    with pytest.raises(ValueError, match="not numbers: c; drop or encode"):
+    with pytest.raises(TypeError, match=r"not numbers \(c\); drop them"):
         check_subject(NET, frame)
+    with pytest.raises(ValueError, match="names has 'a' more than once"):
+        check_subject(NET, pandas.DataFrame(X, columns=list("aabb")))
 
 
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib"])

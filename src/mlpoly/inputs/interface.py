@@ -47,7 +47,7 @@ class Inputs(Tabular, ABC):
     """
 
     mean: Array  # a field of some classes, a property of others
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -146,9 +146,9 @@ class Inputs(Tabular, ABC):
         factor, offset = unit_arrays(scale, shift, self.dim, self.prototype)
         return self._rescaled(factor, offset)
 
-    @abstractmethod
     def _rescaled(self: T, factor: Array, offset: Array) -> T:
         """The distribution of offset + factor x, for arrays (d,) in the widest precision."""
+        raise TypeError(f"{type(self).__name__} cannot be converted to other units.")
 
     def like(self, array: Array) -> Inputs:
         """Return inputs that belong to no array library in that of `array`, and any others unchanged."""
