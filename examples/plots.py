@@ -69,7 +69,8 @@ def main(folder: Path) -> None:
     write("moments", mp.second_moment(net, inputs).plot())
     mixture = mp.GaussianMixture.from_labels(pixels, digits.target, shrinkage=0.1)
     write("solve", mp.fit(net, mixture, degree=2).report.plot())
-    write("finetuning", mp.finetune(net, quadratic, pixels, steps=300, optimizer="adamw").report.plot())
+    rough = mp.fit(net, mp.Gaussian.standard(64), degree=2)
+    write("finetuning", mp.finetune(net, rough, pixels, steps=300).report.plot())
 
     rng = np.random.default_rng(0)
     deep = mp.Chain([mp.MLP(rng.normal(size=(64, 64)) * np.sqrt(2 / 64)) for _ in range(6)])
