@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, safe_inverse, scalar
+from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, scalar
 from mlpoly.kernels.sinusoids import is_wave
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite, in_deviations, normal_pdf
 from mlpoly.units import Angles, Units
 
-__all__ = ["Family", "filled", "pair_moments", "power_series", "unit_moments"]
+__all__ = ["Family", "filled", "pair_moments", "power_series", "smoothed", "unit_moments"]
 
 _REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
@@ -270,6 +270,30 @@ def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule
     mean, std = xp.take(mean, index), xp.take(std, index)
     split = _averages(activation, mean, std, degree, _split_nodes(activation, mean, std, rule.beside))
     return [filled(a, near, b) for a, b in zip(total, split, strict=True)]
+
+
+def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> list[Array]:
+    """Hermite coefficients of act under N(mean, std^2) up to a degree of at most 2, (m,) each, for many means.
+
+    Rules of increasing order are tried until two in a row agree; where none do, it is integrated in full.
+    """
+    if activation.route == "closed form" or not decidable(mean, std):
+        return _smoothed(activation, mean, std, degree, None)
+    xp = namespace(mean=mean)
+    eps = float(xp.finfo(mean.dtype).eps)
+    found, open_means, before = [mean * 0] * 3, mean == mean, None
+    for rule in (*_RULES, None):
+        (index,) = xp.nonzero(open_means)
+        some = _smoothed(activation, xp.take(mean, index), xp.take(std, index), 2, rule)
+        found = [filled(a, open_means, b) for a, b in zip(found, some, strict=True)]
+        if before is not None:
+            size = xp.sqrt(sum(a * a for a in found))
+            agree = [xp.abs(a - b) <= 64 * eps * size for a, b in zip(found, before, strict=True)]
+            open_means = open_means & ~(agree[0] & agree[1] & agree[2])
+            if not bool(xp.any(open_means)):
+                break
+        before = found
+    return found[: degree + 1]
 
 
 def _averages(

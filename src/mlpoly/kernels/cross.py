@@ -46,7 +46,9 @@ class CrossCovariance:
     bound: Array
 
 
-def cross_covariance(one: Hidden, two: Hidden, times: Callable[[Array], Array], degree: int = 0) -> CrossCovariance:
+def cross_covariance(
+    one: Hidden, two: Hidden, times: Callable[[Array], Array], degree: int = 0, symmetric: bool = False
+) -> CrossCovariance:
     """Covariance of the outputs of two layers with the same number of outputs, output by output.
 
     Parameters
@@ -57,6 +59,8 @@ def cross_covariance(one: Hidden, two: Hidden, times: Callable[[Array], Array], 
         Product of rows (m, d) with the covariance of x and x'.
     degree : int
         Degrees that are listed one by one.
+    symmetric : bool
+        Whether both layers are the same, and the covariance of x and x' is symmetric: pairs are then needed once.
     """
     kernel = _Cross(one.kernel, two.kernel, degree)
     left, right = one.readout, two.readout
@@ -72,7 +76,7 @@ def cross_covariance(one: Hidden, two: Hidden, times: Callable[[Array], Array], 
     for rows, columns, inner in angles_between(kernel.one.units, kernel.two.units, times):
         series = kernel.one.series.rows(rows), kernel.two.series.columns(columns)
         head = [h + added(rows, columns, t) for h, t in zip(head, terms(*series, inner, degree), strict=True)]
-        found = kernel.tail(rows, columns, inner, degree)
+        found = kernel.tail(rows, columns, inner, degree, symmetric and rows == columns)
         tail = tail + added(rows, columns, found.matrix)
         if found.bound is not None:
             bound = bound + added(rows, columns, found.bound, absolute=True)
@@ -92,11 +96,11 @@ class _Cross:
             gated = one.units.gate is not None or two.units.gate is not None
             self.one, self.two = _as_series(one, gated, degree), _as_series(two, gated, degree)
 
-    def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+    def tail(self, rows: slice, columns: slice, angles: Angles, degree: int, symmetric: bool) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
         one, two = self.one, self.two
         if isinstance(one, AffineKernel) and isinstance(two, AffineKernel):
-            return affine_tail(one, two, rows, columns, angles, degree)
+            return affine_tail(one, two, rows, columns, angles, degree, symmetric)
         if isinstance(one, WaveKernel) and isinstance(two, WaveKernel):
             return wave_tail(one, two, rows, columns, angles, degree)
         assert isinstance(one, SeriesKernel) and isinstance(two, SeriesKernel)

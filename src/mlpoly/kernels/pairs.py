@@ -63,7 +63,7 @@ class AffineKernel:
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
-        return affine_tail(self, self, rows, columns, angles, degree)
+        return affine_tail(self, self, rows, columns, angles, degree, symmetric=rows == columns)
 
 
 class WaveKernel:
@@ -127,10 +127,12 @@ class PolynomialKernel(SeriesKernel):
         self.tolerance, self.left, self.spreads = 0.0, self.variances * 0, xp.sqrt(self.variances)
 
 
-def affine_tail(one: AffineKernel, two: AffineKernel, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
+def affine_tail(
+    one: AffineKernel, two: AffineKernel, rows: slice, columns: slice, angles: Angles, degree: int, symmetric: bool
+) -> Tail:
     """Covariance of chunks of two families of piecewise-linear units at all degrees above `degree`."""
     left, right = one.series.rows(rows), two.series.columns(columns)
-    beyond = beyond_linear(one.breaks, two.breaks, rows, columns, angles.rho)
+    beyond = beyond_linear(one.breaks, two.breaks, rows, columns, angles.rho, symmetric)
     if degree == 0:
         return Tail(beyond + terms_between(left, right, angles, 0, 1))
     return Tail(beyond - terms_between(left, right, angles, 1, degree))

@@ -15,18 +15,21 @@ nodes are crowded there, and start where E rises above 1e-16. A negative rho mir
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, namespace
+from mlpoly.arrays import Array, constant, decidable, eye, namespace
+from mlpoly.kernels.conditional import filled
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
 from mlpoly.units import Units
 
 __all__ = ["Break", "beyond_linear", "breaks_of", "cancellation", "is_affine"]
 
 _FAR = 60.0  # breaks more standard deviations away than this have no effect
+_FEW = 512  # pairs for which a rule of their own does not pay
 _EMPTY = 17.0  # E is below 1e-15 of its peak for tan(p/2) < |x - y| / 17
 
 
@@ -42,6 +45,11 @@ class Break(NamedTuple):
         shape = (-1, 1) if axis == 0 else (1, -1)
         xp = namespace(at=self.at)
         return Break(*[None if a is None else xp.reshape(a[part], shape) for a in self])
+
+    def listed(self, index: Array) -> Break:
+        """Some of the units, by their positions."""
+        xp = namespace(at=self.at)
+        return Break(*[None if a is None else xp.take(a, index) for a in self])
 
 
 def is_affine(activation: Activation) -> bool:
@@ -84,22 +92,49 @@ def cancellation(breaks: list[Break], moments: Array) -> Array:
     return xp.where(some, total / xp.sqrt(xp.where(some, moments, 1.0)), 0.0)
 
 
-def beyond_linear(left: list[Break], right: list[Break], rows: slice, columns: slice, rho: Array) -> Array:
-    """Covariance of two chunks of units beyond degree 1, (a, b), from the breaks of the rows and of the columns."""
-    # Differences of neighbouring breaks need more digits, and jumps more nodes.
-    nodes = _rule(64 if max(len(left), len(right)) > 1 else 48, 4)
-    if any(b.value is not None for b in (*left, *right)):
-        nodes = _rule(128, 6)
+def beyond_linear(
+    left: list[Break], right: list[Break], rows: slice, columns: slice, rho: Array, symmetric: bool = False
+) -> Array:
+    """Covariance of two chunks of units beyond degree 1, (a, b), from the breaks of the rows and of the columns.
+
+    Pairs are listed by the nodes that they need; of a `symmetric` matrix those below the diagonal are not.
+    """
+    jumps = any(b.value is not None for b in (*left, *right))
+    if jumps:
         left, right = (
             [b._replace(value=b.slope * 0 if b.value is None else b.value) for b in bs] for bs in (left, right)
         )
-    total = rho * 0
-    for one in left:
-        for two in right:
-            total = total + _pair(one.some(rows, 0), two.some(columns, 1), rho, nodes)
-    return total
+    single = max(len(left), len(right)) < 2 and not jumps
+    most = _rule(128, 6) if jumps else _rule(48 if single else 64, 4)
+    if not decidable(rho):
+        pairs = [(one.some(rows, 0), two.some(columns, 1)) for one in left for two in right]
+        return sum((_pair(one, two, rho, most) for one, two in pairs), rho * 0)
+    xp, (height, width) = namespace(rho=rho), rho.shape
+    flat = xp.reshape(rho, (-1,))
+    size, total = xp.abs(flat), flat * 0
+    done = constant(np.tril(np.ones((height, width)), -1).ravel() if symmetric else np.zeros(height * width), flat) > 0
+    # Away from |rho| = 1 there is no layer and few nodes leave only rounding errors. Differences of neighbouring
+    # breaks need more digits.
+    for limit, count in (
+        (0.6, 16 if single else 24),
+        (0.9, 24 if single else 40),
+        (0.97, 40 if single else 56),
+        (2.0, 0),
+    ):
+        here = ~done & (size <= limit)
+        (index,) = xp.nonzero(here)
+        if index.shape[0] == 0 or (count and index.shape[0] < _FEW):  # the next rule serves them as well
+            continue
+        i, j, listed = rows.start + index // width, columns.start + index % width, xp.take(flat, index)
+        pairs = [(one.listed(i), two.listed(j)) for one in left for two in right]
+        nodes = _rule(count, 1) if count else most
+        found = sum((_pair(one, two, listed, nodes) for one, two in pairs), listed * 0)
+        total, done = filled(total, here, found), done | here
+    total = xp.reshape(total, (height, width))
+    return total + total.T - total * eye(height, total) if symmetric else total
 
 
+@cache
 def _rule(count: int, power: int) -> list[tuple[float, float]]:
     """Gauss-Legendre nodes and weights on (0, 1), crowded towards 0 by v -> v^power."""
     x, w = np.polynomial.legendre.leggauss(count)
@@ -122,7 +157,7 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
     ramps = steps = mixed = rho * 0
     for v, w in nodes:
         tau = start + length * v
-        q = xp.clip(tau * tau, smallest, None)  # the first nodes underflow in float32, and k / q must stay finite
+        q = tau * tau + smallest  # the first nodes underflow in float32, and k / q must stay finite
         k = 1 + q
         density = xp.exp(-k * (wide * (k / q) + cross)) * (w / k)  # times dp / d(tau) = 2 / k
         ramp = density * (q - first) / k  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.activations import project
 from mlpoly.arrays import Array, as_float_array, cast_result, check_shape, chunks, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.inputs.conditioning import Given, input_places, posterior
+from mlpoly.kernels import smoothed
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine
 from mlpoly.records import map_arrays
-from mlpoly.special import times_line
 from mlpoly.units import Units
 
 __all__ = ["ConditionalMean", "conditional_mean"]
@@ -72,12 +71,13 @@ class ConditionalMean:
         forms = net.forms
         means = affine(at, forms.directions, forms.bias)
         xp = namespace(means=means)
-        spread = xp.broadcast_to(units.scales, means.shape)
-        if units.gate is None:
-            hidden = project(net.activation, means, spread, 0)[0, ...]
-        else:
-            factors = affine(at, forms.gate_directions, forms.gate_bias)
-            hidden = times_line(project(net.activation, means, spread, 1), factors, units.gate.slopes)[0, ...]
+        flat, spread = (xp.reshape(a, (-1,)) for a in (means, xp.broadcast_to(units.scales, means.shape)))
+        found = [
+            xp.reshape(c, means.shape) for c in smoothed(net.activation, flat, spread, int(units.gate is not None))
+        ]
+        hidden = found[0]
+        if units.gate is not None:  # E[act(y) v.x] from E[act(y)] and E[act(y) t]
+            hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + found[1] * units.gate.slopes
         return affine(hidden, net.readout, net.bias)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:

@@ -93,6 +93,8 @@ def input_groups(groups: Any, inputs: Inputs) -> tuple[tuple[str, ...], list[np.
     labels = inputs.names or tuple(f"x{i}" for i in range(inputs.dim))
     if groups is None:
         return labels, [np.array([i]) for i in range(inputs.dim)]
+    if not isinstance(groups, Mapping | Sequence | np.ndarray) or isinstance(groups, str):
+        raise TypeError(f"groups must be a sequence of groups of inputs, such as [[0, 1], [2]], got {groups!r:.60}.")
     named = dict(groups) if isinstance(groups, Mapping) else None
     listed = list(named.values()) if named is not None else list(groups)
     if not listed:

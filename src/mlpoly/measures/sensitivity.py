@@ -192,7 +192,7 @@ class _ClosedForm:
         if isinstance(net, Polynomial) and (net.piecewise or not net.closed_form):
             raise TypeError(f"there is no closed form for a {type(net).__name__}; take its .polynomial.")
         self.hidden = hidden_of(net, inputs, 1)
-        found = cross_covariance(self.hidden, self.hidden, self.hidden.inputs.times_covariance)
+        found = cross_covariance(self.hidden, self.hidden, self.hidden.inputs.times_covariance, symmetric=True)
         self.variance, self.bound = found.tail, found.bound
 
     def __call__(self, chosen: tuple[int, ...]) -> Array:
@@ -203,7 +203,7 @@ class _ClosedForm:
         given = Given(self.inputs, np.concatenate([self.places[i] for i in chosen]))
         A = given.factor
         if self.hidden is not None:
-            return cross_covariance(self.hidden, self.hidden, lambda rows: (rows @ A) @ A.T).tail
+            return cross_covariance(self.hidden, self.hidden, lambda rows: (rows @ A) @ A.T, symmetric=True).tail
         if isinstance(self.net, DensePolynomial):
             return _dense_explained(self.net, given)
         # Products of the w of x_S alone, where x = mean + A w + B v with v independent of w.
