@@ -143,6 +143,7 @@ def lookup(at: Prediction, values: np.ndarray) -> Callable[[Any], float]:
 def against_chaospy(d: int, degrees: tuple[int, ...]) -> tuple[dict[str, float], dict[str, Any]]:
     """Largest error of first-order and total indices of a network of independent inputs, and time."""
     import chaospy
+    import numpoly  # of chaospy
 
     rng = np.random.default_rng(0)
     first, bias, last = (rng.standard_normal(shape) for shape in ((16, d), 16, (1, 16)))
@@ -154,25 +155,30 @@ def against_chaospy(d: int, degrees: tuple[int, ...]) -> tuple[dict[str, float],
         found = mp.sensitivity(net, inputs, show_progress=False)
         return np.stack([found.first[:, 0], found.total[:, 0]])
 
-    def indices(polynomial: Any) -> np.ndarray:
-        return np.stack([chaospy.Sens_m(polynomial, normal), chaospy.Sens_t(polynomial, normal)])
+    def indices(expansion: Any, coefficients: np.ndarray) -> np.ndarray:
+        """Sums of squared coefficients; Sens_m and Sens_t find the same from moments, hundreds of times slower."""
+        powers = numpoly.lead_exponent(expansion, graded=True) > 0
+        squares = np.where(powers.any(axis=1), coefficients**2, 0.0)
+        alone = powers & (powers.sum(axis=1, keepdims=True) == 1)
+        return np.stack([squares @ alone, squares @ powers]) / squares.sum()
 
     def regression(degree: int) -> np.ndarray:
-        """On twice as many samples as there are terms, drawn from a Sobol sequence."""
+        """On ten times as many samples as there are terms, drawn from a Sobol sequence."""
         expansion = chaospy.generate_expansion(degree, normal, normed=True)
-        x = normal.sample(2 * len(expansion), rule="sobol", seed=1)
-        return indices(chaospy.fit_regression(expansion, x, net(x.T)[:, 0]))
+        x = normal.sample(10 * len(expansion), rule="sobol", seed=1)
+        return indices(expansion, chaospy.fit_regression(expansion, x, net(x.T)[:, 0], retall=1)[1])
 
     def projection(degree: int) -> np.ndarray:
         """On a grid of Gauss-Hermite nodes, one more in every input than the degree."""
         expansion = chaospy.generate_expansion(degree, normal, normed=True)
         nodes, weights = chaospy.generate_quadrature(degree, normal, rule="gaussian")
-        return indices(chaospy.fit_quadrature(expansion, nodes, weights, net(nodes.T)[:, 0]))
+        return indices(expansion, chaospy.fit_quadrature(expansion, nodes, weights, net(nodes.T)[:, 0], retall=1)[1])
 
     closed, exact = min((processor_seconds(ours) for _ in range(3)), key=lambda found: found[0])
     numbers: dict[str, float] = {f"Sobol indices, d = {d}: all of them in closed form, s": closed}
     curves: dict[str, Any] = {}
     for name, way in {"regression": regression, "grid": projection}.items():
+        way(1)
         runs = []
         for degree in degrees:
             took, found = processor_seconds(lambda degree=degree, way=way: way(degree))
@@ -273,7 +279,7 @@ def main(tiny: bool = False) -> None:
     with threadpool_limits(1):
         for work, package in (
             *((lambda d=d: against_shapiq(d), "shapiq") for d in ((4,) if tiny else (8, 12, 20, 30))),
-            (lambda: against_chaospy(*((2, (1, 2)) if tiny else (3, (2, 3, 4, 5)))), "chaospy"),
+            (lambda: against_chaospy(*((2, (1, 2)) if tiny else (4, (2, 4, 6, 8)))), "chaospy"),
         ):
             print(".", end="", flush=True)
             try:
@@ -305,6 +311,8 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
     ):
         ax.axvline(1, color=style.INK, linewidth=0.8, linestyle=style.DASHED, zorder=0)
         ax.set(xscale="log", yscale="log")
+        if ax is left:
+            ax.set(xlim=(0.1, 10), ylim=(0.005, 0.5))
         if ax.lines[1:]:
             ax.legend(frameon=False, fontsize=style.SMALL)
         style.tidy(ax, "time / closed form (dashed: equal)", "", title)
