@@ -15,7 +15,6 @@ nodes are crowded there, and start where E rises above 1e-16. A negative rho mir
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +100,6 @@ def beyond_linear(left: list[Break], right: list[Break], rows: slice, columns: s
     return total
 
 
-@cache
 def _rule(count: int, power: int) -> list[tuple[float, float]]:
     """Gauss-Legendre nodes and weights on (0, 1), crowded towards 0 by v -> v^power."""
     x, w = np.polynomial.legendre.leggauss(count)
@@ -118,13 +116,13 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
     x, y = one.at, sign * two.at
     gap = x - y
     wide, cross = gap * gap / 8, x * y / 2
-    smallest = 2 * math.sqrt(float(xp.finfo(rho.dtype).smallest_normal))  # 1 / q must stay finite, in float32 too
-    start = xp.clip(xp.maximum(xp.sqrt(first), xp.abs(gap) / _EMPTY), smallest, 1.0)
+    start = xp.clip(xp.maximum(xp.sqrt(first), xp.abs(gap) / _EMPTY), None, 1.0)
     length = 1 - start
+    smallest = float(xp.finfo(rho.dtype).smallest_normal)
     ramps = steps = mixed = rho * 0
     for v, w in nodes:
         tau = start + length * v
-        q = tau * tau
+        q = xp.clip(tau * tau, smallest, None)  # the first nodes underflow in float32, and k / q must stay finite
         k = 1 + q
         density = xp.exp(-k * (wide * (k / q) + cross)) * (w / k)  # times dp / d(tau) = 2 / k
         ramp = density * (q - first) / k  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))
