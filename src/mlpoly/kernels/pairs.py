@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.kernels.conditional import Family, filled, pair_moments, unit_moments
+from mlpoly.kernels.conditional import UnitFamily, filled, pair_moments, unit_moments
 from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
 from mlpoly.records import map_arrays, record
@@ -104,9 +104,9 @@ class SeriesKernel:
                 break
 
     @property
-    def family(self) -> Family:
+    def family(self) -> UnitFamily:
         """The units with their means as centres."""
-        return Family(self.activation, self.units, self.series.plain[0, :])
+        return UnitFamily(self.activation, self.units, self.series.plain[0, :])
 
     def rest(self, degree: int) -> Array:
         """Root of each unit's energy beyond a degree, (h,)."""
