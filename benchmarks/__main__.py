@@ -11,8 +11,11 @@ import time
 
 from benchmarks.common import Skip
 
-CPU = ("gaussian_fit", "sampling", "activations", "mixture", "measures", "scaling", "evaluation", "tokens", "stories")
-GPU = ("gpu", "gpu_mixture", "language_model", "smollm2", "deep")
+CPU = (
+    *("gaussian_fit", "sampling", "activations", "mixture", "measures", "conditioning"),
+    *("scaling", "evaluation", "tokens", "stories"),
+)
+GPU = ("gpu", "gpu_mixture", "gpu_similarity", "language_model", "smollm2", "deep")
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 The prose is ``benchmarks/page.md``. Every number comes from the JSON; where it says ``<!-- results: NAME -->``, the
 pictures, notes and table of that benchmark are put. The tables of docs/language_models.md, docs/deep_networks.md and
-README.md are filled in as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs are
-compared with.
+docs/mixtures.md are filled in as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs
+are compared with.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def write_page(runs: list[Run], docs: Path) -> Path:
         if name in names:
             write_pictures(name, runs[0][name]["results"], docs / "images")
     text = MARK.sub(lambda mark: section(mark[1], runs), TEMPLATE.read_text())
-    text = text.replace("<!-- machines -->", machines(runs))
+    text = summary.filled(text.replace("<!-- machines -->", machines(runs)), runs)
     path = docs / "benchmarks.md"
     path.write_text(text)
     for other in (docs / "language_models.md", docs / "deep_networks.md"):
         if other.is_file():
             other.write_text(tables.filled(other.read_text(), runs[0]))
-    readme = docs.parent / "README.md"
-    if readme.is_file():
-        readme.write_text(summary.filled(readme.read_text(), runs))
+    mixtures = docs / "mixtures.md"
+    if mixtures.is_file():
+        mixtures.write_text(summary.filled(mixtures.read_text(), runs))
     return path
 
 

@@ -1,4 +1,4 @@
-"""The README's two tables of measurements from the JSON of one run or two: what is between its marks is made here.
+"""Two tables of measurements in the documents, from the JSON of one run or two: what is between its marks is made here.
 
 ``<!-- measured: mixtures -->`` ... ``<!-- end -->`` is the quality of fits under a mixture, ``speed`` the ratios worth
 knowing. The latter is ``benchmarks/speed.md``, where ``{benchmark: pattern}`` stands for the range of all numbers whose

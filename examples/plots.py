@@ -21,10 +21,11 @@ matplotlib.use("agg")
 import numpy as np
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import mlpoly as mp
-from mlpoly.plots.interactions import plot_interactions
-from mlpoly.plots.response import plot_response
+from mlpoly.plots import plot_interactions, plot_response
 
 
 def main(folder: Path) -> None:
@@ -37,17 +38,18 @@ def main(folder: Path) -> None:
         matplotlib.pyplot.close(figure)
         print(path)
 
-    table = load_diabetes(as_frame=True)
-    x, target = (table.data - table.data.mean()) / table.data.std(), table.target
-    options = {"learning_rate_init": 0.01, "alpha": 1.0, "max_iter": 400, "random_state": 0}
-    net = mp.from_sklearn(MLPRegressor(hidden_layer_sizes=(32,), **options).fit(x, target))
-    inputs = mp.Gaussian.from_samples(x)  # remembers the names of the columns
+    x, y = load_diabetes(as_frame=True, return_X_y=True, scaled=False)
+    x.columns = ["age", "sex", "bmi", "pressure", "cholesterol", "ldl", "hdl", "ratio", "triglycerides", "glucose"]
+    options = {"learning_rate_init": 0.01, "early_stopping": True, "max_iter": 1000, "random_state": 0}
+    model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=20, **options)).fit(x, y)
+    net, inputs = mp.from_sklearn(model), mp.Gaussian.from_samples(x)  # which remembers the names of the columns
+    poly = mp.fit(net, inputs, degree=2)
+    write("terms", poly.terms(k=15, center="mean").plot())
+    write("explanation", mp.explain(net, inputs, x.iloc[0]).plot())
+    write("interactions", plot_interactions(poly))
     cubic = mp.fit(net, inputs, degree=3)
-    write("terms", cubic.terms(k=15).plot())
-    write("explanation", mp.explain(net, inputs, x.iloc[0], degree=3).plot())
-    write("interactions", plot_interactions(cubic))
-    write("response", plot_response(net, cubic, directions={"age": 0, "bmi": 2, "s5": 8}))
-    write("eigenfeatures", mp.eigenfeatures(cubic.truncate(2), output=0, metric="whitened").plot())
+    write("response", plot_response(net, cubic, directions={"age": 0, "bmi": 2, "triglycerides": 8}))
+    write("eigenfeatures", mp.eigenfeatures(poly, output=0, metric="whitened").plot())
     write("spectrum", mp.degree_spectrum(net, inputs, 5).plot())
 
     digits = load_digits()
@@ -67,6 +69,9 @@ def main(folder: Path) -> None:
     write("moments", mp.second_moment(net, inputs).plot())
     mixture = mp.GaussianMixture.from_labels(pixels, digits.target, shrinkage=0.1)
     write("solve", mp.fit(net, mixture, degree=2).report.plot())
+    rough = mp.fit(net, mp.Gaussian.standard(64), degree=2)
+    tuned = mp.finetune(net, rough, pixels, steps=300, optimizer="adamw", learning_rate=1e-3)
+    write("finetuning", tuned.report.plot())
 
     rng = np.random.default_rng(0)
     deep = mp.Chain([mp.MLP(rng.normal(size=(64, 64)) * np.sqrt(2 / 64)) for _ in range(6)])

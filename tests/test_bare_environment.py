@@ -94,6 +94,7 @@ REQUESTS = {
     "mp.load('poly.safetensors', library='torch')": "torch",
     "mp.load('poly.safetensors', library='jax')": "jax",
     "mp.degree_spectrum(net, inputs).plot()": "plots",
+    "mp.report(net, np.ones((3, 2)))": "plots",
     "mp.finetune(net, poly, np.ones((9, 2)))": "torch",
     "mp.from_torch(None)": "torch",
     "mp.from_onnx('model.onnx')": "onnx",

@@ -4,14 +4,16 @@ The blocks of a page run one after the other, in one process and an empty folder
 before a block, say what is special about it:
 
     <!-- run with: llama, wiki.txt -->    files that the page asks its reader for, and that are made here
-    <!-- not run: the reason -->          for blocks that need a network or a device; there are none so far
+    <!-- not run: the reason -->          for blocks that need a network, a device or a package that is not installed
 
-A comment behind a print in a block that begins with a number, or with a bracket, is what it prints.
+A comment behind a print in a block that begins with a number, or with a bracket, is what it prints. A text block right
+behind a Python block is all that it prints.
 """
 
 import doctest
 import importlib
 import json
+import math
 import os
 import re
 import shlex
@@ -19,6 +21,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 import tokenizers
 import torch
@@ -28,6 +32,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- (run with|not run): (.*?) -->\n)?```python\n(.*?)```", flags=re.DOTALL)
+PRINTED = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", flags=re.DOTALL)
 SLOW = {"studies.md"}  # half a minute
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 
@@ -75,6 +80,15 @@ def assert_prints(comment: str, output: str) -> None:
     ), f"{comment!r} is not what was printed: {output}"
 
 
+def assert_printed(shown: str, output: str) -> None:
+    """The same words, and the same numbers to 1 %: networks that are trained on a page differ a little by processor."""
+    (words, wanted), (printed, got) = (
+        (re.sub(NUMBER, "#", text).replace("-", "").split(), [float(n) for n in re.findall(NUMBER, text)])
+        for text in (shown, output)
+    )
+    assert words == printed and got == pytest.approx(wanted, rel=1e-2), f"the page shows\n{shown}\nnot\n{output}"
+
+
 def make_text(path: Path) -> None:
     """Sentences of a few words, in an order that depends on the file's name alone."""
     words = ["the", "king", "and", "queen", "of", "France", "rode", "to", "Paris", "where", "they", "saw", "a", "coach"]
@@ -100,7 +114,22 @@ def make_llama(path: Path) -> None:
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(path)
 
 
-MAKERS = {"llama": make_llama, "wiki.txt": make_text, "other.txt": make_text}
+def make_onnx(path: Path) -> None:
+    """A ReLU network with two hidden layers."""
+    U, V, W = (", ".join(str(math.sin(i * n)) for i in range(n)) for n in (12, 16, 8))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        network (float[N, 3] x) => (float[N, 2] y)
+        <float[3, 4] U = {{{U}}}, float[4, 4] V = {{{V}}}, float[4, 2] W = {{{W}}}> {{
+            a = MatMul (x, U)
+            b = Relu (a)
+            c = MatMul (b, V)
+            d = Relu (c)
+            y = MatMul (d, W)
+        }}"""
+    onnx.save(onnx.parser.parse_model(text), path)
+
+
+MAKERS = {"model.onnx": make_onnx, "llama": make_llama, "wiki.txt": make_text, "other.txt": make_text}
 
 
 def with_blocks() -> list:
@@ -122,14 +151,26 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
         for name in said.split(", ") if kind else []:
             MAKERS[name](tmp_path / name)
         codes.append(code)
+    shown = dict(PRINTED.findall(page.read_text(encoding="utf-8")))
     for code, output in zip(codes, printed_by(codes, tmp_path), strict=True):
         comments = expected(code)
         for comment in comments:
             assert_prints(comment, output)
+        if code in shown:
+            assert_printed(shown[code], output)
 
 
 def test_blocks_that_are_not_run_are_few() -> None:
-    assert sum(kind == "not run" for page in PAGES for kind, _, _ in blocks(page)) == 0
+    left_out = [code for page in PAGES for kind, _, code in blocks(page) if kind == "not run"]
+    assert [code.splitlines()[0] for code in left_out] == ["import shapiq"]
+
+
+def test_block_for_shapiq_gives_the_same_values_through_its_interface(tmp_path: Path) -> None:
+    pytest.importorskip("shapiq", reason="the block of docs/comparing.md needs shapiq")
+    codes = [code for _, _, code in blocks(ROOT / "docs" / "comparing.md")]
+    place = next(i for i, code in enumerate(codes) if code.startswith("import shapiq"))
+    same, interactions = printed_by(codes[: place + 1], tmp_path)[-1].split("\n", 1)
+    assert same == "True" and "k-SII" in interactions
 
 
 def test_no_block_is_overlooked() -> None:
@@ -137,6 +178,10 @@ def test_no_block_is_overlooked() -> None:
     for page in PAGES:
         assert len(blocks(page)) == page.read_text(encoding="utf-8").count("```py"), page
     assert sum(len(expected(code)) for code in (code for _, _, code in blocks(PAGES[0]))) >= 6
+    for page in PAGES:
+        assert len(PRINTED.findall(page.read_text(encoding="utf-8"))) == page.read_text(encoding="utf-8").count(
+            "```text"
+        )
 
 
 def test_wrong_numbers_are_found() -> None:
@@ -146,6 +191,10 @@ def test_wrong_numbers_are_found() -> None:
     for comment, output in [("0.0269", "0.0271"), ("(3, 20)", "(3, 21)"), ("[0.0262 0.0191]", "[0.02624 -0.0191]")]:
         with pytest.raises(AssertionError):
             assert_prints(comment, output)
+    assert_printed("a  -0.0269\n------\nb 3", "a -0.02691\n----\nb  3\n")
+    for output in ("a -0.0273\nb 3", "a -0.0269\nc 3", "a -0.0269\nb 3\nb 3"):
+        with pytest.raises(AssertionError):
+            assert_printed("a  -0.0269\n---\nb 3", output)
 
 
 def commands() -> list[list[str]]:
@@ -199,3 +248,32 @@ def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: 
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1 and "Traceback" not in run.stderr, run.stderr
     assert run.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "made"),
+    [
+        ("own_network.py", ["cancer.html", "cancer.onnx", "diabetes.html", "digits.html"]),
+        ("plots.py", ["plot-terms.png"]),
+        ("comparing.py", [f"compare-{name}.png" for name in ("checkpoints", "compressed", "distilled", "effects")]),
+    ],
+)
+def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / script), str(tmp_path)]
+    environment = os.environ | {"MPLBACKEND": "agg"}
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    assert set(made) <= {path.name for path in tmp_path.iterdir() if path.stat().st_size > 1000}
+
+
+def test_pictures_of_plots_are_shown_and_small() -> None:
+    """Pictures of docs/plots.md exist, are small, and there is one for every picture that examples/plots.py makes."""
+    page = (ROOT / "docs" / "plots.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"\]\((images/plot-[\w-]+\.png)\)", page)
+    script = (ROOT / "examples" / "plots.py").read_text(encoding="utf-8")
+    assert {f"images/plot-{name}.png" for name in re.findall(r'write\(\s*"([\w-]+)"', script)} <= set(pictures)
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    pictures += re.findall(r"\]\((images/compare-[\w-]+\.png)\)", page)
+    assert len(pictures) == len(set(pictures)) >= 20
+    assert all((ROOT / "docs" / picture).stat().st_size < 80_000 for picture in pictures)

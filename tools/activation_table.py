@@ -1,7 +1,7 @@
-"""The README's table of activations, made from the registry.
+"""The table of activations in docs/activations.md, made from the registry.
 
-``python tools/activation_table.py`` rewrites the part of README.md between the two markers; with ``--check`` it only
-says whether that part is up to date.
+``python tools/activation_table.py`` rewrites the part of that page between the two markers; with ``--check`` it
+only says whether that part is up to date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlpoly import activations
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "activations.md"
 BEGIN, END = "<!-- activations: begin -->", "<!-- activations: end -->"
 
 
@@ -30,17 +30,17 @@ def table() -> str:
 
 
 def updated(text: str) -> str:
-    """README text with the table between its markers."""
+    """Text of the page with the table between its markers."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
 
 
 def main() -> int:
-    """Rewrite or check the README."""
-    text = README.read_text(encoding="utf-8")
+    """Rewrite or check the page."""
+    text = PAGE.read_text(encoding="utf-8")
     if "--check" in sys.argv:
         return int(updated(text) != text)
-    README.write_text(updated(text), encoding="utf-8")
+    PAGE.write_text(updated(text), encoding="utf-8")
     return 0
 
 

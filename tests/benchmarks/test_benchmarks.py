@@ -320,17 +320,17 @@ def test_the_documents_tables_are_those_of_the_kept_results():
         assert marks == {(name, kind) for name in names for kind in kinds}
         assert tables.filled(text, page.read(page.KEPT)) == text
     runs = [page.read(folder) for folder in (page.KEPT, page.KEPT / "second")]
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    for kind, make in summary.KINDS.items():
-        assert f"<!-- measured: {kind} -->\n{make(runs)}\n<!-- end -->" in readme
-    assert summary.filled(readme, runs) == readme
+    for kind, document in (("mixtures", "mixtures.md"), ("speed", "benchmarks.md")):
+        text = (Path(__file__).parents[2] / "docs" / document).read_text(encoding="utf-8")
+        assert f"<!-- measured: {kind} -->\n{summary.KINDS[kind](runs)}\n<!-- end -->" in text
+        assert summary.filled(text, runs) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.6469, "0.65"), (1.0357, "1.04"), (14.92, "15"), (8102.0, "8100"), (1.447e6, "1.4 · 10⁶"), (1.01e-13, "10⁻¹³")],
 )
-def test_the_readme_has_two_digits(value, text):
+def test_the_table_of_ratios_has_two_digits(value, text):
     assert summary.short(value) == text
 
 

@@ -124,6 +124,8 @@ def test_frames_are_data_everywhere():
     assert mp.Samples(mixed).x.dtype == np.float64 and mp.Samples(mixed).names[-1] == "smoker"
     with pytest.raises(TypeError, match=r"columns that are not numbers \(town, job\).*get_dummies"):
         mp.Gaussian.from_samples(FRAME.assign(town="Rome", job="baker"))
+    with pytest.raises(TypeError, match=r"columns that are not numbers \(7\)"):  # a name that is no text
+        mp.Samples(FRAME.assign(**{"7": "Rome"}).rename(columns={"7": 7}))
 
 
 def test_tables_and_formulas():
@@ -199,6 +201,19 @@ def test_features_of_an_explanation_say_what_was_squared():
     assert (first.eigenvalue, first.amount) == (pytest.approx(4.0), pytest.approx(1.0))
     assert (second.eigenvalue, second.amount) == (pytest.approx(-3.0), pytest.approx(-12.0))
     np.testing.assert_allclose(np.abs(first.pattern), [2.0, 0.0], atol=1e-12)
+
+
+def test_a_singular_covariance_has_features_of_its_own_space(rng):
+    """Where the inputs vary in a plane, features see the part of a point in that plane."""
+    base = rng.normal(size=(2, 4))
+    g = mp.Gaussian(np.zeros(4), base.T @ base)
+    net = network("MLP", "gelu", 4, 6, 1)
+    x0 = np.array([1.0, -2.0]) @ base
+    found = mp.explain(net, g, x0)
+    assert sum(f.amount for f in found.features) == pytest.approx(found.parts[2], rel=1e-8)
+    np.testing.assert_allclose(g.inverse_root, np.linalg.pinv(g.root, rcond=1e-6), atol=1e-8)
+    assert g.inverse_root is g.inverse_root  # computed once
+    np.testing.assert_allclose(mp.Gaussian(np.zeros(2), np.array([4.0, 0.0])).inverse_root, [0.5, 0.0])
 
 
 POLY = fitted(2)

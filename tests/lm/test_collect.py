@@ -762,7 +762,7 @@ collect(gpt2(), slow(), groups=sys.argv[2], save_to=sys.argv[1], save_every=0)
 """
 
 
-@pytest.mark.parametrize("groups", ["none", "norm"])
+@pytest.mark.parametrize("groups", [pytest.param("none", marks=pytest.mark.slow), "norm"])
 def test_a_pass_killed_without_warning_gives_the_same_bits(groups: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"groups": groups, "save_every": 0}
     whole = collect(gpt2(), token_ids(6), save_to=tmp_path / "whole", **options)

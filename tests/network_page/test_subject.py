@@ -20,7 +20,8 @@ THREE = np.arange(20) % 3
         ("width", lambda: check_subject(NET, X[:, :2]), ValueError, "x has 2 columns", "takes 4 inputs"),
         ("label", lambda: check_subject(NET, np.c_[X, X[:, 0]]), ValueError, "x has 5 columns", "Give it as labels"),
         ("one row", lambda: check_subject(NET, X[:1]), ValueError, "x has shape", "at least 2 rows"),
-        ("numbers", lambda: check_subject(NET, [["a"] * 4] * 3), ValueError, "x must be", "table of numbers"),
+        ("numbers", lambda: check_subject(NET, [["a"] * 4] * 3), TypeError, "x must be", "list of numbers"),
+        ("twice", lambda: check_subject(NET, X, names=list("abba")), ValueError, "names has 'a' more than once", "own"),
         ("NaN", lambda: check_subject(NET, HOLE), ValueError, "x has 1 of 20 rows .* row 7", r"drop them, x\["),
         ("names", lambda: check_subject(NET, X, names=["a"]), ValueError, "names has 1 names", "one name for each"),
         ("word", lambda: check_subject(NET, X, names="abcd"), ValueError, "names has a single string", "one name"),
@@ -36,6 +37,7 @@ THREE = np.arange(20) % 3
         ("dim", lambda: check_subject(NET, X, inputs=mp.Gaussian.standard(3)), ValueError, "inputs have dimension 3"),
         ("degree", lambda: mp.report(NET, X, degree=0), ValueError, "degree must be at least 1"),
         ("examples", lambda: mp.report(NET, X, examples=-1), ValueError, "examples must be at least 0"),
+        ("activation", lambda: mp.report(NET, X, activation="relu"), ValueError, "activation and layout are for files"),
         ("folder", lambda: mp.report(NET, X, out="."), ValueError, "out is the folder", "report.html"),
     ]
 )  # fmt: skip
@@ -46,15 +48,17 @@ def test_mistakes(act, exception, patterns):
 def test_columns_of_words_are_named():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(c="word")
-    with pytest.raises(ValueError, match="not numbers: c; drop or encode"):
+    with pytest.raises(TypeError, match=r"not numbers \(c\); drop them"):
         check_subject(NET, frame)
+    with pytest.raises(ValueError, match="names has 'a' more than once"):
+        check_subject(NET, pandas.DataFrame(X, columns=list("aabb")))
 
 
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib"])
 def test_files_that_would_run_code_are_refused(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     path.write_bytes(b"cos\nsystem\n(S'touch hacked'\ntR.")
-    with pytest.raises(ValueError, match="run code"):
+    with pytest.raises(ValueError, match="would run whatever code"):
         mp.report(path, X)
 
 

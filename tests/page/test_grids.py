@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from mlpoly.page.grids import gallery_html, waterfall_html
-from mlpoly.plots.chart import Gallery, Part, Picture, Waterfall
+from mlpoly.page.grids import gallery_html, ranking_html, waterfall_html
+from mlpoly.plots.chart import Gallery, Part, Picture, Ranking, Waterfall
 
 
 def test_waterfall_bars_touch_and_end_at_the_total():
@@ -43,3 +43,14 @@ def test_gallery_has_one_scale():
     with image_module.open(io.BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", made)[1]))) as image:
         red, white, black, beyond = np.asarray(image.convert("RGB"))[0].tolist()
     assert (red, white, black, beyond) == ([178, 24, 43], [255, 255, 255], [0, 0, 0], [0, 0, 0])
+
+
+def test_ranked_bars_begin_at_zero():
+    parts = [Part("long " * 30, 2.0, "remark"), Part("<b>", -1.0)]
+    made = ranking_html(Ranking(parts))
+    assert re.findall(r"left:([\d.]+)%;width:max\(2px,([\d.]+)%\)", made) == [("50.00", "50.00"), ("25.00", "25.00")]
+    assert "--zero:0.5000" in made and 'class="waterfall plain"' in made  # no picture, and no room for one
+    assert f'title="{"long " * 30}"' in made and "…" in made and "&lt;b&gt;" in made
+    assert re.findall(r'class="amount">([^<]+)<', made) == ["+2", "−1"]
+    upward = ranking_html(Ranking([Part("a", 1.0), Part("b", 0.5)]), limit=2.0)
+    assert re.findall(r"left:([\d.]+)%;width:max\(2px,([\d.]+)%\)", upward) == [("0.00", "50.00"), ("0.00", "25.00")]

@@ -118,6 +118,9 @@ def test_formula():
     assert made.count("<math>") == 5 and "<msup><mi>x</mi><mn>2</mn></msup>" in made  # one for each term and the name
     assert "<msub><mi>y</mi><mtext>2,3</mtext></msub>" in made
     assert re.sub(r"<[^>]+>", "", formula("p", [(-1.5, [])])) == "p= −1.50"
+    cubic = formula(variable("q", 1), [(2.0, [x, x, x, y])], words=True)
+    assert re.sub(r"<[^>]+>", "", cubic) == "q1= 2·x3·y2,3" and "<msub><mi>q</mi>" in cubic
+    assert 'title="a &lt; b"' in variable("a…b", title="a < b")
 
 
 def test_verdict():

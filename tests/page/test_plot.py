@@ -1,9 +1,13 @@
 """Charts as plotly draws them: every mark, every choice, each written once."""
 
+import json
+import re
+
+import numpy as np
 import pytest
 
-from mlpoly.page.plot import plot, plot_data
-from mlpoly.plots.chart import Area, Axis, Bars, Chart, Curve, Panel, Points
+from mlpoly.page.plot import heat_maps, plain_text, plot, plot_data
+from mlpoly.plots.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 
 X = (0, 1, 4)
 CURVE = Curve("one", X, (4.0, 3.0, 2.0), (3.5, 2.5, 1.5), (5.0, 4.0, 3.0), "3 seeds", "blue", "dash")
@@ -67,3 +71,32 @@ def test_plotly_accepts_it():
     graph_objects = pytest.importorskip("plotly.graph_objects")
     data = plot_data(Chart("", [Panel([CURVE, POINTS, Bars("b", X, X, "blue", "abc")], STEPS, ERROR)]))
     graph_objects.Figure(data["traces"], data["views"][0]["layout"])  # raises if not valid
+
+
+def test_texts_stay_texts():
+    """Plotly would read tags, entities and templates in any of them."""
+    assert plain_text("a<b> & %{x}") == "a&lt;b&gt; &amp; %&#123;x}"
+    axis = Axis("<i>", "<u>", ticks=[(0, "<sub>")], guides=[(1, "<sup>")])
+    bars = Bars("%{y}", X, X, "blue", texts=["<br>"] * 3, names=["<b>"] * 3)
+    (trace,) = plot_data(Chart("", [Panel([bars], axis, axis)]))["traces"]
+    assert trace["name"] == "%&#123;y}" and trace["text"][0] == "&lt;br&gt;" and trace["customdata"][0] == ["&lt;b&gt;"]
+    assert trace["hovertemplate"].startswith("<b>%&#123;y}</b><br>&lt;u&gt; %{customdata[0]}")
+
+
+def test_heat_maps():
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    maps = [
+        (name, HeatMap(np.array([[1.0, -4.0]]), ["<b>"], ["one", "x" * 40], "Pairs", name="effect", limit=limit))
+        for name, limit in (("first", None), ("second", 2.0))
+    ]
+    made = heat_maps("p", "Output", maps)
+    data = json.loads(re.search(r'id="p-data">(.*?)</script>', made)[1])
+    one, two = data["traces"]
+    assert one["z"] == [[1.0, -4.0]] and (one["zmin"], one["zmax"], two["zmax"]) == (-4.0, 4.0, 2.0)
+    assert one["names"] == {"rows": ["&lt;b&gt;"], "columns": ["one", "x" * 40]}
+    layout = data["views"][1]["layout"]
+    assert data["views"][1]["choice"] == [1] and layout["yaxis"]["ticktext"] == ["&lt;b&gt;"]
+    assert "…" in layout["xaxis"]["ticktext"][1] and 'aria-label="Pairs"' in made and made.count("<fieldset") == 1
+    trace = {key: value for key, value in one.items() if key not in ("names", "colorscale")}
+    graph_objects.Figure([trace], layout)  # raises if not valid
+    assert heat_maps("p", "Output", maps[:1]).count("<fieldset") == 0

@@ -66,7 +66,7 @@ def _frame_values(name: str, frame: Any) -> np.ndarray:
     if values.dtype.kind in "fiu":
         return values
     odd = []
-    for column in column_names(frame) or ():
+    for column in getattr(frame, "columns", ()):
         try:
             np.asarray(frame[column].to_numpy()).astype(np.float64)
         except (TypeError, ValueError):

@@ -32,7 +32,7 @@ class ExplainCommand:
     """Names of the inputs; by default those of the header."""
     outputs: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None
     """Names of the outputs."""
-    degree: int | None = None
+    degree: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Highest degree; by default 3 for one hidden layer and 2 for several."""
     examples: int = 12
     """Largest number of predictions to take apart."""
@@ -47,14 +47,12 @@ class ExplainCommand:
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.network_page.network_report.write_report`."""
-        from mlpoly.integrations.model_files import read_network
         from mlpoly.network_page.data_files import read_table
         from mlpoly.network_page.network_report import write_report
 
-        net = read_network(self.model, activation=self.activation, layout=self.layout)
         table = read_table(self.data, self.labels)
         path = write_report(
-            net,
+            self.model,
             table.x,
             table.labels,
             self.names or table.names,
@@ -65,6 +63,8 @@ class ExplainCommand:
             examples=self.examples,
             title=self.title or f"{self.model.name} as a polynomial",
             show_progress=not self.quiet,
+            activation=self.activation,
+            layout=self.layout,
             command=self._line(),
         )
         return {"report": path}

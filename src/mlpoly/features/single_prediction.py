@@ -220,11 +220,8 @@ def _parts_along(poly: Polynomial, u: np.ndarray) -> np.ndarray:
 
 def _features(about: Polynomial, inputs: Inputs, u: np.ndarray, k: int) -> tuple[Contribution, ...]:
     """The eigenfeatures of the quadratic part with the largest amounts value_j (v_j.z)^2, where u = S^(1/2) z."""
-    root = np.asarray(inputs.root)
-    if root.ndim == 1:
-        z = np.where(root > 0, u / np.where(root > 0, root, 1.0), 0.0)
-    else:
-        z = np.linalg.pinv(root, rcond=1e-10, hermitian=True) @ u
+    inverse = np.asarray(inputs.inverse_root)
+    z = inverse * u if inverse.ndim == 1 else inverse @ u
     count = about.dim_in if about.dim_in <= _ALL else _SOME
     found = eigenfeatures(about, output=0, k=count, metric="whitened", inputs=inputs)
     amounts = found.values * (found.vectors @ z) ** 2

@@ -147,6 +147,8 @@ def numpy_inputs(inputs: Any, dim: int) -> Inputs:
         raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
     if inputs.dim != dim:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {dim} inputs.")
+    if isinstance(inputs.prototype, np.ndarray) and inputs.prototype.dtype == np.float64:
+        return inputs  # as it is, with the roots that it has computed
     return map_arrays(inputs, lambda a: to_numpy(widen(a)).astype(np.float64))
 
 

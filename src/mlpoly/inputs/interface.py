@@ -47,7 +47,7 @@ class Inputs(Tabular, ABC):
     """
 
     mean: Array  # a field of some classes, a property of others
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -93,6 +93,19 @@ class Inputs(Tabular, ABC):
     def __str__(self) -> str:
         return repr(self)
 
+    @cached_property
+    def inverse_root(self) -> Array:
+        """Pseudo-inverse of `root`, in its form: (d, d), or (d,) where the covariance is diagonal."""
+        root = widen(self.root)
+        if len(root.shape) == 1:
+            return cast_like(safe_inverse(root), self.root)
+        xp = namespace(root=root)
+        values, vectors = xp.linalg.eigh(root)
+        floor = (10 * self.dim * float(xp.finfo(self.root.dtype).eps)) ** 0.5 * xp.max(
+            values
+        )  # rounding of a square root
+        return cast_like((vectors * safe_inverse(xp.where(values > floor, values, 0.0))) @ vectors.T, self.root)
+
     @abstractmethod
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
@@ -133,9 +146,9 @@ class Inputs(Tabular, ABC):
         factor, offset = unit_arrays(scale, shift, self.dim, self.prototype)
         return self._rescaled(factor, offset)
 
-    @abstractmethod
     def _rescaled(self: T, factor: Array, offset: Array) -> T:
         """The distribution of offset + factor x, for arrays (d,) in the widest precision."""
+        raise TypeError(f"{type(self).__name__} cannot be converted to other units.")
 
     def like(self, array: Array) -> Inputs:
         """Return inputs that belong to no array library in that of `array`, and any others unchanged."""

@@ -25,7 +25,7 @@ from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite, in_deviations, normal_pdf
 from mlpoly.units import Angles, Units
 
-__all__ = ["Family", "filled", "pair_moments", "power_series", "smoothed", "unit_moments"]
+__all__ = ["UnitFamily", "filled", "pair_moments", "power_series", "smoothed", "unit_moments"]
 
 _REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
@@ -113,7 +113,7 @@ def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
     return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
-class Family(NamedTuple):
+class UnitFamily(NamedTuple):
     """Hidden units with their activation, and the numbers (h,) that are subtracted from their values."""
 
     activation: Activation
@@ -121,14 +121,16 @@ class Family(NamedTuple):
     centres: Array
 
 
-def pair_moments(one: Family, two: Family, i: Array, j: Array, angles: Angles, limits: Array | None = None) -> Array:
+def pair_moments(
+    one: UnitFamily, two: UnitFamily, i: Array, j: Array, angles: Angles, limits: Array | None = None
+) -> Array:
     """E[(F_i - centre_i) (G_j - centre_j)] of listed pairs of a unit of one family and a unit of another, (p,).
 
     With the means of the units as centres, covariances lose no digits to large means.
 
     Parameters
     ----------
-    one, two : Family
+    one, two : UnitFamily
         Both gated, or neither. They may be the same.
     i, j : array (p,)
         Positions in the first family and in the second.
@@ -170,7 +172,7 @@ def _in_chunks(every: _Pairs, limits: Array | None) -> Array:
 class _Pairs:
     """Listed pairs of units: both units, their centres and inner products, (p,) each."""
 
-    def __init__(self, first: Family, second: Family, i: Array, j: Array, angles: Angles) -> None:
+    def __init__(self, first: UnitFamily, second: UnitFamily, i: Array, j: Array, angles: Angles) -> None:
         xp = namespace(rho=angles.rho)
         self.first, self.second, self.i, self.j, self.angles = first, second, i, j, angles
         self.one, self.two = _some(first.units, i), _some(second.units, j)

@@ -94,7 +94,15 @@ class _Cross:
         self.exact = any(isinstance(one, kind) and isinstance(two, kind) for kind in (AffineKernel, WaveKernel))
         if not self.exact:
             gated = one.units.gate is not None or two.units.gate is not None
-            self.one, self.two = _as_series(one, gated, degree), _as_series(two, gated, degree)
+            both = [_as_series(kernel, gated, degree) for kernel in (one, two)]
+            # The bound on a pair has the rounding error of the shorter series, times what the other one has beyond it.
+            most = max(kernel.series.degree for kernel in both)
+            self.one, self.two = (
+                SeriesKernel(kernel.activation, kernel.units, kernel.variances, most)
+                if kernel.series.degree < most and not isinstance(kernel, PolynomialKernel)
+                else kernel
+                for kernel in both
+            )
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int, symmetric: bool) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""

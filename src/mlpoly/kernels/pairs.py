@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.kernels.conditional import Family, filled, pair_moments, unit_moments
+from mlpoly.kernels.conditional import UnitFamily, filled, pair_moments, unit_moments
 from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
 from mlpoly.records import map_arrays, record
@@ -29,7 +29,7 @@ __all__ = [
     "wave_tail",
 ]
 
-_DEGREES = (32, 256)  # lengths of series; the second only if the first leaves anything
+_DEGREES = (32, 64, 128, 256)  # lengths of series; a longer one only if the one before leaves anything
 _CUTS = (16, 32, 64, 128, 256)  # the series of a chunk of pairs stop at the first of these that suffices
 _TOLERANCE = 1e-12  # truncation error of one pair, relative to the standard deviations of both units
 _ROUNDING = 32.0  # rounding errors in the value of a unit, which make its variance uncertain by as much
@@ -98,13 +98,15 @@ class SeriesKernel:
             # A unit that is constant up to rounding needs no more accuracy than that.
             unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
             self.spreads = xp.sqrt(variances + unknown)
-            if bool(xp.all(self.left <= self.tolerance * self.spreads**2)):
+            # What is known to rounding after 64 or 128 terms needs no 256, which take ten times as long.
+            enough = self.tolerance if length == _DEGREES[0] else 32 * eps
+            if bool(xp.all(self.left <= enough * self.spreads**2)):
                 break
 
     @property
-    def family(self) -> Family:
+    def family(self) -> UnitFamily:
         """The units with their means as centres."""
-        return Family(self.activation, self.units, self.series.plain[0, :])
+        return UnitFamily(self.activation, self.units, self.series.plain[0, :])
 
     def rest(self, degree: int) -> Array:
         """Root of each unit's energy beyond a degree, (h,)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
+from mlpoly.networks.layered import Layout
 
 __all__ = ["report"]
 
@@ -26,6 +27,8 @@ def report(
     outputs: Sequence[str] | None = None,
     examples: int = 12,
     title: str | None = None,
+    activation: str | None = None,
+    layout: Layout | None = None,
     show_progress: bool = True,
 ) -> Path:
     """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
@@ -37,7 +40,8 @@ def report(
     Parameters
     ----------
     net : network, torch module, scikit-learn estimator or path
-        Anything that `from_torch`, `from_sklearn` or `read_network` takes.
+        Anything that `from_torch` or `from_sklearn` takes, or a file: .safetensors and .pt with weights, or .onnx.
+        Nothing in a file is run.
     x : array (n, d), (n, rows, columns) or DataFrame
         Data; integers are fine, and columns of a DataFrame become the names.
     labels : array (n,) or (n, o), optional
@@ -57,6 +61,9 @@ def report(
     examples : int
         Largest number of predictions to take apart.
     title : str, optional
+    activation, layout : str, optional
+        For the path of a file of weights: the activation of its hidden layers, and the order of the axes where both
+        fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 
@@ -68,10 +75,32 @@ def report(
     Raises
     ------
     ValueError
-        If the arguments do not match, or x has rows with NaN; the message says what to do.
+        If the arguments do not match, x has rows with NaN, or a file would run code; the message says what to do.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp, tempfile, pathlib
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, activation="relu")
+    >>> x = np.random.default_rng(0).standard_normal((50, 2))
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "report.html"
+    >>> mp.report(net, x, names=["age", "dose"], out=path).name
+    'report.html'
     """
     with explain_missing("mlpoly.report"):
         from mlpoly.network_page.network_report import write_report  # an extra: jinja2 and plotly
     return write_report(
-        net, x, labels, names, image_shape, out, degree, inputs, outputs, examples, title, show_progress
+        net,
+        x,
+        labels,
+        names,
+        image_shape,
+        out,
+        degree=degree,
+        inputs=inputs,
+        outputs=outputs,
+        examples=examples,
+        title=title,
+        activation=activation,
+        layout=layout,
+        show_progress=show_progress,
     )

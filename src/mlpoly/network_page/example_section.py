@@ -70,8 +70,8 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
             button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)
         items.append((button, _explained(about, found, value, row * every)))
     caption = (
-        "Grey bars: the value of the polynomial and of the network. The others add up to the polynomial, from its "
-        "value at the mean of the inputs: red raises the output, blue lowers it."
+        "Grey bars: the value of the polynomial and of the network, from that at the mean of the inputs. The others "
+        "add up to the polynomial: red raises the output, blue lowers it."
     )
     page.section("examples", "Single predictions explained", "Predictions").add(
         f"A few rows of the data, taken apart by the {degree_name(fits.written.degree)} polynomial. About the mean of "
@@ -99,7 +99,7 @@ def _explained(about: Subject, found: Explanation, network: float, row: int) -> 
         if abs(found.other_terms) > 1e-12 * abs(found.polynomial):
             bars.append(Part("all other terms", found.other_terms))
         totals = [("polynomial", found.polynomial), ("network", network)]
-        waterfall = Waterfall([Part("at the mean of the inputs", parts[0]), *bars], totals)
+        waterfall = Waterfall([Part("at the mean of the inputs", parts[0]), *bars], totals, base=parts[0])
     if about.task == "values" and about.targets is not None:
         label = float(about.targets[row, found.output])
         waterfall = replace(waterfall, totals=[*waterfall.totals, ("label", label)])

@@ -24,6 +24,7 @@ from mlpoly.plots.response import response_chart
 __all__ = ["feature_section", "response_section", "strongest_features"]
 
 _FEATURES = 6
+_SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out
 _ENTRIES = 6  # inputs named for each feature
 _INPUTS = 4  # single inputs to move along
 _POINTS = 49  # of a curve
@@ -50,7 +51,8 @@ def feature_section(page: Page, about: Subject, fits: Fits, features: dict[int, 
     for i, found in features.items():
         # The square of a standard normal has variance 2.
         fractions = 2 * np.asarray(found.values) ** 2 / (variance[i] or 1.0)
-        keep = [j for j in range(len(fractions)) if abs(found.values[j]) > 1e-9 * abs(found.values[0])]
+        # The first, and whatever else can be seen beside it.
+        keep = [j for j in range(len(fractions)) if abs(found.values[j]) > _SEEN * abs(found.values[0])]
         words = [f"{signed(float(found.values[j]))}, {percent(float(fractions[j]), None)}" for j in keep]
         patterns = np.asarray(found.directions)
         if about.image_shape is not None:

@@ -22,6 +22,7 @@ ROUNDING = 1e-10  # fractions of variance below it are rounding
 _ROWS = 20_000  # rows on which errors are measured
 _OUTPUTS = 12  # outputs with pictures of their own
 _MONOMIALS = 50_000  # up to which a polynomial above degree 2 is written in its monomials
+_TALLEST = 12  # degree up to which single predictions can be taken apart
 _SPECTRUM = 8  # degrees listed separately
 
 
@@ -132,7 +133,7 @@ def fit_degrees(about: Subject, degree: int | None, tick: Callable[[str], None])
         errors.append(DegreeErrors(k, under, on_data, unseen.get(k), score, agreement))
     spectrum = degree_spectrum(net, inputs, max(degree, _SPECTRUM)) if exact else None  # type: ignore[arg-type]
     shown = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:_OUTPUTS])
-    listed = [k for k in polynomials if k <= 2 or math.comb(net.dim_in + k, k) <= _MONOMIALS]
+    listed = [k for k in polynomials if k <= 2 or (k <= _TALLEST and math.comb(net.dim_in + k, k) <= _MONOMIALS)]
     score = _score(about.task, values, targets)
     # A network that is a polynomial is written as it is, without terms of a higher degree that only rounding makes.
     whole = [e.degree for e in errors if abs(float(e.under_inputs)) < ROUNDING]

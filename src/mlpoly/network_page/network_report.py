@@ -22,6 +22,7 @@ from mlpoly.network_page.method_section import method_section
 from mlpoly.network_page.subject import check_subject
 from mlpoly.network_page.summary import summary
 from mlpoly.network_page.term_sections import formula_section, interaction_section, strongest_terms, terms_section
+from mlpoly.networks.layered import Layout
 from mlpoly.page import Page, asset
 from mlpoly.page.rerun import rerun_section
 from mlpoly.progress import progress
@@ -41,6 +42,8 @@ def write_report(
     outputs: Sequence[str] | None = None,
     examples: int = 12,
     title: str | None = None,
+    activation: str | None = None,
+    layout: Layout | None = None,
     show_progress: bool = True,
     command: str = "",
 ) -> Path:
@@ -51,6 +54,12 @@ def write_report(
     target = Path(out)
     if target.is_dir():
         raise ValueError(f"out is the folder {target}; give the path of a file, such as {target / 'report.html'}.")
+    if isinstance(net, str | PathLike):
+        from mlpoly.integrations.model_files import read_network
+
+        net = read_network(net, activation, layout)
+    elif activation is not None or layout is not None:
+        raise ValueError("activation and layout are for files of weights; this network knows its own.")
     about = check_subject(net, x, labels, names, image_shape, inputs, outputs)
     footer = f"Made by mlpoly {__version__}. This page loads nothing from a network."
     page = Page(title or "A network as a polynomial", f"A report by mlpoly {__version__}", footer)

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import as_integer, on, to_numpy
+from mlpoly.arrays import as_float_array, as_integer, on, to_numpy
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.networks import Network
 from mlpoly.records import map_arrays
@@ -132,11 +131,7 @@ def check_subject(
 def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
     """The network in float64, and the names of its classes where the model knows them."""
     classes = getattr(net, "classes_", None)  # of a classifier of scikit-learn
-    if isinstance(net, str | PathLike):
-        from mlpoly.integrations.model_files import read_network
-
-        net = read_network(net)
-    elif hasattr(net, "state_dict") and hasattr(net, "forward"):
+    if hasattr(net, "state_dict") and hasattr(net, "forward"):
         from mlpoly.integrations import from_torch
 
         net = from_torch(net)
@@ -153,28 +148,21 @@ def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
-    """Any table of numbers in float64."""
-    if hasattr(values, "detach"):
-        values = to_numpy(values)
-    columns = getattr(values, "columns", None)
-    if columns is not None:
-        words = [str(c) for c in columns if getattr(values[c].dtype, "kind", "O") not in "biuf"]
-        if words:
-            raise ValueError(
-                f"{name} has columns that are not numbers: {', '.join(words[:5])}; drop or encode them first, as the "
-                f"network was trained."
-            )
-    try:
-        return np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a table of numbers; {error}.") from error
+    """Any table of numbers, or of truth values, in float64."""
+    if getattr(getattr(values, "dtype", None), "kind", "") == "b":
+        values = np.asarray(values, dtype=float)
+    return to_numpy(as_float_array(name, values, integers=True)).astype(np.float64)
 
 
 def _names(argument: str, names: Sequence[str], count: int, noun: str) -> tuple[str, ...]:
     if isinstance(names, str) or len(names) != count:
         given = "a single string" if isinstance(names, str) else f"{len(names)} names"
         raise ValueError(f"{argument} has {given}, but the network has {count} {noun}; give one name for each.")
-    return tuple(str(name) for name in names)
+    found = tuple(str(name) for name in names)
+    if len(set(found)) < count:
+        twice = next(name for name in found if found.count(name) > 1)
+        raise ValueError(f"{argument} has {twice!r} more than once; each needs a name of its own.")
+    return found
 
 
 def _numbered(d: int, image_shape: tuple[int, int] | None) -> list[str]:

@@ -87,6 +87,7 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         "Labels": {"classes": f"{len(about.outputs) if o > 1 else 2} classes", "values": "values", None: ""}[
             about.task
         ],
+        "Pictures": f"of the {len(fits.shown)} outputs of largest variance" if len(fits.shown) < o else "",
     }
     return said, tiles(items), facts(kinds)
 

@@ -13,7 +13,7 @@ from mlpoly.network_page.fits import ROUNDING, Fits
 from mlpoly.network_page.subject import Subject, distinct
 from mlpoly.network_page.summary import degree_name
 from mlpoly.page import Page
-from mlpoly.page.embedded import DIVERGING, picture, ramp
+from mlpoly.page.embedded import picture, ramp
 from mlpoly.page.grids import ranking_html
 from mlpoly.page.html import element
 from mlpoly.page.numbers import counted, number, percent
@@ -142,49 +142,42 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
     quadratic = fits.quadratic
     if quadratic is None:
         return
-    effects = {i: interaction_effects(quadratic.output(i), 0, about.inputs) for i in fits.shown}
-    size = float(fits.values.std(axis=0).max())
-    if max(float(np.abs(effect).max()) for effect in effects.values()) <= 1e-9 * size:
-        page.section("interactions", "Which inputs interact", "Interactions").add(
-            "None: the best quadratic has no quadratic terms, so that up to degree 2 the network is linear."
-        )
+    section = page.section("interactions", "Which inputs interact", "Interactions")
+    labels = distinct(shortened(about.outputs[i], 24) for i in fits.shown)
+    largest, maps, strengths, partners = 0.0, [], [], []
+    for label, i in zip(labels, fits.shown, strict=True):  # one at a time: of many inputs, pairs are a large matrix
+        effects = interaction_effects(quadratic.output(i), 0, about.inputs)
+        largest = max(largest, float(np.abs(effects).max()))
+        if about.image_shape is None:
+            maps.append((label, replace(interaction_map(effects, about.names, _CROSSED), name="effect")))
+            continue
+        strength = np.sqrt(np.sum(effects**2, axis=1))
+        strongest, title = int(np.argmax(strength)), about.titles[i]
+        limits = 0.0, float(strength.max()) or 1.0
+        image = picture(strength.reshape(about.image_shape), f"strength of interactions, {title}", _HEAT, limits)
+        strengths.append((image, title))
+        image = picture(effects[strongest].reshape(about.image_shape), f"partners of {about.names[strongest]}")
+        partners.append((image, f"{title}, {about.names[strongest]}"))
+    if largest <= 1e-9 * float(fits.values.std(axis=0).max()):
+        section.add("None: the best quadratic has no quadratic terms, so that up to degree 2 the network is linear.")
         return
-    section = page.section("interactions", "Which inputs interact", "Interactions").add(
+    section.add(
         "Two inputs interact where the effect of one depends on the other: up to degree 2, where their product has a "
         "coefficient."
     )
-    about_effects = (
+    caption = (
         "An effect is the coefficient of a product of two inputs, both about their means, in the best quadratic, times "
-        "the standard deviation of the product."
+        "the standard deviation of the product. "
     )
     if about.image_shape is not None:
-        caption = (
-            f"{about_effects} Above: how strongly each pixel interacts with all others (root of the sum of squares; "
-            "darker is more). Below: the partners of the strongest pixel, red where the product raises the output."
+        rows = picture_row(strengths, "Strength"), picture_row(partners, "Partners of the strongest pixel")
+        caption += (
+            "Above: how strongly each pixel interacts with all others (root of the sum of squares; darker is more). "
+            "Below: the partners of the strongest pixel, red where the product raises the output."
         )
-        section.add(figure(_pixel_maps(about, effects), caption))
+        section.add(figure(element("div", *rows), caption))
         return
-    labels = distinct(shortened(about.outputs[i], 24) for i in effects)
-    maps = [
-        (label, replace(interaction_map(effect, about.names, _CROSSED), name="effect"))
-        for label, effect in zip(labels, effects.values(), strict=True)
-    ]
-    some = f" The {_CROSSED} inputs that interact most, of {about.net.dim_in}." if about.net.dim_in > _CROSSED else ""
-    caption = f"{about_effects} On the diagonal are squares. Red raises the output, blue lowers it.{some}"
+    caption += "On the diagonal are squares. Red raises the output, blue lowers it."
+    if about.net.dim_in > _CROSSED:
+        caption += f" The {_CROSSED} inputs that interact most, of {about.net.dim_in}."
     section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))
-
-
-def _pixel_maps(about: Subject, effects: Mapping[int, np.ndarray]) -> Markup:
-    """How strongly every pixel interacts, and below it the partners of the strongest one, for every output."""
-    shape = about.image_shape
-    assert shape is not None
-    strengths, partners = [], []
-    for i, effect in effects.items():
-        strength = np.sqrt(np.sum(effect**2, axis=1))
-        strongest, limits = int(np.argmax(strength)), (0.0, float(strength.max()) or 1.0)
-        image = picture(strength.reshape(shape), f"strength of interactions, {about.titles[i]}", _HEAT, limits)
-        strengths.append((image, about.titles[i]))
-        image = picture(effect[strongest].reshape(shape), f"partners of {about.names[strongest]}", DIVERGING)
-        partners.append((image, f"{about.titles[i]}, {about.names[strongest]}"))
-    rows = picture_row(strengths, "Strength"), picture_row(partners, "Partners of the strongest pixel")
-    return element("div", *rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
 from markupsafe import Markup
@@ -41,13 +40,13 @@ def gallery_html(gallery: Gallery) -> Markup:
 
 
 def waterfall_html(waterfall: Waterfall) -> Markup:
-    """Bars that begin where the one above ended, and below them totals that begin at zero."""
-    ends = list(accumulate((part.amount for part in waterfall.parts), initial=0.0))
-    reached = [*ends, *(value for _, value in waterfall.totals)]
+    """Bars that begin where the one above ended, and below them totals that begin at the base."""
+    spans = waterfall.spans
+    reached = [place for span in spans for place in span] or [0.0]
     scale = min(reached), max(reached)
-    rows = [_bar(part, start, end, scale) for part, start, end in zip(waterfall.parts, ends, ends[1:], strict=False)]
-    rows += [_bar(Part(name, value), 0.0, value, scale, "total") for name, value in waterfall.totals]
-    return _bar_list(rows, scale)
+    parts = [*((part, "") for part in waterfall.parts), *((Part(*total), "total") for total in waterfall.totals)]
+    rows = [_bar(part, *span, scale, kind) for (part, kind), span in zip(parts, spans, strict=True)]
+    return _bar_list(rows, scale, waterfall.base)
 
 
 def ranking_html(ranking: Ranking, limit: float | None = None) -> Markup:
@@ -75,7 +74,7 @@ def _bar(part: Part, start: float, end: float, scale: tuple[float, float], kind:
     )
 
 
-def _bar_list(rows: Sequence[Markup], scale: tuple[float, float]) -> Markup:
-    zero = -scale[0] / ((scale[1] - scale[0]) or 1.0)
+def _bar_list(rows: Sequence[Markup], scale: tuple[float, float], base: float = 0.0) -> Markup:
+    zero = (base - scale[0]) / ((scale[1] - scale[0]) or 1.0)
     pictures = "" if any("<img" in row for row in rows) else " plain"
     return element("ol", *rows, class_=f"waterfall{pictures}", style=f"--zero:{zero:.4f}")

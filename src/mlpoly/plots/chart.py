@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -162,13 +163,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """A number taken apart: parts that begin where the one before ended, then totals that begin at zero."""
+    """A number taken apart: parts that begin where the one before ended, then totals that begin at the base."""
 
     parts: Sequence[Part]
     totals: Sequence[tuple[str, float]]
     picture: Picture | None = None  # beside the bars
     title: str = ""
     axis: str = ""  # name of the number
+    base: float = 0.0  # where the first part and the totals begin: a large first part would leave no room for the rest
+
+    @property
+    def spans(self) -> list[tuple[float, float]]:
+        """Where the bars of the parts begin and end, then those of the totals."""
+        ends = list(accumulate(part.amount for part in self.parts))
+        parts = list(zip([self.base, *ends[:-1]], ends, strict=True)) if ends else []
+        return [*parts, *((self.base, amount) for _, amount in self.totals)]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -307,20 +307,19 @@ def _draw_picture(ax: Axes, picture: Picture, gallery: Gallery) -> None:
 
 
 def _draw_waterfall(ax: Axes, waterfall: Waterfall) -> None:
-    ends = list(accumulate((part.amount for part in waterfall.parts), initial=0.0))
-    signs = ("negative", "positive")
+    parts, spans, signs = waterfall.parts, waterfall.spans, ("negative", "positive")
     rows = [
-        (f"{part.label}\n{part.remark}" if part.remark else part.label, start, part.amount, signs[part.amount > 0])
-        for part, start in zip(waterfall.parts, ends, strict=False)
+        (f"{part.label}\n{part.remark}" if part.remark else part.label, part.amount, signs[part.amount > 0])
+        for part in parts
     ]
-    rows += [(label, 0.0, amount, "grey") for label, amount in waterfall.totals]
-    reached = [*ends, *(amount for _, amount in waterfall.totals)]
-    texts = _rounded([row[2] for row in rows])
-    for y, ((_, start, amount, colour), text) in enumerate(zip(rows, texts, strict=True)):
-        ax.barh(y, amount, left=start, height=0.62, color=style.COLOURS[colour])
-        style.note(ax, text, (max(start, start + amount), y), (5, 0), va="center")
-    for y, end in enumerate(ends[1:]):
+    rows += [(label, amount, "grey") for label, amount in waterfall.totals]
+    texts = _rounded([row[1] for row in rows])
+    for y, ((_, _, colour), (start, end), text) in enumerate(zip(rows, spans, texts, strict=True)):
+        ax.barh(y, end - start, left=start, height=0.62, color=style.COLOURS[colour])
+        style.note(ax, text, (max(start, end), y), (5, 0), va="center")
+    for y, (_, end) in enumerate(spans[: len(parts)]):
         ax.plot([end, end], [y - 0.31, y + 1.31], color=style.FAINT, linewidth=0.8, zorder=0)
+    reached = [place for span in spans for place in span]
     _draw_names(ax, [row[0] for row in rows], [part.image for part in waterfall.parts])
     style.tidy(ax, waterfall.axis, title=waterfall.title)
     low, room = min(reached), (max(reached) - min(reached)) or 1.0

@@ -83,7 +83,7 @@ def explained_waterfall(
     totals += [] if e.network is None else [("network", float(e.network))]
     picture = None if image_shape is None else Picture(np.reshape(e.point, image_shape))
     title = title or f"One prediction of {'a direction' if e.output is None else f'output {e.output}'}"
-    return Waterfall(parts, totals, picture, title, "value of the output")
+    return Waterfall(parts, totals, picture, title, "value of the output", degrees[0].amount)
 
 
 def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:

@@ -206,7 +206,7 @@ def test_incomplete_folder(tmp_path):
 
 def test_digits_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'mlpoly\[cli\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'mlpoly\[sklearn\]'"):
         load_images("digits")
 
 
