@@ -9,10 +9,14 @@ from support.networks import network
 from support.quadrature import pair_mean
 
 import mlpoly as mp
-from mlpoly.kernels import cross_covariance, hidden_of, output_moments, variance_by_degree
+from mlpoly import activations
+from mlpoly.activations import project
+from mlpoly.kernels import cross_covariance, hidden_of, output_moments, piecewise_linear, variance_by_degree
+from mlpoly.kernels.conditional import smoothed, unit_moments
 from mlpoly.kernels.pairs import AffineKernel, PolynomialKernel, SeriesKernel, WaveKernel
+from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation
 from mlpoly.records import replace
-from mlpoly.units import inner_products
+from mlpoly.units import Units, inner_products
 
 G = gaussian(3, 3, ridge=0.1)
 ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "leaky_relu", "step", "sin", "cos")
@@ -149,6 +153,19 @@ def test_degrees_add_up(names):
             assert_close(found.head[k - 1], high - low, 1e-11)
 
 
+@pytest.mark.parametrize("name", ["silu", "tanh", "mish", "softplus", "hardswish", "relu"])
+def test_smoothed_is_the_projection(name):
+    """By rules of increasing order, at any noise, as by the quadrature that serves single units."""
+    act = activations.get(name)
+    mean, std = (a.ravel() for a in np.meshgrid(np.linspace(-20, 20, 41), [0, 1e-4, 0.03, 0.5, 2.0, 9.0, 40.0]))
+    expected = project(act, mean, std, 2)
+    size = np.sqrt((expected**2).sum(0)) + 1e-300
+    for degree in (0, 1, 2):
+        found = np.stack(smoothed(act, mean, std, degree))
+        assert found.shape == (degree + 1, len(mean))
+        assert np.max(np.abs(found - expected[: degree + 1]) / size) <= 1e-12
+
+
 def test_nothing_in_common():
     f, g = network(), network("GLU", "silu", seed=1)
     found = covariance_of(f, g, gaussian(), np.zeros((4, 4)), 2)
@@ -165,6 +182,32 @@ def test_units_without_variance_and_copies(name):
     W2 = f.W2[:, [0, 1, 2, 3, 3]] * np.array([1, 1, 1, 0.25, 0.75])
     twice = mp.MLP(f.W1[[0, 1, 2, 3, 3]], f.b1[[0, 1, 2, 3, 3]], W2, f.b2, name)
     assert_close(covariance_of(twice, f, G, G.covariance).tail, covariance_of(f, f, G, G.covariance).tail, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["relu", "abs", "hardtanh", "relu6", "step", "jumprelu", "threshold(0.5, -1)"])
+def test_few_nodes_suffice_away_from_collinear_units(monkeypatch, name):
+    """Rules for weak correlations against the one for all, which the tests of pairs hold against mpmath."""
+    rng = np.random.default_rng(0)
+    means, scales = 3 * rng.standard_normal(40), np.exp(rng.standard_normal(40))
+    units = Units(np.zeros((40, 1)), means, scales)
+    activation, part = activations.get(name), slice(0, 40)
+    breaks = breaks_of(activation, units)
+    moments = unit_moments(activation, units)
+    spread = np.sqrt(moments * np.maximum(1, cancellation(breaks, moments)))
+    for most in (0.05, 0.3, 0.6, 0.9, 0.97, 0.999):
+        rho = rng.uniform(-most, most, (40, 40))
+        rho[0], rho[1] = most, -most
+        few, all_of_them = [], []
+        for count, found in ((1, few), (10**9, all_of_them)):
+            monkeypatch.setattr(piecewise_linear, "_FEW", count)
+            found.append(beyond_linear(breaks, breaks, part, part, rho))
+        assert np.all(np.abs(few[0] - all_of_them[0]) <= 1e-13 * np.outer(spread, spread))
+        both = (rho + rho.T) / 2
+        monkeypatch.setattr(piecewise_linear, "_FEW", 512)
+        half = beyond_linear(breaks, breaks, part, part, both, symmetric=True)
+        whole = beyond_linear(breaks, breaks, part, part, both)
+        assert np.all(np.abs(half - whole) <= 1e-13 * np.outer(spread, spread))
+        np.testing.assert_array_equal(half, half.T)
 
 
 @pytest.mark.parametrize("names", [("relu", "relu"), ("relu", "gelu"), ("sin", "cos")])
