@@ -113,7 +113,7 @@ def shapley_waterfall(shapley: Shapley, output: int = 0, k: int = 12, title: str
         parts.append(Part(f"{len(rest)} others", float(values[rest].sum())))
     totals = [("prediction", float(prediction[output]))]
     title = title or f"One prediction{f' of output {output}' if len(mean) > 1 else ''}"
-    return Waterfall(parts, totals, None, title, "value of the output")
+    return Waterfall(parts, totals, None, title, "value of the output", float(mean[output]))
 
 
 def _check_output(output: int, count: int) -> None:
