@@ -339,9 +339,7 @@ def filled(values: Array, where: Array, found: Array) -> Array:
     xp = namespace(values=values)
     if found.shape[0] == 0:
         return values
-    position = (
-        xp.cumulative_sum(xp.astype(where, xp.asarray(0).dtype)) - 1
-    )  # JAX may have 32 bits
+    position = xp.cumulative_sum(xp.astype(where, xp.asarray(0).dtype)) - 1  # JAX may have 32 bits
     return xp.where(where, xp.take(found, xp.clip(position, 0, None)), values)
 
 
