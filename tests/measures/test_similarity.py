@@ -66,14 +66,14 @@ def check_samples(f, g, inputs, count, errors):
 @INPUTS
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
 def test_against_samples(pair, inputs):
-    check_samples(*two(pair), inputs, 10**5, 3.5)
+    check_samples(*two(pair), inputs, 10**5, 3.5)  # 192 numbers in all cases together: the largest is near 3
 
 
 @pytest.mark.slow
 @INPUTS
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
 def test_against_ten_million_samples(pair, inputs):
-    check_samples(*two(pair), inputs, 10**7, 3.5)
+    check_samples(*two(pair), inputs, 10**7, 3.0)
 
 
 @INPUTS
