@@ -1,4 +1,4 @@
-"""Eigenfeatures, principal forms and singular directions of one polynomial: bars with their largest entries, or images."""
+"""Eigenfeatures, principal forms and singular directions of one polynomial, as bars, curves or images."""
 
 from __future__ import annotations
 
