@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +19,17 @@ from mlpoly.lm.evaluate.losses import Loss, evaluate
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
+from mlpoly.lm.reading.block_forms import block_forms
 from mlpoly.lm.reading.block_spectra import block_spectra
-from mlpoly.lm.reading.token_features import block_features
+from mlpoly.lm.reading.contexts import read_features
+from mlpoly.lm.reading.feature_set import FeatureKind, block_features
 from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.text.tokens import token_text
 from mlpoly.lm_config import LmConfig
 from mlpoly.progress import progress
 
 __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
+
+_CONTROLS = 5  # random directions of each block
 
 
 @dataclass
@@ -120,30 +122,25 @@ def _place(loss: Loss) -> tuple[int, int]:
 
 
 def study_features(study: LmStudy, chosen: Conversion) -> None:
-    """Features of every block in terms of tokens, towards the most frequent tokens of the text."""
-    config = study.config
+    """Features of every block on held-out text, with random directions as controls, and its principal forms."""
+    config, held_out = study.config, study.held_out
     done = {feature.block for feature in study.results.features}
     unread = [name for name in chosen.polynomials if name not in done]
-    if not (unread and config.features and config.outputs and config.degree >= 2):
+    if not (unread and config.features and config.degree >= 2):
         return
-    outputs, wiring = _frequent_tokens(study.train, token_text(study.texts), config.outputs), trace(study.model, [0])
-    options: dict[str, Any] = {"k": config.features, "tokenizer": study.texts, "wiring": wiring}
+    wiring = trace(study.model, [0])
     with progress("features", len(unread), study.show_progress) as bar:
         for i, name in enumerate(unread):
             with study.stage("features") as parts:
                 poly = chosen.polynomials[name]
-                options["inputs"] = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
-                found = [block_features(poly, study.model, name, token=token, **options) for token in outputs]
-                parts["features"] = (*study.results.features, *(feature for some in found for feature in some))
+                inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
+                kinds: dict[FeatureKind, int] = {"principal": config.features, "random": _CONTROLS}
+                options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}
+                sets = [block_features(poly, study.model, name, kind, k, **options) for kind, k in kinds.items()]
+                found = read_features(study.model, sets, held_out, tokenizer=study.texts, wiring=wiring)
+                parts["features"] = (*study.results.features, *found)
+                parts["forms"] = (*study.results.forms, *block_forms(poly, name, inputs))
             bar(i + 1, name)
-
-
-def _frequent_tokens(batches: Sequence[Tensor], text: Callable[[int], str], count: int) -> list[int]:
-    """The most frequent tokens with a letter in their text; any, if none has one."""
-    counts = Counter(int(i) for batch in batches for i in batch.flatten().tolist())
-    order = [i for i, _ in counts.most_common()]
-    named = [i for i in order if any(c.isalpha() for c in text(i)) and not text(i).strip().startswith("<")]
-    return (named or order)[:count]
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:

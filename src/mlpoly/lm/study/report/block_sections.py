@@ -17,7 +17,7 @@ from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 
-__all__ = ["fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
+__all__ = ["block_axis", "block_curve", "fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
@@ -40,9 +40,9 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
             values = {fit.block: getattr(fit, key) for fit in fits if fit.degree == degree}
             sampled = kind == "held-out text"
             name = f"degree {degree}" + (", held out" if sampled else "")
-            curves[kind] += _curve(name, values, blocks, degree_colour(degree), sampled)
+            curves[kind] += block_curve(name, values, blocks, degree_colour(degree), sampled)
     shown = {"both": [*curves["closed form"], *curves["held-out text"]]} | curves
-    axes = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
+    axes = block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
     panels = [Panel(marks, *axes, choice=(kind,)) for kind, marks in shown.items() if marks]
     chart = Chart("Fraction of variance unexplained of every block, by degree", panels, ("Shown",), scales=True)
     columns = {name: key for name, key in _COLUMNS.items() if _known(fits, degrees[-1], key)}
@@ -99,8 +99,8 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
         for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
             changes = {loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by}
             name = f"degree {degree}" if by == "polynomial" else _BY[by]
-            curves += _curve(name, changes, blocks, colour)
-        panel = Panel(curves, _block_axis(blocks), Axis("change of the cross-entropy, nats", "change"))
+            curves += block_curve(name, changes, blocks, colour)
+        panel = Panel(curves, block_axis(blocks), Axis("change of the cross-entropy, nats", "change"))
         chart = Chart("Change of the cross-entropy by block", [panel])
         alone = f"by its polynomial of degree {degree}" if {x.by for x in single} == {"polynomial"} else "as named"
         caption = f"Each point is the whole model with this block alone replaced, {alone}."
@@ -117,7 +117,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
         Bars(name, range(len(blocks)), [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))
     ]
-    x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
+    x, y = block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
     panels = [
         Panel(bars, x, y, choice=("all",)),
         Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
@@ -146,13 +146,13 @@ def whole_loss(losses: Sequence[Loss], by: str, degree: int) -> Loss | None:
     return next((loss for loss in losses if (loss.by, loss.replaced, loss.degree) == wanted), None)
 
 
-def _block_axis(blocks: Sequence[str]) -> Axis:
+def block_axis(blocks: Sequence[str]) -> Axis:
     """A horizontal axis with the number in the name of each block, of every few where there are many."""
     ticks = [(i, next((part for part in name.split(".") if part.isdigit()), name)) for i, name in enumerate(blocks)]
     return Axis("block", "block", ticks=ticks[:: max(1, math.ceil(len(ticks) / 24))])
 
 
-def _curve(
+def block_curve(
     name: str, values: Mapping[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
 ) -> list[Curve]:
     """A curve over the blocks with a value, dotted where the values were sampled; none if there is no value."""
