@@ -71,7 +71,7 @@ def test_a_readout_of_none_and_bounds():
     assert_close(mp.principal_forms(poly.bounded(3.0)).values, mp.principal_forms(poly).values, 1e-14)
 
 
-@backends(TORCH32, TORCH64, JAX64, slow=(JAX32,))
+@backends(TORCH32, TORCH64, slow=(JAX32, JAX64))  # JAX compiles for half a minute
 def test_array_libraries(backend):
     inputs, net = gaussian(d=4), network("GLU", "silu", d=4, h=6, o=3)
     expected = mp.principal_forms(mp.fit(net, inputs, 2), k=3)
