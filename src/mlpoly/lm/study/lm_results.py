@@ -13,7 +13,7 @@ from mlpoly.files import make_folder, write_csv
 from mlpoly.lm.convert.block_errors import BlockErrors
 from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_forms import BlockForms
+from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.contexts import FeatureReading
 
@@ -29,7 +29,7 @@ class LmResults:
     losses: tuple[Loss, ...]  # of the model on held-out text, with all blocks replaced and with each
     spectra: tuple[BlockSpectrum, ...] = ()
     features: tuple[FeatureReading, ...] = ()  # of every block, and random directions as controls
-    forms: tuple[BlockForms, ...] = ()
+    forms: tuple[FormSpectrum, ...] = ()
     attribution: Attribution | None = None
 
     @classmethod

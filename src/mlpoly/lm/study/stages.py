@@ -139,7 +139,8 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
                 sets = [block_features(poly, study.model, name, kind, k, **options) for kind, k in kinds.items()]
                 found = read_features(study.model, sets, held_out, tokenizer=study.texts, wiring=wiring)
                 parts["features"] = (*study.results.features, *found)
-                parts["forms"] = (*study.results.forms, *block_forms(poly, name, inputs))
+                forms = block_forms({name: poly}, study.moments, show_progress=False)
+                parts["forms"] = (*study.results.forms, *forms)
             bar(i + 1, name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_forms import BlockForms
+from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.contexts import FeatureReading
 from mlpoly.lm.study.report.block_sections import block_axis, block_curve
 from mlpoly.lm.study.report.dashboard import dashboard, menu, rounded, visible
@@ -24,7 +24,7 @@ _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
 _COUNTS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers
 
 
-def features_section(page: Page, features: Sequence[FeatureReading], forms: Sequence[BlockForms]) -> None:
+def features_section(page: Page, features: Sequence[FeatureReading], forms: Sequence[FormSpectrum]) -> None:
     """The dashboard, and above it how few forms carry a block's variance."""
     section = page.section("features", "What the blocks read and write, in tokens", "Features").add(
         "The quadratic part of a block’s polynomial is a sum of squares of features, each a direction that the block "
@@ -41,7 +41,7 @@ def features_section(page: Page, features: Sequence[FeatureReading], forms: Sequ
                 for k in sorted({found.degree for found in forms})
                 for curve in block_curve(
                     f"degree {k}",
-                    {f.block: f.together(count) for f in forms if f.degree == k},
+                    {f.block: sum(f.fractions[:count]) for f in forms if f.degree == k},
                     blocks,
                     degree_colour(k),
                 )
