@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mlpoly.lm.convert.block_errors import BlockErrors
 from mlpoly.lm.evaluate.losses import Loss
+from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.page import Page
 from mlpoly.page.html import element
@@ -17,10 +18,11 @@ from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 
-__all__ = ["block_axis", "block_curve", "fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
+__all__ = ["fits_section", "forms_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
+_FORMS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers
 _LEGEND = "A click on a name in the legend hides it."
 _BY = {
     "": "nothing: the original model",
@@ -40,9 +42,9 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
             values = {fit.block: getattr(fit, key) for fit in fits if fit.degree == degree}
             sampled = kind == "held-out text"
             name = f"degree {degree}" + (", held out" if sampled else "")
-            curves[kind] += block_curve(name, values, blocks, degree_colour(degree), sampled)
+            curves[kind] += _curve(name, values, blocks, degree_colour(degree), sampled)
     shown = {"both": [*curves["closed form"], *curves["held-out text"]]} | curves
-    axes = block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
+    axes = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
     panels = [Panel(marks, *axes, choice=(kind,)) for kind, marks in shown.items() if marks]
     chart = Chart("Fraction of variance unexplained of every block, by degree", panels, ("Shown",), scales=True)
     columns = {name: key for name, key in _COLUMNS.items() if _known(fits, degrees[-1], key)}
@@ -99,8 +101,8 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
         for by, colour in (("polynomial", "blue"), ("linear", "orange"), ("mean", "grey"), ("removed", "black")):
             changes = {loss.replaced: loss.cross_entropy - base for loss in single if loss.by == by}
             name = f"degree {degree}" if by == "polynomial" else _BY[by]
-            curves += block_curve(name, changes, blocks, colour)
-        panel = Panel(curves, block_axis(blocks), Axis("change of the cross-entropy, nats", "change"))
+            curves += _curve(name, changes, blocks, colour)
+        panel = Panel(curves, _block_axis(blocks), Axis("change of the cross-entropy, nats", "change"))
         chart = Chart("Change of the cross-entropy by block", [panel])
         alone = f"by its polynomial of degree {degree}" if {x.by for x in single} == {"polynomial"} else "as named"
         caption = f"Each point is the whole model with this block alone replaced, {alone}."
@@ -117,7 +119,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
         Bars(name, range(len(blocks)), [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
         for k, (name, colour) in enumerate(zip(names, colours, strict=True))
     ]
-    x, y = block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
+    x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
     panels = [
         Panel(bars, x, y, choice=("all",)),
         Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
@@ -127,6 +129,25 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
         figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {_LEGEND}"),
+    )
+
+
+def forms_section(page: Page, forms: Sequence[FormSpectrum]) -> None:
+    """Curves over the blocks: the fraction of the variance that the leading forms carry, by degree."""
+    blocks, panels = list(dict.fromkeys(found.block for found in forms)), []
+    y = Axis("fraction of the variance at that degree", "fraction", percent=True, limits=(0.0, 1.0))
+    for count in _FORMS:
+        curves = []
+        for degree in sorted({found.degree for found in forms}):
+            carried = {found.block: sum(found.fractions[:count]) for found in forms if found.degree == degree}
+            curves += _curve(f"degree {degree}", carried, blocks, degree_colour(degree))
+        panels.append(Panel(curves, _block_axis(blocks), y, choice=(str(count),)))
+    chart = Chart("Fraction of every block's variance that its leading forms carry", panels, ("Directions",))
+    page.section("forms", "In how few directions each block writes", "Principal forms").add(
+        "Of all choices of so many output directions, the one that carries most of a block’s variance at one degree. "
+        "A polynomial along such a direction is a principal form; the features below are eigenvectors of those of "
+        "degree 2.",
+        figure(plot("plot-forms", chart), f"Exact under the Gaussian of the block’s inputs, no samples. {_LEGEND}"),
     )
 
 
@@ -146,13 +167,13 @@ def whole_loss(losses: Sequence[Loss], by: str, degree: int) -> Loss | None:
     return next((loss for loss in losses if (loss.by, loss.replaced, loss.degree) == wanted), None)
 
 
-def block_axis(blocks: Sequence[str]) -> Axis:
+def _block_axis(blocks: Sequence[str]) -> Axis:
     """A horizontal axis with the number in the name of each block, of every few where there are many."""
     ticks = [(i, next((part for part in name.split(".") if part.isdigit()), name)) for i, name in enumerate(blocks)]
     return Axis("block", "block", ticks=ticks[:: max(1, math.ceil(len(ticks) / 24))])
 
 
-def block_curve(
+def _curve(
     name: str, values: Mapping[str, float | None], blocks: Sequence[str], colour: str, sampled: bool = False
 ) -> list[Curve]:
     """A curve over the blocks with a value, dotted where the values were sampled; none if there is no value."""

@@ -47,9 +47,10 @@ _SCORES = {  # what the page calls them
     },
 }
 _CAPTION = (
-    "A value is in standard deviations of the feature; red tokens have positive values, blue ones negative. A feature "
-    "that enters as its square writes the same on both sides. Raises, lowers: the logits that move most where the "
-    "feature’s amount rises, of the tokens of the text. ␣ is a space at a token’s end, ⏎ a new line."
+    "A value is in standard deviations of the feature; red tokens have positive values, blue ones negative, and the "
+    "colour follows the square. A feature that enters as its square writes the same on both sides. Raises, lowers: the "
+    "logits that move most where the feature’s amount rises, of the tokens of the text. ␣ is a space at a token’s end, "
+    "⏎ a new line."
 )
 _CAUSAL = (
     " Removed, doubled: correlation and slope of the changes of logits in the model with those that the polynomial "

@@ -9,7 +9,14 @@ from pathlib import Path
 from markupsafe import Markup
 
 from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.study.report.block_sections import fits_section, losses_section, median_of, spectra_section, whole_loss
+from mlpoly.lm.study.report.block_sections import (
+    fits_section,
+    forms_section,
+    losses_section,
+    median_of,
+    spectra_section,
+    whole_loss,
+)
 from mlpoly.lm.study.report.dashboard import dashboard_assets
 from mlpoly.lm.study.report.token_sections import features_section, prompt_section
 from mlpoly.page import Page, asset
@@ -52,8 +59,10 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
         losses_section(page, results.losses, degree)
     if results.spectra:
         spectra_section(page, results.spectra)
+    if results.forms:
+        forms_section(page, results.forms)
     if results.features:
-        features_section(page, results.features, results.forms)
+        features_section(page, results.features)
     if results.attribution is not None:
         prompt_section(page, results.attribution)
     rerun_section(page, about, target.parent, _FILES)

@@ -7,53 +7,27 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.contexts import FeatureReading
-from mlpoly.lm.study.report.block_sections import block_axis, block_curve
 from mlpoly.lm.study.report.dashboard import dashboard, menu, rounded, visible
 from mlpoly.page import Page
 from mlpoly.page.embedded import island
 from mlpoly.page.html import element
-from mlpoly.page.plot import plot
 from mlpoly.page.widgets import choices, figure
-from mlpoly.plots.chart import Axis, Chart, Panel, degree_colour
 
 __all__ = ["features_section", "prompt_section"]
 
 _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
-_COUNTS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers
 
 
-def features_section(page: Page, features: Sequence[FeatureReading], forms: Sequence[FormSpectrum]) -> None:
-    """The dashboard, and above it how few forms carry a block's variance."""
-    section = page.section("features", "What the blocks read and write, in tokens", "Features").add(
+def features_section(page: Page, features: Sequence[FeatureReading]) -> None:
+    """The dashboard of features."""
+    page.section("features", "What the blocks read and write, in tokens", "Features").add(
         "The quadratic part of a block’s polynomial is a sum of squares of features, each a direction that the block "
         "reads and a vector that it writes. These are eigenvectors of the block’s principal forms: of the output "
         "directions that carry most of its variance at degree 2. No output is chosen. They are seen here on held-out "
         "text.",
         dashboard(features),
     )
-    if forms:
-        blocks, panels = list(dict.fromkeys(found.block for found in forms)), []
-        for count in _COUNTS:
-            curves = [
-                curve
-                for k in sorted({found.degree for found in forms})
-                for curve in block_curve(
-                    f"degree {k}",
-                    {f.block: sum(f.fractions[:count]) for f in forms if f.degree == k},
-                    blocks,
-                    degree_colour(k),
-                )
-            ]
-            y = Axis("fraction of the variance at that degree", "fraction", percent=True, limits=(0.0, 1.0))
-            panels.append(Panel(curves, block_axis(blocks), y, choice=(str(count),)))
-        chart = Chart("Fraction of every block's variance that its leading forms carry", panels, ("Forms",))
-        caption = (
-            "Principal forms: of all choices of so many output directions the one with most variance at degree 1, 2 or "
-            "3, from weights and moments alone."
-        )
-        section.add(element("h3", "How few directions carry a block"), figure(plot("plot-forms", chart), caption))
 
 
 def prompt_section(page: Page, found: Attribution) -> None:

@@ -86,7 +86,7 @@ addEventListener("DOMContentLoaded", () => {
         ids.forEach((id, i) => {
           const span = made("span", spec.texts[id], i === peak ? "peak" : "");
           span.title = Page.signed(values[i] / 100);
-          tint(span, values[i], largest);
+          tint(span, values[i] * Math.abs(values[i]), largest ** 2); // as the square, so that peaks stand out
           text.append(span);
         });
         line.append(made("span", Page.signed(values[peak] / 100), "value"), text);
