@@ -16,8 +16,10 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.moments.groups import NormOutliers
     from mlpoly.lm.reading.attribution import attribute
     from mlpoly.lm.reading.block_spectra import block_spectra
-    from mlpoly.lm.reading.contexts import describe, read_features
+    from mlpoly.lm.reading.causality import check_features
+    from mlpoly.lm.reading.contexts import describe, read_features, with_scores
     from mlpoly.lm.reading.feature_set import FeatureSet, block_features
+    from mlpoly.lm.reading.readability import readability
     from mlpoly.lm.reading.steering import steer
     from mlpoly.lm.text.token_batches import split_text, token_batches
 
@@ -30,6 +32,7 @@ __all__ = [
     "attribute",
     "block_features",
     "block_spectra",
+    "check_features",
     "collect",
     "convert",
     "describe",
@@ -37,11 +40,13 @@ __all__ = [
     "graft",
     "load_model",
     "read_features",
+    "readability",
     "skip_initialiser",
     "split_text",
     "steer",
     "study_lm",
     "token_batches",
+    "with_scores",
 ]
 
 
