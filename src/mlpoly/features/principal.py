@@ -133,5 +133,5 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     largest = xp.max(outputs, axis=1) >= -xp.min(outputs, axis=1)
     outputs = outputs * xp.where(largest, 1.0, -1.0)[:, None]
     whole = xp.sum(xp.linalg.diagonal(covariance))
-    found = [cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole)]
-    return PrincipalForms(*found, ridge.truncate(n), under, n)
+    variances, outputs, whole = (cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole))
+    return PrincipalForms(variances, outputs, whole, ridge.truncate(n), under, n)

@@ -15,6 +15,7 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.moments.collect import collect
     from mlpoly.lm.moments.groups import NormOutliers
     from mlpoly.lm.reading.attribution import attribute
+    from mlpoly.lm.reading.block_forms import block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra
     from mlpoly.lm.reading.causality import check_features
     from mlpoly.lm.reading.contexts import describe, read_features, with_scores
@@ -31,6 +32,7 @@ __all__ = [
     "NormOutliers",
     "attribute",
     "block_features",
+    "block_forms",
     "block_spectra",
     "check_features",
     "collect",

@@ -331,14 +331,28 @@ class _Reading:
                 for top, ids, values in filter(None, self._best)
             ]  # fmt: skip
 
-        strengths, about = features.strengths.tolist(), (features.block, features.kind)
-        return [
-            FeatureReading(
-                *about, features.names[r], r, features.squares, strengths[r], float(explained[r]),
-                float(self._active[r] / n), tuple((self._histogram[:, r] / n).tolist()), *sides(r), *ends(scores[:, r]),
+        made = []
+        for r in range(k):
+            positive, negative = sides(r)
+            raises, lowers = ends(scores[:, r])
+            made.append(
+                FeatureReading(
+                    block=features.block,
+                    kind=features.kind,
+                    name=features.names[r],
+                    rank=r,
+                    squared=features.squares,
+                    strength=float(features.strengths[r]),
+                    explained=float(explained[r]),
+                    active=float(self._active[r] / n),
+                    histogram=tuple((self._histogram[:, r] / n).tolist()),
+                    positive=positive,
+                    negative=negative,
+                    raises=raises,
+                    lowers=lowers,
+                )
             )
-            for r in range(k)
-        ]  # fmt: skip
+        return made
 
 
 def _context(ids: Tensor, values: Tensor, before: int, text: Any) -> Context:
