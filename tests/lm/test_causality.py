@@ -75,7 +75,7 @@ def test_squares_before_a_linear_rest_do_exactly_what_is_predicted() -> None:
         near(s.correlation, s.slope, s.doubled_correlation, s.doubled_slope, s.typical)
         near(s.block_correlation, s.block_slope, s.doubled_block_correlation, s.doubled_block_slope)
         near(s.square_correlation, s.square_slope, s.polynomial_correlation, s.polynomial_slope)
-        near(s.polynomial_block_correlation, s.polynomial_block_slope)
+        near(s.polynomial_block_correlation, s.polynomial_block_slope, s.direct_correlation, s.direct_slope)
 
 
 def test_other_written_vectors_are_found_out() -> None:
@@ -105,7 +105,7 @@ def test_whole_polynomials_of_quadratic_blocks_are_right_about_every_direction(b
         near(s.polynomial_block_correlation, s.polynomial_block_slope, s.square_correlation, s.square_slope)
         # The square alone is a part of what the direction does; in the first block the rest of the model is not linear.
         assert abs(s.block_correlation) < 0.99
-        assert (abs(s.polynomial_correlation - 1) < 1e-9) == (block == LAST)
+        assert (abs(s.polynomial_correlation - 1) < 1e-9) == (abs(s.direct_correlation - 1) < 1e-9) == (block == LAST)
 
 
 @pytest.mark.parametrize("kind", ["form", "neuron"])
@@ -113,7 +113,7 @@ def test_what_is_changed_in_the_output_has_no_scores_of_the_block(kind: Any) -> 
     model = bilinear()
     poly = mp.fit(find_blocks(model)[1].net(), collect(model, TEXT).gaussian(LAST), 2)
     for s in check_features(model, block_features(poly, model, LAST, kind, 2), TEXT, polys={LAST: poly}):
-        near(s.correlation, s.slope, s.doubled_correlation, s.doubled_slope, s.typical)
+        near(s.correlation, s.slope, s.doubled_correlation, s.doubled_slope, s.typical, s.direct_correlation)
         assert s.block_correlation is s.square_slope is s.polynomial_correlation is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from mlpoly.tables import TableList
 
 __all__ = ["CausalScore", "CausalScores", "check_features"]
 
-_FACTORS = {"removed": 0.0, "doubled": 2.0}
+_FACTORS = {"removed": 0.0, "doubled": 2.0, "written": 0.0}
 _STRONGEST = 8  # one over the fraction of tokens that count as those where a feature matters most
 _ROWS = 16384  # rows of the unembedding that are worked on at once
 
@@ -42,6 +42,8 @@ class CausalScore:
     doubled_slope: float
     tokens: int
     typical: float | None = None  # median over the eighth of the tokens with the largest predicted changes, removed
+    direct_correlation: float | None = None  # logits, where what the feature writes is taken out of the block's output
+    direct_slope: float | None = None
     block_correlation: float | None = None  # of the changes of the block's own output, feature removed
     block_slope: float | None = None
     doubled_block_correlation: float | None = None
@@ -57,7 +59,14 @@ class CausalScore:
 
     def row(self) -> dict[str, Any]:
         """The scores in a line, for a table."""
-        names = ["correlation", "slope", "typical", "doubled_correlation", "doubled_slope", "block_correlation"]
+        names = [
+            "correlation",
+            "slope",
+            "doubled_correlation",
+            "doubled_slope",
+            "direct_correlation",
+            "block_correlation",
+        ]
         names += ["block_slope", "square_correlation", "polynomial_correlation", "polynomial_block_correlation"]
         return {"block": self.block, "feature": self.feature} | {name: getattr(self, name) for name in names}
 
@@ -88,7 +97,9 @@ def check_features(
     A feature that reads a direction is its square alone. Moving the input along the direction also changes what is
     linear in it, and its products with other directions. These are odd in the feature's value z, so that the square
     itself is compared with the even part of the block, (f(z) + f(-z)) / 2 - f(0); and with `polys` the change of the
-    whole polynomial is compared as well, which has all of that.
+    whole polynomial is compared as well, which has all of that. The direct path by itself is checked where what the
+    feature writes is taken out of the block's output, whatever it reads: the one score that means the same for all
+    kinds, since forms and neurons are always changed there.
 
     Parameters
     ----------
@@ -101,7 +112,7 @@ def check_features(
     polys : Conversion or mapping, optional
         Polynomials of the blocks by name, for the scores of whole polynomials.
     tokens : int
-        Number of tokens after which to stop. The model runs on them twice for every feature.
+        Number of tokens after which to stop. The model runs on them two or three times for every feature.
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
     show_progress : bool
@@ -160,10 +171,17 @@ def check_features(
                         even = (net(here) + net(here - 2 * shift)) / 2 - net(here - shift)
                         kept = sums[i, r].setdefault("square", [])
                         kept.append(_products(values[:, r, None] ** 2 * some.writes[r], even))
+                    one = some[r]
+                    # Features that are their own amounts are changed in the output, see `steer`.
+                    written = replace(one, functionals=None, directions=None, reader=one.amounts)
                     for way, factor in _FACTORS.items():
-                        with steer(model, whole[r], factor):
+                        if way == "written" and not some.squares:
+                            continue
+                        changed = written if way == "written" else one
+                        with steer(model, changed, factor):
                             now = _observed(run, batch, [block.entry, block.exit, head])
-                        step = some.amounts_of(factor * values[:, r]) - some.amounts_of(values[:, r])
+                        was = changed.values(x)[:, 0]
+                        step = changed.amounts_of(factor * was) - changed.amounts_of(was)
                         predicted = {"feature": step[:, None] * some.writes[r]}
                         if poly is not None and way == "removed":
                             predicted["polynomial"] = poly(now[block.entry][0].to(poly.prototype)) - start
@@ -172,7 +190,7 @@ def check_features(
                         for what, change in predicted.items():
                             kept = sums[i, r].setdefault(f"{what} {way} logits", [])
                             kept.append(logits[what])
-                            if some.squares:
+                            if changed.squares:
                                 kept = sums[i, r].setdefault(f"{what} {way} block", [])
                                 kept.append(_products(change, measured))
                     done += 1
@@ -254,6 +272,7 @@ def _score(features: FeatureSet, r: int, found: dict[str, Tensor]) -> CausalScor
     typical = float((top[:, 0] / (top[:, 1] * top[:, 2]).sqrt()).nanmedian())
     return CausalScore(
         *pair("feature removed logits"), *pair("feature doubled logits"), len(logits), typical,
+        *pair("feature written logits" if features.squares else "feature removed logits"),
         *pair("feature removed block"), *pair("feature doubled block"), *pair("square"),
         *pair("polynomial removed logits"), *pair("polynomial removed block"),
         features.block, features.names[r],

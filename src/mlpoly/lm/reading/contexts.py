@@ -34,7 +34,8 @@ _EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyon
 _BINS = 64
 _ACTIVE = 2.0  # standard deviations from which a value counts as active
 _ROWS = 16384  # rows of an embedding that are scored at once
-_BLOCK_SCORES = {  # causal scores of the block's output, as they are shown
+_MORE_SCORES = {  # causal scores that follow, as they are shown
+    "the logits, where what it writes is taken out of the output": "direct",
     "the block's output": "block",
     "its part even in the value": "square",
     "by the whole polynomial": "polynomial_block",
@@ -146,7 +147,7 @@ def describe(feature: FeatureReading) -> str:
             f"removed, the logits change as predicted by the direct path with correlation {causal.correlation:.2f}, "
             f"slope {causal.slope:.2f}; doubled {causal.doubled_correlation:.2f}, {causal.doubled_slope:.2f}"
         )
-        for said, name in _BLOCK_SCORES.items():
+        for said, name in _MORE_SCORES.items():
             correlation, slope = getattr(causal, f"{name}_correlation"), getattr(causal, f"{name}_slope")
             if correlation is not None:
                 lines.append(f"  {said}: correlation {correlation:.2f}, slope {slope:.2f}")
