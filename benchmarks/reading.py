@@ -34,6 +34,13 @@ class Sizes(NamedTuple):
     features: int = 10  # of each kind
     tokens: int = 2048  # of the causal checks
     batches: int | None = None  # of the text to fit to, and of the held-out text; all by default
+    shape: tuple[int, int] = (64, 512)  # what is used of a batch, at most
+
+    def cut(self, batches: list[Any]) -> list[Any]:
+        """Batches of these sizes, as token ids alone."""
+        b, t = self.shape
+        ids = [batch if isinstance(batch, torch.Tensor) else batch["input_ids"] for batch in batches[: self.batches]]
+        return [rows[:b, :t] for rows in ids]
 
 
 def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> list[dict[str, Any]]:
@@ -44,11 +51,9 @@ def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> 
 
     names = [block.name for block in find_blocks(model)]
     layers = [len(names) * place // 6 for place in (1, 3, 5)]
-    train, held_out = train[: sizes.batches], held_out[: sizes.batches]
     moments = collect(model, train, [names[i] for i in layers])
     made = convert(model, moments, 3, bound=smollm2.BOUND, closed_form=False)
-    ids = torch.cat([batch.flatten() for batch in map(_ids, train)])
-    common = int(ids.bincount().argmax())
+    common = int(torch.cat([ids[:, 1:].flatten() for ids in train]).bincount().argmax())
     wiring, rows = trace(model, [0]), []
     for layer in layers:
         name = names[layer]
@@ -86,10 +91,6 @@ def kinds() -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind != "term" or hasattr(mlpoly, "decompose"))
 
 
-def _ids(batch: Any) -> torch.Tensor:
-    return batch if isinstance(batch, torch.Tensor) else batch["input_ids"]
-
-
 def cost(model: Any, train: list[Any], sizes: Sizes) -> dict[str, float]:
     """Seconds and memory of the features of one block, from the moments to the contexts."""
     from mlpoly.integrations import find_blocks
@@ -97,7 +98,6 @@ def cost(model: Any, train: list[Any], sizes: Sizes) -> dict[str, float]:
 
     names = [block.name for block in find_blocks(model)]
     name, device, found = names[len(names) // 2], "cuda" if torch.cuda.is_available() else "cpu", {}
-    train = train[: sizes.batches]
     collect(model, train[:1], name)  # to warm up
     synchronise(device)
     if device == "cuda":
@@ -118,7 +118,7 @@ def cost(model: Any, train: list[Any], sizes: Sizes) -> dict[str, float]:
     mark("features")
     read_features(model, some, train)
     mark("values and contexts on text")
-    tokens = sum(_ids(batch).numel() for batch in train)
+    tokens = sum(ids.numel() for ids in train)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else peak_gib()
     found[f"features of one block on {tokens} tokens: everything, s"] = time.perf_counter() - start
     found["features of one block: peak memory with the model, GiB"] = peak
@@ -158,8 +158,9 @@ def main(tiny: bool = False) -> None:
             continue
         sizes = Sizes(2, 256, 2) if tiny else Sizes()
         if title != "stories260K" and not torch.cuda.is_available():
-            sizes = Sizes(2, 256, 1)
+            sizes = Sizes(2, 256, 4, (2, 128))
         print(title, sizes, flush=True)
+        train, held_out = sizes.cut(train), sizes.cut(held_out)
         rows = results["table"][title] = compare(model, train, held_out, sizes)
         results |= headlines(title, rows)
         results |= {f"{title}, {key}": value for key, value in cost(model, train, sizes).items()}

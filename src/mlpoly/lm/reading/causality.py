@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
+from mlpoly.integrations.blocks import Block
 from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
 from mlpoly.lm.model.tracing import FrozenNorm, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
@@ -22,7 +23,6 @@ from mlpoly.tables import TableList
 
 __all__ = ["CausalScore", "CausalScores", "check_features"]
 
-_FACTORS = {"removed": 0.0, "doubled": 2.0, "written": 0.0}
 _STRONGEST = 8  # one over the fraction of tokens that count as those where a feature matters most
 _ROWS = 16384  # rows of the unembedding that are worked on at once
 
@@ -131,7 +131,7 @@ def check_features(
     missing = [name for name in blocks if polys is not None and name not in known]
     if missing:
         raise ValueError(f"polys has no polynomial of {missing[0]!r}, whose features are checked; add it.")
-    read = list(Reader(batches, as_integer("tokens", tokens, 1)))
+    read = [_without_rest(batch) for batch in Reader(batches, as_integer("tokens", tokens, 1))]
     check_reached(sum(len(batch.kept) for batch in read), ())
     wiring = trace(model, [0]) if wiring is None else wiring
     if wiring.final is None:
@@ -139,65 +139,82 @@ def check_features(
             f"the head of {type(model).__name__} does not read the residual stream through one norm, so that there is "
             f"no direct path to its logits to predict their changes by."
         )
-    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    final = wiring.final.module
     norms = {name: norm.module for name in blocks if (norm := wiring.after[name]) is not None}
-    watched = [wiring.final.module, *norms.values(), head, *(m for b in blocks.values() for m in (b.entry, b.exit))]
+    watched = [final, *norms.values(), _head(model), *(m for b in blocks.values() for m in (b.entry, b.exit))]
     multiplier = float(getattr(model.config, "residual_multiplier", None) or 1.0)
-    run, path = Runner(model), dict[str, _DirectPath]()
-    sums: dict[tuple[int, int], dict[str, list[Tensor]]] = {
-        (i, r): {} for i, some in enumerate(sets) for r in range(len(some))
-    }
-    done = 0
-    with evaluating(model), progress("check", len(read) * len(sums), show_progress) as bar:
+    paths = {name: _DirectPath.of(model, name, wiring) for name in blocks}
+    found: list[list[dict[str, list[Tensor]]]] = [[{} for _ in range(len(some))] for some in sets]
+    run, total, done = Runner(model), len(read) * sum(map(len, sets)), 0
+    with evaluating(model), progress("check", total, show_progress) as bar:
         for batch in read:
             base = _observed(run, batch, watched)
-            rates = multiplier * FrozenNorm.of(wiring.final.module, *base[wiring.final.module]).rates
-            for i, whole in enumerate(sets):
-                block, name = blocks[whole.block], whole.block
-                x, y = base[block.entry][0], base[block.exit][1]
-                if name not in path:
-                    path[name] = _DirectPath.of(model, name, wiring)
-                after = norms.get(name)
-                rate = rates if after is None else rates * FrozenNorm.of(after, *base[after]).rates.to(rates.device)
-                some = whole.to(x.device)
-                net = block.net()
-                poly = None if not some.squares or name not in known else known[name].to(net.prototype)
-                start = None if poly is None else poly(x.to(poly.prototype))
-                values = some.values(x)
-                for r in range(len(some)):
-                    if some.directions is not None:
-                        shift = (values[:, r, None] * some.directions[r]).to(net.prototype)
-                        here = x.to(net.prototype)
-                        even = (net(here) + net(here - 2 * shift)) / 2 - net(here - shift)
-                        kept = sums[i, r].setdefault("square", [])
-                        kept.append(_products(values[:, r, None] ** 2 * some.writes[r], even))
-                    one = some[r]
-                    # Features that are their own amounts are changed in the output, see `steer`.
-                    written = replace(one, functionals=None, directions=None, reader=one.amounts)
-                    for way, factor in _FACTORS.items():
-                        if way == "written" and not some.squares:
-                            continue
-                        changed = written if way == "written" else one
-                        with steer(model, changed, factor):
-                            now = _observed(run, batch, [block.entry, block.exit, head])
-                        was = changed.values(x)[:, 0]
-                        step = changed.amounts_of(factor * was) - changed.amounts_of(was)
-                        predicted = {"feature": step[:, None] * some.writes[r]}
-                        if poly is not None and way == "removed":
-                            predicted["polynomial"] = poly(now[block.entry][0].to(poly.prototype)) - start
-                        measured = now[block.exit][1] - y
-                        logits = path[name].compared(predicted, now[head][1] - base[head][1], rate)
-                        for what, change in predicted.items():
-                            kept = sums[i, r].setdefault(f"{what} {way} logits", [])
-                            kept.append(logits[what])
-                            if changed.squares:
-                                kept = sums[i, r].setdefault(f"{what} {way} block", [])
-                                kept.append(_products(change, measured))
+            for some, products in zip(sets, found, strict=True):
+                block, after = blocks[some.block], norms.get(some.block)
+                poly = known[some.block].to(block.net().prototype) if known else None
+                rates = multiplier * FrozenNorm.of(final, *base[final]).rates
+                rates = rates if after is None else rates * FrozenNorm.of(after, *base[after]).rates.to(rates.device)
+                for r, kept in enumerate(products):
+                    one = some[r].to(base[block.entry][0].device)
+                    for key, new in _compared(model, run, batch, base, one, block, poly, paths[some.block], rates):
+                        kept.setdefault(key, []).append(new)
                     done += 1
-                    bar(done, f"{name} {some.names[r]}")
+                    bar(done, f"{some.block} {some.names[r]}")
     return CausalScores(
-        _score(sets[i], r, {key: torch.cat(parts) for key, parts in found.items()}) for (i, r), found in sums.items()
+        _score(some, r, {key: torch.cat(parts) for key, parts in kept.items()})
+        for some, products in zip(sets, found, strict=True)
+        for r, kept in enumerate(products)
     )
+
+
+def _without_rest(batch: Batch) -> Batch:
+    """The batch without the sequences behind the last token that counts, which need not run."""
+    b = int(batch.kept[-1]) // batch.shape[1] + 1
+    inputs = {name: v[:b] if v.shape[:1] == batch.shape[:1] else v for name, v in batch.inputs.items()}
+    return replace(batch, inputs=inputs, shape=(b, batch.shape[1]))
+
+
+def _head(model: Any) -> nn.Module:
+    head: nn.Module = model.get_output_embeddings()
+    return head
+
+
+def _compared(
+    model: nn.Module,
+    run: Runner,
+    batch: Batch,
+    base: dict[nn.Module, tuple[Tensor, Tensor]],
+    one: FeatureSet,
+    block: Block,
+    poly: Any,
+    path: _DirectPath,
+    rates: Tensor,
+) -> Iterator[tuple[str, Tensor]]:
+    """Name and products (n, 3) of each comparison of predicted and measured changes for one feature on a batch.
+
+    `base` has what the model does as it is, and `rates` (n,) are the factors of the norms on the direct path.
+    """
+    x, y, logits, z = base[block.entry][0], base[block.exit][1], base[_head(model)][1], one.values(base[block.entry][0])
+    ways = {"removed": (one, 0.0), "doubled": (one, 2.0)}
+    if one.directions is not None:
+        net = block.net()
+        here, step = x.to(net.prototype), (z * one.directions).to(net.prototype)
+        even = (net(here) + net(here - 2 * step)) / 2 - net(here - step)
+        yield "square", _products(z**2 * one.writes, even)
+        # Features that are their own amounts are changed in the output, see `steer`.
+        ways["written"] = replace(one, functionals=None, directions=None, reader=one.amounts), 0.0
+    for way, (feature, factor) in ways.items():
+        with steer(model, feature, factor):
+            now = _observed(run, batch, [block.entry, block.exit, _head(model)])
+        z = feature.values(x)
+        predicted = {"feature": (feature.amounts_of(factor * z) - feature.amounts_of(z)) * feature.writes}
+        if poly is not None and way == "removed" and feature.squares:
+            predicted["polynomial"] = poly(now[block.entry][0].to(poly.prototype)) - poly(x.to(poly.prototype))
+        measured = path.measured(now[_head(model)][1] - logits)
+        for what, change in predicted.items():
+            yield f"{what} {way} logits", path.products(change, *measured, rates)
+            if feature.squares:
+                yield f"{what} {way} block", _products(change, now[block.exit][1] - y)
 
 
 def _observed(run: Runner, batch: Batch, modules: Sequence[nn.Module]) -> dict[nn.Module, tuple[Tensor, Tensor]]:
@@ -244,17 +261,16 @@ class _DirectPath:
         rows -= rows.mean(0)
         return cls(rows, sum(part.double().T @ part.double() for part in rows.split(_ROWS)))
 
-    def compared(self, changes: dict[str, Tensor], measured: Tensor, rate: Tensor) -> dict[str, Tensor]:
-        """Products (n, 3) as `_products` has them, for changes (n, o) of the block and measured logits (n, v)."""
-        measured = measured.to(self.directions)
-        measured = measured - measured.mean(1, keepdim=True)
-        along, size = (measured @ self.directions).double(), (measured * measured).sum(1).double()
-        found = {}
-        for what, change in changes.items():
-            moved = rate[:, None].to(along) * change.to(along)
-            products = [(moved * along).sum(1), ((moved @ self.gram) * moved).sum(1), size]
-            found[what] = torch.stack(products, 1).cpu()
-        return found
+    def measured(self, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Changes of logits (n, v), less their mean: products with the directions (n, o), and with themselves (n,)."""
+        change = change.to(self.directions)
+        change = change - change.mean(1, keepdim=True)
+        return (change @ self.directions).double(), (change * change).sum(1).double()
+
+    def products(self, change: Tensor, along: Tensor, size: Tensor, rates: Tensor) -> Tensor:
+        """As `_products`, for a predicted change (n, o) of the block's output and measured logits."""
+        moved = rates[:, None].to(along) * change.to(along)
+        return torch.stack([(moved * along).sum(1), ((moved @ self.gram) * moved).sum(1), size], 1).cpu()
 
 
 def _score(features: FeatureSet, r: int, found: dict[str, Tensor]) -> CausalScore:
