@@ -20,7 +20,9 @@ from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
-from mlpoly.lm.reading.contexts import CausalScore, Context, FeatureReading, ReadabilityScore, TokenScore
+from mlpoly.lm.reading.causality import CausalScore
+from mlpoly.lm.reading.contexts import Context, FeatureReading, TokenScore
+from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm.study.report.lm_page import write_lm_report
 
@@ -44,8 +46,8 @@ def reading(rng: np.random.Generator, block: str, kind: str, rank: int, contexts
             found.append(Context(tokens, tuple(float(v) for v in sign * rng.uniform(0, 3, 6)), 5))
         return tuple(found)
 
-    causal = CausalScore(*(0.5 + 0.1 * rank + 0.01 * i for i in range(4)), 100)
-    readable = ReadabilityScore(0.9, 0.91, math.nan)
+    causal = CausalScore(0.5 + 0.1 * rank, 0.51, 0.52, -0.53, 100, block_correlation=0.54, block_slope=0.55)
+    readable = ReadabilityScore(0.9, 0.91, math.nan, "negative")
     histogram = tuple(np.diff(np.linspace(0, 1, 65)))
     about = (f"{kind} {rank}", rank, True, 1.0, 0.25 / (rank + 1), 0.031, histogram)
     ends = scores(rng, f"{block[-5]}R "), scores(rng, f"{block[-5]}L ")
@@ -203,14 +205,20 @@ def test_cards_have_what_the_results_have(browser):
     assert "--positive" in browser.run(peak)
     assert texts(browser, ".feature .pieces li")[0] == "0R Once"
     # The scores, beside the medians of the three random directions of the block.
-    assert texts(browser, ".feature:first-child .scores tr") == [
-        "hererandom",
-        "Removed: correlation0.5000.600",
-        "Removed: slope0.5100.610",
-        "Doubled: correlation0.5200.620",
-        "Doubled: slope0.5300.630",
-        "Read from the token0.9000.900",
-        "Read from the last few0.9100.910",
+    cells = "return [...arguments[0].rows].map(row => [...row.cells].map(cell => cell.textContent).join(' | '))"
+    tables = [browser.run(cells, table) for table in browser.run("return [...document.querySelectorAll('.scores')]")]
+    assert tables[:2] == [
+        [
+            "Predicted | corr. | slope | random",
+            "Logits, removed | 0.50 | 0.51 | 0.60",
+            "Logits, doubled | 0.52 | −0.53 | 0.52",
+            "Block, removed | 0.54 | 0.55 | 0.54",
+        ],
+        [
+            "Read from text, negative side | area | random",
+            "Current token | 0.90 | 0.90",
+            "Last few tokens | 0.91 | 0.91",
+        ],
     ]
     browser.run("document.querySelector('.features + .more').click()")
     assert len(texts(browser, ".feature")) == 18

@@ -73,6 +73,7 @@ def _feature_row(feature: FeatureReading) -> dict[str, Any]:
         f"{part}_{name}": value
         for part in ("causal", "readability")
         for name, value in (to_plain(getattr(feature, part)) or {}).items()
+        if name not in ("block", "feature")
     }
     own = {"block": feature.block, "kind": feature.kind} | feature.row()
     return own | {"active": feature.active, "strength": feature.strength} | scores

@@ -21,8 +21,10 @@ from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_forms import block_forms
 from mlpoly.lm.reading.block_spectra import block_spectra
-from mlpoly.lm.reading.contexts import read_features
-from mlpoly.lm.reading.feature_set import FeatureKind, block_features
+from mlpoly.lm.reading.causality import check_features
+from mlpoly.lm.reading.contexts import FeatureReadings, read_features, with_scores
+from mlpoly.lm.reading.feature_set import FeatureKind, FeatureSet, block_features
+from mlpoly.lm.reading.readability import readability
 from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm_config import LmConfig
 from mlpoly.progress import progress
@@ -30,6 +32,7 @@ from mlpoly.progress import progress
 __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
 
 _CONTROLS = 5  # random directions of each block
+_CHECKED = 1024  # tokens on which the model runs with features changed, three times for each of them
 
 
 @dataclass
@@ -122,26 +125,38 @@ def _place(loss: Loss) -> tuple[int, int]:
 
 
 def study_features(study: LmStudy, chosen: Conversion) -> None:
-    """Features of every block on held-out text, with random directions as controls, and its principal forms."""
-    config, held_out = study.config, study.held_out
+    """Features of every block on held-out text, with their scores and those of random directions; principal forms."""
+    config, model, held_out = study.config, study.model, study.held_out
+    if not config.features or config.degree < 2:
+        return
     done = {feature.block for feature in study.results.features}
     unread = [name for name in chosen.polynomials if name not in done]
-    if not (unread and config.features and config.degree >= 2):
-        return
-    wiring = trace(study.model, [0])
+    wiring, sets = trace(model, [0]), dict[str, list[FeatureSet]]()
+
+    def features_of(name: str) -> list[FeatureSet]:
+        if name not in sets:
+            poly = chosen.polynomials[name]
+            kinds: dict[FeatureKind, int] = {"principal": config.features, "random": _CONTROLS}
+            inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
+            options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}
+            sets[name] = [block_features(poly, model, name, kind, k, **options) for kind, k in kinds.items()]
+        return sets[name]
+
     with progress("features", len(unread), study.show_progress) as bar:
         for i, name in enumerate(unread):
             with study.stage("features") as parts:
-                poly = chosen.polynomials[name]
-                inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
-                kinds: dict[FeatureKind, int] = {"principal": config.features, "random": _CONTROLS}
-                options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}
-                sets = [block_features(poly, study.model, name, kind, k, **options) for kind, k in kinds.items()]
-                found = read_features(study.model, sets, held_out, tokenizer=study.texts, wiring=wiring)
-                parts["features"] = (*study.results.features, *found)
-                forms = block_forms({name: poly}, study.moments, show_progress=False)
+                some = features_of(name)
+                found = read_features(model, some, held_out, tokenizer=study.texts, wiring=wiring)
+                causal = check_features(model, some, held_out, tokens=_CHECKED, wiring=wiring, show_progress=False)
+                parts["features"] = (*study.results.features, *with_scores(found, causal))
+                forms = block_forms({name: chosen.polynomials[name]}, study.moments, show_progress=False)
                 parts["forms"] = (*study.results.forms, *forms)
             bar(i + 1, name)
+    if any(feature.readability is None for feature in study.results.features):
+        with study.stage("readability") as parts:  # one pass over the text for all blocks
+            every = [some for name in chosen.polynomials for some in features_of(name)]
+            scores = readability(model, every, study.train, held_out, show_progress=study.show_progress)
+            parts["features"] = tuple(with_scores(FeatureReadings(study.results.features), readability=scores))
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from mlpoly._version import __version__
-from mlpoly.lm.reading.contexts import CausalScore, Context, FeatureReading, ReadabilityScore, TokenScore
+from mlpoly.lm.reading.contexts import Context, FeatureReading, TokenScore
 from mlpoly.page import Page, asset
 from mlpoly.page.embedded import island
 from mlpoly.page.html import element
@@ -33,19 +32,16 @@ _KINDS = {
     "random": "random directions (control)",
 }
 _CONTROL = "random"  # the kind whose scores stand beside those of the others
-_SCORES = {  # what the page calls them
-    "causal": {
-        "correlation": "Removed: correlation",
-        "slope": "Removed: slope",
-        "doubled_correlation": "Doubled: correlation",
-        "doubled_slope": "Doubled: slope",
-    },
-    "readability": {
-        "current": "Read from the token",
-        "recent": "Read from the last few",
-        "tree": "Read by a tree",
-    },
-}
+_SCORES = (  # what the page calls them, and their fields, with that of the slope
+    ("Logits, removed", "causal", "correlation", "slope"),
+    ("Logits, doubled", "causal", "doubled_correlation", "doubled_slope"),
+    ("Logits, its write", "causal", "direct_correlation", "direct_slope"),
+    ("Block, removed", "causal", "block_correlation", "block_slope"),
+    ("Block, even part", "causal", "square_correlation", "square_slope"),
+    ("Current token", "readability", "current", ""),
+    ("Last few tokens", "readability", "recent", ""),
+    ("Tree on them", "readability", "tree", ""),
+)
 _CAPTION = (
     "A value is in standard deviations of the feature; red tokens have positive values, blue ones negative, and the "
     "colour follows the square. A feature that enters as its square writes the same on both sides. Raises, lowers: the "
@@ -53,12 +49,15 @@ _CAPTION = (
     "⏎ a new line."
 )
 _CAUSAL = (
-    " Removed, doubled: correlation and slope of the changes of logits in the model with those that the polynomial "
-    "predicts."
+    " Predicted and measured changes of the logits, by the direct path, and of the block’s output, where the feature "
+    "is removed or doubled in the block’s input; its write: where what it writes is taken out of the output; even "
+    "part: of the block’s change, the part that is even in the value, as the feature itself is."
 )
 _READABLE = (
-    " Read from: area under the ROC curve with which the text alone says where the feature is active; 0.5 is chance."
+    " Read from the text: the area under the ROC curve with which the last few tokens say where the feature is active, "
+    "on held-out text; 0.5 is chance."
 )
+_BESIDE = " Random: the median of random directions of the same block."
 
 
 def feature_page(
@@ -97,14 +96,8 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
     """Search, menus, and the cards, which the page's script makes from the data as they are needed."""
     blocks = list(dict.fromkeys(reading.block for reading in readings))
     kinds = list(dict.fromkeys(reading.kind for reading in readings))
-    names = [  # of the scores that any feature has
-        (part, name)
-        for part, cls in (("causal", CausalScore), ("readability", ReadabilityScore))
-        if any(getattr(reading, part) is not None for reading in readings)
-        for name in (f.name for f in fields(cls))
-        if name in _SCORES[part]
-    ]
-    scores = [[_score(reading, *name) for name in names] for reading in readings]
+    known = [score for score in _SCORES if any(math.isfinite(_score(r, *score[1:3])) for r in readings)]
+    scores = [[_score(reading, part, name) for _, part, name, _ in known] for reading in readings]
     texts: dict[str, int] = {}  # every token once, with its place
 
     def place(text: str) -> int:
@@ -130,6 +123,8 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
             "raises": tokens(reading.raises),
             "lowers": tokens(reading.lowers),
             "scores": rounded(values),
+            "slopes": rounded(_score(reading, part, slope) for _, part, _, slope in known),
+            "side": reading.readability.side if reading.readability else "",
         }
         for reading, values in zip(readings, scores, strict=True)
     ]
@@ -138,10 +133,11 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
         pairs = zip(readings, scores, strict=True)
         control = [values for reading, values in pairs if (reading.block, reading.kind) == (block, _CONTROL)]
         beside.append(rounded(map(_median, zip(*control, strict=True))))
-    labels = [_SCORES[part][name] for part, name in names]
+    labels = [label for label, *_ in known]
+    causal = [part == "causal" for _, part, _, _ in known]
     kind_names = [_KINDS.get(kind, kind) for kind in kinds]
-    data: dict[str, Any] = {"blocks": blocks, "kinds": kind_names, "scores": labels, "control": beside}
-    data |= {"features": features, "texts": list(texts)}
+    data: dict[str, Any] = {"blocks": blocks, "kinds": kind_names, "scores": labels, "causal": causal}
+    data |= {"control": beside, "features": features, "texts": list(texts)}
     search = element("input", type="search", id="features-search", placeholder="a token, some text, a name")
     controls = [
         element("label", "Search", search, class_="pick", for_="features-search"),
@@ -159,13 +155,15 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
         id="feature-viewer",
         data_dashboard="features-data",
     )
-    parts = {part for part, _ in names}
-    return figure(viewer, _CAPTION + _CAUSAL * ("causal" in parts) + _READABLE * ("readability" in parts))
+    controlled = bool(labels) and any(beside)
+    caption = _CAPTION + _CAUSAL * any(causal) + _READABLE * (not all(causal)) + _BESIDE * controlled
+    return figure(viewer, caption)
 
 
 def _score(reading: FeatureReading, part: str, name: str) -> float:
-    found = getattr(reading, part)
-    return math.nan if found is None else float(getattr(found, name))
+    """A score, or its slope; NaN where there is none."""
+    value = getattr(getattr(reading, part), name, None)
+    return math.nan if value is None else float(value)
 
 
 def _median(values: Iterable[float]) -> float:

@@ -22,6 +22,7 @@ addEventListener("DOMContentLoaded", () => {
   const some = 10; // cards at a time
   const few = 5; // contexts of a side that are shown first
   const percent = (value) => `${Page.number(100 * value, 2)}\u202f%`;
+  const fixed = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
   const svg = (tag, attributes) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     Object.entries(attributes).forEach(([name, value]) => node.setAttribute(name, value));
@@ -108,18 +109,26 @@ addEventListener("DOMContentLoaded", () => {
     };
 
     const scores = (f) => {
-      const table = made("table", undefined, "scores"), control = spec.control[f.block];
+      const control = spec.control[f.block], beside = control.length > 0;
       const line = (tag, ...cells) => {
         const row = made("tr");
         row.append(...cells.map((text, i) => made(i ? tag : "th", text, i ? "number" : "")));
         return row;
       };
-      if (control.length) table.append(line("th", "", "here", "random"));
-      spec.scores.forEach((name, i) => {
-        if (f.scores[i] === null) return;
-        table.append(line("td", name, Page.number(f.scores[i]), ...(control.length ? [Page.number(control[i])] : [])));
-      });
-      return f.scores.some((value) => value !== null) ? [table] : [];
+      const group = (causal, ...head) => {
+        const rows = spec.scores.map((name, i) => {
+          if (spec.causal[i] !== causal || f.scores[i] === null) return null;
+          const numbers = causal ? [f.scores[i], f.slopes[i]] : [f.scores[i]];
+          return line("td", name, ...[...numbers, ...(beside ? [control[i]] : [])].map(fixed));
+        }).filter(Boolean);
+        if (!rows.length) return [];
+        const table = made("table", undefined, "scores"), top = made("thead"), body = made("tbody");
+        top.append(line("th", ...head, ...(beside ? ["random"] : [])));
+        body.append(...rows);
+        table.append(top, body);
+        return [table];
+      };
+      return [...group(true, "Predicted", "corr.", "slope"), ...group(false, `Read from text, ${f.side} side`, "area")];
     };
 
     const card = (f) => {
@@ -132,8 +141,15 @@ addEventListener("DOMContentLoaded", () => {
       const left = made("div"), right = made("div");
       const peaks = [...f.positive, ...f.negative].map(([, , values]) => Math.max(...values.map(Math.abs)));
       const largest = Math.max(...peaks, 1);
-      left.append(histogram(f), ...scores(f), ...pieces("raises", f.raises, "raises"), ...pieces("lowers", f.lowers, "lowers"));
-      right.append(...side("largest values", f.positive, largest), ...side("smallest values", f.negative, largest));
+      const moved = ["raises", "lowers"].map((way) => {
+        const part = made("div");
+        part.append(...pieces(way, f[way], way));
+        return part;
+      });
+      const logits = made("div", undefined, "logits");
+      logits.append(...moved);
+      left.append(histogram(f), ...scores(f));
+      right.append(...side("largest values", f.positive, largest), ...side("smallest values", f.negative, largest), logits);
       whole.append(title, about, left, right);
       return whole;
     };
