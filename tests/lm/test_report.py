@@ -135,6 +135,8 @@ def test_the_numbers_are_those_of_the_results(path):
     forms = island(page, "plot-forms-data")
     first, four = (forms["traces"][view["traces"][1]] for view in forms["views"][:2])
     assert first["name"] == "degree 2" and first["y"] == [0.5] * 3 and four["y"] == [0.875] * 3
+    medians = re.search(r"<tr><th[^>]*>Logits, removed, correlation</th>(.*?)</tr>", page)[1]
+    assert re.findall(r">([\d.]+)<", medians) == ["0.750", "0.600"]  # of six ranks, and of three
     single = {trace["name"]: trace["y"] for trace in island(page, "plot-single-data")["traces"]}
     assert single["degree 3"] == pytest.approx([0, 0.01, 0.02]) and "their mean output" in single
     assert "goes from 2.500 to 2.750 nats per token" in page

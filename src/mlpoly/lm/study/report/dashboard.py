@@ -17,9 +17,9 @@ from mlpoly.page import Page, asset
 from mlpoly.page.embedded import island
 from mlpoly.page.html import element
 from mlpoly.page.numbers import counted
-from mlpoly.page.widgets import figure
+from mlpoly.page.widgets import figure, table
 
-__all__ = ["dashboard", "dashboard_assets", "feature_page", "menu", "rounded", "visible"]
+__all__ = ["dashboard", "dashboard_assets", "feature_page", "menu", "rounded", "score_table", "visible"]
 
 _KINDS = {
     "principal": "eigenvectors of principal forms",
@@ -83,6 +83,7 @@ def feature_page(
     page.section("features", "Where they are large, and what they do", "Features").add(
         f"{counted(len(readings), 'feature')} of {counted(blocks, 'feedforward block')}, seen on text.",
         dashboard(readings),
+        score_table(readings),
     )
     return page.write(Path(path))
 
@@ -158,6 +159,18 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
     controlled = bool(labels) and any(beside)
     caption = _CAPTION + _CAUSAL * any(causal) + _READABLE * (not all(causal)) + _BESIDE * controlled
     return figure(viewer, caption)
+
+
+def score_table(readings: Sequence[FeatureReading]) -> Markup:
+    """Medians of the scores over the features of each kind; nothing, if there are no scores."""
+    kinds = list(dict.fromkeys(reading.kind for reading in readings))
+    rows = []
+    for label, part, name, _ in _SCORES:
+        medians = [_median(_score(r, part, name) for r in readings if r.kind == kind) for kind in kinds]
+        if any(map(math.isfinite, medians)):
+            rows.append((f"{label}, {'correlation' if part == 'causal' else 'area under the curve'}", *medians))
+    columns = ("Median over the features", *(_KINDS.get(kind, kind) for kind in kinds))
+    return table(columns, rows) if rows else Markup()
 
 
 def _score(reading: FeatureReading, part: str, name: str) -> float:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.contexts import FeatureReading
-from mlpoly.lm.study.report.dashboard import dashboard, menu, rounded, visible
+from mlpoly.lm.study.report.dashboard import dashboard, menu, rounded, score_table, visible
 from mlpoly.page import Page
 from mlpoly.page.embedded import island
 from mlpoly.page.html import element
@@ -27,6 +27,7 @@ def features_section(page: Page, features: Sequence[FeatureReading]) -> None:
         "directions that carry most of its variance at degree 2. No output is chosen. They are seen here on held-out "
         "text.",
         dashboard(features),
+        score_table(features),
     )
 
 
