@@ -1,5 +1,6 @@
 """Features: the directions that a polynomial reads, and inputs without them."""
 
+from mlpoly.features.decomposition import QuadraticDecomposition, decompose
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.single_prediction import Contribution, Explanation, explain
 from mlpoly.features.singular import SingularDirections, ablate, singular_directions
@@ -9,10 +10,12 @@ __all__ = [
     "Contribution",
     "EigenFeatures",
     "Explanation",
+    "QuadraticDecomposition",
     "SingularDirections",
     "Term",
     "Terms",
     "ablate",
+    "decompose",
     "eigenfeatures",
     "explain",
     "singular_directions",
