@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer, to_numpy
-from mlpoly.features import eigenfeatures, principal_forms
+from mlpoly.features import decompose, eigenfeatures, principal_forms
 from mlpoly.inputs import Gaussian
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
@@ -256,8 +256,6 @@ def block_features(
     elif kind == "principal":
         vectors, names = _principal(quadratic, under, k)
     elif kind == "term":
-        from mlpoly.features import decompose
-
         terms = decompose(quadratic, k, inputs=under, seed=seed)
         vectors, writes = terms.vectors, terms.writes
         names = tuple(f"term {r}" for r in range(len(vectors)))
