@@ -15,7 +15,7 @@ CPU = (
     *("gaussian_fit", "sampling", "activations", "mixture", "measures", "conditioning"),
     *("scaling", "evaluation", "tokens", "stories"),
 )
-GPU = ("gpu", "gpu_mixture", "gpu_similarity", "language_model", "smollm2", "deep")
+GPU = ("gpu", "gpu_mixture", "gpu_similarity", "language_model", "smollm2", "deep", "reading")
 
 
 def main() -> None:

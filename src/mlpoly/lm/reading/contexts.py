@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,26 +13,33 @@ from mlpoly.arrays import as_integer
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.model.tracing import Trace, trace, unembedding
+from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
+from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.lm.text.batches import Batch
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.tables import TableList
 
 __all__ = [
-    "CausalScore",
     "Context",
     "FeatureReading",
     "FeatureReadings",
-    "ReadabilityScore",
     "TokenScore",
     "describe",
     "read_features",
+    "with_scores",
 ]
 
 _EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyond is in its last bins
 _BINS = 64
 _ACTIVE = 2.0  # standard deviations from which a value counts as active
 _ROWS = 16384  # rows of an embedding that are scored at once
+_MORE_SCORES = {  # causal scores that follow, as they are shown
+    "the logits, where what it writes is taken out of the output": "direct",
+    "the block's output": "block",
+    "its part even in the value": "square",
+    "by the whole polynomial": "polynomial_block",
+}
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -61,26 +68,6 @@ class Context:
     def __str__(self) -> str:
         marked = [f"«{t}»" if i == self.peak else t for i, t in enumerate(self.tokens)]
         return "".join(marked).replace("\n", "⏎")
-
-
-@dataclass(frozen=True)
-class CausalScore:
-    """Predicted against measured changes of the logits when a feature is removed, and when it is doubled."""
-
-    correlation: float
-    slope: float  # measured over predicted
-    doubled_correlation: float
-    doubled_slope: float
-    tokens: int
-
-
-@dataclass(frozen=True)
-class ReadabilityScore:
-    """How well the text says whether a feature is active: areas under ROC curves on held-out text, 0.5 for chance."""
-
-    current: float  # from the current token
-    recent: float  # from the last few tokens
-    tree: float  # from a small decision tree on the last few tokens
 
 
 @dataclass(frozen=True)
@@ -155,7 +142,37 @@ def describe(feature: FeatureReading) -> str:
         lines += [f"  {c.value:+7.2f}  {c}" for c in contexts[:5]]
     for side in ("raises", "lowers"):
         lines.append(f"{side}: " + " ".join(repr(t.text) for t in getattr(feature, side)[:10]))
+    if (causal := feature.causal) is not None:
+        lines.append(
+            f"removed, the logits change as predicted by the direct path with correlation {causal.correlation:.2f}, "
+            f"slope {causal.slope:.2f}; doubled {causal.doubled_correlation:.2f}, {causal.doubled_slope:.2f}"
+        )
+        for said, name in _MORE_SCORES.items():
+            correlation, slope = getattr(causal, f"{name}_correlation"), getattr(causal, f"{name}_slope")
+            if correlation is not None:
+                lines.append(f"  {said}: correlation {correlation:.2f}, slope {slope:.2f}")
+    if (read := feature.readability) is not None:
+        lines.append(
+            f"the {read.side} side on held-out text, area under the ROC curve: {read.current:.2f} from the current "
+            f"token, {read.recent:.2f} from the last few, {read.tree:.2f} by a tree"
+        )
     return "\n".join(lines)
+
+
+def with_scores(
+    readings: FeatureReadings,
+    causal: Sequence[CausalScore] | None = None,
+    readability: Sequence[ReadabilityScore] | None = None,
+) -> FeatureReadings:
+    """Readings with the scores of `check_features` and `readability`, which are of the same features in that order."""
+    found = FeatureReadings(readings)
+    for field, scores in (("causal", causal), ("readability", readability)):
+        if scores is None:
+            continue
+        if [(s.block, s.feature) for s in scores] != [(r.block, r.name) for r in found]:
+            raise ValueError(f"{field} has scores of other features than readings; pass those of the same features.")
+        found[:] = [replace(reading, **{field: score}) for reading, score in zip(found, scores, strict=True)]
+    return found
 
 
 def read_features(
@@ -300,13 +317,13 @@ class _Reading:
         explained = (2 * (both - mean * along) - (square - mean**2) * sizes) / total
         words = list(map(text, seen.tolist()))
 
-        def ends(column: Tensor) -> list[tuple[TokenScore, ...]]:
+        def ends(column: Tensor) -> list[Any]:
             chosen = [
                 column.topk(min(count, len(column)), largest=largest).indices.tolist() for largest in (True, False)
             ]
             return [tuple(TokenScore(int(seen[i]), words[i], float(column[i])) for i in some) for some in chosen]
 
-        def sides(r: int) -> list[tuple[Context, ...]]:
+        def sides(r: int) -> list[Any]:
             return [
                 tuple(
                     _context(ids[m, r], values[m, r], self._window[0], text)
