@@ -1,5 +1,6 @@
 """Features: the directions that a polynomial reads, and inputs without them."""
 
+from mlpoly.features.decomposition import QuadraticDecomposition, decompose
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.principal import PrincipalForms, principal_forms
 from mlpoly.features.single_prediction import Contribution, Explanation, explain
@@ -11,10 +12,12 @@ __all__ = [
     "EigenFeatures",
     "Explanation",
     "PrincipalForms",
+    "QuadraticDecomposition",
     "SingularDirections",
     "Term",
     "Terms",
     "ablate",
+    "decompose",
     "eigenfeatures",
     "explain",
     "principal_forms",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer, to_numpy
-from mlpoly.features import eigenfeatures, principal_forms
+from mlpoly.features import decompose, eigenfeatures, principal_forms
 from mlpoly.inputs import Gaussian
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
@@ -159,7 +159,7 @@ def logit_directions(model: nn.Module, block: str, rows: Tensor, wiring: Trace |
     """
     seen = trace(model, [0]) if wiring is None else wiring
     if block not in seen.inputs:
-        raise ValueError(f"the model has no block {block!r}; its blocks are {listed(list(seen.inputs))}.")
+        raise ValueError(seen.without(block))
     rows = rows.double()
     for norm in (seen.final, seen.after[block]):
         rows = rows if norm is None else norm.scaled(rows)
@@ -256,8 +256,6 @@ def block_features(
     elif kind == "principal":
         vectors, names = _principal(quadratic, under, k)
     elif kind == "term":
-        from mlpoly.features import decompose
-
         terms = decompose(quadratic, k, inputs=under, seed=seed)
         vectors, writes = terms.vectors, terms.writes
         names = tuple(f"term {r}" for r in range(len(vectors)))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mlpoly.integrations.experts import unrolled
 from mlpoly.lm.model.graft import grafted
 from mlpoly.lm.model.running import hooked
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
@@ -91,5 +92,5 @@ def steer(
     moved = how == "scale" and features.squares
     before = [(block.entry, with_input if moved else remember)] if how == "scale" else []
     after = [] if moved else [(block.exit, with_output)]
-    with hooked([(model, check_place), *before], after):
+    with unrolled(model, [block.module]), hooked([(model, check_place), *before], after):
         yield model

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mlpoly.codec import save_results
+from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.convert.convert import convert
 from mlpoly.lm.evaluate.baselines import BASELINES
@@ -130,7 +131,8 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
     if not config.features or config.degree < 2:
         return
     done = {feature.block for feature in study.results.features}
-    unread = [name for name in chosen.polynomials if name not in done]
+    readable = [name for name in chosen.polynomials if not is_expert(name)]  # an expert sees some of the tokens alone
+    unread = [name for name in readable if name not in done]
     wiring, sets = trace(model, [0]), dict[str, list[FeatureSet]]()
 
     def features_of(name: str) -> list[FeatureSet]:
@@ -154,12 +156,14 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
             bar(i + 1, name)
     if any(feature.readability is None for feature in study.results.features):
         with study.stage("readability") as parts:  # one pass over the text for all blocks
-            every = [some for name in chosen.polynomials for some in features_of(name)]
+            every = [some for name in readable for some in features_of(name)]
             scores = readability(model, every, study.train, held_out, show_progress=study.show_progress)
             parts["features"] = tuple(with_scores(FeatureReadings(study.results.features), readability=scores))
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:
     """Contributions of the blocks to the logits of a prompt, token by token."""
-    with study.stage("attribution") as parts:
-        parts["attribution"] = attribute(study.model, chosen, prompt, tokenizer=study.texts, centred=True)
+    direct = {name: poly for name, poly in chosen.polynomials.items() if not is_expert(name)}
+    if direct:
+        with study.stage("attribution") as parts:
+            parts["attribution"] = attribute(study.model, direct, prompt, tokenizer=study.texts, centred=True)
