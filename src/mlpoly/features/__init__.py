@@ -2,6 +2,7 @@
 
 from mlpoly.features.decomposition import QuadraticDecomposition, decompose
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
+from mlpoly.features.principal import PrincipalForms, principal_forms
 from mlpoly.features.single_prediction import Contribution, Explanation, explain
 from mlpoly.features.singular import SingularDirections, ablate, singular_directions
 from mlpoly.features.term_table import Term, Terms
@@ -10,6 +11,7 @@ __all__ = [
     "Contribution",
     "EigenFeatures",
     "Explanation",
+    "PrincipalForms",
     "QuadraticDecomposition",
     "SingularDirections",
     "Term",
@@ -18,5 +20,6 @@ __all__ = [
     "decompose",
     "eigenfeatures",
     "explain",
+    "principal_forms",
     "singular_directions",
 ]
