@@ -220,7 +220,7 @@ def decompose(
         if not energy > 0:
             raise ValueError("the part of degree 2 of poly is zero under these inputs: there is nothing to decompose.")
         a, b, targets = part.products() if terms == "products" else part.squares()
-        chosen, _ = _greedy(a, b, targets, energy, rank)
+        chosen, _ = greedy(a, b, targets, energy, rank)
         tied, a = b is a, take_rows(a, chosen)
         best = first = _ordered(part, a, a if tied else take_rows(b, chosen), energy)
         with progress("Terms of the quadratic part", steps * starts, show_progress and steps > 0) as update:
@@ -264,7 +264,7 @@ class _OrderedTerms(NamedTuple):
 
 def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _OrderedTerms:
     targets, _ = part.along(a, b)
-    order, explained = _greedy(a, b, targets, energy, int(a.shape[0]))
+    order, explained = greedy(a, b, targets, energy, int(a.shape[0]))
     tied, a = b is a, take_rows(a, order)
     b = a if tied else take_rows(b, order)
     inner, targets = widen(gram(a, b)), widen(take_rows(targets, order))
@@ -302,7 +302,7 @@ def _times(rows: Array, root: Array) -> Array:
     return rows * root if len(root.shape) == 1 else rows @ root
 
 
-def _greedy(a: Array, b: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+def greedy(a: Array, b: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Choose terms one after another, each the one that explains most together with those before.
 
     Orthogonal matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen

@@ -14,7 +14,7 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.model.loading import load_model
     from mlpoly.lm.moments.block_moments import Moments
     from mlpoly.lm.moments.collect import collect
-    from mlpoly.lm.moments.groups import NormOutliers
+    from mlpoly.lm.moments.groups import NormOutliers, TokenClusters
     from mlpoly.lm.reading.attribution import attribute
     from mlpoly.lm.reading.block_forms import block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra
@@ -31,6 +31,7 @@ __all__ = [
     "FeatureSet",
     "Moments",
     "NormOutliers",
+    "TokenClusters",
     "attribute",
     "block_features",
     "block_forms",
