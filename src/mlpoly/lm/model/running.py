@@ -97,19 +97,24 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def hooked(
-    before: Iterable[tuple[nn.Module, Callable[[Tensor], None]]] = (),
+    before: Iterable[tuple[nn.Module, Callable[[Tensor], Tensor | None]]] = (),
     after: Iterable[tuple[nn.Module, Callable[[Tensor | None, Any], Any]]] = (),
 ) -> Iterator[None]:
     """Call functions while a model runs: `before` a module with its input, `after` it with its input and output.
 
-    The input is the first tensor among the arguments. A result of `after` that is not None replaces the output.
+    The input is the first tensor among the arguments. A result that is not None replaces it, or the output.
     """
 
     def first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
 
-    def enter(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        function(first(args, kwargs))
+    def enter(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        x = first(args, kwargs)
+        made = function(x)
+        if made is None:
+            return None
+        changed = {name: made if value is x else value for name, value in kwargs.items()}
+        return tuple(made if value is x else value for value in args), changed
 
     def leave(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
         return function(first(args, kwargs), output)
