@@ -7,7 +7,7 @@ from mlpoly import activations
 from mlpoly._version import __version__
 from mlpoly.activations import Activation, hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
-from mlpoly.features import ablate, eigenfeatures, explain, singular_directions
+from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_onnx, from_sklearn, from_torch
@@ -65,6 +65,7 @@ __all__ = [
     "agreement",
     "compare",
     "conditional_mean",
+    "decompose",
     "degree_spectrum",
     "eigenfeatures",
     "explain",
@@ -78,6 +79,7 @@ __all__ = [
     "hermite_coefficients",
     "kl",
     "load",
+    "principal_forms",
     "propagate",
     "register_activation",
     "report",

@@ -177,7 +177,9 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Ne
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """Find the feedforward blocks of a model that `from_torch` knows, in the order of the model.
 
-    Blocks inside a mixture of experts are left out: they are terms of a sum that a router weights.
+    Each expert of a mixture is a block, "model.layers.3.mlp.experts.5", and so is a shared one: terms of a sum that a
+    router weights. Experts that transformers keeps in one module (Mixtral, Qwen, OLMoE, DeepSeek) are found if they are
+    MLPs or GLUs; those that clamp their gates (gpt-oss) or scale their inputs (Llama 4) are not.
 
     Parameters
     ----------

@@ -49,7 +49,8 @@ def advice(module: nn.Module) -> str:
     if is_mixture(module):
         return (
             f"from_torch does not take {name}: it is a mixture of experts, that is, several blocks behind a router, "
-            f"not a single MLP or GLU. Convert the experts one by one, each with mlpoly.MLP or mlpoly.GLU."
+            f"not a single MLP or GLU. mlpoly.find_blocks finds the experts of the kinds that it knows; convert others "
+            f"one by one, each with mlpoly.MLP or mlpoly.GLU."
         )
     reason = _reason(_obstacle(module))
     inner = next((n for n, m in module.named_modules() if n and (a := find_adapter(m)) is not None and a.listed), None)

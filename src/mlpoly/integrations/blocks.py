@@ -12,6 +12,7 @@ from torch import nn
 
 from mlpoly.integrations.adapters import find_adapter
 from mlpoly.integrations.advice import is_mixture, sketch
+from mlpoly.integrations.experts import experts_of, is_expert, is_stacked
 from mlpoly.integrations.torch import from_torch
 from mlpoly.networks import Layer, check_layer
 from mlpoly.records import map_arrays
@@ -30,7 +31,8 @@ class Block:
     Attributes
     ----------
     name : str
-        Name of `module` in the model: "model.layers.0.mlp".
+        Name of `module` in the model: "model.layers.0.mlp". For an expert of a mixture "model.layers.0.mlp.experts.5",
+        also where the model has no such module; `mlpoly.lm` then runs the model with one.
     entry : nn.Module
         Module whose first positional input is the block's input (..., d).
     exit : nn.Module
@@ -68,7 +70,10 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     found = []
     inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
     for name, module in model.named_modules():  # a module used several times comes once
-        if _of_expert(name) or (inside is not None and name.startswith(inside)):
+        if inside is not None and name.startswith(inside):
+            continue
+        if is_stacked(module):
+            found += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(module)]
             continue
         adapter = find_adapter(module)
         if adapter is None or not adapter.listed:
@@ -80,8 +85,8 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
             f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
-            f"{_mixture_note(model, '*')} The model has modules of the classes {', '.join(classes)}. Register an "
-            f"adapter for the class of its blocks before you call find_blocks:\n{sketch('TheBlocksClass')}"
+            f"{_mixture_note(model, '*', found)} The model has modules of the classes {', '.join(classes)}. Register "
+            f"an adapter for the class of its blocks before you call find_blocks:\n{sketch('TheBlocksClass')}"
         )
     if blocks is None:
         return found
@@ -92,7 +97,8 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         if not any(_fits(block.name, pattern) for block in found):
             raise ValueError(
                 f"blocks={pattern!r} matches no feedforward block of {type(model).__name__}."
-                f"{_mixture_note(model, pattern)} Its blocks ({len(found)}) are {listed([b.name for b in found])}."
+                f"{_mixture_note(model, pattern, found)} Its blocks ({len(found)}) are "
+                f"{listed([b.name for b in found])}."
             )
     return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
 
@@ -107,23 +113,17 @@ def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
     return {block.name: block.module for block in find_blocks(model)}
 
 
-def _of_expert(name: str) -> bool:
-    """Whether a module is an expert, shared ones included: a term of a sum that a router weights."""
-    return any("expert" in part.lower() for part in name.split("."))
-
-
 def _fits(name: str, pattern: str) -> bool:
     if not isinstance(pattern, str):
         raise TypeError(f"blocks must be a pattern such as 'layers.*.mlp', or several, got {type(pattern).__name__}.")
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
-def _mixture_note(model: nn.Module, pattern: str) -> str:
-    found = (name for name, module in model.named_modules() if is_mixture(module) and not _of_expert(name))
-    names = [name for name in found if _fits(name, pattern)]
-    if not names:
+def _mixture_note(model: nn.Module, pattern: str, blocks: Sequence[Block]) -> str:
+    mixtures = (name for name, module in model.named_modules() if is_mixture(module) and not is_expert(name))
+    name = next((name for name in mixtures if _fits(name, pattern)), None)
+    if name is None:
         return ""
-    return (
-        f" {names[0]!r} is a mixture of experts, which is not supported: it is several blocks behind a router, not a "
-        f"single MLP or GLU."
-    )
+    known = any(block.name.startswith(f"{name}.") for block in blocks)
+    advice = f"choose them with {name + '.*'!r}" if known else "its experts are of a kind that is not known"
+    return f" {name!r} is a mixture of experts, several blocks behind a router; {advice}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlpoly.extras import explain_missing
 
 with explain_missing("converting from and to PyTorch modules"):
-    from mlpoly.integrations import sequential, transformer_lens, transformers  # noqa: F401 - they register their adapters
+    from mlpoly.integrations import experts, sequential, transformer_lens, transformers  # noqa: F401 - they add adapters
     from mlpoly.integrations.adapters import register_adapter
     from mlpoly.integrations.from_module import from_torch
     from mlpoly.integrations.module import PolynomialModule

@@ -15,28 +15,41 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.moments.collect import collect
     from mlpoly.lm.moments.groups import NormOutliers, TokenClusters
     from mlpoly.lm.reading.attribution import attribute
+    from mlpoly.lm.reading.block_forms import block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra
-    from mlpoly.lm.reading.token_features import block_features
+    from mlpoly.lm.reading.causality import check_features
+    from mlpoly.lm.reading.contexts import describe, read_features, with_scores
+    from mlpoly.lm.reading.feature_set import FeatureSet, block_features
+    from mlpoly.lm.reading.readability import readability
+    from mlpoly.lm.reading.steering import steer
     from mlpoly.lm.text.token_batches import split_text, token_batches
 
 __all__ = [
     "Conversion",
     "Evaluation",
+    "FeatureSet",
     "Moments",
     "NormOutliers",
     "TokenClusters",
     "attribute",
     "block_features",
+    "block_forms",
     "block_spectra",
+    "check_features",
     "collect",
     "convert",
+    "describe",
     "evaluate",
     "graft",
     "load_model",
+    "read_features",
+    "readability",
     "skip_initialiser",
     "split_text",
+    "steer",
     "study_lm",
     "token_batches",
+    "with_scores",
 ]
 
 

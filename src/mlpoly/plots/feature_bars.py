@@ -1,4 +1,4 @@
-"""Eigenfeatures and singular directions of one polynomial: bars with their largest entries, or images."""
+"""Eigenfeatures, principal forms and singular directions of one polynomial, as bars, curves or images."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlpoly.arrays import Array, to_numpy
-from mlpoly.features import EigenFeatures, SingularDirections
+from mlpoly.features import EigenFeatures, PrincipalForms, SingularDirections
 from mlpoly.inputs.interface import check_names
-from mlpoly.plots.chart import Axis, Bars, Gallery, Panel, Part, Picture, Ranking, shortened
+from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Gallery, Panel, Part, Picture, Ranking, shortened
 from mlpoly.plots.eigenfeatures import eigenfeature_gallery
 from mlpoly.tables import largest_entries
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["direction_ranking", "plot_features", "plot_singular"]
+__all__ = ["direction_ranking", "plot_features", "plot_forms", "plot_singular"]
 
 
 def plot_features(
@@ -101,3 +101,15 @@ def direction_ranking(
     left = len(strength) - len(parts)
     colour = "blue" if axis == "singular value" else ""  # the sign of an eigenvalue means something
     return Ranking(parts, title, title, axis, colour=colour, note=f"and {left} more" if left else "")
+
+
+def plot_forms(forms: PrincipalForms, ax: Axes | None = None) -> Figure:
+    """Draw the fraction of the variance at one degree that the leading principal forms carry together."""
+    from mlpoly.plots.draw import show  # needs matplotlib
+
+    together = np.cumsum(to_numpy(forms.fractions)).tolist()
+    counts = list(range(1, len(together) + 1))
+    curve = Curve("", counts, together, colour="blue", dots=len(counts) <= 40)
+    y = Axis(f"fraction of the variance at degree {forms.degree}", "fraction", percent=True, limits=(0.0, 1.02))
+    panel = Panel([curve], Axis("leading principal forms", "forms"), y)
+    return show(Chart(f"Principal forms of degree {forms.degree}", [panel]), ax)

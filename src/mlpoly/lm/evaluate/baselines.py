@@ -63,7 +63,7 @@ class _Regression:
     def module(self, baseline: Baseline) -> nn.Module:
         """Return a baseline as a module."""
         d, o = self._net.dim_in, self._net.dim_out
-        if baseline == "removed":
+        if baseline == "removed" or not self._count:  # nothing is known of an expert that got no token
             return Constant(torch.zeros(o))
         gap = self._sum / self._count
         means = self._shift + gap

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
+from mlpoly.integrations.experts import unrolled
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.model.running import hooked
 from mlpoly.polynomials import Polynomial
@@ -30,7 +31,8 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
 
     The model's weights are not touched. A block that is a module of its own is taken out of the model meanwhile, in
     all places where it stands, and is not computed. Where the block is a part of a larger module (OPT, BERT), its
-    linear maps still run, and their output is replaced by the polynomial's. Grafts can be nested; the inner one wins.
+    linear maps still run, and their output is replaced by the polynomial's. An expert of a mixture is replaced for the
+    tokens that the router gives it, and weighted as before. Grafts can be nested; the inner one wins.
     Inside a graft `find_blocks` sees only the blocks that are left.
 
     Parameters
@@ -75,6 +77,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
             f"{listed(list(found))}."
         )
     with ExitStack() as stack:
+        stack.enter_context(unrolled(model, [found[name].module for name in wanted]))
         for name, module in wanted.items():
             old = found[name].module
             there = next((t.device for t in (*old.parameters(), *old.buffers()) if not t.is_meta), None)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mlpoly._version import __version__
 
-__all__ = ["describe_model", "function_fingerprint", "versions"]
+__all__ = ["describe_model", "function_fingerprint", "versions", "weights_fingerprint"]
 
 _SAMPLED = 64  # values of each parameter that enter the fingerprint
 
@@ -34,11 +34,11 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
         "architecture": type(model).__name__,
         "commit": getattr(config, "_commit_hash", None),
         "dtype": None if first is None else str(first.dtype).removeprefix("torch."),
-        "weights": _weights_fingerprint(model),
+        "weights": weights_fingerprint(model),
     }
 
 
-def _weights_fingerprint(model: nn.Module) -> str:
+def weights_fingerprint(model: nn.Module) -> str:
     """Return a SHA-256 over names, shapes and a few values of every parameter: cheap, and changed by any training."""
     digest = hashlib.sha256()
     for name, weight in model.named_parameters():
@@ -107,7 +107,7 @@ def _parts(value: Any, module: str, outer: tuple[int, ...]) -> Iterator[bytes]:
         if not value.is_meta and value.layout == torch.strided:
             yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
     elif isinstance(value, nn.Module):
-        yield _weights_fingerprint(value).encode()
+        yield weights_fingerprint(value).encode()
         inner = [type(value).forward]
     elif type(value).__module__ == module:
         inner = [getattr(type(value), "__call__", None), getattr(value, "__dict__", {})]  # noqa: B004

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
+from mlpoly.integrations.experts import Expert, is_expert, unrolled
 from mlpoly.lm.text.batches import Batch, Reader
 
 __all__ = ["Runner", "check_reached", "evaluating", "hooked", "visit", "watching"]
@@ -95,19 +97,24 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def hooked(
-    before: Iterable[tuple[nn.Module, Callable[[Tensor], None]]] = (),
+    before: Iterable[tuple[nn.Module, Callable[[Tensor], Tensor | None]]] = (),
     after: Iterable[tuple[nn.Module, Callable[[Tensor | None, Any], Any]]] = (),
 ) -> Iterator[None]:
     """Call functions while a model runs: `before` a module with its input, `after` it with its input and output.
 
-    The input is the first tensor among the arguments. A result of `after` that is not None replaces the output.
+    The input is the first tensor among the arguments. A result that is not None replaces it, or the output.
     """
 
     def first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
 
-    def enter(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        function(first(args, kwargs))
+    def enter(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        x = first(args, kwargs)
+        made = function(x)
+        if made is None:
+            return None
+        changed = {name: made if value is x else value for name, value in kwargs.items()}
+        return tuple(made if value is x else value for value in args), changed
 
     def leave(function: Any, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
         return function(first(args, kwargs), output)
@@ -126,18 +133,18 @@ def watching(model: nn.Module, blocks: Sequence[Block]) -> Iterator[Callable[[Ba
     """Give a function that runs a model on a batch, and calls `see` with what enters each of its blocks.
 
     `see` gets a block, its inputs (n, d) without those at padding, which may change afterwards, and the batch that they
-    belong to. An input that is NaN or infinite raises ValueError.
+    belong to; an expert of a mixture gets the tokens that are routed to it. An input that is NaN or infinite raises
+    ValueError.
     """
-    run = Runner(model, blocks)
     running: list[tuple[Batch, See]] = []  # nothing while the user's own code runs the model
     finite: list[tuple[str, Tensor]] = []
 
     def show(block: Block, x: Tensor) -> None:
         for whole, see in running:
-            batch = whole.of(block.name)
-            rows = _rows(block.name, x, batch)
+            rows, batch = _rows(block, x, whole.of(block.name))
             finite.append((block.name, torch.isfinite(rows).all()))
-            see(block, rows, batch)
+            if len(rows):
+                see(block, rows, batch)
 
     def check_finite(batch: Batch) -> None:
         # After the model's run and not in its hooks, where the processor would wait for the GPU at every block.
@@ -161,22 +168,34 @@ def watching(model: nn.Module, blocks: Sequence[Block]) -> Iterator[Callable[[Ba
             running.clear()
         check_finite(batch)
 
-    with evaluating(model), hooked([(block.entry, partial(show, block)) for block in blocks]):
-        yield watch
+    with unrolled(model, [block.module for block in blocks]), evaluating(model):
+        run = Runner(model, blocks)
+        with hooked([(block.entry, partial(show, block)) for block in blocks]):
+            yield watch
 
 
-def _rows(name: str, x: Tensor, batch: Batch) -> Tensor:
-    """Return the rows (n, d) of a block's input that belong to the tokens that count."""
+def _rows(block: Block, x: Tensor, batch: Batch) -> tuple[Tensor, Batch]:
+    """Return the rows (n, d) of a block's input that belong to the tokens that count, and the batch of those tokens."""
     rows = x.detach().reshape(-1, x.shape[-1])
     places = batch.shape[0] * batch.shape[1]
+    routed = block.module.routed if isinstance(block.module, Expert) else None
+    if routed is not None and routed[1] == places:
+        batch, counted = batch.routed(routed[0])
+        return rows.index_select(0, counted.to(x.device)), batch
     if rows.shape[0] == places:
-        return rows if batch.kept.shape[0] == places else rows.index_select(0, batch.on(x.device)[0])
+        return (rows if batch.kept.shape[0] == places else rows.index_select(0, batch.on(x.device)[0])), batch
     attended = batch.inputs.get("attention_mask")
     # Some models lay out the tokens without the padding between them.
     if attended is not None and rows.shape[0] == int((attended != 0).sum()) == batch.kept.shape[0]:
-        return rows
+        return rows, batch
+    if is_expert(block.name):
+        raise ValueError(
+            f"{block.name!r} is an expert of a mixture that was given {rows.shape[0]} of the {places} tokens in batch "
+            f"{batch.number}, and which ones is not known for this model. Its weights can be read and replaced, but "
+            f"nothing collected; choose other blocks with blocks=."
+        )
     raise ValueError(
-        f"{name!r} was given {rows.shape[0]} inputs in batch {batch.number}, which has {places} tokens "
+        f"{block.name!r} was given {rows.shape[0]} inputs in batch {batch.number}, which has {places} tokens "
         f"({batch.shape[0]} x {batch.shape[1]}); one input per token of input_ids is needed. Choose other blocks (of "
         f"an encoder-decoder model those of its encoder, or pass decoder_input_ids), and switch chunking of the "
         f"feedforward off."
@@ -199,9 +218,17 @@ def visit(model: nn.Module, blocks: Sequence[Block], batches: Iterable[Any], see
 
 
 def check_reached(tokens: int, missed: Sequence[str]) -> None:
-    """Raise if a pass had no tokens, or missed a block."""
+    """Raise if a pass had no tokens, or missed a block; warn of experts to which none of the tokens was routed."""
     if not tokens:
         raise ValueError("batches held no tokens; were they an iterator that was used before?")
+    experts = [name for name in missed if is_expert(name)]
+    missed = [name for name in missed if not is_expert(name)]
+    if experts:
+        warnings.warn(
+            f"none of the {tokens} tokens was routed to {len(experts)} experts, such as {experts[0]!r}; they are left "
+            f"out. More tokens reach more experts.",
+            stacklevel=3,
+        )
     if missed:
         raise ValueError(
             f"{missed[0]!r} was never reached while the model ran on the batches; choose others with blocks=, or pass "

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
+from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.model.running import evaluating, hooked
 
 __all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
@@ -63,6 +64,12 @@ class Trace:
     before: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that made a block's input
     after: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that its output goes through
 
+    def without(self, block: str) -> str:
+        """What to say of a block that was not traced."""
+        if is_expert(block):
+            return f"{block!r} is an expert; a router weights what it writes, which is not read here."
+        return f"the model has no block {block!r}; its blocks are {', '.join(self.inputs)}."
+
 
 class _Value(NamedTuple):
     """A copy of a tensor as rows (t, d), where it is in memory, and itself, so that nothing else gets that memory."""
@@ -82,7 +89,8 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
 
     Connections are found from the memory that tensors share, so that no name of a module needs to be known.
     """
-    blocks, head = find_blocks(model), _head(model)
+    # What an expert writes is weighted by a router, token by token.
+    blocks, head = [block for block in find_blocks(model) if not is_expert(block.name)], _head(model)
     norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and not list(m.children())]
     device = next(model.parameters()).device
     watched = dict.fromkeys([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))])

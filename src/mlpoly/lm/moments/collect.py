@@ -43,8 +43,11 @@ def collect(
     """Return mean and covariance of the inputs of every feedforward block of a model, in one pass over tokens.
 
     The model runs in evaluation mode without gradients, and without its language-model head; afterwards it is as it
-    was. Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs
-    its part of them, and all return the moments of the whole.
+    was. The inputs of an expert of a mixture are those of the tokens that are routed to it; experts that get none are
+    left out, with a warning.
+
+    Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs its
+    part of them, and all return the moments of the whole.
 
     Parameters
     ----------
@@ -157,6 +160,7 @@ def collect(
     if len({*exchange(reader.fingerprint)}) > 1:
         raise ValueError("the processes were given different batches; give all of them the same, each takes its part.")
     check_reached(reader.tokens, [name for name in names if not found[name]])
+    found = {name: parts for name, parts in found.items() if parts}
     extra = {"data": reader.fingerprint, "tokens": reader.tokens, "groups": rule.describe()}
     moments = Moments(found, about | extra | {"precision": precision, "versions": versions()})
     checkpoint.finish(moments, reached)

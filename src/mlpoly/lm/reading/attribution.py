@@ -145,7 +145,7 @@ def attribute(
         )
     missing = [name for name in chosen if name not in seen.inputs]
     if missing:
-        raise ValueError(f"the model has no block {missing[0]!r}; its blocks are {', '.join(seen.inputs)}.")
+        raise ValueError(seen.without(missing[0]))
     if target is None:
         targets = torch.tensor([*ids[1:], int(seen.logits[-1].argmax())], device=seen.logits.device)
     else:

@@ -141,7 +141,7 @@ def block_features(
     tokens, text = as_integer("tokens", tokens, 1), token_text(tokenizer)
     seen = trace(model, [0]) if wiring is None else wiring
     if block not in seen.inputs:
-        raise ValueError(f"the model has no block {block!r}; its blocks are {', '.join(seen.inputs)}.")
+        raise ValueError(seen.without(block))
     before, after, weight = seen.before[block], seen.after[block], unembedding(model)
 
     def block_output(rows: Tensor) -> Tensor:

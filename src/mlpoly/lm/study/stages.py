@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mlpoly.codec import save_results
+from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.convert.convert import convert
 from mlpoly.lm.evaluate.baselines import BASELINES
@@ -123,7 +124,7 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
     """Features of every block in terms of tokens, towards the most frequent tokens of the text."""
     config = study.config
     done = {feature.block for feature in study.results.features}
-    unread = [name for name in chosen.polynomials if name not in done]
+    unread = [name for name in chosen.polynomials if name not in done and not is_expert(name)]
     if not (unread and config.features and config.outputs and config.degree >= 2):
         return
     outputs, wiring = _frequent_tokens(study.train, token_text(study.texts), config.outputs), trace(study.model, [0])
@@ -148,5 +149,7 @@ def _frequent_tokens(batches: Sequence[Tensor], text: Callable[[int], str], coun
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:
     """Contributions of the blocks to the logits of a prompt, token by token."""
-    with study.stage("attribution") as parts:
-        parts["attribution"] = attribute(study.model, chosen, prompt, tokenizer=study.texts, centred=True)
+    direct = {name: poly for name, poly in chosen.polynomials.items() if not is_expert(name)}
+    if direct:
+        with study.stage("attribution") as parts:
+            parts["attribution"] = attribute(study.model, direct, prompt, tokenizer=study.texts, centred=True)

@@ -38,6 +38,17 @@ class Batch:
         """Return the batch that a block of this name sees: a decoder has tokens and padding of its own."""
         return self.decoder if self.decoder is not None and "decoder" in name.split(".") else self
 
+    def routed(self, places: Tensor) -> tuple[Batch, Tensor]:
+        """Return the batch of those of its b t tokens that stand at `places` (m,), and which of them count."""
+        places = places.cpu()
+        order = torch.full((self.shape[0] * self.shape[1],), -1)
+        order[self.kept] = torch.arange(len(self.kept))
+        chosen = order[places]
+        count = chosen >= 0
+        own = chosen[count]
+        parts = (self.kept[own], self.positions[own], self.tokens[own])
+        return Batch(self.number, self.inputs, self.shape, *parts), count.nonzero().squeeze(1)
+
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Return `kept`, `positions` and `tokens` on a device; copied there once for all blocks."""
         if device not in self._copies:

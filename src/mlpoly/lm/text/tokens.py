@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -34,7 +35,7 @@ def token_text(source: Any) -> Callable[[int], str]:
     if source is None:
         return lambda i: f"#{i}"
     if not hasattr(source, "decode"):
-        return lambda i: source[i] if i < len(source) else f"#{i}"
+        return lambda i: _byte(source[i]) if i < len(source) else f"#{i}"
 
     def text(i: int) -> str:
         piece = source.convert_ids_to_tokens(i)
@@ -44,6 +45,12 @@ def token_text(source: Any) -> Callable[[int], str]:
         return piece if "\ufffd" in decoded or not decoded else decoded  # a part of a character has no text
 
     return text
+
+
+def _byte(piece: str) -> str:
+    """A piece such as "<0x0A>" of SentencePiece as the character that it stands for, if it is one of ASCII."""
+    found = re.fullmatch(r"<0x([0-7][0-9A-F])>", piece)
+    return chr(int(found[1], 16)) if found else piece
 
 
 def vocabulary(path: str | PathLike[str]) -> list[str]:

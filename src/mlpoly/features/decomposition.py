@@ -1,0 +1,397 @@
+"""The quadratic part of all outputs as one short sum of squares, or of products, of linear forms (MATH 12)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    add_at,
+    as_integer,
+    cast_like,
+    check_finite,
+    constant,
+    eye,
+    namespace,
+    no_gradients,
+    rounding_error,
+    scalar,
+    take_rows,
+    to_numpy,
+    widen,
+)
+from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
+from mlpoly.inputs import Gaussian
+from mlpoly.inputs.interface import Inputs
+from mlpoly.polynomials import Polynomial, RidgePolynomial
+from mlpoly.progress import progress
+from mlpoly.records import record, replace, static
+from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.units import Gate, Series, Units
+
+__all__ = ["QuadraticDecomposition", "TermKind", "decompose"]
+
+TermKind = Literal["squares", "products"]
+
+
+@record
+class QuadraticDecomposition(Tabular):
+    """Terms of the part of degree exactly 2, shared by all outputs, in the order of the variance they explain.
+
+    p_2(x) is about ``sum_r writes_r ((a_r.z)^2 - 1)``, or for products ``sum_r writes_r (a_r.z b_r.z - a_r.b_r)``, with
+    x = mean + S^(1/2) z. The writes are the least-squares optimum for these directions, in closed form.
+
+    Attributes
+    ----------
+    writes : array (r, o)
+        Vectors that the terms write to the outputs.
+    vectors : array (r, d)
+        Whitened read directions a_r of length one; the entry of largest magnitude is positive.
+    explained : array (r,)
+        Fraction of the variance of the part explained by the first 1, ..., r terms, with the writes refitted to these
+        terms alone, as `first` does. Each term is the one among the rest that adds most.
+    partners : array (r, d) or None
+        Second directions b_r, for products.
+    inputs : Gaussian
+        Inputs under which the variance is measured.
+    residual : float
+        Fraction of the variance that all terms together leave.
+    seed : int
+        Seed of the random starts.
+    """
+
+    writes: Array
+    vectors: Array
+    explained: Array
+    partners: Array | None
+    inputs: Gaussian
+    residual: float = static(default=0.0)
+    seed: int = static(default=0)
+
+    @property
+    def directions(self) -> Array:
+        """The read directions in input space, (r, d), as those of `EigenFeatures`: ``vectors S^(1/2)``."""
+        return _times(self.vectors, self.inputs.root)
+
+    @property
+    def partner_directions(self) -> Array | None:
+        """The second directions in input space, (r, d), for products."""
+        return None if self.partners is None else _times(self.partners, self.inputs.root)
+
+    @property
+    def reads(self) -> Array:
+        """Weights (r, d) with ``reads.(x - mean)`` equal to a_r.z: what measures a term on an input."""
+        return _times(self.vectors, self.inputs.inverse_root)
+
+    def first(self, count: int) -> QuadraticDecomposition:
+        """The first `count` terms, with the writes refitted to them."""
+        count = min(as_integer("count", count, 1), int(self.vectors.shape[0]))
+        b = self.vectors if self.partners is None else self.partners
+        inner = widen(gram(self.vectors, b))
+        xp = namespace(inner=inner)
+        targets = (inner @ widen(self.writes))[:count, ...]  # inner products with the part itself
+        writes = cast_like(xp.linalg.solve(inner[:count, :count], targets), self.writes)
+        return replace(
+            self,
+            writes=writes,
+            vectors=self.vectors[:count, ...],
+            explained=self.explained[:count],
+            partners=None if self.partners is None else self.partners[:count, ...],
+            residual=max(0.0, 1 - float(self.explained[count - 1])),
+        )
+
+    def polynomial(self) -> RidgePolynomial:
+        """The sum of the terms as a polynomial with one hidden unit per term.
+
+        ``poly.truncate(1) + decompose(poly, rank).polynomial()`` is the best linear part with the terms.
+        """
+        reads, xp = self.reads, namespace(vectors=self.vectors)
+        mean, one = cast_like(self.inputs.mean, reads), reads[:, 0] * 0 + 1
+        zero, gate, gated = one * 0, None, None
+        square = math.sqrt(2) * one  # (t^2 - 1) in orthonormal Hermite polynomials
+        if self.partners is not None:
+            # a.z b.z - a.b = slope (t^2 - 1) + t e with t = a.z, slope = a.b and e = b.z - slope t
+            others, slope = _times(self.partners, self.inputs.inverse_root), xp.vecdot(self.vectors, self.partners)
+            spread = xp.sqrt(xp.clip((1 - slope) * (1 + slope), 0, None))
+            gate, gated = Gate(others, others @ mean, slope, None, spread), xp.stack([zero, one])
+            square = square * slope
+        units = Units(reads, reads @ mean, one, gate=gate)
+        return RidgePolynomial(
+            units, Series(xp.stack([zero, zero, square]), gated), self.writes.T + 0, inputs=self.inputs
+        )
+
+    def _table(self) -> Table:
+        names = self.inputs.names
+        explained, directions = to_numpy(self.explained).tolist(), to_numpy(self.directions)
+        sizes = np.linalg.norm(to_numpy(self.writes), axis=1).tolist()
+        entries = [[largest_entries(row.tolist(), names) for row in directions]]
+        columns = ["term", "variance explained so far", "length of its write", "largest entries of its direction"]
+        if self.partner_directions is not None:
+            entries.append([largest_entries(row.tolist(), names) for row in to_numpy(self.partner_directions)])
+            columns.append("and of the second direction")
+        rows = tuple(zip(range(len(sizes)), explained, sizes, *entries, strict=True))
+        return Table(tuple(columns), rows, note=f"variance left by all terms: {self.residual:.3g}", limit=20)
+
+    def plot(self, ax: Any = None, title: str = "") -> Any:
+        """Curve of the variance explained; see `mlpoly.plots.variance_explained.plot_decomposition`."""
+        from mlpoly.plots.variance_explained import plot_decomposition  # a leaf of the import graph
+
+        return plot_decomposition(self, ax, title)
+
+    def __repr__(self) -> str:
+        kind = "squares" if self.partners is None else "products"
+        r, d = self.vectors.shape
+        return f"QuadraticDecomposition({r} {kind}, {d} -> {self.writes.shape[1]}, residual={self.residual:.3g})"
+
+
+def decompose(
+    poly: Polynomial,
+    rank: int,
+    inputs: Inputs | None = None,
+    terms: TermKind = "squares",
+    *,
+    steps: int = 200,
+    penalty: float = 0.01,
+    starts: int = 1,
+    seed: int = 0,
+    show_progress: bool = True,
+) -> QuadraticDecomposition:
+    """Write the part of degree exactly 2 of all outputs as a sum of a few terms that they share.
+
+    The tensor of the part, sum_i (W2_i) x (c_i w_i w_i'), is a sum over all neurons already; here is a shorter one (a
+    symmetric CP decomposition). It begins with the neurons' own directions that explain most, one after another, and
+    then moves all directions at once (L-BFGS), with the writes always at their optimum. No array of size d^2 o is made:
+    a step costs h rank (d + o), the choice of the first directions h^2 (d + o).
+
+    Parameters
+    ----------
+    poly : polynomial
+        Degree 2 or more.
+    rank : int
+        Number of terms. There are fewer in the result if fewer are exact.
+    inputs : Gaussian, GaussianMixture or Samples, optional
+        Inputs whose mean and covariance define degree and variance; by default those that the polynomial was fitted
+        under.
+    terms : {"squares", "products"}
+        Squares of one linear form each, or products of two: the terms that gated units are made of. A product counts as
+        one term, and has d more numbers.
+    steps : int
+        Largest number of iterations; 0 leaves the neurons' own directions.
+    penalty : float
+        Cost of large writes while directions are sought: without one, pairs of nearly equal directions with huge
+        opposite writes may gain a little. 0 finds an exact sum where there is one.
+    starts : int
+        Number of starts, of which the best is kept; all but the first are random.
+    seed : int
+        Seed of the random starts.
+    show_progress : bool
+
+    Returns
+    -------
+    QuadraticDecomposition
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.diag([1.0, 2.0, 0.1]), None, np.eye(3), None, "square")
+    >>> mp.decompose(mp.fit(net, mp.Gaussian.standard(3), 2), 2).explained.round(3).tolist()
+    [0.941, 1.0]
+    """
+    if not isinstance(poly, Polynomial):
+        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
+    if poly.degree < 2:
+        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
+    if terms not in get_args(TermKind):
+        raise ValueError(f"terms must be one of {get_args(TermKind)}, got {terms!r}.")
+    rank, starts, seed = as_integer("rank", rank, 1), as_integer("starts", starts, 1), as_integer("seed", seed, 0)
+    steps = as_integer("steps", steps, 0)
+    if not 0 <= penalty < math.inf:
+        raise ValueError(f"penalty must be at least 0, got {penalty}; 0.01 keeps the terms apart.")
+    gaussian = _gaussian(poly, inputs)
+    with no_gradients(poly.prototype):
+        part = quadratic_part(poly, gaussian)
+        check_finite("the quadratic part of poly", part.writes)
+        energy = part.energy()
+        if not energy > 0:
+            raise ValueError("the part of degree 2 of poly is zero under these inputs: there is nothing to decompose.")
+        a, b, targets = part.products() if terms == "products" else part.squares()
+        chosen, _ = greedy(a, b, targets, energy, rank)
+        tied, a = b is a, take_rows(a, chosen)
+        best = first = _ordered(part, a, a if tied else take_rows(b, chosen), energy)
+        with progress("Terms of the quadratic part", steps * starts, show_progress and steps > 0) as update:
+            done = itertools.count(1)
+            exact = 1 - first.explained[-1] <= 100 * rounding_error(a)
+            for number in range(0 if exact or not steps else starts):
+                random = np.random.default_rng([seed, number])
+                a, b = first.a, first.b
+                if number:  # random directions within the span of the neurons
+                    a, b = _random_directions(random, a, part.left), _random_directions(random, b, part.right)
+                elif not tied and part.right is part.left:  # from squares alone no step leads to other products
+                    b = unit(b + 0.3 * _random_directions(random, b, part.right))
+                b = a if tied else b
+                moved = _descend(part, a, b, energy, steps, penalty, lambda: update(next(done), ""))
+                found = _ordered(part, *moved, energy)
+                best = found if found.explained[-1] > best.explained[-1] else best
+    xp = namespace(a=best.a)
+
+    def signs(rows: Array) -> Array:  # the entry of largest magnitude is positive, so that results are reproducible
+        return cast_like(xp.where(xp.max(rows, axis=1) >= -xp.min(rows, axis=1), 1.0, -1.0), rows)[:, None]
+
+    return QuadraticDecomposition(
+        writes=best.writes if tied else best.writes * signs(best.a) * signs(best.b),
+        vectors=best.a * signs(best.a),
+        explained=constant(np.minimum(best.explained, 1.0), best.a),
+        partners=None if tied else best.b * signs(best.b),
+        inputs=gaussian,
+        residual=max(0.0, 1 - float(best.explained[-1])),
+        seed=seed,
+    )
+
+
+class _OrderedTerms(NamedTuple):
+    """Terms in the order of what they explain, with their optimal writes."""
+
+    a: Array
+    b: Array
+    writes: Array
+    explained: np.ndarray
+
+
+def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _OrderedTerms:
+    targets, _ = part.along(a, b)
+    order, explained = greedy(a, b, targets, energy, int(a.shape[0]))
+    tied, a = b is a, take_rows(a, order)
+    b = a if tied else take_rows(b, order)
+    inner, targets = widen(gram(a, b)), widen(take_rows(targets, order))
+    return _OrderedTerms(a, b, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained)
+
+
+def _random_directions(random: np.random.Generator, like: Array, rows: Array) -> Array:
+    """Unit directions of the shape of `like`, within the span of rows (m, d)."""
+    return unit(constant(random.standard_normal((like.shape[0], rows.shape[0])), rows) @ rows)
+
+
+def _gaussian(poly: Polynomial, inputs: Inputs | None) -> Gaussian:
+    """The Gaussian with the mean and covariance of the inputs."""
+    inputs = poly.inputs if inputs is None else inputs
+    if inputs is None:
+        raise ValueError(
+            "inputs are needed, because this polynomial does not know what it was fitted under; pass "
+            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
+        )
+    if not isinstance(inputs, Inputs):
+        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
+    if inputs.dim != poly.dim_in:
+        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
+    inputs = inputs.like(poly.prototype)
+    namespace(inputs=inputs.prototype, polynomial=poly.prototype)
+    return (
+        inputs
+        if isinstance(inputs, Gaussian)
+        else Gaussian.unchecked(inputs.mean, inputs.covariance, names=inputs.names)
+    )
+
+
+def _times(rows: Array, root: Array) -> Array:
+    root = cast_like(root, rows)
+    return rows * root if len(root.shape) == 1 else rows @ root
+
+
+def greedy(a: Array, b: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Choose terms one after another, each the one that explains most together with those before.
+
+    Orthogonal matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen
+    terms. It ends early when what is left is rounding, or when all others depend on the chosen ones.
+
+    Parameters
+    ----------
+    a, b : array (m, d)
+        Candidates sym(a_i b_i').
+    targets : array (m, o)
+        Their inner products with the part.
+    energy : float
+        Squared norm of the part.
+    count : int
+
+    Returns
+    -------
+    chosen : array of int (r,)
+    explained : array (r,)
+        Fraction of the energy explained by the first 1, ..., r.
+    """
+    xp, eps = namespace(a=a), rounding_error(a)
+    left = widen(xp.vecdot(a, a) * xp.vecdot(b, b) + xp.vecdot(a, b) ** 2) / 2  # of each candidate's own norm
+    floor, rest = eps**0.5 * left, widen(targets)
+    count = min(count, int(a.shape[0]))
+    factor = constant(np.zeros((count, a.shape[0])), rest)
+    chosen: list[int] = []
+    gains: list[float] = []
+    for step in range(count):
+        usable = left > floor
+        gain = xp.where(usable, xp.vecdot(rest, rest) / xp.where(usable, left, 1.0), -1.0)
+        here = np.asarray([int(xp.argmax(gain))])
+        best = scalar(take_rows(gain, here)[0]) / energy
+        if best <= eps**1.5 and chosen:  # rounding, over a norm that may be as small as its root
+            break
+        chosen.append(int(here[0]))
+        gains.append(best)
+        ai, bi = take_rows(a, here)[0, :], take_rows(b, here)[0, :]
+        column = widen((a @ ai) * (b @ bi) + (a @ bi) * (b @ ai)) / 2
+        column = column - take_rows(factor.T, here)[0, :] @ factor
+        column = column * take_rows(left, here)[0] ** -0.5
+        factor = add_at(factor, (step, ...), column)
+        rest = rest - column[:, None] * (take_rows(rest, here) * take_rows(left, here)[0] ** -0.5)
+        left = left - column * column
+    return np.asarray(chosen, dtype=np.int64), np.cumsum(gains)
+
+
+def _descend(
+    part: QuadraticPart, a: Array, b: Array, energy: float, steps: int, penalty: float, step: Callable[[], None]
+) -> tuple[Array, Array]:
+    """Move unit directions to explain more, by L-BFGS on the energy that the best writes explain.
+
+    With Gram matrix K of the terms and inner products B with the part, that is tr B'(K + penalty)^-1 B.
+    """
+    from scipy.optimize import minimize  # takes a moment to import
+
+    tied, shape = b is a, (1 if b is a else 2, *a.shape)
+    ridge = penalty * eye(int(a.shape[0]), widen(a))
+
+    def directions(flat: np.ndarray) -> tuple[Array, Array, np.ndarray]:
+        rows = flat.reshape(shape)
+        sizes = np.linalg.norm(rows, axis=2, keepdims=True)
+        made = [constant(rows[i] / sizes[i], a) for i in range(len(rows))]
+        return made[0], made[0] if tied else made[1], sizes
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        a, b, sizes = directions(flat)
+        xp = namespace(a=a)
+        inner, seen = part.along(a, b)
+        writes = xp.linalg.solve(widen(gram(a, b)) + ridge, widen(inner))
+        explained = float((widen(inner) * writes).sum())
+        weights = cast_like(writes, a)
+        in_a, in_b = part.slopes(weights, seen)
+        both = weights @ weights.T
+        if tied:
+            slopes = [4 * (in_a - (both * (a @ a.T)) @ a)]
+        else:
+            aa, bb, ab = a @ a.T, b @ b.T, a @ b.T
+            slopes = [
+                2 * in_a - (both * bb) @ a - (both * ab.T) @ b,
+                2 * in_b - (both * aa) @ b - (both * ab) @ a,
+            ]
+        rows = flat.reshape(shape) / sizes
+        gradient = np.stack([to_numpy(s).astype(np.float64) for s in slopes])
+        gradient = (gradient - rows * np.sum(gradient * rows, axis=2, keepdims=True)) / sizes  # along the sphere
+        return -explained / energy, -gradient.ravel() / energy
+
+    start = np.stack([to_numpy(rows).astype(np.float64) for rows in ((a,) if tied else (a, b))]).ravel()
+    options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 10 * rounding_error(a), "gtol": 1e-9}
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", callback=lambda _: step(), options=options)
+    a, b, _ = directions(found.x)
+    return a, b

@@ -1,0 +1,137 @@
+"""Principal forms: the output directions that carry most variance at one polynomial degree (MATH 12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar, to_numpy
+from mlpoly.features.eigen import EigenFeatures, eigenfeatures
+from mlpoly.inputs import Gaussian
+from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
+from mlpoly.records import record, static
+from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.units import OutputSum, angles, terms
+
+__all__ = ["PrincipalForms", "principal_forms"]
+
+
+@record
+class PrincipalForms(Tabular):
+    """Output directions by the variance that a polynomial has along them at one degree, largest first.
+
+    Along u_j the part of that degree is a scalar form u_j . p_k(x). The forms are uncorrelated under the inputs, and
+    no choice of j directions carries more of the variance of degree k than the first j.
+
+    Attributes
+    ----------
+    degree : int
+        The degree k.
+    values : array (m,)
+        Variances of the forms.
+    outputs : array (m, o)
+        The directions u_j, orthonormal rows; the entry of largest magnitude is positive.
+    total : array ()
+        Variance of all outputs at this degree.
+    polynomial : Polynomial
+        The polynomial that the forms belong to, without degrees above k.
+    inputs : Gaussian
+    """
+
+    values: Array
+    outputs: Array
+    total: Array
+    polynomial: Polynomial
+    inputs: Gaussian
+    degree: int = static(default=2)
+
+    @property
+    def fractions(self) -> Array:
+        """Fraction (m,) of the variance at this degree that each form carries."""
+        return self.values / self.total
+
+    def features(self, form: int, k: int | None = None) -> EigenFeatures:
+        """Eigenfeatures of one quadratic form, in the metric of the inputs; for degree 2."""
+        if self.degree != 2:
+            raise ValueError(f"a form of degree {self.degree} has no eigenvectors; use principal_forms with degree=2.")
+        index = as_integer("form", form, 0)
+        if index >= self.values.shape[0]:
+            raise ValueError(f"form is {index}, but there are {self.values.shape[0]}.")
+        u = self.outputs[index, :]
+        return eigenfeatures(self.polynomial, direction=u, k=k, metric="whitened", inputs=self.inputs)
+
+    def _table(self) -> Table:
+        values, fractions, outputs = (to_numpy(a).tolist() for a in (self.values, self.fractions, self.outputs))
+        places = [str(j) for j in range(self.outputs.shape[1])]
+        rows = [
+            (i, v, f, sum(fractions[: i + 1]), largest_entries(u, places))
+            for i, (v, f, u) in enumerate(zip(values, fractions, outputs, strict=True))
+        ]
+        columns = ("form", "variance", "fraction", "together", "largest outputs")
+        return Table(columns, tuple(rows), f"Principal forms of degree {self.degree}", limit=20)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Curve of the fraction of the variance that the leading forms carry together."""
+        from mlpoly.plots.feature_bars import plot_forms  # a leaf of the import graph: imported on demand
+
+        return plot_forms(self, ax)
+
+    def __repr__(self) -> str:
+        m, o = self.outputs.shape
+        return f"PrincipalForms(degree={self.degree}, m={m}, o={o}, total={scalar(self.total):.4g})"
+
+
+def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaussian | None = None) -> PrincipalForms:
+    """Output directions that carry most variance of a polynomial at degree exactly `degree`; no output is chosen.
+
+    The covariance of that part is a sum over pairs of hidden units, exact and without samples. Arrays have size o x o
+    and the network's own; there is no d x d matrix for each output.
+
+    Parameters
+    ----------
+    poly : RidgePolynomial or BoundedPolynomial
+        Polynomial fitted under one Gaussian, of a degree not below `degree`; of a bounded one, without its bounds.
+    degree : int
+        Degree in the Hermite basis of the inputs; at least 1.
+    k : int
+        Number of directions; all of them if there are fewer outputs.
+    inputs : Gaussian, optional
+        By default those of the fit.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.diag([3.0, 1.0]), None, "square")
+    >>> mp.principal_forms(mp.fit(net, mp.Gaussian.standard(2), 2)).fractions.tolist()
+    [0.9, 0.1]
+    """
+    ridge = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly
+    if not isinstance(ridge, RidgePolynomial):
+        raise TypeError(
+            f"poly must be the polynomial of one hidden layer, fitted under a Gaussian, got {type(poly).__name__}."
+        )
+    n, k = as_integer("degree", degree, 1), as_integer("k", k, 1)
+    if n > ridge.degree:
+        raise ValueError(f"poly has degree {ridge.degree} and no part of degree {n}; fit it with degree={n} or more.")
+    under = ridge.inputs if inputs is None else inputs
+    if not isinstance(under, Gaussian):
+        raise TypeError(
+            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), for a block of a "
+            f"language model inputs=moments.gaussian(name)."
+        )
+    if under.dim != ridge.dim_in:
+        raise ValueError(f"inputs have dimension {under.dim}, but the polynomial takes {ridge.dim_in} inputs.")
+    under = under.like(ridge.prototype)
+    p = ridge.rebase(under)
+    total = OutputSum(eye(p.units.size, p.series.plain) if p.readout is None else p.readout, full=True)
+    for rows, columns, inner in angles(p.units, under):
+        *_, last = terms(p.series.rows(rows), p.series.columns(columns), inner, n)
+        total.add(rows, columns, last)
+    covariance = total.value
+    xp = namespace(covariance=covariance)
+    values, vectors = xp.linalg.eigh(covariance)
+    values, outputs = xp.flip(values)[:k], xp.flip(vectors, axis=1).T[:k, ...]
+    largest = xp.max(outputs, axis=1) >= -xp.min(outputs, axis=1)
+    outputs = outputs * xp.where(largest, 1.0, -1.0)[:, None]
+    whole = xp.sum(xp.linalg.diagonal(covariance))
+    variances, outputs, whole = (cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole))
+    return PrincipalForms(variances, outputs, whole, ridge.truncate(n), under, n)

@@ -1,0 +1,105 @@
+"""Principal forms of every block of a model: in how many output directions each degree writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlpoly.arrays import as_integer, to_numpy
+from mlpoly.features import principal_forms
+from mlpoly.integrations.torch import PolynomialModule
+from mlpoly.lm.convert.conversion import Conversion
+from mlpoly.lm.moments.block_moments import Moments
+from mlpoly.lm.reading.attribution import polynomials_of
+from mlpoly.polynomials import Polynomial
+from mlpoly.progress import progress
+from mlpoly.tables import TableList
+
+__all__ = ["BlockForms", "FormSpectrum", "block_forms"]
+
+
+@dataclass(frozen=True)
+class FormSpectrum:
+    """Variance of one block's polynomial at one degree, by output direction."""
+
+    block: str
+    degree: int
+    share: float  # fraction of the polynomial's variance that is at this degree
+    fractions: tuple[float, ...]  # of that, in each of the leading output directions
+
+    def count(self, part: float) -> int | None:
+        """Number of directions that carry a part of the variance together; None if those listed do not."""
+        reached = 0.0
+        for number, fraction in enumerate(self.fractions, 1):
+            reached += fraction
+            if reached >= part:
+                return number
+        return None
+
+    def row(self) -> dict[str, Any]:
+        """Where the variance is, for a table."""
+        first = self.fractions[0] if self.fractions else None
+        counts = {f"directions for {round(100 * part)} %": self.count(part) for part in (0.5, 0.9)}
+        return {"block": self.block, "degree": self.degree, "fraction": self.share, "in the first": first} | counts
+
+
+class BlockForms(TableList):
+    """A list of `FormSpectrum`, which prints as a table."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Curves of the fraction of the variance at degree 2 that the leading directions carry, one for each block."""
+        from mlpoly.plots.chart import Axis, Chart, Curve, Panel, shortened
+        from mlpoly.plots.draw import show  # needs matplotlib
+
+        colours = ("blue", "orange", "black", "grey")
+        curves = []
+        for i, found in enumerate(spectrum for spectrum in self if spectrum.degree == 2):
+            together = [sum(found.fractions[: j + 1]) for j in range(len(found.fractions))]
+            places = list(range(1, len(together) + 1))
+            curves.append(Curve(shortened(found.block), places, together, colour=colours[i % 4], width=1.2))
+        y = Axis("fraction of the variance at degree 2", "fraction", percent=True, limits=(0.0, 1.02))
+        return show(Chart("Principal forms by block", [Panel(curves, Axis("leading forms", "forms", "log"), y)]), ax)
+
+
+def block_forms(
+    polys: Conversion | Mapping[str, Polynomial | PolynomialModule],
+    moments: Moments,
+    degrees: Sequence[int] = (1, 2, 3),
+    k: int = 128,
+    *,
+    show_progress: bool = True,
+) -> BlockForms:
+    """Output directions by the variance that every block writes along them at each degree; exact, without samples.
+
+    Parameters
+    ----------
+    polys : Conversion or mapping
+        Polynomials, or modules of them, by the name of their block.
+    moments : Moments
+        Moments of the inputs of the blocks.
+    degrees : sequence of int
+        Degrees; those above a polynomial's own are left out.
+    k : int
+        Number of leading directions that are listed.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    BlockForms
+        A list of `FormSpectrum`; ``print`` shows it as a table, ``.plot()`` draws curves.
+    """
+    chosen, wanted = polynomials_of(polys), [as_integer("degrees", degree, 1) for degree in degrees]
+    rows = BlockForms()
+    with progress("principal forms", len(chosen), show_progress) as bar:
+        for i, (name, poly) in enumerate(chosen.items()):
+            inputs = moments.gaussian(name, like=poly.prototype)
+            found = {n: principal_forms(poly, n, k, inputs) for n in range(1, poly.degree + 1)}
+            whole = sum(float(forms.total) for forms in found.values()) or 1.0
+            for n in wanted:
+                if n in found:
+                    share = float(found[n].total) / whole
+                    rows.append(FormSpectrum(name, n, share, tuple(to_numpy(found[n].fractions).tolist())))
+            bar(i + 1, name)
+    return rows

@@ -1,0 +1,299 @@
+"""Do features do what is said of them? Predicted changes of a block and of the logits against those of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mlpoly.arrays import as_integer
+from mlpoly.integrations.blocks import Block
+from mlpoly.integrations.experts import is_expert
+from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
+from mlpoly.lm.model.tracing import FrozenNorm, Trace, trace, unembedding
+from mlpoly.lm.reading.attribution import polynomials_of
+from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
+from mlpoly.lm.reading.steering import steer
+from mlpoly.lm.text.batches import Batch, Reader
+from mlpoly.progress import progress
+from mlpoly.tables import TableList
+
+__all__ = ["CausalScore", "CausalScores", "check_features"]
+
+_STRONGEST = 8  # one over the fraction of tokens that count as those where a feature matters most
+_ROWS = 16384  # rows of the unembedding that are worked on at once
+
+
+@dataclass(frozen=True)
+class CausalScore:
+    """Predicted against measured changes when a feature is removed, and when it is doubled.
+
+    Correlations and slopes (measured over predicted) are about zero, not about means: where no change is predicted,
+    none should be measured. All tokens enter, with the weight of the squares of their changes. A score is None where
+    it says nothing: forms and neurons are changed in the block's output, which then is as predicted by construction.
+    """
+
+    correlation: float  # of the changes of the logits, feature removed
+    slope: float
+    doubled_correlation: float
+    doubled_slope: float
+    tokens: int
+    typical: float | None = None  # median over the eighth of the tokens with the largest predicted changes, removed
+    direct_correlation: float | None = None  # logits, where what the feature writes is taken out of the block's output
+    direct_slope: float | None = None
+    block_correlation: float | None = None  # of the changes of the block's own output, feature removed
+    block_slope: float | None = None
+    doubled_block_correlation: float | None = None
+    doubled_block_slope: float | None = None
+    square_correlation: float | None = None  # of that part of the block's change which is even in the feature's value
+    square_slope: float | None = None
+    polynomial_correlation: float | None = None  # logits, removed, predicted by the whole polynomial at the new input
+    polynomial_slope: float | None = None
+    polynomial_block_correlation: float | None = None  # the same for the block's output
+    polynomial_block_slope: float | None = None
+    block: str = ""
+    feature: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """The scores in a line, for a table."""
+        names = [
+            "correlation",
+            "slope",
+            "doubled_correlation",
+            "doubled_slope",
+            "direct_correlation",
+            "block_correlation",
+        ]
+        names += ["block_slope", "square_correlation", "polynomial_correlation", "polynomial_block_correlation"]
+        return {"block": self.block, "feature": self.feature} | {name: getattr(self, name) for name in names}
+
+
+class CausalScores(TableList):
+    """A list of `CausalScore`, which prints as a table."""
+
+
+def check_features(
+    model: nn.Module,
+    features: FeatureSet | Sequence[FeatureSet],
+    batches: Iterable[Any],
+    *,
+    polys: Any = None,
+    tokens: int = 2048,
+    wiring: Trace | None = None,
+    show_progress: bool = True,
+) -> CausalScores:
+    """Compare what should happen when a feature is removed or doubled with what does happen in the model.
+
+    The model runs with each feature changed by `steer`, at all tokens at once. Two things are predicted: the change of
+    the block's output, which is the change of the feature's amount times what it writes, and that of the logits, by
+    the direct path alone: residual stream, final norm with the divisor that it has at this token, unembedding; logits
+    less their mean. The first says whether the polynomial is right about the block, the second whether the direct path
+    is the whole story: what later blocks make of the change, also of changes at earlier tokens, is measured but not
+    predicted, so that less than 1 is to be expected in early blocks.
+
+    A feature that reads a direction is its square alone. Moving the input along the direction also changes what is
+    linear in it, and its products with other directions. These are odd in the feature's value z, so that the square
+    itself is compared with the even part of the block, (f(z) + f(-z)) / 2 - f(0); and with `polys` the change of the
+    whole polynomial is compared as well, which has all of that. The direct path by itself is checked where what the
+    feature writes is taken out of the block's output, whatever it reads: the one score that means the same for all
+    kinds, since forms and neurons are always changed there.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The language model that the features belong to, best in float32: changes can be smaller than what 16 bits round.
+    features : FeatureSet, or several
+        Features of one block or of many, see `block_features`.
+    batches : iterable
+        Batches of tokens, as `collect` takes them.
+    polys : Conversion or mapping, optional
+        Polynomials of the blocks by name, for the scores of whole polynomials.
+    tokens : int
+        Number of tokens after which to stop. The model runs on them two or three times for every feature.
+    wiring : Trace, optional
+        ``trace(model, [0])``, to save a run of the model.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    CausalScores
+        A list of `CausalScore` in the order of the features; ``print`` shows it as a table.
+    """
+    sets = [features] if isinstance(features, FeatureSet) else list(features)
+    if not sets:
+        raise ValueError("features is empty; pass one FeatureSet or several.")
+    blocks = blocks_of(model, sets)
+    experts = [name for name in blocks if is_expert(name)]
+    if experts:
+        raise ValueError(f"features has some of {experts[0]!r}; experts, which see some tokens, cannot be checked yet.")
+    known = {} if polys is None else polynomials_of(polys)
+    missing = [name for name in blocks if polys is not None and name not in known]
+    if missing:
+        raise ValueError(f"polys has no polynomial of {missing[0]!r}, whose features are checked; add it.")
+    read = [_without_rest(batch) for batch in Reader(batches, as_integer("tokens", tokens, 1))]
+    check_reached(sum(len(batch.kept) for batch in read), ())
+    wiring = trace(model, [0]) if wiring is None else wiring
+    if wiring.final is None:
+        raise ValueError(
+            f"the head of {type(model).__name__} does not read the residual stream through one norm, so that there is "
+            f"no direct path to its logits to predict their changes by."
+        )
+    final = wiring.final.module
+    norms = {name: norm.module for name in blocks if (norm := wiring.after[name]) is not None}
+    watched = [final, *norms.values(), _head(model), *(m for b in blocks.values() for m in (b.entry, b.exit))]
+    multiplier = float(getattr(model.config, "residual_multiplier", None) or 1.0)
+    paths = {name: _DirectPath.of(model, name, wiring) for name in blocks}
+    found: list[list[dict[str, list[Tensor]]]] = [[{} for _ in range(len(some))] for some in sets]
+    run, total, done = Runner(model), len(read) * sum(map(len, sets)), 0
+    with evaluating(model), progress("check", total, show_progress) as bar:
+        for batch in read:
+            base = _observed(run, batch, watched)
+            for some, products in zip(sets, found, strict=True):
+                block, after = blocks[some.block], norms.get(some.block)
+                poly = known[some.block].to(block.net().prototype) if known else None
+                rates = multiplier * FrozenNorm.of(final, *base[final]).rates
+                rates = rates if after is None else rates * FrozenNorm.of(after, *base[after]).rates.to(rates.device)
+                for r, kept in enumerate(products):
+                    one = some[r].to(base[block.entry][0].device)
+                    for key, new in _compared(model, run, batch, base, one, block, poly, paths[some.block], rates):
+                        kept.setdefault(key, []).append(new)
+                    done += 1
+                    bar(done, f"{some.block} {some.names[r]}")
+    return CausalScores(
+        _score(some, r, {key: torch.cat(parts) for key, parts in kept.items()})
+        for some, products in zip(sets, found, strict=True)
+        for r, kept in enumerate(products)
+    )
+
+
+def _without_rest(batch: Batch) -> Batch:
+    """The batch without the sequences behind the last token that counts, which need not run."""
+    b = int(batch.kept[-1]) // batch.shape[1] + 1
+    inputs = {name: v[:b] if v.shape[:1] == batch.shape[:1] else v for name, v in batch.inputs.items()}
+    return replace(batch, inputs=inputs, shape=(b, batch.shape[1]))
+
+
+def _head(model: Any) -> nn.Module:
+    head: nn.Module = model.get_output_embeddings()
+    return head
+
+
+def _compared(
+    model: nn.Module,
+    run: Runner,
+    batch: Batch,
+    base: dict[nn.Module, tuple[Tensor, Tensor]],
+    one: FeatureSet,
+    block: Block,
+    poly: Any,
+    path: _DirectPath,
+    rates: Tensor,
+) -> Iterator[tuple[str, Tensor]]:
+    """Name and products (n, 3) of each comparison of predicted and measured changes for one feature on a batch.
+
+    `base` has what the model does as it is, and `rates` (n,) are the factors of the norms on the direct path.
+    """
+    x, y, logits, z = base[block.entry][0], base[block.exit][1], base[_head(model)][1], one.values(base[block.entry][0])
+    ways = {"removed": (one, 0.0), "doubled": (one, 2.0)}
+    if one.directions is not None:
+        net = block.net()
+        here, step = x.to(net.prototype), (z * one.directions).to(net.prototype)
+        even = (net(here) + net(here - 2 * step)) / 2 - net(here - step)
+        yield "square", _products(z**2 * one.writes, even)
+        # Features that are their own amounts are changed in the output, see `steer`.
+        ways["written"] = replace(one, functionals=None, directions=None, reader=one.amounts), 0.0
+    for way, (feature, factor) in ways.items():
+        with steer(model, feature, factor):
+            now = _observed(run, batch, [block.entry, block.exit, _head(model)])
+        z = feature.values(x)
+        predicted = {"feature": (feature.amounts_of(factor * z) - feature.amounts_of(z)) * feature.writes}
+        if poly is not None and way == "removed" and feature.squares:
+            predicted["polynomial"] = poly(now[block.entry][0].to(poly.prototype)) - poly(x.to(poly.prototype))
+        measured = path.measured(now[_head(model)][1] - logits)
+        for what, change in predicted.items():
+            yield f"{what} {way} logits", path.products(change, *measured, rates)
+            if feature.squares:
+                yield f"{what} {way} block", _products(change, now[block.exit][1] - y)
+
+
+def _observed(run: Runner, batch: Batch, modules: Sequence[nn.Module]) -> dict[nn.Module, tuple[Tensor, Tensor]]:
+    """Run a model on a batch; inputs and outputs (n, ...) of modules at the n tokens that count."""
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def rows(value: Tensor) -> Tensor:
+        flat = value.detach().reshape(-1, value.shape[-1])
+        if len(flat) != batch.shape[0] * batch.shape[1]:
+            raise ValueError(
+                f"a module saw {len(flat)} rows in batch {batch.number}, which has {batch.shape[0]} x {batch.shape[1]} "
+                f"tokens; features of blocks that see every token once can be checked."
+            )
+        return flat[batch.on(flat.device)[0]]
+
+    def keep(module: nn.Module, x: Tensor | None, result: Any) -> None:
+        y = result[0] if isinstance(result, tuple) else result
+        if x is not None:
+            seen[module] = rows(x), rows(y)
+
+    with hooked(after=[(module, partial(keep, module)) for module in dict.fromkeys(modules)]):
+        run(batch)
+    return seen
+
+
+def _products(predicted: Tensor, measured: Tensor) -> Tensor:
+    """Products (n, 3) of changes (n, m): predicted with measured, each with itself."""
+    p, m = predicted.double(), measured.double()
+    return torch.stack([(p * m).sum(1), (p * p).sum(1), (m * m).sum(1)], 1).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class _DirectPath:
+    """The way from a block's output to the logits less their mean, up to the divisors of norms."""
+
+    directions: Tensor  # (vocabulary, o)
+    gram: Tensor  # (o, o) their products, so that no predicted logits are ever laid out
+
+    @classmethod
+    def of(cls, model: nn.Module, block: str, wiring: Trace) -> _DirectPath:
+        weight = unembedding(model)
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        rows = torch.cat([logit_directions(model, block, part, wiring).to(dtype) for part in weight.split(_ROWS)])
+        rows -= rows.mean(0)
+        return cls(rows, sum(part.double().T @ part.double() for part in rows.split(_ROWS)))
+
+    def measured(self, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Changes of logits (n, v), less their mean: products with the directions (n, o), and with themselves (n,)."""
+        change = change.to(self.directions)
+        change = change - change.mean(1, keepdim=True)
+        return (change @ self.directions).double(), (change * change).sum(1).double()
+
+    def products(self, change: Tensor, along: Tensor, size: Tensor, rates: Tensor) -> Tensor:
+        """As `_products`, for a predicted change (n, o) of the block's output and measured logits."""
+        moved = rates[:, None].to(along) * change.to(along)
+        return torch.stack([(moved * along).sum(1), ((moved @ self.gram) * moved).sum(1), size], 1).cpu()
+
+
+def _score(features: FeatureSet, r: int, found: dict[str, Tensor]) -> CausalScore:
+    """The scores of a feature from products (n, 3) at all tokens."""
+
+    def pair(key: str) -> tuple[Any, Any]:
+        """Correlation and slope; a feature that predicts nothing, or changes nothing, has none (NaN)."""
+        if key not in found:
+            return None, None
+        both, predicted, measured = found[key].sum(0)
+        return float(both / (predicted * measured).sqrt()), float(both / predicted)
+
+    logits = found["feature removed logits"]
+    top = logits[logits[:, 1].topk(max(1, len(logits) // _STRONGEST)).indices]
+    typical = float((top[:, 0] / (top[:, 1] * top[:, 2]).sqrt()).nanmedian())
+    return CausalScore(
+        *pair("feature removed logits"), *pair("feature doubled logits"), len(logits), typical,
+        *pair("feature written logits" if features.squares else "feature removed logits"),
+        *pair("feature removed block"), *pair("feature doubled block"), *pair("square"),
+        *pair("polynomial removed logits"), *pair("polynomial removed block"),
+        features.block, features.names[r],
+    )  # fmt: skip

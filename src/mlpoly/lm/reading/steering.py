@@ -1,0 +1,84 @@
+"""A model that runs with features of a block removed, scaled or added."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mlpoly.lm.model.running import hooked
+from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
+
+__all__ = ["steer"]
+
+
+@contextmanager
+def steer(
+    model: nn.Module, features: FeatureSet, amount: float = 0.0, how: Literal["scale", "add"] = "scale"
+) -> Iterator[nn.Module]:
+    """Run a model with features of one block changed; afterwards it is as it was, whatever happens.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The language model that the features belong to.
+    features : FeatureSet
+        One feature, ``features[3]``, or several, which are changed together.
+    amount : float
+        Factor of the features' values, or what is added, see `how`.
+    how : {"scale", "add"}
+        "scale" multiplies the values by `amount`: 0 removes the features, 2 doubles them. Features that read a
+        direction are changed in the block's *input*, which moves along the features' directions until their values are
+        as wanted, and the block itself computes what follows. Forms and neurons are changed in its output.
+        "add" adds `amount` times what the features write, each of them once, to the block's output at every token.
+
+    Yields
+    ------
+    torch.nn.Module
+        The model.
+
+    Examples
+    --------
+    >>> with steer(model, features[0], 0.0):  # doctest: +SKIP
+    ...     without = model(ids).logits
+    """
+    blocks = blocks_of(model, [features])
+    if isinstance(amount, bool) or not isinstance(amount, Real) or not math.isfinite(float(amount)):
+        raise ValueError(f"amount must be a number, such as 0.0 to remove features, got {amount!r}.")
+    if how not in ("scale", "add"):
+        raise ValueError(f"how must be 'scale' or 'add', got {how!r}.")
+    block, factor, kept = blocks[features.block], float(amount), list[Tensor]()
+
+    def with_input(x: Tensor) -> Tensor:
+        """The input with other values of the features."""
+        some = features.to(x.device)
+        assert some.functionals is not None and some.directions is not None
+        # Directions that are not orthogonal in the metric of the inputs move one another's values.
+        overlap = some.functionals @ some.directions.T
+        change = (factor - 1) * some.values(x.flatten(0, -2)) @ torch.linalg.pinv(overlap).T
+        return (x.flatten(0, -2) + (change @ some.directions).to(x.dtype)).reshape(x.shape)
+
+    def remember(x: Tensor) -> None:
+        kept[:] = [x]
+
+    def with_output(x: Tensor | None, output: Any) -> Any:
+        y = output[0] if isinstance(output, tuple) else output
+        some = features.to(y.device)
+        if how == "add":
+            change = factor * some.writes.sum(0)
+        else:
+            change = (factor - 1) * some.amounts(kept.pop().flatten(0, -2)) @ some.writes
+        made = y + change.to(y.dtype).expand(y.flatten(0, -2).shape).reshape(y.shape)
+        return (made, *output[1:]) if isinstance(output, tuple) else made
+
+    if how == "scale" and features.squares:
+        hooks: Any = {"before": [(block.entry, with_input)]}
+    else:
+        hooks = {"before": [(block.entry, remember)] if how == "scale" else [], "after": [(block.exit, with_output)]}
+    with hooked(**hooks):
+        yield model

@@ -1,0 +1,281 @@
+"""Short sums of squares and products for the quadratic part, against dense tensors and closed forms."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from support.backends import JAX32, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library
+from support.inputs import gaussian, mixture, points
+from support.mistakes import assert_explained, mistakes
+from support.networks import network
+
+import mlpoly as mp
+from mlpoly.features.quadratic_part import quadratic_part
+from mlpoly.polynomials.dense import to_dense
+
+D, H, OUT = 6, 9, 3
+INPUTS = gaussian(3, D)
+
+
+def fitted(kind="GLU", degree=3, seed=0, inputs=INPUTS):
+    return mp.fit(network(kind, "gelu", D, H, OUT, seed=seed), inputs, degree)
+
+
+def tensor(poly, inputs):
+    """Whitened coefficients (o, d, d) of the part of degree 2, which are those of the best quadratic."""
+    return inputs.root @ poly.truncate(2).coefficients().quadratic @ inputs.root
+
+
+def slices(found):
+    """The terms as symmetric matrices (r, d d)."""
+    b = found.vectors if found.partners is None else found.partners
+    made = np.einsum("ri,rj->rij", found.vectors, b)
+    return (made + made.transpose(0, 2, 1)).reshape(len(made), -1) / 2
+
+
+def explained(terms, target):
+    """Fraction of the squared norm of a tensor (o, d d) in the span of terms (r, d d), by least squares."""
+    writes = np.linalg.lstsq(terms.T, target.T, rcond=None)[0]
+    return 1 - np.sum((writes.T @ terms - target) ** 2) / np.sum(target**2), writes
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("terms", ["squares", "products"])
+def test_variance_and_writes_equal_least_squares_on_dense_tensors(kind, terms):
+    poly = fitted(kind)
+    found = mp.decompose(poly, 5, terms=terms)
+    target, made = tensor(poly, INPUTS).reshape(OUT, -1), slices(found)
+    for r in range(1, 6):
+        fraction, writes = explained(made[:r], target)
+        assert_close(found.explained[r - 1], fraction, 1e-11)
+        assert_close(found.first(r).writes, writes, 1e-9)
+    assert_close(found.writes, explained(made, target)[1], 1e-9)
+    assert found.residual == pytest.approx(1 - fraction, abs=1e-11)
+    assert found.first(5).residual == pytest.approx(found.residual, abs=1e-12)
+    assert_close(np.linalg.norm(found.vectors, axis=1), np.ones(5))
+    assert_close(found.directions, found.vectors @ INPUTS.root)
+    assert (found.partners is None) == (terms == "squares")
+
+
+@pytest.mark.parametrize("terms", ["squares", "products"])
+def test_residual_is_the_variance_of_what_is_left(terms):
+    poly = fitted()
+    found = mp.decompose(poly, 4, terms=terms)
+    rest = poly.truncate(2) - poly.truncate(1) - found.polynomial()
+    assert_close(np.sum(rest.energies(INPUTS)[2]) / np.sum(poly.energies(INPUTS)[2]), found.residual, 1e-10)
+    assert_close(rest.energies(INPUTS)[:2], np.zeros((2, OUT)), 1e-12)  # the terms are of degree exactly 2
+
+
+def test_values_of_terms_are_squares_and_products_of_whitened_inputs(rng):
+    z = rng.standard_normal((7, D))
+    x = INPUTS.mean + z @ INPUTS.root
+    squares, products = (mp.decompose(fitted(), 3, terms=terms) for terms in ("squares", "products"))
+    assert_close(squares.polynomial()(x), ((z @ squares.vectors.T) ** 2 - 1) @ squares.writes, 1e-11)
+    assert_close((x - INPUTS.mean) @ squares.reads.T, z @ squares.vectors.T, 1e-11)
+    a, b = products.vectors, products.partners
+    assert_close(products.polynomial()(x), ((z @ a.T) * (z @ b.T) - np.sum(a * b, axis=1)) @ products.writes, 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms", "rank"), [("MLP", "squares", H), ("GLU", "products", H), ("GLU", "squares", 2 * H)]
+)
+def test_enough_terms_are_the_quadratic_part(kind, terms, rank):
+    poly = fitted(kind, degree=2)
+    found = mp.decompose(poly, rank, terms=terms)
+    x = points(D)
+    assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-9)
+    assert found.residual <= 1e-12
+    # More than enough are not kept.
+    assert mp.decompose(poly, 50, terms=terms).vectors.shape[0] <= min(rank, D * (D + 1) // 2)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_planted_squares_are_recovered(seed):
+    """Four squares, given only as the dense quadratic of all outputs: unique, because the writes are independent."""
+    rng = np.random.default_rng(seed)
+    net = mp.MLP(rng.standard_normal((4, D)), None, rng.standard_normal((5, 4)), None, "square")
+    dense = to_dense(mp.fit(net, INPUTS, 2), INPUTS.mean)
+    found = mp.decompose(dense, 4, INPUTS, penalty=0.0, starts=4)
+    assert found.residual <= 1e-8
+    planted = net.W1 @ INPUTS.root
+    lengths = np.linalg.norm(planted, axis=1)
+    cosines = np.abs(planted / lengths[:, None] @ found.vectors.T)
+    match = np.argmax(cosines, axis=1)
+    assert sorted(match) == [0, 1, 2, 3]
+    # The residual is quadratic in the error of the directions.
+    assert_close(cosines[np.arange(4), match], np.ones(4), 1e-6)
+    assert_close(found.writes[match], net.W2.T * lengths[:, None] ** 2, 1e-3)
+
+
+def test_planted_products_are_recovered():
+    rng = np.random.default_rng(5)
+    gate, up, down = (rng.standard_normal(shape) for shape in ((3, D), (3, D), (4, 3)))
+    net = mp.GLU(gate, None, up, None, down, None, activation="identity")
+    dense = to_dense(mp.fit(net, INPUTS, 2), INPUTS.mean)
+    found = mp.decompose(dense, 3, INPUTS, "products", penalty=0.0, starts=4)
+    assert found.residual <= 1e-8
+    assert mp.decompose(dense, 3, INPUTS, penalty=0.0).residual > 0.01  # three squares are not enough
+
+
+@pytest.mark.parametrize("terms", ["squares", "products"])
+def test_no_move_of_the_directions_explains_more(terms):
+    poly = fitted()
+    target = tensor(poly, INPUTS).reshape(OUT, -1)
+    found = mp.decompose(poly, 3, terms=terms, penalty=0.0, steps=1000)
+    start = mp.decompose(poly, 3, terms=terms, steps=0)
+    assert found.residual < 0.9 * start.residual
+    rng = np.random.default_rng(0)
+    for size in (1e-1, 1e-2, 1e-3):
+        for _ in range(20):
+            pair = [found.vectors, found.vectors if found.partners is None else found.partners]
+            pair = [p + size * rng.standard_normal(p.shape) for p in pair]
+            made = np.einsum("ri,rj->rij", pair[0], pair[0] if terms == "squares" else pair[1])
+            moved = ((made + made.transpose(0, 2, 1)) / 2).reshape(3, -1)
+            assert explained(moved, target)[0] <= found.explained[-1] + 1e-9
+
+
+def test_each_term_adds_most_of_the_rest():
+    poly = fitted()
+    found = mp.decompose(poly, 6)
+    target, made = tensor(poly, INPUTS).reshape(OUT, -1), slices(found)
+    for r in range(5):
+        others = [explained(made[[*range(r), s]], target)[0] for s in range(r, 6)]
+        assert max(others) <= others[0] + 1e-12
+    assert all(later >= earlier for earlier, later in pairwise(found.explained))
+
+
+def test_penalty_keeps_terms_apart():
+    """Products, as squares: without a penalty they become differences of nearly equal squares."""
+    net = mp.GLU(np.eye(4)[:2], None, np.eye(4)[2:], None, np.eye(2), None, activation="identity")
+    poly = mp.fit(net, mp.Gaussian.standard(4), 2)
+    free, kept = (mp.decompose(poly, 3, penalty=penalty, starts=3) for penalty in (0.0, 0.03))
+    assert free.residual <= kept.residual + 1e-9
+    assert np.abs(kept.writes).max() < 3
+
+
+def test_other_units_give_the_same_terms():
+    poly, scale, shift = fitted(), np.geomspace(0.1, 30, D), np.arange(D) - 2.0
+    one = mp.decompose(poly, 4, steps=25)
+    two = mp.decompose(poly.in_units(scale, shift), 4, steps=25)
+    # The two roots of the covariance differ by a rotation, which L-BFGS follows up to rounding.
+    assert_close(two.explained, one.explained, 1e-7)
+    cosines = np.sum(two.directions / scale * one.directions, axis=1) / (
+        np.linalg.norm(two.directions / scale, axis=1) * np.linalg.norm(one.directions, axis=1)
+    )
+    assert_close(np.abs(cosines), np.ones(4), 1e-7)
+    assert_close(two.writes, one.writes, 1e-4)
+
+
+@pytest.mark.parametrize("form", ["ridge", "dense", "chaos", "bounded"])
+def test_part_of_degree_two_of_every_form(form):
+    """Of a cubic, under other inputs than those of the fit: the cubic part has a share of degree 2 there."""
+    poly, other = fitted("MLP"), gaussian(8, D)
+    if form == "bounded":
+        poly = poly.bounded(1.5)
+        best = poly.projected(other)[0].energies(other)
+    else:
+        if form == "dense":
+            poly = to_dense(fitted("MLP", degree=2), INPUTS.mean)
+        elif form == "chaos":
+            net = mp.Chain([network("MLP", "gelu", D, H, OUT), mp.Affine(np.eye(OUT))])
+            poly = mp.fit(net, mp.Samples(INPUTS.sample(400)), 3)
+        best = poly.energies(other)
+    assert_close(2 * quadratic_part(poly, other).energy(), np.sum(best[2]), 1e-10)
+    found = mp.decompose(poly, 4, other)
+    rest = found.polynomial().energies(other)[2]
+    assert_close(np.sum(rest), found.explained[-1] * np.sum(best[2]), 1e-10)
+
+
+def test_moments_of_mixtures_and_samples_define_the_variance():
+    for inputs in (mixture(D), mp.Samples(INPUTS.sample(200))):
+        same = mp.Gaussian(inputs.mean, inputs.covariance)
+        one, two = (mp.decompose(fitted(), 3, given) for given in (inputs, same))
+        assert_close(one.explained, two.explained, 1e-12)
+
+
+def test_singular_covariance_and_constant_units(rng):
+    inputs = gaussian(4, D, rank=3)
+    net = network("GLU", "silu", D, H, OUT)
+    net = mp.GLU(np.concatenate([net.W_gate[:-1], np.zeros((1, D))]), *[getattr(net, name) for name in
+                 ("b_gate", "W_up", "b_up", "W_down", "b_down")], activation="silu")  # fmt: skip
+    poly = mp.fit(net, inputs, 2)
+    found = mp.decompose(poly, 50)
+    assert found.vectors.shape[0] <= 6  # symmetric matrices over three dimensions
+    x = inputs.sample(20)
+    assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-8)
+
+
+def test_many_inputs_without_a_square_matrix(rng):
+    d = 20_000
+    net = mp.GLU(*[rng.standard_normal(s) / 100 for s in ((12, d), 12, (12, d), 12, (4, 12), 4)], activation="silu")
+    poly = mp.fit(net, mp.Gaussian(np.zeros(d), rng.uniform(0.5, 2, d)), 2)
+    found = mp.decompose(poly, 12, terms="products", steps=3)
+    assert found.residual <= 1e-12
+
+
+def test_same_seed_same_terms_and_more_starts_are_no_worse():
+    poly = fitted()
+    one, two = (mp.decompose(poly, 3, starts=3, seed=1) for _ in range(2))
+    for name in ("writes", "vectors", "explained"):
+        assert np.array_equal(getattr(one, name), getattr(two, name))
+    assert one.seed == 1
+    assert one.explained[-1] >= mp.decompose(poly, 3).explained[-1]
+
+
+@backends(NUMPY32, TORCH32, TORCH64, slow=(JAX32,))
+@pytest.mark.parametrize("terms", ["squares", "products"])
+def test_every_backend(backend, terms):
+    net = network("GLU", "gelu", D, H, OUT)
+    exact = mp.decompose(mp.fit(net, INPUTS, 2), 3, terms=terms, steps=10)
+    poly = mp.fit(in_library(net, backend), in_library(INPUTS, backend), 2)
+    found = mp.decompose(poly, 3, terms=terms, steps=10)
+    for name in ("writes", "vectors", "explained", "directions", "reads"):
+        assert_same_kind(getattr(found, name), poly.prototype)
+    # Ten steps amplify rounding: the fractions are stationary, the directions are not compared.
+    assert_close(found.explained, exact.explained, 1e4 * backend.tolerance)
+    assert_same_kind(found.polynomial()(in_library(INPUTS, backend).sample(3)), poly.prototype)
+
+
+def test_neurons_as_outputs():
+    net = network("MLP", "relu", D, H, None)
+    poly = mp.fit(net, INPUTS, 2)
+    found = mp.decompose(poly, H)
+    x = points(D)
+    assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-9)
+
+
+def test_display_and_plot():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    found = mp.decompose(fitted(), 4, terms="products")
+    assert repr(found) == f"QuadraticDecomposition(4 products, 6 -> 3, residual={found.residual:.3g})"
+    assert "variance left by all terms" in str(found)
+    assert list(found.to_pandas()["variance explained so far"]) == found.explained.tolist()
+    ax = Figure().subplots()
+    found.plot(ax)
+    assert ax.lines[0].get_ydata().tolist() == [0.0, *found.explained.tolist()]
+    assert ax.get_xlabel() == "number of products"
+
+
+POLY = fitted()
+
+
+@mistakes(
+    [
+        ("no polynomial", lambda: mp.decompose(3, 2), TypeError, "poly must be", "mlpoly.fit"),
+        ("a line", lambda: mp.decompose(POLY.truncate(1), 2), ValueError, "poly has degree 1", "degree=2"),
+        ("no terms", lambda: mp.decompose(POLY, 0), ValueError, "rank", "at least 1"),
+        ("half a term", lambda: mp.decompose(POLY, 2.5), TypeError, "rank", "integer"),
+        ("another kind", lambda: mp.decompose(POLY, 2, terms="cubes"), ValueError, "terms", "squares"),
+        ("penalty", lambda: mp.decompose(POLY, 2, penalty=-1.0), ValueError, "penalty", "at least 0"),
+        ("no inputs", lambda: mp.decompose(POLY + fitted(inputs=gaussian(8, D)), 2), ValueError, "inputs", "Gaussian"),
+        ("other inputs", lambda: mp.decompose(POLY, 2, gaussian(1, 4)), ValueError, "inputs have dimension 4", "6"),
+        ("no distribution", lambda: mp.decompose(POLY, 2, np.eye(3)), TypeError, "inputs must be", "Gaussian"),
+        ("nothing there", lambda: mp.decompose(0.0 * POLY, 2), ValueError, "poly is zero", "nothing to decompose"),
+        ("count", lambda: mp.decompose(POLY, 2, steps=0).first(0), ValueError, "count", "at least 1"),
+    ]
+)  # fmt: skip
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)

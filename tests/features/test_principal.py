@@ -1,0 +1,114 @@
+"""Principal forms: covariances of the parts of each degree, their eigenvectors, and the forms along them."""
+
+import numpy as np
+import pytest
+from support.backends import JAX32, JAX64, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library
+from support.inputs import gaussian, grid
+from support.mistakes import assert_explained, mistakes
+from support.networks import network
+
+import mlpoly as mp
+
+
+def part(poly, x, degree):
+    return poly.truncate(degree)(x) - poly.truncate(degree - 1)(x)
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_values_are_the_eigenvalues_of_the_covariance_of_one_degree(kind, degree):
+    inputs = gaussian(d=3)
+    poly = mp.fit(network(kind, "gelu", d=3, h=7, o=5), inputs, 3)
+    x, weights = grid(inputs, 8)  # exact for polynomials of degree 15 in each coordinate
+    values = part(poly, x, degree)
+    covariance = (values * weights[:, None]).T @ values
+    found = mp.principal_forms(poly, degree, k=9)
+    assert found.degree == degree and found.values.shape == (5,)
+    assert_close(found.values, np.linalg.eigvalsh(covariance)[::-1], 1e-12)
+    assert_close(found.total, np.trace(covariance), 1e-12)
+    assert_close(found.outputs @ found.outputs.T, np.eye(5), 1e-12)
+    # The forms are uncorrelated, with these variances.
+    along = values @ found.outputs.T
+    assert_close((along * weights[:, None]).T @ along, np.diag(found.values), 1e-12)
+
+
+def test_degrees_add_up_to_the_spectrum():
+    inputs = gaussian(d=4)
+    net = network("GLU", "silu", d=4, h=8, o=3)
+    poly = mp.fit(net, inputs, 4)
+    spectrum = mp.degree_spectrum(net, inputs, 4).variance.sum(1)
+    assert_close([float(mp.principal_forms(poly, k).total) for k in range(1, 5)], spectrum, 1e-10)
+
+
+def test_no_direction_carries_more_than_the_first(rng):
+    poly = mp.fit(network("MLP", "relu", d=4, h=9, o=6), gaussian(d=4), 2)
+    found = mp.principal_forms(poly, k=6)
+    for u in rng.normal(size=(20, 6)):
+        u = u / np.linalg.norm(u)
+        assert float(found.values[0]) >= float(mp.principal_forms(poly.output(u), k=1).values[0])
+
+
+def test_eigenfeatures_of_a_form_say_it_whole():
+    """A quadratic form is the sum of its eigenfeatures' squares, less their mean."""
+    inputs = gaussian(d=4)
+    poly = mp.fit(network("GLU", "gelu", d=4, h=9, o=6), inputs, 3)
+    forms = mp.principal_forms(poly, 2, k=2)
+    found = forms.features(1, k=4)
+    x, _ = grid(inputs, 3)
+    z = (x - inputs.mean) @ inputs.inverse_root
+    by_features = ((z @ found.vectors.T) ** 2 - 1) @ found.values
+    assert_close(by_features, part(poly, x, 2) @ forms.outputs[1], 1e-11)
+    assert float(2 * (found.values**2).sum()) == pytest.approx(float(forms.values[1]), rel=1e-11)
+
+
+def test_a_readout_of_none_and_bounds():
+    inputs = gaussian(d=3)
+    net = network("MLP", "tanh", d=3, h=5, o=2)
+    neurons = mp.fit(mp.MLP(net.W1, net.b1, None, None, "tanh"), inputs, 2)
+    same = mp.fit(mp.MLP(net.W1, net.b1, np.eye(5), None, "tanh"), inputs, 2)
+    assert_close(mp.principal_forms(neurons).values, mp.principal_forms(same).values, 1e-12)
+    poly = mp.fit(net, inputs, 2)
+    assert_close(mp.principal_forms(poly.bounded(3.0)).values, mp.principal_forms(poly).values, 1e-14)
+
+
+@backends(TORCH32, TORCH64, slow=(JAX32, JAX64))  # JAX compiles for half a minute
+def test_array_libraries(backend):
+    inputs, net = gaussian(d=4), network("GLU", "silu", d=4, h=6, o=3)
+    expected = mp.principal_forms(mp.fit(net, inputs, 2), k=3)
+    with backend.active():
+        poly = mp.fit(in_library(net, backend), in_library(inputs, backend), 2)
+        found = mp.principal_forms(poly, k=3)
+        assert_same_kind(found.outputs, poly.prototype)
+        assert_close(found.values, expected.values, 10 * backend.tolerance)
+        assert_close(found.features(0).values, expected.features(0).values, 10 * backend.tolerance)
+
+
+def test_it_prints_and_plots():
+    found = mp.principal_forms(mp.fit(network(o=4), gaussian(), 2), k=3)
+    head = str(found).splitlines()
+    assert head[0] == "Principal forms of degree 2" and head[1].split() == [
+        "form", "variance", "fraction", "together", "largest", "outputs",
+    ]  # fmt: skip
+    assert len(head) == 6 and repr(found).startswith("PrincipalForms(degree=2, m=3, o=4")
+    figure = found.plot()
+    assert len(figure.axes[0].lines[0].get_xdata()) == 3
+
+
+POLY = mp.fit(network(), gaussian(), 2)
+
+
+ERRORS = [
+    ("degree above", lambda: mp.principal_forms(POLY, 3), ValueError, "no part of degree 3", "fit it with degree=3"),
+    ("degree zero", lambda: mp.principal_forms(POLY, 0), ValueError, "degree"),
+    ("k zero", lambda: mp.principal_forms(POLY, k=0), ValueError, "k must"),
+    ("inputs", lambda: mp.principal_forms(POLY, inputs=3), TypeError, "inputs must be a Gaussian", "moments.gaussian"),
+    ("size", lambda: mp.principal_forms(POLY, inputs=mp.Gaussian.standard(7)), ValueError, "dimension 7", "takes 4"),
+    ("no polynomial", lambda: mp.principal_forms("poly"), TypeError, "poly must be the polynomial of one hidden"),
+    ("linear", lambda: mp.principal_forms(POLY, 1).features(0), ValueError, "no eigenvectors", "degree=2"),
+    ("form", lambda: mp.principal_forms(POLY).features(9), ValueError, "form is 9, but there are 3"),
+]
+
+
+@mistakes(ERRORS)
+def test_mistakes_are_explained(act, exception, patterns):
+    assert_explained(act, exception, patterns)
