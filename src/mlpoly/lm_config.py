@@ -31,7 +31,7 @@ class LmConfig:
     """Sequences in a batch."""
     blocks: str | None = None
     """Pattern of the names of blocks, as in a shell: "layers.[0-3].mlp"; by default all blocks."""
-    groups: Literal["none", "first", "norm"] = "first"
+    groups: Literal["none", "first", "norm", "clusters"] = "first"
     """Tokens with moments of their own: the first of each sequence, or those of unusual norm; see `collect`."""
     method: Literal["gaussian", "neuronwise", "samples"] = "gaussian"
     """Distribution under which the squared error is least, see `convert`."""
