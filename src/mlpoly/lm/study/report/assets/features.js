@@ -22,7 +22,7 @@ addEventListener("DOMContentLoaded", () => {
   const some = 10; // cards at a time
   const few = 5; // contexts of a side that are shown first
   const percent = (value) => `${Page.number(100 * value, 2)}\u202f%`;
-  const fixed = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
+  const fixed = (value) => (value === null ? "–" : value.toFixed(2).replace(/^-0\.00$/, "0.00").replace("-", "−"));
   const svg = (tag, attributes) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     Object.entries(attributes).forEach(([name, value]) => node.setAttribute(name, value));
