@@ -7,6 +7,7 @@ and what the features of one block of SmolLM2 cost on 20 000 tokens. Needs MLPOL
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import asdict, replace
@@ -132,8 +133,7 @@ def headlines(title: str, rows: list[dict[str, Any]]) -> dict[str, float]:
             "recent",
             "tree",
         ):
-            values = [row[name] for row in rows if row["kind"] == kind and row.get(name) is not None]
-            if values:
+            if values := _known(rows, kind, name):
                 found[f"{title}, {kind}: median {name.replace('_', ' ')}"] = statistics.median(values)
     return found
 
@@ -202,7 +202,8 @@ def _strips(table: dict[str, Any], fields: dict[str, str], label: str, chance: f
 
 def _known(rows: list[dict[str, Any]], kind: str, field: str) -> list[float]:
     """Scores of one kind, without those that say nothing."""
-    return [row[field] for row in rows if row["kind"] == kind and row.get(field) is not None]
+    found = (row.get(field) for row in rows if row["kind"] == kind)
+    return [value for value in found if value is not None and not math.isnan(value)]
 
 
 if __name__ == "__main__":
