@@ -33,7 +33,7 @@ from mlpoly.progress import progress
 __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
 
 _CONTROLS = 5  # random directions of each block
-_CHECKED = 1024  # tokens on which the model runs with features changed, three times for each of them
+_CHECKED = 512  # tokens on which the model runs with features changed, three times for each of them
 
 
 @dataclass
