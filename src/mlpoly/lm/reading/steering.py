@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mlpoly.integrations.experts import unrolled
 from mlpoly.lm.model.running import hooked
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
 
@@ -80,5 +81,5 @@ def steer(
         hooks: Any = {"before": [(block.entry, with_input)]}
     else:
         hooks = {"before": [(block.entry, remember)] if how == "scale" else [], "after": [(block.exit, with_output)]}
-    with hooked(**hooks):
+    with unrolled(model, [block.module]), hooked(**hooks):
         yield model
