@@ -22,12 +22,12 @@ import mlpoly as mp
 from benchmarks import smollm2, stories
 from benchmarks.common import Skip, save, write
 from mlpoly.features import QuadraticDecomposition
-from mlpoly.features.decomposition import greedy
 from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
+from mlpoly.features.term_search import matching_pursuit
 
 BUDGETS = (8, 32, 128)
 SMOLLM2_BLOCKS = ("*.5.mlp", "*.15.mlp", "*.25.mlp")
-MEASURES = ("closed form", "held out", "block")  # the part of degree 2 twice, the whole block with its linear part
+MEASURES = ("degree 2, closed form", "degree 2, held-out tokens", "linear part and terms, held-out tokens")
 CEILING = "leading output directions (bound)"
 
 Terms = Callable[[int], tuple[Tensor, Tensor]]  # number of terms to whitened directions, one array twice for squares
@@ -63,19 +63,19 @@ def decompositions(part: QuadraticPart, poly: mp.RidgePolynomial, inputs: mp.Gau
     strength = part.writes.norm(dim=1) * part.left.norm(dim=1) * part.right.norm(dim=1)
     strongest = strength.argsort(descending=True)
     yield "neurons, strongest", lambda k: (left[strongest[:k]], right[strongest[:k]])
-    chosen = torch.as_tensor(greedy(left, right, targets, part.energy(), most)[0])
+    chosen = torch.as_tensor(matching_pursuit(left, right, targets, part.energy(), most)[0])
     yield "neurons, matching pursuit", lambda k: (left[chosen[:k]], right[chosen[:k]])
     forms = mp.principal_forms(poly, 2, 64, inputs)
-    eigen = [forms.features(j, 16) for j in range(len(forms.values))]
-    size = torch.cat([e.values.abs() for e in eigen]).argsort(descending=True)
-    yield "eigenfeatures of principal forms", squares(torch.cat([e.vectors for e in eigen])[size[:most]].to(like))
+    rows = torch.cat([forms.features(j, 16).vectors for j in range(len(forms.values))]).to(like)
+    chosen_rows = torch.as_tensor(matching_pursuit(rows, rows, part.along(rows, rows)[0], part.energy(), most)[0])
+    yield "eigenfeatures of principal forms, matching pursuit", squares(rows[chosen_rows])
     axes = torch.linalg.eigh(inputs.covariance.double())[1].T.flip(0)
     yield "principal components of the inputs", squares(axes.to(like))
     noise = torch.as_tensor(np.random.default_rng(0).standard_normal((most, d)))
     yield "random directions", squares(unit(noise.to(like)))
 
 
-def left_over(y: Tensor, made: Tensor) -> float:
+def explained(y: Tensor, made: Tensor) -> float:
     """Fraction of the variance of y (n, o) that is explained, in float64."""
     y, made = y.double(), made.double()
     return float(1 - ((y - made) ** 2).sum() / ((y - y.mean(0)) ** 2).sum())
@@ -96,18 +96,18 @@ def measured(net: Any, train: Tensor, x: Tensor) -> dict[str, Any]:
             took = time.perf_counter() - began
             inner, target = gram(a, b).double(), part.along(a, b)[0].double()
             writes = torch.linalg.lstsq(inner, target, driver="gelsd" if inner.device.type == "cpu" else None).solution
-            found = float((writes * target).sum() / energy)
+            fraction = float((writes * target).sum() / energy)
             second = None if b is a else b
             sum_of = QuadraticDecomposition(writes.to(a), a, a[:, 0], second, inputs).polynomial()(x)
-            values = (found, left_over(quadratic, sum_of), left_over(y, linear + sum_of))
+            values = (fraction, explained(quadratic, sum_of), explained(y, linear + sum_of))
             table.setdefault(name, {})[str(k)] = {**dict(zip(MEASURES, values, strict=True)), "seconds": took}
     forms = mp.principal_forms(poly, 2, max(BUDGETS), inputs)
     for k in BUDGETS:
         u = forms.outputs[:k]
         part_of = quadratic @ u.T @ u
-        values = (float(forms.fractions[:k].sum()), left_over(quadratic, part_of), left_over(y, linear + part_of))
+        values = (float(forms.fractions[:k].sum()), explained(quadratic, part_of), explained(y, linear + part_of))
         table.setdefault(CEILING, {})[str(k)] = dict(zip(MEASURES, values, strict=True))
-    return {"table": table, "linear": left_over(y, linear), "quadratic": left_over(y, poly(x))}
+    return {"table": table, "linear": explained(y, linear), "quadratic": explained(y, poly(x))}
 
 
 def models(tiny: bool) -> Iterator[tuple[str, Any, list[Any], list[Any], Any]]:
@@ -130,25 +130,29 @@ def main(tiny: bool = False) -> None:
         for block in blocks:
             found = measured(block.net(), before[block.name], after[block.name])
             tables.setdefault(model_name, {})[block.name] = found
-            row = {name: {k: round(v["closed form"], 3) for k, v in r.items()} for name, r in found["table"].items()}
+            row = {name: {k: round(v[MEASURES[0]], 3) for k, v in r.items()} for name, r in found["table"].items()}
             print(model_name, block.name, *row.items(), sep="\n  ", flush=True)
             write("decompositions", {**headlines(tables), "tables": tables})  # what there is, if it is interrupted
     save("decompositions", {**headlines(tables), "tables": tables})
 
 
-def headlines(tables: dict[str, Any]) -> dict[str, float]:
-    """Medians over the blocks of each model."""
-    results: dict[str, float] = {}
+def headlines(tables: dict[str, Any]) -> dict[str, str]:
+    """Medians over the blocks of each model, for all numbers of terms in one row."""
+    results: dict[str, str] = {}
     for model, blocks in tables.items():
-        first = next(iter(blocks.values()))["table"]
-        for name in first:
-            for k in BUDGETS:
-                for measure in MEASURES:
-                    values = [block["table"][name][str(k)][measure] for block in blocks.values()]
-                    results[f"{model}, {name}, {k} terms: {measure}"] = statistics.median(values)
+        count = f"{', '.join(map(str, BUDGETS[:-1]))} and {BUDGETS[-1]} terms"
+        for measure in MEASURES:
+            for name in next(iter(blocks.values()))["table"]:
+                shown = [f"{_median(blocks, name, k, measure):.3f}" for k in BUDGETS]
+                results[f"{model}, {measure}: {name}, {count}"] = ", ".join(shown)
         for name in ("linear", "quadratic"):
-            results[f"{model}, {name} part alone: block"] = statistics.median(b[name] for b in blocks.values())
+            level = statistics.median(block[name] for block in blocks.values())
+            results[f"{model}, {MEASURES[-1]}: best {name} polynomial"] = f"{level:.3f}"
     return results
+
+
+def _median(blocks: dict[str, Any], name: str, terms: int, measure: str) -> float:
+    return statistics.median(block["table"][name][str(terms)][measure] for block in blocks.values())
 
 
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
@@ -156,21 +160,17 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
     tables = results["tables"]
     figure = Figure(figsize=(11, 3.8 * len(tables)), layout="constrained")
     grid = figure.subplots(len(tables), 3, squeeze=False)
-    titles = ("degree-2 part, closed form", "degree-2 part, held-out tokens", "linear part and terms, held-out tokens")
     for axes, (model, blocks) in zip(grid, tables.items(), strict=True):
-        for axis, measure, title in zip(axes, MEASURES, titles, strict=True):
+        for axis, measure in zip(axes, MEASURES, strict=True):
             for number, name in enumerate(next(iter(blocks.values()))["table"]):
-                values = [
-                    statistics.median(block["table"][name][str(k)][measure] for block in blocks.values())
-                    for k in BUDGETS
-                ]
+                values = [_median(blocks, name, k, measure) for k in BUDGETS]
                 style = {"color": "black", "linestyle": ":"} if name == CEILING else {"color": f"C{number}"}
                 axis.semilogx(BUDGETS, values, marker="o", markersize=4, label=name, **style)
-            if measure == "block":
+            if measure == MEASURES[2]:
                 for name, style in (("linear", "--"), ("quadratic", "-.")):
                     level = statistics.median(block[name] for block in blocks.values())
                     axis.axhline(level, color="grey", linestyle=style, linewidth=1, label=f"best {name}")
-            axis.set_title(f"{model}: {title}", fontsize=9)
+            axis.set_title(f"{model}: {measure}", fontsize=9)
             axis.set_xticks(BUDGETS, [str(k) for k in BUDGETS])
             axis.minorticks_off()
             axis.set_xlabel("terms")

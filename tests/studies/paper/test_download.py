@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlpoly.studies.paper import download as download_module
-from mlpoly.studies.paper.download import DownloadError, Source, download
+from mlpoly.studies.paper.download import DataSource, DownloadError, download
 from mlpoly.studies.paper.image_files import FILES
 from mlpoly.studies.paper.images import cache_dir
 
@@ -91,7 +91,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def server(monkeypatch):
     with running() as made:
-        monkeypatch.setitem(download_module._SOURCES, "mnist", Source((made.url,), CHECKSUMS))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((made.url,), CHECKSUMS))
         yield made
 
 
@@ -151,7 +151,7 @@ def test_force(server, folder):
 def test_the_next_mirror_is_asked(server, folder, monkeypatch):
     with running() as broken:
         broken.files[FIRST] = b"something else"
-        monkeypatch.setitem(download_module._SOURCES, "mnist", Source((broken.url, server.url), CHECKSUMS))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((broken.url, server.url), CHECKSUMS))
         download("mnist")
         assert broken.log == list(CONTENT)
     assert server.log == [FIRST]
@@ -161,7 +161,7 @@ def test_the_next_mirror_is_asked(server, folder, monkeypatch):
 def test_all_mirrors_are_named(server, folder, monkeypatch):
     with running() as other:
         other.status = server.status = 404
-        monkeypatch.setitem(download_module._SOURCES, "mnist", Source((other.url, server.url), CHECKSUMS))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((other.url, server.url), CHECKSUMS))
         assert_fails(server, folder, rf"{other.url}{FIRST} cannot be downloaded .*404")
 
 
@@ -169,7 +169,7 @@ def test_redirection(server, folder, monkeypatch):
     with running() as moved:
         moved.location = server.url + FIRST
         same = dict.fromkeys(CHECKSUMS, CHECKSUMS[FIRST])
-        monkeypatch.setitem(download_module._SOURCES, "mnist", Source((moved.url,), same))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((moved.url,), same))
         download("mnist")
     assert_complete(folder, dict.fromkeys(CONTENT, CONTENT[FIRST]))
 
@@ -208,7 +208,7 @@ def test_failure_keeps_the_file_that_was_there(server, folder):
 def test_no_network(folder, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as closed:
         url = f"http://127.0.0.1:{closed.server_address[1]}/"
-    monkeypatch.setitem(download_module._SOURCES, "mnist", Source((url,), CHECKSUMS))
+    monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((url,), CHECKSUMS))
     with pytest.raises(DownloadError, match=f"{url}{FIRST} cannot be downloaded .*--data-dir.*MLPOLY_DATA"):
         download("mnist")
     assert list(folder.iterdir()) == []

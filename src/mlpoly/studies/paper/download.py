@@ -21,7 +21,7 @@ __all__ = ["DownloadError", "download"]
 _TIMEOUT = 30.0  # seconds without an answer
 
 
-class Source(NamedTuple):
+class DataSource(NamedTuple):
     """Mirrors, in the order in which they are tried, and the checksum of every file; those make up for plain http."""
 
     mirrors: tuple[str, ...]
@@ -33,7 +33,7 @@ def _idx(*md5: str) -> dict[str, str]:
 
 
 _SOURCES = {
-    "mnist": Source(
+    "mnist": DataSource(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
         _idx(
             "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -42,7 +42,7 @@ _SOURCES = {
             "ec29112dd5afa0611ce80d1b7f02629c",
         ),
     ),
-    "fashion-mnist": Source(
+    "fashion-mnist": DataSource(
         (
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
@@ -54,7 +54,7 @@ _SOURCES = {
             "bb300cfdad3c16e7a12a480ee83cd310",
         ),
     ),
-    "stories260K": Source(  # of Andrej Karpathy, MIT licence
+    "stories260K": DataSource(  # of Andrej Karpathy, MIT licence
         (
             "https://huggingface.co/karpathy/tinyllamas/resolve/0bd21da7698eaf29a0d7de3992de8a46ef624add/stories260K/",
             "https://huggingface.co/karpathy/tinyllamas/resolve/main/stories260K/",
