@@ -3,14 +3,13 @@
     pip install transformer-lens nnsight
     python examples/hooks.py [FOLDER]
 
-FOLDER holds a model of transformers with token ids (tokens.npy); by default MLPOLY_DATA/stories260K, and
-``mlpoly data download stories260K`` fetches one. All that is needed of mlpoly are two functions of a block's input: the
+FOLDER holds a Llama of transformers with token ids (tokens.npy); by default stories260K, which
+``mlpoly data download stories260K`` fetches. All that is needed of mlpoly are two functions of a block's input: the
 block's polynomial, and the values of its features. Either library hands over that input and takes the output back.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.lm import FeatureSet, block_features, collect, convert, graft, load_model
+from mlpoly.studies.paper.images import searched_folders
 
 
 def with_nnsight(model: nn.Module, layer: int, poly: Any, features: FeatureSet, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,8 +63,10 @@ def bridged(model: nn.Module) -> Any:
 
 def main() -> None:
     """Compare both libraries with `graft`, on one block."""
-    default = Path(os.environ.get("MLPOLY_DATA", "."), "stories260K")
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    given = [Path(argument) for argument in sys.argv[1:2]] or searched_folders("stories260K")
+    folder = next((place for place in given if (place / "tokens.npy").is_file()), None)
+    if folder is None:
+        raise SystemExit(f"{given[0]} has no tokens.npy; get stories260K with: mlpoly data download stories260K")
     model, _ = load_model(folder)
     tokens = torch.from_numpy(np.load(folder / "tokens.npy").astype(np.int64))
     layer, name, ids = 2, "model.layers.2.mlp", tokens[-1:, :64]
