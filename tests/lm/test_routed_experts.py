@@ -90,6 +90,24 @@ def test_experts_without_tokens_are_left_out_with_a_warning() -> None:
     assert measured == set(found.names) < set(moments.names)
 
 
+@pytest.mark.filterwarnings("ignore:none of the 6 tokens")
+def test_a_pass_that_stopped_before_some_experts_were_reached_resumes(tmp_path: Path) -> None:
+    model, batches = olmoe(), [torch.tensor([[1, 2]]), torch.tensor([[5, 7]]), torch.tensor([[9, 3]])]
+
+    def stops() -> Any:
+        yield batches[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(model, stops(), save_to=tmp_path / "stopped", save_every=0)
+    resumed = collect(model, batches, save_to=tmp_path / "stopped", save_every=0)
+    whole = collect(model, batches, save_to=tmp_path / "whole", save_every=0)
+    assert resumed.names == whole.names and 2 < len(whole.names) < 16
+    for name in whole.names:
+        assert torch.equal(resumed.gaussian(name).mean, whole.gaussian(name).mean)
+        assert torch.equal(resumed.gaussian(name).cov, whole.gaussian(name).cov)
+
+
 @pytest.mark.parametrize("make", MIXTURES)
 def test_grafting_the_exact_networks_changes_nothing(make: Any) -> None:
     model, (ids,) = make(), token_ids(1)
