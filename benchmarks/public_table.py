@@ -25,7 +25,8 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.common import FOLDER, Skip, save
+from benchmarks import common
+from benchmarks.common import Skip, save
 
 DEGREES = (1, 2, 3, 4, 5)
 BOUND = 3.0
@@ -147,7 +148,7 @@ def saved(rows: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
 def main(tiny: bool = False, names: tuple[str, ...] = ()) -> None:
     """Measure the models named, or all that can be had, and add them to the results."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    file = FOLDER / "public_table.json"
+    file = common.FOLDER / "public_table.json"
     found = {} if tiny or not file.is_file() else json.loads(file.read_text())["results"]["models"]
     train, held_out = (1024, 512) if tiny else (20_480, 16_384)
     for name in names or (("stories260K",) if tiny else tuple(MODELS)):
@@ -164,37 +165,7 @@ def main(tiny: bool = False, names: tuple[str, ...] = ()) -> None:
         raise Skip("none of the models is here")
 
 
-# -- table and picture -------------------------------------------------------------------------------------------------
-
-
-def table(results: dict[str, Any]) -> str:
-    """One row per model, median and range over its blocks; the blocks themselves folded below."""
-    head = ["| model | blocks | linear R² | " + " | ".join(f"degree {d}" for d in DEGREES) + " |"]
-    head.append("|---|---|---|" + "---|" * len(DEGREES))
-    details = []
-    for name, model in results["models"].items():
-        rows = model["blocks"]
-        cells = [_range([row["linear R^2"] for row in rows.values()])]
-        cells += [_range([row["closed form"][i] for row in rows.values()]) for i in range(len(DEGREES))]
-        head.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
-        lines = [f"<details><summary>{name}, block by block</summary>\n"]
-        lines.append("| block | linear R² | closed form | held-out tokens | the same with `bound=3.0` |")
-        lines.append("|---|---|---|---|---|")
-        for block, row in rows.items():
-            parts = [" ".join(map(_short, row[k])) for k in ("closed form", "held out", "held out, bounded")]
-            lines.append(f"| `{block}` | {_short(row['linear R^2'])} | {' | '.join(parts)} |")
-        details.append("\n".join([*lines, "\n</details>"]))
-    return "\n".join(head) + "\n\n" + "\n\n".join(details)
-
-
-def _range(values: list[float]) -> str:
-    return f"{_short(statistics.median(values))} ({_short(min(values))} to {_short(max(values))})"
-
-
-def _short(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.2f}" if abs(value) >= 0.095 else f"{value:.3f}" if value >= 0.00095 else f"{value:.0e}"
+# -- picture -----------------------------------------------------------------------------------------------------------
 
 
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
@@ -212,10 +183,10 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
             panel.semilogy(DEGREES, middle, "o-", color=f"C{i}", markersize=4, label=name)
             panel.fill_between(DEGREES, *([end(v) for v in known] for end in (min, max)), color=f"C{i}", alpha=0.12)
     depth.set(xlabel="depth, first block 0, last 1", ylabel="linear R² on held-out tokens", ylim=(None, 1.02))
-    depth.legend(fontsize=8)
     for panel, title in zip(panels, ("under the Gaussian", "held-out tokens, lines beyond 3σ"), strict=True):
         panel.set(xlabel="degree", title=title, xticks=DEGREES)
-    panels[0].set_ylabel("fraction of variance unexplained, median and range")
+    panels[0].set_ylabel("FVU, median and range of blocks")
+    panels[0].legend(fontsize=8, loc="lower left")
     lowest = min(axis.get_ylim()[0] for axis in panels)
     for panel in panels:
         panel.set_ylim(lowest, 2.0)

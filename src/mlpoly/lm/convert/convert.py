@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from mlpoly.fitting import fit
+from mlpoly.fitting.bounded_fit import fit_bounded
 from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
@@ -25,6 +26,11 @@ from mlpoly.progress import progress
 __all__ = ["Method", "convert"]
 
 Method = Literal["gaussian", "neuronwise", "samples"]
+
+# Weight, relative to that of the inputs, of lines along the activation: where a Gaussian has hardly any mass beyond the
+# bound, tokens do. With as little as that of `SampleFit`, cubics in all blocks cost SmolLM2 0.041 nats instead of 0.090,
+# and Gemma 3 270M 0.026 instead of 0.142 (benchmarks/token_kinds.py).
+_TAILS = 1e-3
 
 
 def convert(
@@ -67,7 +73,8 @@ def convert(
     bound : float, optional
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
         the data a polynomial grows without end, and its output is another block's input. With a bound the function is a
-        *piecewise* polynomial. Polynomials and lines are fitted together, for each neuron by itself.
+        *piecewise* polynomial. Polynomials and lines are fitted together, for each neuron by itself; far out, where
+        the moments say little, the lines follow the activation.
     batches : iterable, optional
         Batches of tokens, as `collect` takes them; for "samples".
     held_out : iterable, optional
@@ -128,7 +135,7 @@ def convert(
             return fit(net, under, degree, method="neuronwise" if method == "neuronwise" else "exact")
         if method == "samples":  # the samples decide on the lines, or where there are none the activation
             return fit(net, under, degree, method="exact").bounded(bound)
-        return fit(net, under, degree, bound=bound)
+        return fit_bounded(net, under, degree, bound, _TAILS)
 
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | options
     about |= {"batches": None, "held_out": None}
