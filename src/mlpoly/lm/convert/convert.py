@@ -13,7 +13,7 @@ from mlpoly.fitting.bounded_fit import fit_bounded
 from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
-from mlpoly.lm.convert.block_errors import BlockErrors, HeldOutErrors, closed_form_error
+from mlpoly.lm.convert.block_errors import BlockErrors, HeldOutErrors, closed_form_error, unbounded
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.model.identity import describe_model, versions
@@ -27,9 +27,9 @@ __all__ = ["Method", "convert"]
 
 Method = Literal["gaussian", "neuronwise", "samples"]
 
-# Weight, relative to that of the inputs, of lines along the activation: where a Gaussian has hardly any mass beyond the
-# bound, tokens do. With as little as that of `SampleFit`, cubics in all blocks cost SmolLM2 0.041 nats instead of 0.090,
-# and Gemma 3 270M 0.026 instead of 0.142 (benchmarks/token_kinds.py).
+# Weight of lines along the activation relative to that of the inputs, the same as in `SampleFit`: tokens are beyond the
+# bound where a Gaussian has hardly any mass. Without it cubics in all blocks cost SmolLM2 0.090 nats instead of 0.041,
+# and Gemma 3 270M 0.142 instead of 0.026.
 _TAILS = 1e-3
 
 
@@ -127,7 +127,7 @@ def convert(
     if any(other != [options, moments.names] for other in exchange([options, moments.names])):
         raise ValueError("the processes were given different arguments for convert; give all of them the same.")
 
-    def closed(block: Block) -> Any:
+    def closed(block: Block, bound: float | None = bound) -> Any:
         net = block.net()
         inputs = moments.mixture if method == "neuronwise" else moments.gaussian
         under = inputs(block.name, shrinkage, net.prototype)
@@ -136,6 +136,11 @@ def convert(
         if method == "samples":  # the samples decide on the lines, or where there are none the activation
             return fit(net, under, degree, method="exact").bounded(bound)
         return fit_bounded(net, under, degree, bound, _TAILS)
+
+    def plain(block: Block) -> Any:
+        """The polynomial without lines: the best one of its degree, or what the samples say within the bound."""
+        made = found[block.name]
+        return closed(block, None) if bound is not None and method != "samples" else unbounded(made)
 
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | options
     about |= {"batches": None, "held_out": None}
@@ -154,14 +159,14 @@ def convert(
             errors[block.name]["seconds"] = time.perf_counter() - began
             bar(number + 1, block.name)
     if held_out is not None:
-        measured = {block.name: HeldOutErrors(block.net(), found[block.name]) for block in chosen}
+        measured = {block.name: HeldOutErrors(block.net(), found[block.name], plain(block)) for block in chosen}
         read = visit(model, chosen, held_out, lambda block, x, _: measured[block.name].add(x))
         about["held_out"] = {"data": read.fingerprint, "tokens": read.tokens}
         for name, sums in measured.items():
             errors[name] |= sums.result()
     if closed_form:
         rank, size = world()
-        for part in exchange({b.name: closed_form_error(b.net(), found[b.name]) for b in chosen[rank::size]}):
+        for part in exchange({b.name: closed_form_error(b.net(), plain(b)) for b in chosen[rank::size]}):
             for name, error in part.items():
                 errors[name]["closed_form"] = error
     records = {name: BlockErrors(name, found[name].degree, **measures) for name, measures in errors.items()}
