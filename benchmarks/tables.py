@@ -88,7 +88,10 @@ def public(results: Mapping[str, Any]) -> str:
         columns += [[row["closed form"][i] for row in rows.values()] for i in range(len(DEGREES))]
         cells = [f"{fraction(statistics.median(c))} ({fraction(min(c))} to {fraction(max(c))})" for c in columns]
         lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
-        more = ["| block | linear R² | under the moments | on held-out tokens | `bound=3.0` |", "|---" * 5 + "|"]
+        more = [
+            "| block | linear R² | under the moments | on held-out tokens | with lines beyond 3σ |",
+            "|---" * 5 + "|",
+        ]
         for block, row in rows.items():
             parts = [" ".join(map(fraction, row[key])) for key in ("closed form", "held out", "held out, bounded")]
             more.append(f"| `{block}` | {fraction(row['linear R^2'])} | {' | '.join(parts)} |")
