@@ -22,9 +22,9 @@ class BlockErrors:
 
     block: str
     degree: int
-    # Fraction of the block's variance left unexplained: by the polynomial without lines, under the Gaussian or mixture of
-    # the fit; on the block's inputs in the intact model, on held-out text, by the polynomial with its lines; and
-    # likewise by the one without. Without lines means the best polynomial of this degree.
+    # Fraction of the block's variance left unexplained: by the best polynomial of this degree, without lines, under the
+    # Gaussian or mixture of the fit; by the polynomial with its lines on the block's inputs in the intact model, on
+    # held-out text; and there by the best polynomial without lines.
     closed_form: float | None = None
     held_out: float | None = None
     held_out_unbounded: float | None = None
