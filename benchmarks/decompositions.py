@@ -158,7 +158,7 @@ def _median(blocks: dict[str, Any], name: str, terms: int, measure: str) -> floa
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
     """Draw variance explained against the number of terms, medians over the blocks."""
     tables = results["tables"]
-    figure = Figure(figsize=(11, 3.8 * len(tables)), layout="constrained")
+    figure = Figure(figsize=(11, 3.6 * len(tables) + 0.8), layout="constrained")
     grid = figure.subplots(len(tables), 3, squeeze=False)
     for axes, (model, blocks) in zip(grid, tables.items(), strict=True):
         for axis, measure in zip(axes, MEASURES, strict=True):
@@ -170,14 +170,14 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
                 for name, style in (("linear", "--"), ("quadratic", "-.")):
                     level = statistics.median(block[name] for block in blocks.values())
                     axis.axhline(level, color="grey", linestyle=style, linewidth=1, label=f"best {name}")
-            axis.set_title(f"{model}: {measure}", fontsize=9)
+            axis.set_title(f"{model}\n{measure}", fontsize=9)
             axis.set_xticks(BUDGETS, [str(k) for k in BUDGETS])
             axis.minorticks_off()
             axis.set_xlabel("terms")
-            axis.set_ylim(-0.05, 1.02)
+            axis.set_ylim(-0.25 if measure == MEASURES[2] else -0.03, 1.02)
             axis.grid(True, alpha=0.3)
         axes[0].set_ylabel("fraction of variance explained")
-    grid[0][2].legend(fontsize=7)
+    figure.legend(*grid[0][2].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return {"decompositions": figure}
 
 

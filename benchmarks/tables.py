@@ -1,9 +1,10 @@
 """Tables of the documentation from the JSON of the benchmarks: what is between its marks is made here.
 
 In docs/language_models.md, ``<!-- table: NAME cost -->`` ... ``<!-- end -->`` is what all blocks replaced at once cost
-the model, ``NAME errors`` the errors of every block, and ``NAME baselines`` what simpler replacements cost. In
-docs/deep_networks.md, ``deep flat`` has the errors of the closest polynomials of whole networks, ``deep composed``
-those of polynomials layer by layer, and ``deep moments`` those of propagated moments.
+the model, ``NAME errors`` the errors of every block, ``NAME baselines`` what simpler replacements cost, and
+``public_table public`` the errors of the blocks of several models. In docs/deep_networks.md, ``deep flat`` has the
+errors of the closest polynomials of whole networks, ``deep composed`` those of polynomials layer by layer, and ``deep
+moments`` those of propagated moments.
 """
 
 from __future__ import annotations
@@ -75,6 +76,28 @@ def baselines(results: Mapping[str, Any]) -> str:
     found = [f"{words} + {results[f'{name}: nats added']:.3g}" for name, words in said.items()]
     before = results["cross-entropy of the model"]
     return f"The model itself has {before:.2f} nats. Simpler replacements for the same blocks: {', '.join(found)}."
+
+
+def public(results: Mapping[str, Any]) -> str:
+    """One row per model, median and range over its blocks; the blocks themselves folded below."""
+    lines = [f"| model | blocks | linear R² | {' | '.join(f'degree {d}' for d in DEGREES)} |", "|---" * 8 + "|"]
+    details = []
+    for name, model in results["models"].items():
+        rows = model["blocks"]
+        columns = [[row["linear R^2"] for row in rows.values()]]
+        columns += [[row["closed form"][i] for row in rows.values()] for i in range(len(DEGREES))]
+        cells = [f"{fraction(statistics.median(c))} ({fraction(min(c))} to {fraction(max(c))})" for c in columns]
+        lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
+        more = [
+            "| block | linear R² | under the moments | on held-out tokens | with lines beyond 3σ |",
+            "|---" * 5 + "|",
+        ]
+        for block, row in rows.items():
+            parts = [" ".join(map(fraction, row[key])) for key in ("closed form", "held out", "held out, bounded")]
+            more.append(f"| `{block}` | {fraction(row['linear R^2'])} | {' | '.join(parts)} |")
+        folded = "\n".join(more)
+        details.append(f"<details markdown>\n<summary>{name}, block by block</summary>\n\n{folded}\n\n</details>")
+    return "\n".join(lines) + "\n\n" + "\n\n".join(details)
 
 
 # -- deep networks -----------------------------------------------------------------------------------------------------
@@ -156,7 +179,7 @@ def grid(columns: list[str], rows: list[list[str]]) -> str:
 
 BLOCKS = {"cost": costs, "errors": errors, "baselines": baselines}
 DEEP = {"flat": flat, "composed": composed, "moments": moments}
-KINDS = BLOCKS | DEEP
+KINDS = BLOCKS | DEEP | {"public": public}
 
 
 def nats(value: float) -> str:

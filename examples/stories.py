@@ -4,7 +4,7 @@
 
 FOLDER holds stories260K, a Llama of 260 thousand parameters trained on children's stories, as a checkpoint of
 transformers, with the token ids of some stories (tokens.npy, 256 x 256) and the texts of its tokens (vocab.json). By
-default it is looked for in MLPOLY_DATA/stories260K.
+default it is looked for in MLPOLY_DATA/stories260K, and where ``mlpoly data download stories260K`` puts it.
 
 Only the mean and covariance of the inputs of each of its five SwiGLU blocks are taken from the text. They and the
 weights give the cubics that are closest to the blocks in mean square. These take the blocks' places, and the model
@@ -14,7 +14,6 @@ continues to tell stories.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import torch
 
 from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, load_model, read_features
 from mlpoly.lm.text.tokens import vocabulary
+from mlpoly.studies.paper.images import searched_folders
 
 
 def story(model: torch.nn.Module, words: list[str], length: int = 60) -> str:
@@ -37,12 +37,13 @@ def story(model: torch.nn.Module, words: list[str], length: int = 60) -> str:
 def main() -> None:
     """Collect, convert, graft, evaluate, read."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = Path(os.environ.get("MLPOLY_DATA", "."), "stories260K")
-    parser.add_argument("folder", nargs="?", type=Path, default=default, help="default: MLPOLY_DATA/stories260K")
+    places = searched_folders("stories260K")  # of MLPOLY_DATA, and what `mlpoly data download` made
+    default = next((place for place in places if place.is_dir()), places[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=default, help=f"default: {default}")
     folder = parser.parse_args().folder
     missing = [name for name in ("config.json", "tokens.npy", "vocab.json") if not (folder / name).is_file()]
     if missing:
-        raise SystemExit(f"{folder} has no {missing[0]}; name a folder with stories260K, see --help")
+        raise SystemExit(f"{folder} has no {missing[0]}; get it with `mlpoly data download stories260K`, see --help")
 
     began = time.perf_counter()
     model, _ = load_model(folder)

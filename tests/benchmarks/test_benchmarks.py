@@ -1,6 +1,7 @@
 """The benchmarks' own logic: what is recorded, what counts as worse, and what the page says."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -8,7 +9,20 @@ import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import check, common, deep, evaluation, gpu, gpu_mixture, mixture_rates, page, scaling, summary, tables
+from benchmarks import (
+    check,
+    common,
+    deep,
+    evaluation,
+    gpu,
+    gpu_mixture,
+    mixture_rates,
+    page,
+    public_table,
+    scaling,
+    summary,
+    tables,
+)
 from benchmarks.__main__ import CPU, GPU, run_here
 
 
@@ -270,6 +284,44 @@ def test_tables_of_language_models_are_filled_from_json():
     assert tables.filled(made, {"stories": {"results": results}}) == made
 
 
+def test_the_table_of_several_models():
+    row = {"linear R^2": 0.5, "closed form": [0.4, 0.2, 0.04, 0.02, 0.002]}
+    row |= {"held out": [0.5, 0.4, 0.3, 20.0, None], "held out, bounded": [0.5, 0.4, 0.1, 0.05, 0.01]}
+    other = row | {"linear R^2": 0.991, "closed form": [0.01] * 5}
+    made = tables.public({"models": {"small": {"blocks": {"layers.0.mlp": row, "layers.1.mlp": other}}}})
+    first, _, cells = made.splitlines()[:3]
+    assert first.count("|") == cells.count("|") == 9
+    assert cells.startswith("| small | 2 | .746 (.500 to .991) | .205 (.0100 to .400) |")
+    assert "| `layers.0.mlp` | .500 | .400 .200 .0400 .0200 .0020 | .500 .400 .300 20.0 – | .500 .400" in made
+
+
+def test_blocks_of_several_models_in_small(folder):
+    """On little text of stories260K: what the Gaussian predicts falls with the degree, and adds up to its spectrum."""
+    if not Path(os.environ.get("MLPOLY_DATA", "missing"), "stories260K").is_dir():
+        pytest.skip("set MLPOLY_DATA to a folder that holds stories260K/")
+    public_table.main(tiny=True)
+    results = saved(folder, "public_table")["results"]
+    blocks = results["models"]["stories260K"]["blocks"]
+    assert len(blocks) == 5
+    for row in blocks.values():
+        assert 0 < row["linear R^2"] < 1 and sorted(row["closed form"], reverse=True) == row["closed form"]
+        assert 1 - sum(row["spectrum"]) == pytest.approx(row["closed form"][-1], abs=1e-6)
+        assert row["held out, bounded"][4] < row["held out, bounded"][0]
+    assert set(public_table.plot(results)) == {"public_table"}
+    again = public_table.saved(
+        {name: {} for name in blocks},
+        {case: {str(d): {"closed_form": [row["closed form"][d - 1] for row in blocks.values()],
+                         "held_out": [row[held][d - 1] for row in blocks.values()],
+                         "typical": [row["typical, bounded"][d - 1] for row in blocks.values()]} for d in range(1, 6)}
+         for case, held in (("closed form", "held out"), ("closed form, lines beyond 3 sigma", "held out, bounded"))},
+    )  # fmt: skip
+    for name, row in blocks.items():
+        assert again[name]["spectrum"] == pytest.approx(row["spectrum"], abs=1e-6)
+        assert {k: v for k, v in again[name].items() if k != "spectrum"} == {
+            k: v for k, v in row.items() if k not in ("spectrum", "linear R^2")
+        }
+
+
 def fake_deep() -> dict:
     """Two networks under a Gaussian, one of them under the classes too, with numbers that tell where they come from."""
 
@@ -317,7 +369,7 @@ def test_the_documents_tables_are_those_of_the_kept_results():
     ):
         text = (Path(__file__).parents[2] / "docs" / document).read_text(encoding="utf-8")
         marks = {(mark[2], mark[3]) for mark in tables.MARKED.finditer(text)}
-        assert marks == {(name, kind) for name in names for kind in kinds}
+        assert marks - {("public_table", "public")} == {(name, kind) for name in names for kind in kinds}
         assert tables.filled(text, page.read(page.KEPT)) == text
     runs = [page.read(folder) for folder in (page.KEPT, page.KEPT / "second")]
     for kind, document in (("mixtures", "mixtures.md"), ("speed", "benchmarks.md")):

@@ -9,6 +9,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
+import numpy as np
 import pytest
 
 import mlpoly as mp
@@ -17,11 +18,21 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from support import tiny_models  # noqa: E402 - after importorskip
 from support.mistakes import assert_explained, mistakes  # noqa: E402
+from support.stories import STORIES, needs_stories  # noqa: E402
 from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
-from mlpoly.lm import block_features, check_features, collect, read_features, steer, with_scores  # noqa: E402
+from mlpoly.lm import (  # noqa: E402
+    block_features,
+    check_features,
+    collect,
+    convert,
+    load_model,
+    read_features,
+    steer,
+    with_scores,
+)
 from mlpoly.lm.model.tracing import trace  # noqa: E402
 
 FIRST, LAST = "model.layers.0.mlp", "model.layers.1.mlp"
@@ -218,3 +229,25 @@ def test_a_feature_that_writes_nothing_has_no_score() -> None:
     model, features = prepared()
     (found,) = check_features(model, replace(features, writes=0 * features.writes), TEXT[:1])
     assert math.isnan(found.correlation) and math.isnan(found.slope)
+
+
+@needs_stories
+@pytest.mark.slow
+def test_features_of_a_trained_model_beat_the_null() -> None:
+    """What a principal feature writes is what the block does with its square, and a vector drawn at random is not."""
+    model, _ = load_model(STORIES)
+    text = list(torch.from_numpy(np.load(STORIES / "tokens.npy").astype(np.int64)).split(4))
+    name = "model.layers.2.mlp"
+    moments = collect(model, text[:10], name)
+    made = convert(model, moments, 3, bound=3.0, closed_form=False)
+    features = block_features(made.polynomials[name], model, name, "principal", 4, inputs=moments.gaussian(name))
+    noise = torch.randn(features.writes.shape, generator=torch.Generator().manual_seed(0))
+    found = check_features(
+        model, [features, replace(features, writes=noise.to(features.writes))], text[-1:], polys=made, tokens=512
+    )
+    right, null = found[:4], found[4:]
+    assert min(s.polynomial_block_correlation for s in right) > 0.98
+    # The correlation with a random vector of o outputs has a standard deviation of at most o^(-1/2).
+    four_errors = 4 / math.sqrt(noise.shape[1])
+    assert max(abs(s.square_correlation) for s in null) < four_errors < min(s.square_correlation for s in right)
+    assert max(abs(s.block_correlation) for s in null) < four_errors

@@ -20,7 +20,7 @@ from torch import nn  # noqa: E402
 
 import mlpoly as mp  # noqa: E402
 from mlpoly.integrations.experts import is_expert  # noqa: E402
-from mlpoly.lm import attribute, collect, convert, evaluate, graft  # noqa: E402
+from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer  # noqa: E402
 
 
 def routed(model: nn.Module, batches: list[Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -90,6 +90,24 @@ def test_experts_without_tokens_are_left_out_with_a_warning() -> None:
     assert measured == set(found.names) < set(moments.names)
 
 
+@pytest.mark.filterwarnings("ignore:none of the 6 tokens")
+def test_a_pass_that_stopped_before_some_experts_were_reached_resumes(tmp_path: Path) -> None:
+    model, batches = olmoe(), [torch.tensor([[1, 2]]), torch.tensor([[5, 7]]), torch.tensor([[9, 3]])]
+
+    def stops() -> Any:
+        yield batches[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(model, stops(), save_to=tmp_path / "stopped", save_every=0)
+    resumed = collect(model, batches, save_to=tmp_path / "stopped", save_every=0)
+    whole = collect(model, batches, save_to=tmp_path / "whole", save_every=0)
+    assert resumed.names == whole.names and 2 < len(whole.names) < 16
+    for name in whole.names:
+        assert torch.equal(resumed.gaussian(name).mean, whole.gaussian(name).mean)
+        assert torch.equal(resumed.gaussian(name).cov, whole.gaussian(name).cov)
+
+
 @pytest.mark.parametrize("make", MIXTURES)
 def test_grafting_the_exact_networks_changes_nothing(make: Any) -> None:
     model, (ids,) = make(), token_ids(1)
@@ -128,6 +146,22 @@ def test_a_graft_reaches_the_tokens_of_its_expert_alone() -> None:
             after = model(ids).logits
             with graft(model, {name: mp.find_blocks(mixtral(), name)[0].module}):
                 torch.testing.assert_close(model(ids).logits, before, atol=1e-5, rtol=1e-5)
+    changed = ((after - before).abs().amax(-1) > 1e-3).flatten()
+    assert torch.equal(changed, (chosen[0] == 2).any(1)) and 0 < changed.sum() < len(changed)
+
+
+def test_steering_reaches_the_tokens_of_its_expert_alone() -> None:
+    model, train, (ids,) = mixtral(), token_ids(40), token_ids(1)
+    name = "model.layers.1.mlp.experts.2"
+    made = convert(model, collect(model, train, name), 2, closed_form=False)
+    features = block_features(made.polynomials[name], model, name, k=2)
+    chosen: list[Any] = []
+    handle = model.model.layers[1].mlp.experts.register_forward_pre_hook(lambda _, args: chosen.append(args[1]))
+    with torch.no_grad():
+        before = model(ids).logits
+        handle.remove()
+        with steer(model, features[0], 3.0):
+            after = model(ids).logits
     changed = ((after - before).abs().amax(-1) > 1e-3).flatten()
     assert torch.equal(changed, (chosen[0] == 2).any(1)) and 0 < changed.sum() < len(changed)
 

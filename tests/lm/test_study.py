@@ -137,7 +137,7 @@ main(sys.argv[3:])
 
 @pytest.mark.parametrize(
     ("function", "calls", "again"),
-    [("evaluate", 2, [True]), pytest.param("block_features", 2, [False], marks=pytest.mark.slow)],
+    [("evaluate", 2, [True, False]), pytest.param("block_features", 2, [False], marks=pytest.mark.slow)],
 )
 def test_a_killed_study_resumes_with_the_same_bits(run, folder, tmp_path, monkeypatch, function, calls, again):
     """Killed in the middle of the second degree, or before the features of the second block."""

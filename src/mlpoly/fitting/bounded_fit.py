@@ -45,14 +45,16 @@ def fit_bounded(
         Weight of the fit without a bound, with lines along the activation, relative to that of the inputs; above 0. It
         decides where hardly any input is.
     """
-    mixed = isinstance(inputs, GaussianMixture)
-    closed = fit_neuronwise(net, inputs, degree) if mixed else fit_gaussian(net, inputs, degree)
-    start = closed.bounded(bound)
+    if isinstance(inputs, GaussianMixture):
+        start, kind = fit_neuronwise(net, inputs, degree).bounded(bound), " mixture"
+        weights, parts = widen(inputs.weights), [Units.under(net, g, spreads=True) for g in inputs.components]
+        pooled = Units.pooled(weights, parts, rounding_error(promote(net.prototype, inputs.means)[0]))
+    else:
+        start, kind = fit_gaussian(net, inputs, degree).bounded(bound), ""
+        weights, parts = [1.0], [Units.under(net, inputs, spreads=True)]
+        pooled = parts[0]
     if degree == 0:
         return start
-    components, weights = (inputs.components, widen(inputs.weights)) if mixed else ([inputs], [1.0])
-    parts = [Units.under(net, g, spreads=True) for g in components]
-    pooled = Units.pooled(weights, parts, rounding_error(promote(net.prototype, inputs.mean)[0])) if mixed else parts[0]
     equations = NeuronEquations(start, pooled.gate)
     for weight, own in zip(weights, parts, strict=True):
         t, density = _nodes(net, own, start)
@@ -66,7 +68,7 @@ def fit_bounded(
             z = own.gate.shifts + own.gate.slopes * t + sign * own.gate.spreads
             factor = z if own.gate.bias is None else z + widen(own.gate.bias)
             equations.add(y, z, value * factor, 0.5 * weight * density)
-    return equations.polynomial(prior, f"{METHOD}{' mixture' if mixed else ''}")
+    return equations.polynomial(prior, f"{METHOD}{kind}")
 
 
 def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Array]:

@@ -262,8 +262,10 @@ def _bounded(net: Network, inputs: Inputs, degree: int, bound: float, method: st
     if isinstance(inputs, Samples):
         start = fit_gaussian(net, inputs.gaussian(), degree).bounded(bound)
         found = fit_samples_neuronwise(net, inputs, start)
-    else:
+    elif isinstance(inputs, (Gaussian, GaussianMixture)):
         found = fit_bounded(net, inputs, degree, bound)
+    else:
+        raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
     return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 

@@ -112,8 +112,8 @@ def _difference(module: nn.Module, net: Network, dtype: torch.dtype, residual: b
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The original of a module that torch.compile made, and any other module unchanged."""
-    inner = getattr(module, "_orig_mod", None)
+    """The original of a module that torch.compile or TransformerLens wrapped, and any other module unchanged."""
+    inner = module._modules.get("_orig_mod", module._modules.get("_original_component"))
     return unwrapped(inner) if isinstance(inner, nn.Module) else module
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlpoly.integrations.probe import evaluated
+from mlpoly.integrations.probe import evaluated, unwrapped
 
 __all__ = ["Weights", "computes", "in_one_dtype", "is_plain", "linear_weights"]
 
@@ -42,6 +42,7 @@ def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
     TypeError
         For a module that is not linear or that holds its weight in some other form: LoRA, quantised, lazy.
     """
+    part = unwrapped(part)
     transposed = computes(part) == "Conv1D" and not isinstance(part, nn.modules.conv._ConvNd)
     own: Any = evaluated(part)  # a weight may be computed by other modules or hooks, and differ in training
     weight = getattr(own, "weight", None)

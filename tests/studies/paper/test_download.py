@@ -291,7 +291,7 @@ def test_stories(server, tmp_path, monkeypatch):
     pieces = [f"piece {i}".encode() for i in range(VOCABULARY)]
     server.files = {"stories260K.bin": checkpoint_bytes(model), "tok512.bin": vocabulary_bytes(pieces)}
     sums = {name: f"sha256:{hashlib.sha256(body).hexdigest()}" for name, body in server.files.items()}
-    monkeypatch.setitem(download_module._SOURCES, "stories260K", Source((server.url,), sums))
+    monkeypatch.setitem(download_module._SOURCES, "stories260K", DataSource((server.url,), sums))
     monkeypatch.setattr(download_module, "_SAMPLE", (3, 5))
     whole, server.files["tok512.bin"] = server.files["tok512.bin"], b"something else"
     with pytest.raises(DownloadError, match=r"tok512.bin cannot be downloaded .*by hand and run this again"):

@@ -22,9 +22,9 @@ class BlockErrors:
 
     block: str
     degree: int
-    # Fraction of the block's variance that the polynomial leaves unexplained: under the Gaussian or mixture that it was
-    # fitted under, without the bound; on the block's inputs in the intact model, on held-out text, with the bound if it
-    # has one; and likewise without the bound.
+    # Fraction of the block's variance left unexplained: by the best polynomial of this degree, without lines, under the
+    # Gaussian or mixture of the fit; by the polynomial with its lines on the block's inputs in the intact model, on
+    # held-out text; and there by the best polynomial without lines.
     closed_form: float | None = None
     held_out: float | None = None
     held_out_unbounded: float | None = None
@@ -38,7 +38,7 @@ class BlockErrors:
 def closed_form_error(net: Layer, poly: Polynomial) -> float | None:
     """Return the fraction of variance unexplained under the inputs of the fit; None if an output is constant."""
     try:
-        return _finite(fvu(net, unbounded(poly)).total)
+        return _finite(fvu(net, poly).total)
     except ValueError:
         return None
 
@@ -46,8 +46,8 @@ def closed_form_error(net: Layer, poly: Polynomial) -> float | None:
 class HeldOutErrors:
     """Errors over a stream of inputs: of all tokens, of each relative to its output, and how many pass the bound."""
 
-    def __init__(self, net: Layer, poly: Polynomial) -> None:
-        self._net, self._poly = net, poly
+    def __init__(self, net: Layer, poly: Polynomial, plain: Polynomial) -> None:
+        self._net, self._poly, self._without = net, poly, plain
         self._bounded, self._plain = ErrorSums(standard_error=False), ErrorSums(standard_error=False)
         self._beyond: Any = 0.0
         self._relative: list[Tensor] = []
@@ -56,7 +56,7 @@ class HeldOutErrors:
         """Take inputs (n, d)."""
         x, poly = x.to(self._net.prototype.dtype), self._poly
         f = self._net(x).double()
-        plain = p = unbounded(poly)(x).double()
+        plain = p = self._without(x).double()
         if isinstance(poly, BoundedPolynomial):
             p = poly(x).double()
             t = poly.units.standardise(poly.forms_at(x)[0])

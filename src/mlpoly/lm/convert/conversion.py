@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
-from mlpoly.lm.convert.block_errors import BlockErrors, unbounded
+from mlpoly.lm.convert.block_errors import BlockErrors
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Table, Tabular
 
@@ -50,11 +50,6 @@ class Conversion(Tabular):
     def bound(self) -> float | None:
         """Standard deviations beyond which the neurons are straight lines; None if the polynomials are not bounded."""
         return self.provenance.get("bound")
-
-    def unbounded(self) -> Conversion:
-        """Return the same polynomials without their bounds."""
-        polynomials = {name: unbounded(poly) for name, poly in self.polynomials.items()}
-        return replace(self, polynomials=polynomials, provenance={**self.provenance, "bound": None})
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row per block, with its errors."""

@@ -9,10 +9,11 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from mlpoly.fitting import fit
+from mlpoly.fitting.bounded_fit import fit_bounded
 from mlpoly.fitting.sample_fit import SampleFit
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
-from mlpoly.lm.convert.block_errors import BlockErrors, HeldOutErrors, closed_form_error
+from mlpoly.lm.convert.block_errors import BlockErrors, HeldOutErrors, closed_form_error, unbounded
 from mlpoly.lm.convert.conversion import Conversion
 from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.model.identity import describe_model, versions
@@ -25,6 +26,11 @@ from mlpoly.progress import progress
 __all__ = ["Method", "convert"]
 
 Method = Literal["gaussian", "neuronwise", "samples"]
+
+# Weight of lines along the activation relative to that of the inputs, the same as in `SampleFit`: tokens are beyond the
+# bound where a Gaussian has hardly any mass. Without it cubics in all blocks cost SmolLM2 0.090 nats instead of 0.041,
+# and Gemma 3 270M 0.142 instead of 0.026.
+_TAILS = 1e-3
 
 
 def convert(
@@ -67,7 +73,8 @@ def convert(
     bound : float, optional
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
         the data a polynomial grows without end, and its output is another block's input. With a bound the function is a
-        *piecewise* polynomial. Polynomials and lines are fitted together, for each neuron by itself.
+        *piecewise* polynomial. Polynomials and lines are fitted together, for each neuron by itself; far out, where
+        the moments say little, the lines follow the activation.
     batches : iterable, optional
         Batches of tokens, as `collect` takes them; for "samples".
     held_out : iterable, optional
@@ -120,7 +127,7 @@ def convert(
     if any(other != [options, moments.names] for other in exchange([options, moments.names])):
         raise ValueError("the processes were given different arguments for convert; give all of them the same.")
 
-    def closed(block: Block) -> Any:
+    def closed(block: Block, bound: float | None = bound) -> Any:
         net = block.net()
         inputs = moments.mixture if method == "neuronwise" else moments.gaussian
         under = inputs(block.name, shrinkage, net.prototype)
@@ -128,7 +135,12 @@ def convert(
             return fit(net, under, degree, method="neuronwise" if method == "neuronwise" else "exact")
         if method == "samples":  # the samples decide on the lines, or where there are none the activation
             return fit(net, under, degree, method="exact").bounded(bound)
-        return fit(net, under, degree, bound=bound)
+        return fit_bounded(net, under, degree, bound, _TAILS)
+
+    def plain(block: Block) -> Any:
+        """The polynomial without lines: the best one of its degree, or what the samples say within the bound."""
+        made = found[block.name]
+        return closed(block, None) if bound is not None and method != "samples" else unbounded(made)
 
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | options
     about |= {"batches": None, "held_out": None}
@@ -147,14 +159,14 @@ def convert(
             errors[block.name]["seconds"] = time.perf_counter() - began
             bar(number + 1, block.name)
     if held_out is not None:
-        measured = {block.name: HeldOutErrors(block.net(), found[block.name]) for block in chosen}
+        measured = {block.name: HeldOutErrors(block.net(), found[block.name], plain(block)) for block in chosen}
         read = visit(model, chosen, held_out, lambda block, x, _: measured[block.name].add(x))
         about["held_out"] = {"data": read.fingerprint, "tokens": read.tokens}
         for name, sums in measured.items():
             errors[name] |= sums.result()
     if closed_form:
         rank, size = world()
-        for part in exchange({b.name: closed_form_error(b.net(), found[b.name]) for b in chosen[rank::size]}):
+        for part in exchange({b.name: closed_form_error(b.net(), plain(b)) for b in chosen[rank::size]}):
             for name, error in part.items():
                 errors[name]["closed_form"] = error
     records = {name: BlockErrors(name, found[name].degree, **measures) for name, measures in errors.items()}

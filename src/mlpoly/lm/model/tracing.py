@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.integrations import find_blocks
+from mlpoly.integrations.blocks import listed
 from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.model.running import evaluating, hooked
 
@@ -68,7 +69,7 @@ class Trace:
         """What to say of a block that was not traced."""
         if is_expert(block):
             return f"{block!r} is an expert; a router weights what it writes, which is not read here."
-        return f"the model has no block {block!r}; its blocks are {', '.join(self.inputs)}."
+        return f"the model has no block {block!r}; its blocks are {listed(list(self.inputs))}."
 
 
 class _Value(NamedTuple):

@@ -66,8 +66,8 @@ class LmStudy:
         """Degrees of the polynomials, in ascending order."""
         return sorted({*self.config.degrees, self.config.degree})
 
-    def polynomials(self, degree: int, measured: bool = False) -> Conversion:
-        """Polynomials of one degree, with their errors if they are to be measured."""
+    def polynomials(self, degree: int, measured: bool = False, lines: bool = True) -> Conversion:
+        """Polynomials of one degree, with their errors if they are to be measured; without `lines`, everywhere."""
         # Under a Gaussian the spectra say what fits leave unexplained; to compute it again costs as much, each time.
         spectra = self.results.spectra if measured and self.config.method == "gaussian" else ()
         made = convert(
@@ -75,7 +75,7 @@ class LmStudy:
             self.moments,
             degree,
             method=self.config.method,
-            bound=self.config.bound,
+            bound=self.config.bound if lines else None,
             batches=self.train if self.config.method == "samples" else None,
             held_out=self.held_out if measured else None,
             closed_form=measured and not spectra,
@@ -111,8 +111,9 @@ def study_degrees(study: LmStudy) -> Conversion | None:
             baselines, each = BASELINES if own else (), own and config.each
             rows = evaluate(study.model, made, study.held_out, baselines=baselines, each=each, **options).rows
             losses = list(rows if own else rows[1:])
-            if config.bound is not None:  # the same polynomials where they are polynomials everywhere
-                found = evaluate(study.model, made.unbounded(), study.held_out, baselines=(), **options)
+            if config.bound is not None:
+                everywhere = study.polynomials(degree, lines=False)
+                found = evaluate(study.model, everywhere, study.held_out, baselines=(), **options)
                 losses.append(replace(found.loss(), by="unbounded"))
             parts["errors"] = (*study.results.errors, *made.errors.values())
             parts["losses"] = tuple(sorted((*study.results.losses, *losses), key=_place))
