@@ -63,6 +63,7 @@ def minilm(tokens: int, held_out: int) -> Subject:
         for i in range(0, len(found), 64):
             yield dict(tokenizer(found[i : i + 64], return_tensors="pt", padding=True).to(DEVICE))
 
+    @torch.no_grad()
     def embed() -> Tensor:
         rows = []
         for batch in batches(sentences(slice(6, 10), held_out // 45)):
@@ -70,8 +71,7 @@ def minilm(tokens: int, held_out: int) -> Subject:
             rows.append(normalize((model(**batch).last_hidden_state * weight).sum(1) / weight.sum(1), dim=1))
         return torch.cat(rows)
 
-    with torch.no_grad():
-        before = embed()
+    before = embed()
     train = list(batches(sentences(slice(0, 6), tokens // 45)))
     return Subject(model, train, lambda: float((embed() * before).sum(1).mean()), "mean cosine")
 
@@ -79,6 +79,7 @@ def minilm(tokens: int, held_out: int) -> Subject:
 def decoder(model: Any, train: list[Tensor], held_out: list[Tensor]) -> Subject:
     """A language model, with the nats that a replacement adds."""
 
+    @torch.no_grad()
     def loss() -> float:
         sums, count = 0.0, 0
         for batch in held_out:
@@ -87,8 +88,7 @@ def decoder(model: Any, train: list[Tensor], held_out: list[Tensor]) -> Subject:
             count += ids[:, 1:].numel()
         return sums / count
 
-    with torch.no_grad():
-        before = loss()
+    before = loss()
     return Subject(model, train, lambda: loss() - before, f"nats added to {before:.3f}")
 
 
@@ -140,7 +140,7 @@ def compare(subject: Subject, kinds: Iterable[int], degrees: Iterable[int]) -> I
     model, blocks = subject.model, find_blocks(subject.model, None)
 
     def measured(polys: Any) -> float:
-        with torch.no_grad(), graft(model, polys):
+        with graft(model, polys):
             return subject.measure()
 
     moments = collect(model, subject.train)
