@@ -112,9 +112,7 @@ def bare_python(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
-    run = subprocess.run(
-        [str(bare_python), "-I", "-c", SCRIPT], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    run = subprocess.run([str(bare_python), "-Ic", SCRIPT], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     found = json.loads(run.stdout)
@@ -139,9 +137,7 @@ def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
 def test_import_is_fast_and_silent(bare_python: Path, tmp_path: Path) -> None:
     code = "import time; b = time.process_time(); import mlpoly; print(time.process_time() - b)"
     runs = [
-        subprocess.run(
-            [str(bare_python), "-I", "-W", "error", "-c", code], capture_output=True, text=True, cwd=tmp_path
-        )
+        subprocess.run([str(bare_python), "-IWerror", "-c", code], capture_output=True, text=True, cwd=tmp_path)
         for _ in range(4)
     ]
     assert all(r.returncode == 0 and r.stderr == "" for r in runs), runs[0].stderr
