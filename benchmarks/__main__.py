@@ -13,7 +13,7 @@ from benchmarks.common import Skip
 
 CPU = (
     *("gaussian_fit", "sampling", "activations", "mixture", "measures", "conditioning"),
-    *("scaling", "evaluation", "tokens", "stories"),
+    *("scaling", "evaluation", "tokens", "stories", "token_kinds", "decompositions"),
 )
 GPU = ("gpu", "gpu_mixture", "gpu_similarity", "language_model", "smollm2", "deep", "reading")
 

@@ -62,7 +62,7 @@ def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> 
                 made.polynomials[name], model, name, kind, sizes.features, inputs=moments.gaussian(name),
                 token=common if kind == "token" else None, wiring=wiring,
             )
-            for kind in kinds()
+            for kind in KINDS
         }  # fmt: skip
         # The null of the causal checks: what another feature writes.
         principal = sets["principal"]
@@ -82,13 +82,6 @@ def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> 
             scores = asdict(causal[i]) | (asdict(readable[i]) if i < len(readable) else {})
             rows.append({"kind": kind, "layer": layer, "rank": rank, "explained": explained[i]} | scores)
     return rows
-
-
-def kinds() -> tuple[str, ...]:
-    """The kinds of features that there are."""
-    import mlpoly
-
-    return tuple(kind for kind in KINDS if kind != "term" or hasattr(mlpoly, "decompose"))
 
 
 def cost(model: Any, train: list[Any], sizes: Sizes) -> dict[str, float]:

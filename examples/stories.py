@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, load_model
+from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, load_model, read_features
 from mlpoly.lm.text.tokens import vocabulary
 
 
@@ -60,13 +60,10 @@ def main() -> None:
         print("as cubics:  ", story(model, words))
     print(evaluate(model, cubic, held_out))
 
-    name, token = list(cubic.polynomials)[-1], words.index(" was")
-    print(f"\nwhat {name} reads when it writes {words[token]!r}, and what that raises:")
-    options = {"token": token, "k": 3, "tokens": 6, "inputs": moments.gaussian(name), "tokenizer": words}
-    for feature in block_features(cubic.polynomials[name], model, name, **options):
-        sides = (feature.reads, feature.reads_not, feature.raises)
-        one, other, raised = (" ".join(repr(t.text) for t in side) for side in sides)
-        print(f"  {feature.value:+.3f}  reads {one}  or {other};  raises {raised}")
+    name = list(cubic.polynomials)[2]
+    features = block_features(cubic.polynomials[name], model, name, k=3, inputs=moments.gaussian(name))
+    for reading in read_features(model, features, held_out, tokenizer=words):
+        print(f"\n{reading}")
 
     found = attribute(model, cubic, ids[-1, :12], tokenizer=words, centred=True)
     print("\nwhat each degree adds to the logit of the next token, all blocks together:")

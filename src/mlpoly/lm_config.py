@@ -31,7 +31,7 @@ class LmConfig:
     """Sequences in a batch."""
     blocks: str | None = None
     """Pattern of the names of blocks, as in a shell: "layers.[0-3].mlp"; by default all blocks."""
-    groups: Literal["none", "first", "norm"] = "first"
+    groups: Literal["none", "first", "norm", "clusters"] = "first"
     """Tokens with moments of their own: the first of each sequence, or those of unusual norm; see `collect`."""
     method: Literal["gaussian", "neuronwise", "samples"] = "gaussian"
     """Distribution under which the squared error is least, see `convert`."""
@@ -41,16 +41,14 @@ class LmConfig:
     """Also replace every block alone."""
     spectrum: int = 6
     """Highest degree of the degree spectra; 0 for none."""
-    outputs: int = 6
-    """Number of tokens towards which features are read, the most frequent ones with a letter; 0 for none."""
-    features: int = 5
-    """Number of features for each block and token."""
+    features: int = 10
+    """Number of features of each block, see `block_features`; 0 for none."""
     dtype: str | None = None
     """Dtype of the model, such as "bfloat16"; by default that of the checkpoint."""
 
     def __post_init__(self) -> None:
         least = {"degree": 1, "tokens": 1, "held_out_tokens": 1, "length": 2, "batch_size": 1}
-        for name, smallest in (least | dict.fromkeys(("spectrum", "outputs", "features"), 0)).items():
+        for name, smallest in (least | dict.fromkeys(("spectrum", "features"), 0)).items():
             as_integer(name, getattr(self, name), smallest)
         for degree in self.degrees:
             as_integer("degrees", degree, 1)

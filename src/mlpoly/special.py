@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mlpoly.arrays import Array, add_product, namespace, promote
+import numpy as np
+
+from mlpoly.arrays import Array, add_product, constant, namespace, promote
 
 __all__ = [
     "clenshaw",
@@ -18,6 +20,7 @@ __all__ = [
     "in_deviations",
     "in_powers",
     "normal_cdf",
+    "normal_nodes",
     "normal_pdf",
     "powers_in_hermite",
     "tail_integrals",
@@ -47,6 +50,16 @@ def in_deviations(distance: Array, std: Array) -> Array:
     xp = namespace(distance=distance, std=std)
     near = xp.abs(distance) / _FAR <= std
     return xp.where(near, xp.where(near, distance, 0.0) / std, xp.sign(distance) * _FAR)
+
+
+def normal_nodes(edges: Array, nodes: int) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes (m, h) on panels with edges (k, h) in any order, and weights with the normal density."""
+    xp = namespace(edges=edges)
+    edges = xp.sort(edges, axis=0)
+    x, w = (constant(a[None, :, None] / 2, edges) for a in np.polynomial.legendre.leggauss(nodes))
+    left, width = edges[:-1, None, :], (edges[1:, :] - edges[:-1, :])[:, None, :]
+    t = xp.reshape(left + width * (x + 0.5), (-1, edges.shape[1]))
+    return t, xp.reshape(width * w, (-1, edges.shape[1])) * normal_pdf(t)
 
 
 def tail_integrals(x: Array) -> tuple[Array, Array, Array]:

@@ -122,7 +122,7 @@ def test_help_lists_every_option_with_its_default(capsys, name):
     found = dict(options(command))
     assert found
     for option, default in found.items():
-        flag = "{mnist,fashion-mnist}" if option == "name" else f"--{option.replace('_', '-')}"  # that one has no flag
+        flag = f"--{option.replace('_', '-')}" if option != "name" else "{mnist,fashion-mnist,stories260K}"  # no flag
         said = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
         assert re.search(rf"{re.escape(flag)}[\] ,].*?\(default: {re.escape(said)}\)", text), option
     assert text.count("(default:") == len(found)

@@ -236,6 +236,21 @@ def test_every_backend(backend, terms):
     assert_same_kind(found.polynomial()(in_library(INPUTS, backend).sample(3)), poly.prototype)
 
 
+def test_weights_of_sixteen_bits_and_weights_that_are_trained():
+    torch = pytest.importorskip("torch")
+    net = network("GLU", "silu", D, H, OUT)
+    names = ("W_gate", "W_up", "W_down")
+    weights = {name: torch.tensor(getattr(net, name)).bfloat16().requires_grad_() for name in names}
+    there = mp.GLU(weights["W_gate"], None, weights["W_up"], None, weights["W_down"], None, activation="silu")
+    found = mp.decompose(mp.fit(there, mp.Gaussian.standard(D), 2), 3)
+    assert found.writes.dtype == found.vectors.dtype == torch.float32
+    assert not found.writes.requires_grad and not found.vectors.requires_grad
+    rounded = [weights[name].detach().double().numpy() for name in names]
+    same = mp.GLU(rounded[0], None, rounded[1], None, rounded[2], None, activation="silu")
+    exact = mp.decompose(mp.fit(same, mp.Gaussian.standard(D), 2), 3)
+    assert_close(found.explained, exact.explained, 0.02)  # a polynomial of 16 bits has coefficients of 16 bits
+
+
 def test_neurons_as_outputs():
     net = network("MLP", "relu", D, H, None)
     poly = mp.fit(net, INPUTS, 2)

@@ -723,7 +723,7 @@ def interrupted(batches: list[torch.Tensor], after: int) -> Iterator[torch.Tenso
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("groups", ["none", "first", "norm"])
+@pytest.mark.parametrize("groups", ["none", "first", "norm", "clusters"])
 def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
     model, batches = gpt2(), token_ids(6)
     whole = collect(model, batches, groups=groups)

@@ -55,6 +55,7 @@ CASES = {
     "plain": (7, {}),
     "first": (6, {"groups": "first"}),
     "norm": (7, {"groups": "norm"}),
+    "clusters": (7, {"groups": "clusters"}),
     "budget": (7, {"tokens": 34}),
     "one batch": (1, {}),
     "user": (5, {"groups": lambda x, positions, tokens: tokens // 25}),
@@ -180,7 +181,7 @@ def assert_same(one: Moments, other: Moments, tolerance: float) -> None:
             assert part.norms == pytest.approx(tuple(expected.norms), rel=1e-10)
 
 
-@pytest.mark.parametrize("case", ["plain", "first", "norm", "budget", "one batch", "user"])
+@pytest.mark.parametrize("case", ["plain", "first", "norm", "clusters", "budget", "one batch", "user"])
 def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
     made = setting()
     n, options = made["CASES"][case]
@@ -188,7 +189,7 @@ def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
     for rank in (0, 1):
         # Sums are taken in another order, no more.
         assert_same(Moments.load(results / f"{case}-{rank}.safetensors"), alone, 1e-10)
-    if case in ("norm", "user"):
+    if case in ("norm", "clusters", "user"):
         assert len(alone.groups("first")) > 1
 
 

@@ -1,4 +1,4 @@
-"""Reading blocks: parts by degree that add up, the direct path to a logit, features as tokens."""
+"""Reading blocks: parts by degree that add up, the direct path to a logit, spectra."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from mlpoly.lm import collect, convert, evaluate  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
 from mlpoly.lm.reading.attribution import attribute, degree_parts, polynomials_of  # noqa: E402
 from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
-from mlpoly.lm.reading.token_features import block_features  # noqa: E402
 from mlpoly.lm.text.tokens import token_text  # noqa: E402
 from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
 
@@ -244,68 +243,8 @@ def test_texts_of_tokens():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Features and spectra
+# Spectra, and how results look
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("make", [llama, gpt2, gemma2])
-@pytest.mark.parametrize("metric", ["whitened", "input"])
-def test_what_a_feature_writes_to_its_own_logit_is_its_value(make, metric):
-    model = make()
-    name, poly = list(polynomials(model).items())[1]
-    found = block_features(poly, model, name, token=5, k=3, tokens=VOCABULARY, metric=metric)
-    assert [f.rank for f in found] == [0, 1, 2]
-    assert abs(found[0].value) >= abs(found[1].value) >= abs(found[2].value) > 0
-    for feature in found:
-        scores = {t.id: t.score for t in feature.raises}
-        assert scores[5] == pytest.approx(feature.value, rel=1e-6, abs=1e-9)
-        assert [t.id for t in feature.lowers] == [t.id for t in reversed(feature.raises)]
-
-
-def test_values_are_those_of_eigenfeatures_and_reads_go_through_the_norm():
-    model = llama()
-    poly = polynomials(model)[BLOCK]
-    found = block_features(poly, model, BLOCK, difference=(5, 6), k=2, tokens=3)
-    weight, scale = model.lm_head.weight.detach(), model.model.norm.weight.detach()
-    u = (weight[5] - weight[6]) * scale
-    expected = mp.eigenfeatures(poly.truncate(2), direction=u, k=2, metric="whitened")
-    assert_close([f.value for f in found], expected.values, 1e-6)
-    with torch.no_grad():
-        rows = model.model.layers[1].post_attention_layernorm(model.model.embed_tokens.weight)
-    scores = (rows - poly.inputs.mean) @ expected.directions[0]
-    assert [t.id for t in found[0].reads] == scores.argsort(descending=True)[:3].tolist()
-    assert [t.id for t in found[0].reads_not] == scores.argsort()[:3].tolist()
-    assert found[0].reads[0].score == pytest.approx(float(scores.max()), rel=1e-5)
-    assert found[0].output == "'#5' − '#6'"
-
-
-def test_a_direction_in_the_residual_stream():
-    model = llama()
-    poly = polynomials(model)[BLOCK]
-    u = torch.linspace(-1, 1, D, dtype=torch.float64)
-    found = block_features(poly, model, BLOCK, direction=u, k=1, tokens=2, wiring=trace(model, [0]))
-    expected = mp.eigenfeatures(poly.truncate(2), direction=u, k=1, metric="whitened")
-    assert found[0].value == pytest.approx(float(expected.values[0]), rel=1e-9)
-    stored = mp.RidgePolynomial(**{**vars(poly), "inputs": None})
-    again = block_features(stored, model, BLOCK, direction=u, k=1, tokens=2, inputs=poly.inputs)
-    assert again[0].reads == found[0].reads
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({}, "give one of token"),
-        ({"token": 1, "difference": (1, 2)}, "give one of token"),
-        ({"token": 99}, "knows the tokens 0 to 31"),
-        ({"direction": np.zeros(3)}, r"direction has shape \(3,\), the residual stream needs \(16,\)"),
-    ],
-)
-def test_wrong_outputs_say_what_to_do(options, words):
-    model = llama()
-    with pytest.raises(ValueError, match=words):
-        block_features(polynomials(model)[BLOCK], model, BLOCK, **options)
-    with pytest.raises(ValueError, match="no block 'other'"):
-        block_features(polynomials(model)[BLOCK], model, "other", token=1)
 
 
 def test_spectra_say_what_fits_leave_unexplained():
@@ -323,11 +262,6 @@ def test_results_print_as_tables():
     """A line for each, of a width that a terminal has, with nothing of the records' insides."""
     model, words = llama(), [f"w{i}" for i in range(VOCABULARY)]
     polys = polynomials(model)
-    features = block_features(polys[BLOCK], model, BLOCK, token=3, k=2, tokens=9, tokenizer=words)
-    head, _, *lines = str(features).splitlines()
-    assert head.split() == ["rank", "value", "reads", "reads_not", "raises", "lowers"]
-    assert [line.split()[0] for line in lines] == ["0", "1"]
-    assert lines[0].split()[2] == repr(features[0].reads[0].text)
     found = attribute(model, polys, PROMPT, tokenizer=words)
     head, _, *lines = str(found).splitlines()
     assert head.split() == ["token", "target", *(f"degree_{k}" for k in range(4)), "polynomials", "blocks", "logit"]
@@ -335,8 +269,8 @@ def test_results_print_as_tables():
     assert float(lines[2].split()[-2]) == pytest.approx(found.actual[:, 2].sum(), rel=1e-3)
     spectra = block_spectra(model, collect(model, token_ids(4)), 2)
     assert str(spectra).splitlines()[0].split() == ["block", "degree_1", "degree_2", "rest"]
-    for text in (str(features), str(found), str(spectra), repr(found), repr(features[0])):
-        assert "TokenScore" not in text and "array" not in text
+    for text in (str(found), str(spectra), repr(found)):
+        assert "array" not in text
         assert max(map(len, text.splitlines())) < 250
 
 
@@ -346,17 +280,14 @@ def test_results_draw_themselves_and_show_in_notebooks():
     model, words = llama(), [f"<w{i}>" for i in range(VOCABULARY)]
     moments = collect(model, token_ids(4))
     converted = convert(model, moments, degree=2, bound=None)
-    features = block_features(converted.polynomials[BLOCK], model, BLOCK, token=3, k=2, tokens=4, tokenizer=words)
     found = attribute(model, converted, PROMPT, tokenizer=words)
     spectra, losses = block_spectra(model, moments, 2), evaluate(model, converted, token_ids(4))
     try:
-        for result in (converted, losses, features, found, spectra):
+        for result in (converted, losses, found, spectra):
             html = result._repr_html_()
             assert "<table>" in html and "<w" not in html and result._repr_latex_().startswith("$$")
             figure, (_, right) = pyplot.subplots(1, 2)
             assert result.plot(ax=right) is figure and right.has_data()
-        (ax,) = features.plot().axes
-        assert [bar.get_width() for bar in ax.patches] == [feature.value for feature in features]
         image = found.plot().axes[0].images[0].get_array()
         np.testing.assert_allclose(image.sum(0), found.parts.sum((0, 2)))
         tops = [bar.get_y() + bar.get_height() for bar in spectra.plot().axes[0].patches]

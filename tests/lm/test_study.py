@@ -34,8 +34,8 @@ from mlpoly.lm_config import LmConfig, command_line  # noqa: E402
 SMALL = ["--length", "16", "--tokens", "300", "--held-out-tokens", "60", "--degree", "2", "--degrees", "1", "2"]
 SMALL += ["--bound", "1.5"]  # so that some of the few tokens lie beyond it
 OPTIONS = {"length": 16, "tokens": 300, "held_out_tokens": 60, "degree": 2, "degrees": (1, 2), "bound": 1.5}
-OPTIONS |= {"spectrum": 2, "outputs": 2, "features": 2}  # the same for `study_lm`
-FEW = ["--spectrum", "2", "--outputs", "2", "--features", "2", "--quiet"]
+OPTIONS |= {"spectrum": 2, "features": 2}  # the same for `study_lm`
+FEW = ["--spectrum", "2", "--features", "2", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,9 @@ def test_the_folder_has_everything(run):
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     for block in ("model.layers.0.mlp", "model.layers.1.mlp"):
         assert {f"{block}/cfg.json", f"{block}/polynomial.safetensors"} <= names
-    tables = {f"tables/{name}.csv" for name in ("fvu", "loss", "spectrum", "features", "attribution")}
+    tables = {
+        f"tables/{name}.csv" for name in ("fvu", "loss", "spectrum", "forms", "features", "contexts", "attribution")
+    }
     assert tables | {"results.json", "report.html", "moments/moments.safetensors"} <= names
     assert (out / "report.html").stat().st_size < 15e6
 
@@ -102,6 +104,20 @@ def test_the_numbers_agree_with_one_another(run):
         rows = list(csv.DictReader(file))
     assert float(rows[0]["polynomial"]) == pytest.approx(results.attribution.parts[0, 0].sum())
     assert results.attribution.tokens[0].endswith(">")  # from vocab.json
+    # Two features and five controls of each block, seen on the held-out text, and three degrees of forms less one.
+    assert [(f.block, f.kind) for f in results.features] == [
+        (f"model.layers.{i}.mlp", kind) for i in range(2) for kind in ["principal"] * 2 + ["random"] * 5
+    ]
+    assert [(f.block, f.degree) for f in results.forms] == [(e.block, k) for e in errors[:2] for k in (1, 2)]
+    for feature in results.features:
+        assert sum(feature.histogram) == pytest.approx(1) and feature.positive and feature.negative
+        assert feature.causal.tokens == 64 and -1 <= feature.causal.correlation <= 1
+        assert feature.readability is not None and feature.readability.feature == feature.name
+        assert feature.positive[0].value >= feature.positive[-1].value > feature.negative[0].value
+    with (out / "tables/features.csv").open(encoding="utf-8") as file:
+        assert [float(row["explained"]) for row in csv.DictReader(file)] == [f.explained for f in results.features]
+    with (out / "tables/contexts.csv").open(encoding="utf-8") as file:
+        assert "«" in next(csv.DictReader(file))["text"]
 
 
 KILLED = """
@@ -132,7 +148,9 @@ def test_a_killed_study_resumes_with_the_same_bits(run, folder, tmp_path, monkey
     assert done.returncode == -9
     half = LmResults.load(tmp_path)
     assert half.attribution is None and half.spectra == whole.spectra
-    assert (len(half.errors), len(half.features)) == ((2, 0) if function == "evaluate" else (4, 4))
+    assert (len(half.errors), len(half.features)) == (
+        (2, 0) if function == "evaluate" else (4, 7)
+    )  # with five controls
 
     measured = []  # whether the polynomials that are made now are measured, too
     monkeypatch.setattr(stages, "convert", lambda *a, **k: measured.append(bool(k["held_out"])) or convert(*a, **k))
@@ -166,7 +184,7 @@ def test_a_second_run_uses_the_moments(run, folder, capsys):
     out, _ = run
     before = (out / "moments/moments.safetensors").stat().st_mtime_ns
     arguments = ["lm", str(folder), "--text", str(folder / "tokens.npy"), "--out", str(out), *SMALL, *FEW]
-    assert main([*arguments, "--outputs", "0", "--no-each"]) == 0
+    assert main([*arguments, "--features", "0", "--no-each"]) == 0
     printed = capsys.readouterr().out
     assert "report:" in printed and "polynomial" in printed
     assert (out / "moments/moments.safetensors").stat().st_mtime_ns >= before
@@ -209,7 +227,7 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     numbers = np.random.default_rng(1).integers(0, 31, size=(60, 10))
     text = "\n".join(" ".join(f"w{i}" for i in line) for line in numbers)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    options = {"length": 16, "degree": 3, "degrees": (1,), "spectrum": 0, "outputs": 1, "features": 1, "batch_size": 4}
+    options = {"length": 16, "degree": 3, "degrees": (1,), "spectrum": 0, "features": 1, "batch_size": 4}
     chosen = {"blocks": "layers.1.mlp", "method": "samples", "bound": 4.0}
     source, out = tmp_path / "text.txt", tmp_path / "out"
     found = study_lm(model, source, out, prompt="w1 w2 w3", show_progress=False, **options, **chosen)

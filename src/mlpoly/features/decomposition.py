@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from mlpoly.arrays import (
     Array,
-    add_at,
     as_integer,
     cast_like,
     check_finite,
     constant,
-    eye,
     namespace,
     no_gradients,
     rounding_error,
-    scalar,
     take_rows,
     to_numpy,
     widen,
 )
 from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
+from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.interface import Inputs
 from mlpoly.polynomials import Polynomial, RidgePolynomial
@@ -166,7 +163,10 @@ def decompose(
     The tensor of the part, sum_i (W2_i) x (c_i w_i w_i'), is a sum over all neurons already; here is a shorter one (a
     symmetric CP decomposition). It begins with the neurons' own directions that explain most, one after another, and
     then moves all directions at once (L-BFGS), with the writes always at their optimum. No array of size d^2 o is made:
-    a step costs h rank (d + o), the choice of the first directions h^2 (d + o).
+    a step costs h rank (d + o), the choice of the first directions h^2 (d + o). Gradients do not flow through it.
+
+    ``explained`` says how good the terms are. The first terms of a long sum are not the best short one: ask for the
+    rank that you want to read.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def decompose(
         if not energy > 0:
             raise ValueError("the part of degree 2 of poly is zero under these inputs: there is nothing to decompose.")
         a, b, targets = part.products() if terms == "products" else part.squares()
-        chosen, _ = _greedy(a, b, targets, energy, rank)
+        chosen, _ = matching_pursuit(a, b, targets, energy, rank)
         tied, a = b is a, take_rows(a, chosen)
         best = first = _ordered(part, a, a if tied else take_rows(b, chosen), energy)
         with progress("Terms of the quadratic part", steps * starts, show_progress and steps > 0) as update:
@@ -234,7 +234,7 @@ def decompose(
                 elif not tied and part.right is part.left:  # from squares alone no step leads to other products
                     b = unit(b + 0.3 * _random_directions(random, b, part.right))
                 b = a if tied else b
-                moved = _descend(part, a, b, energy, steps, penalty, lambda: update(next(done), ""))
+                moved = descend(part, a, b, energy, steps, penalty, lambda: update(next(done), ""))
                 found = _ordered(part, *moved, energy)
                 best = found if found.explained[-1] > best.explained[-1] else best
     xp = namespace(a=best.a)
@@ -264,7 +264,7 @@ class _OrderedTerms(NamedTuple):
 
 def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _OrderedTerms:
     targets, _ = part.along(a, b)
-    order, explained = _greedy(a, b, targets, energy, int(a.shape[0]))
+    order, explained = matching_pursuit(a, b, targets, energy, int(a.shape[0]))
     tied, a = b is a, take_rows(a, order)
     b = a if tied else take_rows(b, order)
     inner, targets = widen(gram(a, b)), widen(take_rows(targets, order))
@@ -290,108 +290,11 @@ def _gaussian(poly: Polynomial, inputs: Inputs | None) -> Gaussian:
         raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
     inputs = inputs.like(poly.prototype)
     namespace(inputs=inputs.prototype, polynomial=poly.prototype)
-    return (
-        inputs
-        if isinstance(inputs, Gaussian)
-        else Gaussian.unchecked(inputs.mean, inputs.covariance, names=inputs.names)
-    )
+    if isinstance(inputs, Gaussian):
+        return inputs
+    return Gaussian.unchecked(inputs.mean, inputs.covariance, names=inputs.names)
 
 
 def _times(rows: Array, root: Array) -> Array:
     root = cast_like(root, rows)
     return rows * root if len(root.shape) == 1 else rows @ root
-
-
-def _greedy(a: Array, b: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Choose terms one after another, each the one that explains most together with those before.
-
-    Orthogonal matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen
-    terms. It ends early when what is left is rounding, or when all others depend on the chosen ones.
-
-    Parameters
-    ----------
-    a, b : array (m, d)
-        Candidates sym(a_i b_i').
-    targets : array (m, o)
-        Their inner products with the part.
-    energy : float
-        Squared norm of the part.
-    count : int
-
-    Returns
-    -------
-    chosen : array of int (r,)
-    explained : array (r,)
-        Fraction of the energy explained by the first 1, ..., r.
-    """
-    xp, eps = namespace(a=a), rounding_error(a)
-    left = widen(xp.vecdot(a, a) * xp.vecdot(b, b) + xp.vecdot(a, b) ** 2) / 2  # of each candidate's own norm
-    floor, rest = eps**0.5 * left, widen(targets)
-    count = min(count, int(a.shape[0]))
-    factor = constant(np.zeros((count, a.shape[0])), rest)
-    chosen: list[int] = []
-    gains: list[float] = []
-    for step in range(count):
-        usable = left > floor
-        gain = xp.where(usable, xp.vecdot(rest, rest) / xp.where(usable, left, 1.0), -1.0)
-        here = np.asarray([int(xp.argmax(gain))])
-        best = scalar(take_rows(gain, here)[0]) / energy
-        if best <= eps**1.5 and chosen:  # rounding, over a norm that may be as small as its root
-            break
-        chosen.append(int(here[0]))
-        gains.append(best)
-        ai, bi = take_rows(a, here)[0, :], take_rows(b, here)[0, :]
-        column = widen((a @ ai) * (b @ bi) + (a @ bi) * (b @ ai)) / 2
-        column = column - take_rows(factor.T, here)[0, :] @ factor
-        column = column * take_rows(left, here)[0] ** -0.5
-        factor = add_at(factor, (step, ...), column)
-        rest = rest - column[:, None] * (take_rows(rest, here) * take_rows(left, here)[0] ** -0.5)
-        left = left - column * column
-    return np.asarray(chosen, dtype=np.int64), np.cumsum(gains)
-
-
-def _descend(
-    part: QuadraticPart, a: Array, b: Array, energy: float, steps: int, penalty: float, step: Callable[[], None]
-) -> tuple[Array, Array]:
-    """Move unit directions to explain more, by L-BFGS on the energy that the best writes explain.
-
-    With Gram matrix K of the terms and inner products B with the part, that is tr B'(K + penalty)^-1 B.
-    """
-    from scipy.optimize import minimize  # takes a moment to import
-
-    tied, shape = b is a, (1 if b is a else 2, *a.shape)
-    ridge = penalty * eye(int(a.shape[0]), widen(a))
-
-    def directions(flat: np.ndarray) -> tuple[Array, Array, np.ndarray]:
-        rows = flat.reshape(shape)
-        sizes = np.linalg.norm(rows, axis=2, keepdims=True)
-        made = [constant(rows[i] / sizes[i], a) for i in range(len(rows))]
-        return made[0], made[0] if tied else made[1], sizes
-
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        a, b, sizes = directions(flat)
-        xp = namespace(a=a)
-        inner, seen = part.along(a, b)
-        writes = xp.linalg.solve(widen(gram(a, b)) + ridge, widen(inner))
-        explained = float((widen(inner) * writes).sum())
-        weights = cast_like(writes, a)
-        in_a, in_b = part.slopes(weights, seen)
-        both = weights @ weights.T
-        if tied:
-            slopes = [4 * (in_a - (both * (a @ a.T)) @ a)]
-        else:
-            aa, bb, ab = a @ a.T, b @ b.T, a @ b.T
-            slopes = [
-                2 * in_a - (both * bb) @ a - (both * ab.T) @ b,
-                2 * in_b - (both * aa) @ b - (both * ab) @ a,
-            ]
-        rows = flat.reshape(shape) / sizes
-        gradient = np.stack([to_numpy(s).astype(np.float64) for s in slopes])
-        gradient = (gradient - rows * np.sum(gradient * rows, axis=2, keepdims=True)) / sizes  # along the sphere
-        return -explained / energy, -gradient.ravel() / energy
-
-    start = np.stack([to_numpy(rows).astype(np.float64) for rows in ((a,) if tied else (a, b))]).ravel()
-    options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 10 * rounding_error(a), "gtol": 1e-9}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", callback=lambda _: step(), options=options)
-    a, b, _ = directions(found.x)
-    return a, b

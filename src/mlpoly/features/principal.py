@@ -101,7 +101,7 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.eye(2), None, np.diag([3.0, 1.0]), None, "square")
-    >>> mp.principal_forms(mp.fit(net, mp.Gaussian.standard(2), 2)).fractions.tolist()
+    >>> mp.principal_forms(mp.fit(net, mp.Gaussian.standard(2), 2)).fractions.round(6).tolist()
     [0.9, 0.1]
     """
     ridge = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly

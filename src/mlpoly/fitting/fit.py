@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, overload
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
+from mlpoly.fitting.bounded_fit import fit_bounded
 from mlpoly.fitting.deep import fit_expansion
 from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
 from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, DeepMixtureReport
@@ -19,8 +20,17 @@ from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
-from mlpoly.polynomials import ChaosPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial, Source
+from mlpoly.polynomials import (
+    BoundedPolynomial,
+    ChaosPolynomial,
+    ComposedPolynomial,
+    DensePolynomial,
+    Polynomial,
+    RidgePolynomial,
+    Source,
+)
 from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials.bounded import check_bound
 from mlpoly.records import replace
 
 __all__ = ["fit"]
@@ -37,6 +47,7 @@ def fit(
     inputs: Gaussian,
     degree: int = 2,
     *,
+    bound: None = None,
     method: Literal["auto", "exact", "neuronwise"] = "auto",
     start: Polynomial | None = None,
     tolerance: float | None = None,
@@ -51,6 +62,7 @@ def fit(
     inputs: Inputs,
     degree: int = 2,
     *,
+    bound: None = None,
     method: Whole = "auto",
     start: Polynomial | None = None,
     tolerance: float | None = None,
@@ -65,6 +77,7 @@ def fit(
     inputs: Inputs,
     degree: int = 2,
     *,
+    bound: None = None,
     method: Literal["composed"],
     start: Polynomial | None = None,
     tolerance: float | None = None,
@@ -73,6 +86,15 @@ def fit(
     guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
 ) -> ComposedPolynomial: ...
+@overload
+def fit(
+    net: Layer,
+    inputs: Inputs,
+    degree: int = 2,
+    *,
+    bound: float,
+    method: Literal["auto", "neuronwise"] = "auto",
+) -> BoundedPolynomial: ...
 
 
 def fit(
@@ -80,6 +102,7 @@ def fit(
     inputs: Inputs,
     degree: int = 2,
     *,
+    bound: float | None = None,
     method: Method = "auto",
     start: Polynomial | None = None,
     tolerance: float | None = None,
@@ -87,7 +110,7 @@ def fit(
     max_samples: int = 2**20,
     guard: float | Literal["auto"] | None = "auto",
     show_progress: bool = True,
-) -> Fitted | ComposedPolynomial:
+) -> Fitted | BoundedPolynomial | ComposedPolynomial:
     """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
 
     With one hidden layer the fit is exact least squares; for a distribution it needs only the weights and no samples.
@@ -113,6 +136,11 @@ def fit(
         Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any.
     degree : int
         Any degree >= 0.
+    bound : float, optional
+        For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
+        mean, such as 3.0, because a polynomial explodes away from its inputs. Polynomials and lines are fitted
+        together, for every neuron by itself, under any inputs. ``.bounded(3.0)`` on a result without it draws lines
+        along the activation instead.
     method : {"auto", "exact", "neuronwise", "expansion", "sampled", "composed"}
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
 
@@ -149,10 +177,10 @@ def fit(
 
     Returns
     -------
-    RidgePolynomial, DensePolynomial, ChaosPolynomial or ComposedPolynomial
-        Ridge form for one hidden layer under one Gaussian and for "neuronwise"; dense form for a mixture up to degree 2
-        and for deep networks, under one Gaussian in the linear forms that enter the first layer; chaos form above, and
-        for samples; composed form for "composed".
+    RidgePolynomial, DensePolynomial, ChaosPolynomial, BoundedPolynomial or ComposedPolynomial
+        Ridge form for one hidden layer under one Gaussian and for "neuronwise", bounded form with a `bound`; dense form
+        for a mixture up to degree 2 and for deep networks, under one Gaussian in the linear forms that enter the first
+        layer; chaos form above, and for samples; composed form for "composed".
         In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
         ``.source.method`` says which optimum it is, ``.report`` how the fit went.
 
@@ -168,6 +196,8 @@ def fit(
     inputs = checked_inputs(inputs, net.dim_in, net.prototype)
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
+    if bound is not None:
+        return _bounded(net, inputs, degree, check_bound(bound), method)
     if method == "auto":
         method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
     flat = method in ("expansion", "sampled")
@@ -203,7 +233,7 @@ def _layer(net: Layer, inputs: Inputs, degree: int, method: str, solver: BlockCG
         case Gaussian(), _, _:
             return fit_gaussian(net, inputs, degree)
         case Samples(), _, _:
-            return fit_samples_neuronwise(net, inputs, degree)
+            return fit_samples_neuronwise(net, inputs, fit_gaussian(net, inputs.gaussian(), degree))
         case GaussianMixture(), "neuronwise", _:
             return fit_neuronwise(net, inputs, degree)
         case GaussianMixture(), _, 0 | 1:
@@ -213,6 +243,28 @@ def _layer(net: Layer, inputs: Inputs, degree: int, method: str, solver: BlockCG
         case GaussianMixture(), _, _:
             return fit_dense(net, inputs, degree)
     raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
+
+
+def _bounded(net: Network, inputs: Inputs, degree: int, bound: float, method: str) -> BoundedPolynomial:
+    """Polynomials of the neurons of one hidden layer with lines beyond a bound."""
+    if method not in ("auto", "neuronwise"):
+        raise ValueError(
+            f"with a bound every neuron is fitted by itself, but method is {method!r}; leave it out, or call "
+            f".bounded({bound:g}) on the result of a fit without a bound."
+        )
+    if not isinstance(net, Layer):
+        raise TypeError(
+            f"bound needs a network with one hidden layer, got {net!r}; use "
+            f"mlpoly.fit(net, inputs, {degree}, method='composed').bounded({bound:g})."
+        )
+    dtype = net.prototype.dtype
+    net = net.to(promote(net.prototype)[0])
+    if isinstance(inputs, Samples):
+        start = fit_gaussian(net, inputs.gaussian(), degree).bounded(bound)
+        found = fit_samples_neuronwise(net, inputs, start)
+    else:
+        found = fit_bounded(net, inputs, degree, bound)
+    return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 
 def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: Jacobians | None) -> DensePolynomial:

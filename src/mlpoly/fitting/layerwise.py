@@ -184,7 +184,8 @@ class _OnSamples:
 
     def layer(self, layer: Layer, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
         x, stages = state
-        stage = fit_samples_neuronwise(layer, Samples(x, self.weights), 1 if _is_affine(layer) else self.degree)
+        samples, degree = Samples(x, self.weights), 1 if _is_affine(layer) else self.degree
+        stage = fit_samples_neuronwise(layer, samples, fit_gaussian(layer, samples.gaussian(), degree))
         rows = chunks(x.shape[0], max(1, _NUMBERS // max(layer.dim_in, layer.dim_hidden)))
         return namespace(x=x).concat([layer(x[part, ...]) for part in rows]), (*stages, stage)
 

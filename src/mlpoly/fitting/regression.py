@@ -29,7 +29,7 @@ from mlpoly.errors import TooLargeError
 from mlpoly.fitting.fit_reports import RegressionReport
 from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.sample_fit import P, SampleFit
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.networks import Layer, Network
@@ -64,7 +64,8 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:
-            return fit_samples_neuronwise(_one_layer(net, degree), inputs, degree)
+            layer = _one_layer(net, degree)
+            return fit_samples_neuronwise(layer, inputs, fit_gaussian(layer, inputs.gaussian(), degree))
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), inputs.count
@@ -107,9 +108,9 @@ def _one_layer(net: Network, degree: int) -> Layer:
     )
 
 
-def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int) -> RidgePolynomial:
-    """Best polynomial of every neuron's own preactivation on the samples: any degree and size."""
-    each = SampleFit(net, fit_gaussian(net, inputs.gaussian(), degree))
+def fit_samples_neuronwise(net: Layer, inputs: Samples, start: P) -> P:
+    """Best polynomial of every neuron's own preactivation on samples; with lines if `start`, the closed form, has."""
+    each = SampleFit(net, start)
     for x, weights in inputs.chunks(max(1, _NUMBERS // inputs.dim)):
         each.update(x, weights[:, 0])
     return replace(each.polynomial(), inputs=inputs)

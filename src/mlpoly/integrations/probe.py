@@ -147,7 +147,8 @@ def evaluated(module: nn.Module, *, hooks: bool = False, dtype: torch.dtype | No
     vars(made).update(vars(module))  # what copy.copy does, which parametrised modules forbid
     made.training = False
     made._compiled_call_impl = None  # set by module.compile(), for the module and not for the copy
-    for name in [name for name in vars(made) if name.endswith("_hooks")]:
+    # Lists of this name are not torch's: components of TransformerLens have some.
+    for name in [name for name, value in vars(made).items() if name.endswith("_hooks") and isinstance(value, dict)]:
         kept = [(key, hook) for key, hook in getattr(made, name).items() if hooks or _computes_weight(hook)]
         setattr(made, name, OrderedDict(kept if "forward" in name else []))
     if isinstance(patched := vars(made).get("forward"), MethodType) and patched.__self__ is module:

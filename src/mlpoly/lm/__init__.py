@@ -1,5 +1,6 @@
 """Language models: moments of the inputs of their blocks, polynomials in place of the blocks, and what they read."""
 
+from importlib import import_module
 from typing import Any
 
 from mlpoly.extras import explain_missing
@@ -13,7 +14,7 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.model.loading import load_model
     from mlpoly.lm.moments.block_moments import Moments
     from mlpoly.lm.moments.collect import collect
-    from mlpoly.lm.moments.groups import NormOutliers
+    from mlpoly.lm.moments.groups import NormOutliers, TokenClusters
     from mlpoly.lm.reading.attribution import attribute
     from mlpoly.lm.reading.block_forms import block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra
@@ -30,6 +31,7 @@ __all__ = [
     "FeatureSet",
     "Moments",
     "NormOutliers",
+    "TokenClusters",
     "attribute",
     "block_features",
     "block_forms",
@@ -39,6 +41,7 @@ __all__ = [
     "convert",
     "describe",
     "evaluate",
+    "feature_page",
     "graft",
     "load_model",
     "read_features",
@@ -52,9 +55,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "study_lm":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mlpoly.lm.study.run import study_lm  # on request: its report needs extras that the rest does without
+# On request: they write pages, which need extras that the rest does without.
+_PAGES = {"feature_page": "mlpoly.lm.study.report.dashboard", "study_lm": "mlpoly.lm.study.run"}
 
-    return study_lm
+
+def __getattr__(name: str) -> Any:
+    if name not in _PAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PAGES[name]), name)

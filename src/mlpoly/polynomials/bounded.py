@@ -16,7 +16,7 @@ from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
-from mlpoly.special import clenshaw, hermite, normal_pdf
+from mlpoly.special import clenshaw, hermite, normal_nodes
 from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
 
 if TYPE_CHECKING:
@@ -230,11 +230,8 @@ class BoundedPolynomial(Polynomial):
         moving = scale > 0
         edges = [(sign * wide.bounds - shift) / xp.where(moving, scale, 1.0) for sign in (-1.0, 1.0)]
         grid = constant(np.linspace(-_REACH, _REACH, _PANELS + 1)[:, None], shift) + shift * 0
-        cuts = xp.sort(xp.concat([grid, *[xp.clip(e, -_REACH, _REACH)[None, :] for e in edges]]), axis=0)
-        x, w = (constant(a[None, :, None], shift) for a in np.polynomial.legendre.leggauss(_NODES))
-        left, width = cuts[:-1, None, :], (cuts[1:, :] - cuts[:-1, :])[:, None, :]
-        t = xp.reshape(left + width * (x + 1) / 2, (-1, units.size))
-        weight = xp.reshape(width * w / 2, (-1, units.size)) * normal_pdf(t)
+        edges = [grid, *[xp.clip(e, -_REACH, _REACH)[None, :] for e in edges]]
+        t, weight = normal_nodes(xp.concat(edges), _NODES)
         # At v.x = level + slope t' + e the neuron is N(t, level + slope t') + e dN/dz.
         y = units.shifts + units.scales * t
         if units.gate is None:

@@ -1,6 +1,7 @@
 """Downloads from local servers that misbehave on request."""
 
 import hashlib
+import json
 import os
 import threading
 import time
@@ -8,16 +9,17 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mlpoly.studies.paper import download as download_module
-from mlpoly.studies.paper.download import DownloadError, download
+from mlpoly.studies.paper.download import DataSource, DownloadError, download
 from mlpoly.studies.paper.image_files import FILES
 from mlpoly.studies.paper.images import cache_dir
 
 FIRST = f"{FILES[0]}.gz"
 CONTENT = {f"{name}.gz": name.encode() * 100 for name in FILES}
-CHECKSUMS = tuple(hashlib.md5(body).hexdigest() for body in CONTENT.values())
+CHECKSUMS = {name: f"md5:{hashlib.md5(body).hexdigest()}" for name, body in CONTENT.items()}
 
 
 class Server(ThreadingHTTPServer):
@@ -89,7 +91,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def server(monkeypatch):
     with running() as made:
-        monkeypatch.setitem(download_module._SOURCES, "mnist", ((made.url,), CHECKSUMS))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((made.url,), CHECKSUMS))
         yield made
 
 
@@ -149,7 +151,7 @@ def test_force(server, folder):
 def test_the_next_mirror_is_asked(server, folder, monkeypatch):
     with running() as broken:
         broken.files[FIRST] = b"something else"
-        monkeypatch.setitem(download_module._SOURCES, "mnist", ((broken.url, server.url), CHECKSUMS))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((broken.url, server.url), CHECKSUMS))
         download("mnist")
         assert broken.log == list(CONTENT)
     assert server.log == [FIRST]
@@ -159,14 +161,15 @@ def test_the_next_mirror_is_asked(server, folder, monkeypatch):
 def test_all_mirrors_are_named(server, folder, monkeypatch):
     with running() as other:
         other.status = server.status = 404
-        monkeypatch.setitem(download_module._SOURCES, "mnist", ((other.url, server.url), CHECKSUMS))
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((other.url, server.url), CHECKSUMS))
         assert_fails(server, folder, rf"{other.url}{FIRST} cannot be downloaded .*404")
 
 
 def test_redirection(server, folder, monkeypatch):
     with running() as moved:
         moved.location = server.url + FIRST
-        monkeypatch.setitem(download_module._SOURCES, "mnist", ((moved.url,), CHECKSUMS[:1] * 4))
+        same = dict.fromkeys(CHECKSUMS, CHECKSUMS[FIRST])
+        monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((moved.url,), same))
         download("mnist")
     assert_complete(folder, dict.fromkeys(CONTENT, CONTENT[FIRST]))
 
@@ -205,7 +208,7 @@ def test_failure_keeps_the_file_that_was_there(server, folder):
 def test_no_network(folder, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as closed:
         url = f"http://127.0.0.1:{closed.server_address[1]}/"
-    monkeypatch.setitem(download_module._SOURCES, "mnist", ((url,), CHECKSUMS))
+    monkeypatch.setitem(download_module._SOURCES, "mnist", DataSource((url,), CHECKSUMS))
     with pytest.raises(DownloadError, match=f"{url}{FIRST} cannot be downloaded .*--data-dir.*MLPOLY_DATA"):
         download("mnist")
     assert list(folder.iterdir()) == []
@@ -263,13 +266,47 @@ def test_folder_that_cannot_be_written_to(server, tmp_path):
 
 @pytest.mark.parametrize("name", ["digits", "cifar"])
 def test_name_that_cannot_be_downloaded(name):
-    with pytest.raises(ValueError, match=f"'{name}', but only mnist and fashion-mnist can be downloaded"):
+    with pytest.raises(ValueError, match=f"'{name}', but only mnist, fashion-mnist and stories260K can be downloaded"):
         download(name)
 
 
 def test_checksums_are_those_of_real_mnist():
     folder = Path(os.environ.get("MLPOLY_DATA", "missing")) / "mnist"
-    for name, expected in zip(CONTENT, download_module._SOURCES["mnist"][1], strict=True):
+    for name, expected in download_module._SOURCES["mnist"].checksums.items():
         if not (folder / name).is_file():
             pytest.skip(f"{name} is not there in its compressed form: set MLPOLY_DATA to a folder that holds mnist/")
-        assert hashlib.md5((folder / name).read_bytes()).hexdigest() == expected
+        assert f"md5:{hashlib.md5((folder / name).read_bytes()).hexdigest()}" == expected
+
+
+def test_stories(server, tmp_path, monkeypatch):
+    """A model of llama2.c with random weights, from a local server, is unpacked once and whole."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from support.llama2c_files import checkpoint_bytes, vocabulary_bytes
+    from support.tiny_models import VOCABULARY, llama
+
+    from mlpoly.lm import load_model
+
+    model = llama(tie_word_embeddings=True, rms_norm_eps=1e-5)
+    pieces = [f"piece {i}".encode() for i in range(VOCABULARY)]
+    server.files = {"stories260K.bin": checkpoint_bytes(model), "tok512.bin": vocabulary_bytes(pieces)}
+    sums = {name: f"sha256:{hashlib.sha256(body).hexdigest()}" for name, body in server.files.items()}
+    monkeypatch.setitem(download_module._SOURCES, "stories260K", Source((server.url,), sums))
+    monkeypatch.setattr(download_module, "_SAMPLE", (3, 5))
+    whole, server.files["tok512.bin"] = server.files["tok512.bin"], b"something else"
+    with pytest.raises(DownloadError, match=r"tok512.bin cannot be downloaded .*by hand and run this again"):
+        download("stories260K")
+    assert [path.name for path in (cache_dir() / "stories260K").iterdir()] == ["stories260K.bin"]
+    server.files["tok512.bin"] = whole
+    folder = download("stories260K")
+    read, tokenizer = load_model(folder)
+    ids = torch.arange(12).reshape(2, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(read(ids).logits, model(ids).logits, atol=1e-6, rtol=1e-5)
+    assert tokenizer is None and json.loads((folder / "vocab.json").read_text()) == [p.decode() for p in pieces]
+    tokens = np.load(folder / "tokens.npy")
+    assert tokens.shape == (3, 5) and (tokens[:, 0] == 1).all() and tokens.max() < VOCABULARY
+    server.log.clear()
+    changed = (folder / "tokens.npy").stat().st_mtime_ns
+    download("stories260K")
+    assert server.log == [] and (folder / "tokens.npy").stat().st_mtime_ns == changed

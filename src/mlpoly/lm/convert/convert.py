@@ -67,8 +67,7 @@ def convert(
     bound : float, optional
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
         the data a polynomial grows without end, and its output is another block's input. With a bound the function is a
-        *piecewise* polynomial. "samples" fits polynomials and lines together; the other methods fit as if there were
-        no bound, and then draw lines along the activation, see `RidgePolynomial.bounded`.
+        *piecewise* polynomial. Polynomials and lines are fitted together, for each neuron by itself.
     batches : iterable, optional
         Batches of tokens, as `collect` takes them; for "samples".
     held_out : iterable, optional
@@ -125,8 +124,11 @@ def convert(
         net = block.net()
         inputs = moments.mixture if method == "neuronwise" else moments.gaussian
         under = inputs(block.name, shrinkage, net.prototype)
-        poly: Any = fit(net, under, degree, method="neuronwise" if method == "neuronwise" else "exact")
-        return poly if bound is None else poly.bounded(bound)
+        if bound is None:
+            return fit(net, under, degree, method="neuronwise" if method == "neuronwise" else "exact")
+        if method == "samples":  # the samples decide on the lines, or where there are none the activation
+            return fit(net, under, degree, method="exact").bounded(bound)
+        return fit(net, under, degree, bound=bound)
 
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | options
     about |= {"batches": None, "held_out": None}

@@ -66,8 +66,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     True
     """
     wanted = as_modules(polys)
-    # In the place of a block there may stand the module of an outer graft.
-    found = {name: Block(name, m, m, m) for name, m in model.named_modules() if getattr(m, _MARK, 0)}
+    found = grafted(model)  # in the place of a block there may stand the module of an outer graft
     if not set(wanted) <= set(found):
         found |= {block.name: block for block in find_blocks(model)}
     unknown = [name for name in wanted if name not in found]
@@ -85,6 +84,11 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
             placed = module.to(there) if there is not None and here - {there} else module
             stack.enter_context(_in_place(model, found[name], placed))
         yield model
+
+
+def grafted(model: nn.Module) -> dict[str, Block]:
+    """The modules of grafts that stand in the places of blocks now, by the names of the blocks."""
+    return {name: Block(name, m, m, m) for name, m in model.named_modules() if getattr(m, _MARK, 0)}
 
 
 def as_modules(polys: Any) -> dict[str, nn.Module]:

@@ -26,7 +26,7 @@ class Progress(NamedTuple):
 
     batches: int = 0
     fingerprint: str = ""
-    calibration: dict[str, float] = {}  # noqa: RUF012 - never changed
+    calibration: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
 class Checkpoint:

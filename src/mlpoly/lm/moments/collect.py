@@ -59,10 +59,10 @@ def collect(
     blocks : str or sequence of str, optional
         Names or patterns of blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.integrations.find_blocks`. All
         blocks by default.
-    groups : {"none", "first", "norm"}, NormOutliers or callable
+    groups : {"none", "first", "norm", "clusters"}, NormOutliers, TokenClusters or callable
         Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length,
-        see `NormOutliers`; or a function of inputs x (n, d), positions (n,) and token ids (n,) that returns the number
-        of the group of each (n,).
+        see `NormOutliers`; clusters of inputs, four by default, see `TokenClusters`; or a function of inputs x (n, d),
+        positions (n,) and token ids (n,) that returns the number of the group of each (n,).
     tokens : int, optional
         Number of tokens to use, exactly; by default all.
     mask : callable, optional

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from copy import copy
+from hashlib import sha256
 from math import inf
 from numbers import Real
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mlpoly.arrays import as_integer
 from mlpoly.lm.model.identity import function_fingerprint
 
-__all__ = ["Grouping", "Groups", "NormOutliers", "as_grouping"]
+__all__ = ["Grouping", "Groups", "NormOutliers", "TokenClusters", "as_grouping"]
+
+_ITERATIONS = 100  # of k-means, which has settled long before
 
 GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -27,7 +34,7 @@ class Grouping:
     fingerprint: str | None = None  # of a function of the user's, whose name does not say what it does
 
     def __init__(self) -> None:
-        self.state: dict[str, float] = {}  # from `calibrate`, by block
+        self.state: dict[str, Any] = {}  # from `calibrate`, by block; JSON
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
         """Return the group (n,) of each input (n, d), given positions and ids (n,) of the tokens; None for one."""
@@ -89,6 +96,61 @@ class NormOutliers(Grouping):
         return super().describe() | {"medians": dict(self.state)}
 
 
+class TokenClusters(Grouping):
+    """Inputs in groups by the nearest of a few centres, by k-means in the first batch of every block's inputs.
+
+    The inputs of a block are far from one Gaussian, but near a mixture of a few: separators, attention sinks, frequent
+    words and the rest live in different places. The first batch should therefore look like the others: shuffle the
+    sequences if their order means something.
+
+    Parameters
+    ----------
+    count : int
+        Number of groups, at least 2; fewer are found where the first batch has fewer different inputs.
+    seed : int
+        Seed of the first centres.
+    """
+
+    calibrates = True
+
+    def __init__(self, count: int = 4, seed: int = 0) -> None:
+        super().__init__()
+        self.count, self.seed = as_integer("count", count, 2), as_integer("seed", seed, 0)
+        self.kind = f"clusters {self.count} seed {self.seed}"
+        self.labels = {number: f"cluster {number}" for number in range(self.count)}
+
+    def calibrate(self, name: str, x: Tensor) -> None:
+        """Find the centres: k-means++, then Lloyd's iterations until no input changes its group."""
+        x = x.float()
+        draw, centres = torch.Generator().manual_seed(self.seed), x[:0]
+        nearest = torch.ones(len(x), dtype=torch.float64)
+        while len(centres) < self.count and float(nearest.sum()) > 0:
+            chosen = torch.multinomial(nearest, 1, generator=draw).to(x.device)
+            far = (x - x[chosen]).double().square().sum(1).cpu()
+            nearest = torch.minimum(nearest, far) if len(centres) else far
+            centres = torch.cat([centres, x[chosen]])
+        before = torch.full((len(x),), -1, device=x.device)
+        for _ in range(_ITERATIONS):
+            groups = _nearest(x, centres)
+            if torch.equal(groups, before):
+                break
+            before = groups
+            for number in groups.unique().tolist():
+                centres[number] = x[groups == number].mean(0)
+        self.state[name] = [len(centres), b64encode(centres.cpu().numpy().astype("<f4").tobytes()).decode()]
+
+    def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+        """Return the number of the nearest centre."""
+        count, text = self.state[name]
+        centres = torch.from_numpy(np.frombuffer(b64decode(text), "<f4").reshape(count, -1).copy())
+        return _nearest(x.float(), centres.to(x.device))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of provenance; clusters around other centres are groups of another kind."""
+        found = sha256(json.dumps(self.state, sort_keys=True).encode()).hexdigest()[:12]
+        return super().describe() | {"kind": f"{self.kind} centres {found}"}
+
+
 class _ByFunction(Grouping):
     """Groups that a function of the user's chooses."""
 
@@ -111,12 +173,17 @@ class _ByFunction(Grouping):
         return found.long()
 
 
-Groups = Literal["none", "first", "norm"] | Grouping | GroupFunction
+Groups = Literal["none", "first", "norm", "clusters"] | Grouping | GroupFunction
 
 
 def as_grouping(groups: Groups) -> Grouping:
     """Return the rule that an argument stands for."""
-    named: dict[str, type[Grouping]] = {"none": Grouping, "first": _FirstToken, "norm": NormOutliers}
+    named: dict[str, Callable[[], Grouping]] = {
+        "none": Grouping,
+        "first": _FirstToken,
+        "norm": NormOutliers,
+        "clusters": TokenClusters,
+    }
     if isinstance(groups, str) and groups in named:
         return named[groups]()
     if isinstance(groups, Grouping):
@@ -126,9 +193,14 @@ def as_grouping(groups: Groups) -> Grouping:
     if callable(groups) and not isinstance(groups, type):
         return _ByFunction(groups)
     raise ValueError(
-        f"groups must be 'none', 'first', 'norm', mlpoly.lm.NormOutliers(factor) or a function "
-        f"(x, positions, tokens) -> integers, got {groups!r}."
+        f"groups must be 'none', 'first', 'norm', 'clusters', mlpoly.lm.NormOutliers(factor), "
+        f"mlpoly.lm.TokenClusters(count) or a function (x, positions, tokens) -> integers, got {groups!r}."
     )
+
+
+def _nearest(x: Tensor, centres: Tensor) -> Tensor:
+    """Return the number (n,) of the centre (k, d) that is nearest to each input (n, d)."""
+    return (centres.square().sum(1) - 2 * x @ centres.T).argmin(1)
 
 
 def _lengths(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
 from mlpoly.integrations.blocks import Block
+from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
 from mlpoly.lm.model.tracing import FrozenNorm, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
@@ -127,6 +128,9 @@ def check_features(
     if not sets:
         raise ValueError("features is empty; pass one FeatureSet or several.")
     blocks = blocks_of(model, sets)
+    experts = [name for name in blocks if is_expert(name)]
+    if experts:
+        raise ValueError(f"features has some of {experts[0]!r}; experts, which see some tokens, cannot be checked yet.")
     known = {} if polys is None else polynomials_of(polys)
     missing = [name for name in blocks if polys is not None and name not in known]
     if missing:

@@ -217,6 +217,10 @@ def read_features(
     if not sets:
         raise ValueError("features is empty; pass one FeatureSet or several.")
     blocks = blocks_of(model, sets)
+    wiring = trace(model, [0]) if wiring is None else wiring
+    unread = next((name for name in blocks if name not in wiring.inputs), None)
+    if unread is not None:  # experts, whose way to the logits is not known: said before the work begins
+        raise ValueError(wiring.without(unread))
     contexts, tokens = as_integer("contexts", contexts, 1), as_integer("tokens", tokens, 1)
     around = as_integer("window", window[0], 0), as_integer("window", window[1], 0)
     sums = [_Reading(f, blocks[f.block], contexts, around) for f in sets]
@@ -232,7 +236,6 @@ def read_features(
 
     visit(model, list(blocks.values()), batches, see)
     text, seen = token_text(tokenizer), torch.tensor(sorted(counts))
-    wiring = trace(model, [0]) if wiring is None else wiring
     weight = unembedding(model)
     seen = seen[seen < len(weight)]
     readings = FeatureReadings()

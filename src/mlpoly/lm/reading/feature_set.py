@@ -159,7 +159,7 @@ def logit_directions(model: nn.Module, block: str, rows: Tensor, wiring: Trace |
     """
     seen = trace(model, [0]) if wiring is None else wiring
     if block not in seen.inputs:
-        raise ValueError(f"the model has no block {block!r}; its blocks are {listed(list(seen.inputs))}.")
+        raise ValueError(seen.without(block))
     rows = rows.double()
     for norm in (seen.final, seen.after[block]):
         rows = rows if norm is None else norm.scaled(rows)

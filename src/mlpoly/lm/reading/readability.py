@@ -99,31 +99,17 @@ def readability(
     last = as_integer("last", last, 1)
     if isinstance(active, bool) or not 0.0 < float(active) < 0.5:
         raise ValueError(f"active must be a fraction between 0 and 0.5, such as 0.05, got {active!r}.")
-    words, values = _values(model, sets, batches, last)
-    new_words, new_values = _values(model, sets, held_out, last)
-    known = torch.cat([words, new_words]).unique(return_inverse=True)[1]  # ids of tokens that are there, without gaps
-    words, new_words = known.split([len(words), len(new_words)])
-    areas = torch.empty(2, values.shape[1], 3, dtype=torch.float64)
-    parts = list(torch.arange(values.shape[1]).split(_COLUMNS))
-    with progress("readability", 2 * len(parts), show_progress) as bar:
-        for side, sign in enumerate((1.0, -1.0)):
-            for i, part in enumerate(parts):
-                there, new = sign * values[:, part], sign * new_values[:, part]
-                edge = there.kthvalue(min(math.floor((1 - active) * len(there)) + 1, len(there)), dim=0).values
-                strict = (there > edge).any(0)  # of equal values either all are active or none is
-                truth, new_truth = (torch.where(strict, v > edge, v >= edge) for v in (there, new))
-                new_truth &= (
-                    truth.double().mean(0) <= 0.5
-                )  # where most values are equal, a side may have nothing to find
-                guesses = _predictions(words, truth.double(), new_words)
-                areas[side, part] = torch.stack([area_under_curve(guess, new_truth) for guess in guesses], 1)
-                bar(side * len(parts) + i + 1, "")
-    better = areas.mean(2).nan_to_num(-1.0).argmax(0)
-    names = [(some.block, name) for some in sets for name in some.names]
+    text, new_text = (_values(model, sets, given, last) for given in (batches, held_out))
     found = ReadabilityScores()
-    for r, side in enumerate(better.tolist()):
-        current, recent, tree = areas[side, r].tolist()
-        found.append(ReadabilityScore(current, recent, tree, "negative" if side else "positive", *names[r]))
+    with progress("readability", len(sets), show_progress) as bar:
+        for i, some in enumerate(sets):
+            parts = [torch.stack(_areas(*text[i], *new_text[i], sign, float(active))) for sign in (1.0, -1.0)]
+            areas = torch.stack(parts)  # (sides, predictors, features)
+            for r, side in enumerate(areas.mean(1).nan_to_num(-1.0).argmax(0).tolist()):
+                current, recent, tree = areas[side, :, r].tolist()
+                worded: Literal["positive", "negative"] = "negative" if side else "positive"
+                found.append(ReadabilityScore(current, recent, tree, worded, some.block, some.names[r]))
+            bar(i + 1, some.block)
     return found
 
 
@@ -140,27 +126,47 @@ def area_under_curve(scores: Tensor, truth: Tensor) -> Tensor:
     return ((ranks * chosen).sum(1) - yes * (yes + 1) / 2) / (yes * no)  # 0 / 0 is NaN
 
 
-def _values(model: nn.Module, sets: list[FeatureSet], batches: Iterable[Any], last: int) -> tuple[Tensor, Tensor]:
-    """Last tokens (n, last), the current first and -1 before the beginning, and values (n, k) of all features."""
+def _values(
+    model: nn.Module, sets: Sequence[FeatureSet], batches: Iterable[Any], last: int
+) -> list[tuple[Tensor, Tensor]]:
+    """For each set the last tokens (n, last), the current first, -1 where there is none, and the values (n, k)."""
     blocks = blocks_of(model, sets)
-    words: list[Tensor] = []
+    words: dict[str, list[Tensor]] = {name: [] for name in blocks}
     values: list[list[Tensor]] = [[] for _ in sets]
 
     def see(block: Block, x: Tensor, batch: Batch) -> None:
-        if block.name == next(iter(blocks)):
-            b, t = batch.shape
-            ids = torch.full((b * t,), -1)
-            ids[batch.kept] = batch.tokens
-            padded = nn.functional.pad(ids.reshape(b, t), (last - 1, 0), value=-1)
-            windows = padded.unfold(1, last, 1).flip(-1)  # (b, t, last)
-            words.append(windows.reshape(b * t, last)[batch.kept])
-        for i, some in enumerate(sets):
+        decoder = "decoder" in block.name.split(".") and "decoder_input_ids" in batch.inputs
+        kind = "decoder_" if decoder else ""
+        ids, attended = batch.inputs[f"{kind}input_ids"].cpu(), batch.inputs.get(f"{kind}attention_mask")
+        ids = ids if attended is None else torch.where(attended.cpu() != 0, ids, -1)
+        windows = nn.functional.pad(ids, (last - 1, 0), value=-1).unfold(1, last, 1).flip(-1)  # (b, t, last)
+        words[block.name].append(windows.flatten(0, 1)[batch.kept])
+        for some, kept in zip(sets, values, strict=True):
             if some.block == block.name:
-                sets[i] = some.to(x.device)
-                values[i].append(sets[i].values(x).float().cpu())
+                kept.append(some.to(x.device).values(x).float().cpu())
 
     visit(model, list(blocks.values()), batches, see)
-    return torch.cat(words), torch.cat([torch.cat(some) for some in values], 1)
+    for name, seen in words.items():
+        if not seen:
+            raise ValueError(f"no token of the text was routed to {name!r}; pass more text, or leave its features out.")
+    return [(torch.cat(words[some.block]), torch.cat(kept)) for some, kept in zip(sets, values, strict=True)]
+
+
+def _areas(
+    words: Tensor, values: Tensor, new_words: Tensor, new_values: Tensor, sign: float, active: float
+) -> list[Tensor]:
+    """Areas (k,) of the three predictors of one side of features."""
+    known = torch.cat([words, new_words]).unique(return_inverse=True)[1]  # ids of tokens that are there, without gaps
+    words, new_words = known.split([len(words), len(new_words)])
+    parts: list[list[Tensor]] = []
+    for some, new in zip((sign * values).split(_COLUMNS, 1), (sign * new_values).split(_COLUMNS, 1), strict=True):
+        edge = some.kthvalue(min(math.floor((1 - active) * len(some)) + 1, len(some)), dim=0).values
+        strict = (some > edge).any(0)  # of equal values either all are active or none is
+        truth, new_truth = (torch.where(strict, v > edge, v >= edge) for v in (some, new))
+        new_truth &= truth.double().mean(0) <= 0.5  # where most values are equal, a side may have nothing to find
+        guesses = _predictions(words, truth.double(), new_words)
+        parts.append([area_under_curve(guess, new_truth) for guess in guesses])
+    return [torch.cat(areas) for areas in zip(*parts, strict=True)]
 
 
 def _predictions(words: Tensor, truth: Tensor, new: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mlpoly.integrations.experts import unrolled
+from mlpoly.lm.model.graft import grafted
 from mlpoly.lm.model.running import hooked
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
 
@@ -47,12 +49,23 @@ def steer(
     >>> with steer(model, features[0], 0.0):  # doctest: +SKIP
     ...     without = model(ids).logits
     """
-    blocks = blocks_of(model, [features])
+    replaced = grafted(model)
+    if (
+        isinstance(features, FeatureSet) and features.block in replaced
+    ):  # the polynomial is steered in its block's place
+        block = replaced[features.block]
+    else:
+        block = blocks_of(model, [features])[features.block]
     if isinstance(amount, bool) or not isinstance(amount, Real) or not math.isfinite(float(amount)):
         raise ValueError(f"amount must be a number, such as 0.0 to remove features, got {amount!r}.")
     if how not in ("scale", "add"):
         raise ValueError(f"how must be 'scale' or 'add', got {how!r}.")
-    block, factor, kept = blocks[features.block], float(amount), list[Tensor]()
+    factor, kept = float(amount), list[Tensor]()
+
+    def check_place(x: Tensor) -> None:
+        """Raise where a graft inside this context has taken the block out, and there is nothing to steer."""
+        if not any(module is block.module for module in model.modules()):
+            raise RuntimeError(f"{features.block!r} was replaced inside steer; use steer inside graft instead.")
 
     def with_input(x: Tensor) -> Tensor:
         """The input with other values of the features."""
@@ -76,9 +89,8 @@ def steer(
         made = y + change.to(y.dtype).expand(y.flatten(0, -2).shape).reshape(y.shape)
         return (made, *output[1:]) if isinstance(output, tuple) else made
 
-    if how == "scale" and features.squares:
-        hooks: Any = {"before": [(block.entry, with_input)]}
-    else:
-        hooks = {"before": [(block.entry, remember)] if how == "scale" else [], "after": [(block.exit, with_output)]}
-    with hooked(**hooks):
+    moved = how == "scale" and features.squares
+    before = [(block.entry, with_input if moved else remember)] if how == "scale" else []
+    after = [] if moved else [(block.exit, with_output)]
+    with unrolled(model, [block.module]), hooked([(model, check_place), *before], after):
         yield model

@@ -13,8 +13,9 @@ from mlpoly.files import make_folder, write_csv
 from mlpoly.lm.convert.block_errors import BlockErrors
 from mlpoly.lm.evaluate.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
+from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
-from mlpoly.lm.reading.token_features import BlockFeature
+from mlpoly.lm.reading.contexts import FeatureReading
 
 __all__ = ["LmResults", "write_tables"]
 
@@ -27,7 +28,8 @@ class LmResults:
     errors: tuple[BlockErrors, ...]  # of every block's polynomial, by degree
     losses: tuple[Loss, ...]  # of the model on held-out text, with all blocks replaced and with each
     spectra: tuple[BlockSpectrum, ...] = ()
-    features: tuple[BlockFeature, ...] = ()
+    features: tuple[FeatureReading, ...] = ()  # of every block, and random directions as controls
+    forms: tuple[FormSpectrum, ...] = ()
     attribution: Attribution | None = None
 
     @classmethod
@@ -45,15 +47,17 @@ class LmResults:
 
 def write_tables(results: LmResults, folder: Path) -> None:
     """Write every kind of result as a CSV file; a kind that there is nothing of has no file."""
-    ends = ("reads", "reads_not", "raises", "lowers")
     tables: dict[str, list[dict[str, Any]]] = {
         "fvu": [to_plain(errors) for errors in results.errors],
         "loss": [to_plain(loss) for loss in results.losses],
         "spectrum": [spectrum.row() for spectrum in results.spectra],
-        "features": [
-            {"block": f.block, "output": f.output, "rank": f.rank, "value": f.value}
-            | {end: " | ".join(token.text for token in getattr(f, end)) for end in ends}
+        "forms": [forms.row() for forms in results.forms],
+        "features": [_feature_row(feature) for feature in results.features],
+        "contexts": [
+            {"block": f.block, "kind": f.kind, "name": f.name, "side": side, "value": c.value, "text": str(c)}
             for f in results.features
+            for side in ("positive", "negative")
+            for c in getattr(f, side)
         ],
         "attribution": results.attribution.rows() if results.attribution is not None else [],
     }
@@ -61,3 +65,15 @@ def write_tables(results: LmResults, folder: Path) -> None:
     for name, rows in tables.items():
         if rows:
             write_csv(folder / f"{name}.csv", rows)
+
+
+def _feature_row(feature: FeatureReading) -> dict[str, Any]:
+    """A feature in a line, with all of its scores."""
+    scores = {
+        f"{part}_{name}": value
+        for part in ("causal", "readability")
+        for name, value in (to_plain(getattr(feature, part)) or {}).items()
+        if name not in ("block", "feature")
+    }
+    own = {"block": feature.block, "kind": feature.kind} | feature.row()
+    return own | {"active": feature.active, "strength": feature.strength} | scores

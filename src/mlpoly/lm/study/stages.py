@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,14 +20,20 @@ from mlpoly.lm.evaluate.losses import Loss, evaluate
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
+from mlpoly.lm.reading.block_forms import block_forms
 from mlpoly.lm.reading.block_spectra import block_spectra
-from mlpoly.lm.reading.token_features import block_features
+from mlpoly.lm.reading.causality import check_features
+from mlpoly.lm.reading.contexts import FeatureReadings, read_features, with_scores
+from mlpoly.lm.reading.feature_set import FeatureKind, FeatureSet, block_features
+from mlpoly.lm.reading.readability import readability
 from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.text.tokens import token_text
 from mlpoly.lm_config import LmConfig
 from mlpoly.progress import progress
 
 __all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
+
+_CONTROLS = 5  # random directions of each block
+_CHECKED = 1024  # tokens on which the model runs with features changed, three times for each of them
 
 
 @dataclass
@@ -121,30 +126,39 @@ def _place(loss: Loss) -> tuple[int, int]:
 
 
 def study_features(study: LmStudy, chosen: Conversion) -> None:
-    """Features of every block in terms of tokens, towards the most frequent tokens of the text."""
-    config = study.config
-    done = {feature.block for feature in study.results.features}
-    unread = [name for name in chosen.polynomials if name not in done and not is_expert(name)]
-    if not (unread and config.features and config.outputs and config.degree >= 2):
+    """Features of every block on held-out text, with their scores and those of random directions; principal forms."""
+    config, model, held_out = study.config, study.model, study.held_out
+    if not config.features or config.degree < 2:
         return
-    outputs, wiring = _frequent_tokens(study.train, token_text(study.texts), config.outputs), trace(study.model, [0])
-    options: dict[str, Any] = {"k": config.features, "tokenizer": study.texts, "wiring": wiring}
+    done = {feature.block for feature in study.results.features}
+    readable = [name for name in chosen.polynomials if not is_expert(name)]  # an expert sees some of the tokens alone
+    unread = [name for name in readable if name not in done]
+    wiring, sets = trace(model, [0]), dict[str, list[FeatureSet]]()
+
+    def features_of(name: str) -> list[FeatureSet]:
+        if name not in sets:
+            poly = chosen.polynomials[name]
+            kinds: dict[FeatureKind, int] = {"principal": config.features, "random": _CONTROLS}
+            inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
+            options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}
+            sets[name] = [block_features(poly, model, name, kind, k, **options) for kind, k in kinds.items()]
+        return sets[name]
+
     with progress("features", len(unread), study.show_progress) as bar:
         for i, name in enumerate(unread):
             with study.stage("features") as parts:
-                poly = chosen.polynomials[name]
-                options["inputs"] = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
-                found = [block_features(poly, study.model, name, token=token, **options) for token in outputs]
-                parts["features"] = (*study.results.features, *(feature for some in found for feature in some))
+                some = features_of(name)
+                found = read_features(model, some, held_out, tokenizer=study.texts, wiring=wiring)
+                causal = check_features(model, some, held_out, tokens=_CHECKED, wiring=wiring, show_progress=False)
+                parts["features"] = (*study.results.features, *with_scores(found, causal))
+                forms = block_forms({name: chosen.polynomials[name]}, study.moments, show_progress=False)
+                parts["forms"] = (*study.results.forms, *forms)
             bar(i + 1, name)
-
-
-def _frequent_tokens(batches: Sequence[Tensor], text: Callable[[int], str], count: int) -> list[int]:
-    """The most frequent tokens with a letter in their text; any, if none has one."""
-    counts = Counter(int(i) for batch in batches for i in batch.flatten().tolist())
-    order = [i for i, _ in counts.most_common()]
-    named = [i for i in order if any(c.isalpha() for c in text(i)) and not text(i).strip().startswith("<")]
-    return (named or order)[:count]
+    if any(feature.readability is None for feature in study.results.features):
+        with study.stage("readability") as parts:  # one pass over the text for all blocks
+            every = [some for name in readable for some in features_of(name)]
+            scores = readability(model, every, study.train, held_out, show_progress=study.show_progress)
+            parts["features"] = tuple(with_scores(FeatureReadings(study.results.features), readability=scores))
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mlpoly.lm.convert.block_errors import BlockErrors
 from mlpoly.lm.evaluate.losses import Loss
+from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.page import Page
 from mlpoly.page.html import element
@@ -17,10 +18,11 @@ from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 
-__all__ = ["fits_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
+__all__ = ["fits_section", "forms_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
+_FORMS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers
 _LEGEND = "A click on a name in the legend hides it."
 _BY = {
     "": "nothing: the original model",
@@ -127,6 +129,25 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
         figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {_LEGEND}"),
+    )
+
+
+def forms_section(page: Page, forms: Sequence[FormSpectrum]) -> None:
+    """Curves over the blocks: the fraction of the variance that the leading forms carry, by degree."""
+    blocks, panels = list(dict.fromkeys(found.block for found in forms)), []
+    y = Axis("fraction of the variance at that degree", "fraction", percent=True, limits=(0.0, 1.0))
+    for count in _FORMS:
+        curves = []
+        for degree in sorted({found.degree for found in forms}):
+            carried = {found.block: sum(found.fractions[:count]) for found in forms if found.degree == degree}
+            curves += _curve(f"degree {degree}", carried, blocks, degree_colour(degree))
+        panels.append(Panel(curves, _block_axis(blocks), y, choice=(str(count),)))
+    chart = Chart("Fraction of every block's variance that its leading forms carry", panels, ("Directions",))
+    page.section("forms", "In how few directions each block writes", "Principal forms").add(
+        "Of all choices of so many output directions, the one that carries most of a block’s variance at one degree. "
+        "A polynomial along such a direction is a principal form; the features below are eigenvectors of those of "
+        "degree 2.",
+        figure(plot("plot-forms", chart), f"Exact under the Gaussian of the block’s inputs, no samples. {_LEGEND}"),
     )
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from mlpoly.lm.study.lm_results import LmResults
-from mlpoly.lm.study.report.block_sections import fits_section, losses_section, median_of, spectra_section, whole_loss
+from mlpoly.lm.study.report.block_sections import (
+    fits_section,
+    forms_section,
+    losses_section,
+    median_of,
+    spectra_section,
+    whole_loss,
+)
+from mlpoly.lm.study.report.dashboard import dashboard_assets
 from mlpoly.lm.study.report.token_sections import features_section, prompt_section
 from mlpoly.page import Page, asset
 from mlpoly.page.numbers import counted, number, percent
@@ -42,7 +50,8 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
     footer = f"Made by {made}. This page loads nothing from a network."
     page = Page(f"{name} with polynomials in place of its blocks", f"A study by {made}", footer)
     degree = (about.get("config") or {}).get("degree") or max((x.degree for x in results.losses), default=0)
-    page.style, page.script = (asset("mlpoly.lm.study.report", file) for file in ("lm.css", "lm.js"))
+    own = (asset("mlpoly.lm.study.report", file) for file in ("lm.css", "lm.js"))
+    page.style, page.script = (a + b for a, b in zip(dashboard_assets(), own, strict=True))
     page.introduce(*_introduction(results, degree))
     if results.errors:
         fits_section(page, results.errors)
@@ -50,6 +59,8 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
         losses_section(page, results.losses, degree)
     if results.spectra:
         spectra_section(page, results.spectra)
+    if results.forms:
+        forms_section(page, results.forms)
     if results.features:
         features_section(page, results.features)
     if results.attribution is not None:

@@ -1,47 +1,8 @@
 "use strict";
 
-// Features and attributions of a language model. Tokens can be any text: it is set as text, never as HTML.
+// A prompt taken apart; `Tokens` is in features.js.
 addEventListener("DOMContentLoaded", () => {
-  const made = (tag, text, cls) => {
-    const node = document.createElement(tag);
-    if (text !== undefined) node.textContent = text;
-    if (cls) node.className = cls;
-    return node;
-  };
-  const marked = (text) => text.replace(/^ +| +$/g, (blanks) => "␣".repeat(blanks.length)); // on a chip of its own
-  const pieces = (tokens) => {
-    const list = made("ul", undefined, "pieces");
-    tokens.forEach(([text, score]) => {
-      const item = made("li", marked(text));
-      item.title = `score ${Page.signed(score)}`;
-      list.append(item);
-    });
-    return list;
-  };
-
-  for (const viewer of document.querySelectorAll("[data-features]")) {
-    const spec = Page.data(viewer.dataset.features);
-    const [block, output] = viewer.querySelectorAll("select");
-    const space = viewer.querySelector(".features");
-    const part = (title, tokens, cls) => [made("h4", title, cls), pieces(tokens)];
-    const show = () => {
-      const fits = (f) => f.block === Number(block.value) && f.output === Number(output.value);
-      const chosen = spec.features.filter(fits);
-      space.replaceChildren(...chosen.map((f) => {
-        const row = made("div", undefined, "feature");
-        const value = made("div", Page.signed(f.value), "value");
-        value.append(made("small", `feature ${f.rank + 1}`));
-        const reads = made("div"), writes = made("div");
-        reads.append(...part("reads, one end", f.reads), ...part("reads, other end", f.reads_not));
-        writes.append(...part("raises", f.raises, "raises"), ...part("lowers", f.lowers, "lowers"));
-        row.append(value, reads, writes);
-        return row;
-      }));
-      if (!chosen.length) space.append(made("p", "No features were read here.", "note"));
-    };
-    [block, output].forEach((menu) => menu.addEventListener("change", show));
-    show();
-  }
+  const { made, marked, tint } = Tokens;
 
   for (const viewer of document.querySelectorAll("[data-attribution]")) {
     const spec = Page.data(viewer.dataset.attribution);
@@ -57,11 +18,6 @@ addEventListener("DOMContentLoaded", () => {
     const row = (place, t) => (place === 0 ? sum(spec.values.map((l) => l[t])) : spec.values[place - 1][t]);
     const total = (values) => values.slice(0, count).reduce((a, b) => a + b, 0);
     const picked = (values, kind) => (kind < count ? values[kind] : kind === count ? total(values) : values[count]);
-    const tint = (node, value, largest) => {
-      const strength = Math.round(70 * Math.min(Math.abs(value) / (largest || 1), 1));
-      const colour = value > 0 ? "var(--positive)" : "var(--negative)";
-      node.style.background = `color-mix(in srgb, ${colour} ${strength}%, transparent)`;
-    };
     const cells = (name, values, cls) => {
       const line = made("tr", undefined, cls);
       const heading = made("th", name);

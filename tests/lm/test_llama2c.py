@@ -1,0 +1,104 @@
+"""Models of llama2.c: files written from models of transformers come back as they were."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+from support.llama2c_files import checkpoint_bytes, vocabulary_bytes  # noqa: E402 - after importorskip
+from support.tiny_models import VOCABULARY, llama  # noqa: E402
+
+from mlpoly.errors import FileFormatError  # noqa: E402
+from mlpoly.lm import load_model  # noqa: E402
+from mlpoly.lm.model.llama2c import convert_llama2c, read_vocabulary  # noqa: E402
+from mlpoly.lm.text.generated import generate_tokens  # noqa: E402
+from mlpoly.studies.paper.download import _SOURCES  # noqa: E402
+
+PIECES = [f"piece {i}".encode() for i in range(VOCABULARY - 1)] + ["é".encode()]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    checkpoint, tokens = tmp_path / "model.bin", tmp_path / "tok.bin"
+    checkpoint.write_bytes(checkpoint_bytes(llama(tie_word_embeddings=True)))
+    tokens.write_bytes(vocabulary_bytes(PIECES))
+    return checkpoint, tokens
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_comes_back_bit_for_bit(tmp_path: Path, files: tuple[Path, Path], tied: bool) -> None:
+    model = llama(tie_word_embeddings=tied, rms_norm_eps=1e-5)
+    files[0].write_bytes(checkpoint_bytes(model))
+    convert_llama2c(*files, tmp_path / "folder")
+    read, _ = load_model(tmp_path / "folder")
+    expected = model.state_dict()
+    assert read.state_dict().keys() == expected.keys()
+    for name, weight in read.state_dict().items():
+        assert torch.equal(weight, expected[name]), name
+    ids = torch.arange(12).reshape(2, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(read(ids).logits, model(ids).logits, atol=1e-6, rtol=1e-5)
+    assert json.loads((tmp_path / "folder" / "vocab.json").read_text())[-1] == "é"
+
+
+def test_the_checksums_are_those_of_stories260k() -> None:
+    """The files, made anew from the weights and texts that are here, have the checksums that a download must have."""
+    folder = Path(os.environ.get("MLPOLY_DATA", "missing")) / "stories260K"
+    if not folder.is_dir():
+        pytest.skip("set MLPOLY_DATA to a folder that holds stories260K/")
+    known = _SOURCES["stories260K"].checksums
+    pieces = [piece.encode("latin-1") for piece in json.loads((folder / "vocab.json").read_text())]
+    found = vocabulary_bytes(pieces)
+    assert f"sha256:{hashlib.sha256(found).hexdigest()}" == known["tok512.bin"]
+    content = checkpoint_bytes(load_model(folder)[0])
+    assert len(content) == 1_056_540
+    weights, cosines = (hashlib.sha256(part).hexdigest() for part in (content[:-16384], content[-16384:]))
+    assert weights == "340685034718160b936c5502a60a6da5c636afa1c53db33cefd0476ba3731205"
+    # The cosines and sines at its end, which nobody reads, may be rounded otherwise on another processor.
+    if cosines == "19bcef3a6c283ddcae8701ab619fdf141ae71939ce13908eb896919f17c084d2":
+        assert f"sha256:{hashlib.sha256(content).hexdigest()}" == known["stories260K.bin"]
+
+
+def test_damaged_files_are_refused(tmp_path: Path, files: tuple[Path, Path]) -> None:
+    checkpoint, tokens = files
+    whole, texts = checkpoint.read_bytes(), tokens.read_bytes()
+    for content, message in (
+        (whole[:-4], "its header promises"),
+        (whole[:20], "too few for a model of llama2.c"),
+        (b"\xff" * len(whole), "its sizes make no sense"),
+    ):
+        checkpoint.write_bytes(content)
+        with pytest.raises(FileFormatError, match=message):
+            convert_llama2c(checkpoint, tokens, tmp_path / "folder")
+    checkpoint.write_bytes(whole)
+    for content in (texts[:-1], texts[:-12]):
+        tokens.write_bytes(content)
+        with pytest.raises(FileFormatError, match="is not a vocabulary"):
+            read_vocabulary(tokens)
+    tokens.write_bytes(vocabulary_bytes(PIECES[:-1]))
+    with pytest.raises(FileFormatError, match="has 31 tokens, but"):
+        convert_llama2c(checkpoint, tokens, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_text_is_drawn_from_the_model() -> None:
+    model = llama()
+    before = torch.random.get_rng_state()
+    tokens = generate_tokens(model, 4000, 3, start=1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert np.array_equal(tokens, generate_tokens(model, 4000, 3, start=1))
+    assert not np.array_equal(tokens, generate_tokens(model, 4000, 3, start=1, seed=1))
+    with torch.no_grad():
+        p = model(torch.tensor([[1]])).logits[0, -1].softmax(-1).double().numpy()
+    counts = np.bincount(tokens[:, 1], minlength=VOCABULARY)
+    errors = (counts - 4000 * p) / np.sqrt(4000 * p * (1 - p))
+    assert np.abs(errors).max() < 5 and tokens.shape == (4000, 3) and (tokens[:, 0] == 1).all()

@@ -1,0 +1,111 @@
+"""Groups of tokens by k-means of a block's inputs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from support.backends import assert_close  # noqa: E402 - after importorskip
+from torch import nn  # noqa: E402
+
+import mlpoly as mp  # noqa: E402
+from mlpoly.lm import TokenClusters, collect, convert  # noqa: E402
+
+
+class Lookup(nn.Module):
+    """A model whose block sees rows of a table, so that they can be chosen."""
+
+    def __init__(self, table: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding.from_pretrained(table)
+        width = table.shape[1]
+        self.mlp = nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, width))
+
+    def forward(self, ids: Any) -> Any:
+        return self.mlp(self.embedding(ids))
+
+
+def crowds(count: int = 4, size: int = 50, d: int = 6, far: float = 8.0) -> Any:
+    """A table of tokens in well-separated crowds, one after the other, and the crowd of each."""
+    draw = torch.Generator().manual_seed(1)
+    places = far * torch.nn.functional.normalize(torch.randn(count, d, generator=draw), dim=1)
+    labels = torch.arange(count).repeat_interleave(size)
+    return places[labels] + 0.3 * torch.randn(count * size, d, generator=draw), labels
+
+
+def shuffled(n: int, seed: int = 0) -> Any:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).reshape(4, -1)
+
+
+def test_crowds_of_inputs_become_the_groups() -> None:
+    table, labels = crowds()
+    ids = shuffled(200)
+    moments = collect(Lookup(table), [ids, *ids.split(1)], groups="clusters")
+    groups = moments.groups("mlp")
+    assert len(groups) == 4 and {part.count for part in groups.values()} == {100}  # every token was seen twice
+    means = torch.stack([table[labels == n].mean(0) for n in range(4)]).double()
+    for part in groups.values():
+        assert torch.cdist(part.mean[None], means).min() < 1e-6
+
+
+def test_clusters_minimise_what_lloyd_does() -> None:
+    """Every centre is the mean of the inputs nearest to it, and no worse than the best of random starts by much."""
+    x = torch.randn(300, 5, generator=torch.Generator().manual_seed(2))
+    rule = TokenClusters(3)
+    rule.calibrate("a", x)
+    nowhere = torch.zeros(300, dtype=torch.long)
+    found = rule.numbers("a", x, nowhere, nowhere)
+    means = torch.stack([x[found == n].mean(0) for n in range(3)])
+    assert torch.equal(torch.cdist(x, means).argmin(1), found)
+    inertia = float((x - means[found]).square().sum())
+    sklearn = pytest.importorskip("sklearn.cluster")
+    assert inertia <= 1.1 * sklearn.KMeans(3, n_init=10, random_state=0).fit(x.numpy()).inertia_
+
+
+def test_the_same_seed_gives_the_same_groups_and_others_do_not_merge() -> None:
+    model = Lookup(crowds(8, 20, far=1.0)[0])
+    one, two = ([shuffled(160, seed)] for seed in (0, 1))
+    first, again = (collect(model, one, groups=TokenClusters(3)) for _ in range(2))
+    kind = first.provenance["groups"]["kind"]
+    assert kind == again.provenance["groups"]["kind"] and kind.startswith("clusters 3 seed 0 centres ")
+    assert_close(first.mixture("mlp").means, again.mixture("mlp").means, 0.0)
+    merged = first.merge(again)
+    assert merged.tokens == 320
+    assert_close(merged.mixture("mlp").means, first.mixture("mlp").means, 1e-12)
+    for other in (collect(model, one, groups=TokenClusters(3, seed=1)), collect(model, two, groups=TokenClusters(3))):
+        with pytest.raises(ValueError, match="chosen by different rules"):
+            first.merge(other)
+    json.dumps(first.provenance)  # it travels in files
+
+
+def test_fewer_different_inputs_than_clusters() -> None:
+    table = torch.eye(3)
+    moments = collect(Lookup(table), [torch.tensor([[0, 1, 2, 0, 1, 2]])], groups=TokenClusters(8))
+    assert sorted(part.count for part in moments.groups("mlp").values()) == [2, 2, 2]
+    same = collect(Lookup(torch.ones(2, 3)), [torch.tensor([[0, 1]])], groups=TokenClusters(2))
+    assert [part.count for part in same.groups("mlp").values()] == [2]
+
+
+def test_the_closed_form_by_clusters_is_closer_than_one_gaussian() -> None:
+    table, _ = crowds(far=3.0)
+    model, ids = Lookup(table), [shuffled(200)]
+    net = mp.from_torch(model.mlp)
+    errors = {}
+    for groups, method in (("none", "gaussian"), ("clusters", "neuronwise")):
+        made = convert(model, collect(model, ids, groups=groups), 3, method=method, bound=3.0, closed_form=False)
+        with torch.no_grad():
+            errors[groups] = float(mp.fvu(net, made.polynomials["mlp"], samples=table).total)
+    assert errors["clusters"] < 0.5 * errors["none"]
+
+
+@pytest.mark.parametrize("count", [0, 1, -3, 2.5, True, "4"])
+def test_what_is_wrong_with_a_number_of_clusters(count: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"count must be (an integer|at least 2)"):
+        TokenClusters(count)
+    with pytest.raises(ValueError, match=r"mlpoly\.lm\.TokenClusters\(count\)"):
+        collect(Lookup(torch.eye(3)), [torch.tensor([[0]])], groups=np.ones(3))
