@@ -63,6 +63,19 @@ def test_what_goes_up_comes_down(hub: Hub, model: Any, conversion: Conversion) -
     assert all(poly.prototype.dtype == torch.float64 for poly in double.polynomials.values())
 
 
+def test_the_code_of_the_card_runs(
+    hub: Hub, model: Any, conversion: Conversion, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conversion.push_to_hub(REPO)
+    ids = token_ids(1, seed=5)[0]
+    loaded = {"someone/tiny": (model, lambda text, return_tensors: {"input_ids": ids})}
+    monkeypatch.setattr("mlpoly.lm.load_model", loaded.__getitem__)
+    names: dict[str, Any] = {}
+    exec(hub.files(REPO)["README.md"].decode().split("```python\n")[1].split("```")[0], names)
+    assert "model.layers.0.mlp" in capsys.readouterr().out
+    torch.testing.assert_close(names["logits"], logits(model, conversion), rtol=0, atol=0)
+
+
 def test_a_repository_holds_one_conversion_and_keeps_the_earlier_ones(hub: Hub, conversion: Conversion) -> None:
     conversion.push_to_hub(REPO)
     first, *_ = conversion.polynomials
@@ -127,8 +140,5 @@ def test_the_card(conversion: Conversion) -> None:
     for name, errors in conversion.errors.items():
         assert errors.held_out is not None
         assert f"| {name} | 3 | {errors.closed_form:.4g} | {errors.held_out:.4g} |" in body
-    code = body.split("```python\n")[1].split("```")[0]
-    compile(code, "card", "exec")
-    assert f'Conversion.load_from_hub("{REPO}"' in code
     local = replace(conversion, provenance={"model": 'odd: "name"'})
     assert "base_model" not in yaml.safe_load(model_card(local, REPO).split("---\n")[1])
