@@ -9,15 +9,15 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-kernels lint docs bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test dist test-slow test-kernels lint docs bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## the paper's experiments on scikit-learn's digits; open out/demo/report.html
-	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --seeds 2 --out out/demo
+demo: $(STAMP) ## the paper's experiments on scikit-learn's digits, in two minutes; open out/demo/report.html
+	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo
 
-test: lint docs ## lint, the documentation, then every test that is not slow
+test: lint docs dist ## lint, the documentation, the distributions, then every test that is not slow
 	$(PYTEST) -q -m "not slow"
 
 test-slow: $(STAMP) ## the slow tests
@@ -34,6 +34,11 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 
 docs: $(STAMP) ## the documentation as a site; open out/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+dist: $(STAMP) ## wheel and source distribution in out/dist, checked as PyPI would
+	rm -rf out/dist
+	$(BIN)/python -m build --no-isolation --outdir out/dist > /dev/null
+	$(BIN)/twine check --strict out/dist/*
 
 bench: $(STAMP) ## benchmarks on the CPU
 	$(BIN)/python -m benchmarks

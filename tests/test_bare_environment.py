@@ -1,17 +1,26 @@
-"""The package in an environment that holds nothing but its core dependencies."""
+"""The package as it is distributed, and in an environment that holds nothing but its core dependencies."""
 
 import json
+import re
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
-from mlpoly import cli
+from mlpoly import __version__, cli
 from mlpoly.extras import EXTRAS
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = {
+    path.relative_to(ROOT / "src").as_posix()
+    for path in (ROOT / "src" / "mlpoly").rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+}
 
 SCRIPT = """
 import json, sys, time, warnings
@@ -30,6 +39,7 @@ mixture = mp.GaussianMixture.from_labels(x, (x[:, 0] > 0).astype(int))
 poly.save("poly.safetensors")
 print(json.dumps({
     "seconds": took,
+    "version": mp.__version__,
     "settings kept": numpy.geterr() == errors,
     "extras": [m for m in ("torch", "jax", "sklearn", "matplotlib", "rich") if importlib.util.find_spec(m)],
     "installed": sorted(d.metadata["Name"] for d in importlib.metadata.distributions()),
@@ -42,11 +52,58 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it."""
+    for module in ("build", "hatchling", "hatch_fancy_pypi_readme"):
+        pytest.importorskip(module, reason="the extra dev is not installed")
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
+    with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
+        names, about = set(wheel.namelist()), f"mlpoly-{__version__}.dist-info"
+        assert names & PACKAGE == PACKAGE >= {"mlpoly/py.typed", "mlpoly/page/assets/page.css"}
+        rest = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+        assert names - PACKAGE == {f"{about}/{name}" for name in rest}
+        assert "mlpoly = mlpoly.cli:main" in wheel.read(f"{about}/entry_points.txt").decode()
+
+
+def test_the_source_distribution_holds_what_builds_it(distributions: Path) -> None:
+    with tarfile.open(distributions / f"mlpoly-{__version__}.tar.gz") as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    files = {"README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    assert names == {f"src/{name}" for name in PACKAGE} | files
+
+
+def test_the_readme_on_pypi_needs_no_file_beside_it(distributions: Path) -> None:
+    """Every link is absolute and leads to a file of the repository, and code is as it was."""
+    with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
+        metadata = message_from_bytes(wheel.read(f"mlpoly-{__version__}.dist-info/METADATA"))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown, written = metadata.get_payload(decode=True).decode(), (ROOT / "README.md").read_text(encoding="utf-8")
+    fence = re.compile(r"^```.*?^```", re.S | re.M)
+    assert fence.findall(shown) == fence.findall(written)
+    places = r"https://(?:raw\.githubusercontent\.com/mlpoly/mlpoly/|github\.com/mlpoly/mlpoly/blob/)"
+    links = re.findall(r'\]\(([^)]+)\)|(?:src|href)="([^"]+)"', fence.sub("", shown))
+    assert links
+    for link in (a or b for a, b in links):
+        assert link.startswith(("https://", "#")), link
+        if ours := re.fullmatch(rf"{places}v([^/]+)/([^#]+)(#.*)?", link):
+            assert ours[1] == __version__
+            assert (ROOT / ours[2]).is_file(), link
+            assert link.startswith("https://raw.") == (Path(ours[2]).suffix in (".png", ".svg", ".gif")), link
+
+
+@pytest.fixture(scope="module")
+def bare_python(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
-    python = folder / "venv" / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), str(ROOT)]
+    python, wheel = folder / "venv" / "bin" / "python", next(distributions.glob("*.whl"))
+    install = [str(python), "-I", "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode and any(s in done.stderr for s in ("No matching distribution", "Connection", "resolve")):
         pytest.skip("the package registry cannot be reached, so no fresh environment can be made")
@@ -55,10 +112,11 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
-    run = subprocess.run([str(bare_python), "-c", SCRIPT], capture_output=True, text=True, cwd=tmp_path, check=False)
+    run = subprocess.run([str(bare_python), "-Ic", SCRIPT], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     found = json.loads(run.stdout)
+    assert found["version"] == __version__
     assert found["extras"] == []
     assert set(found["installed"]) <= {
         "array-api-compat",
@@ -79,7 +137,7 @@ def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
 def test_import_is_fast_and_silent(bare_python: Path, tmp_path: Path) -> None:
     code = "import time; b = time.process_time(); import mlpoly; print(time.process_time() - b)"
     runs = [
-        subprocess.run([str(bare_python), "-W", "error", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+        subprocess.run([str(bare_python), "-IWerror", "-c", code], capture_output=True, text=True, cwd=tmp_path)
         for _ in range(4)
     ]
     assert all(r.returncode == 0 and r.stderr == "" for r in runs), runs[0].stderr

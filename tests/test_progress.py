@@ -47,3 +47,13 @@ def test_strongly_correlated_pairs_have_a_bar(rng):
         mp.second_moment(mp.MLP(rng.standard_normal((6, 3)), None, None, None, "silu"), inputs)
     assert "strongly correlated pairs" in terminal.getvalue()
     assert progress._Bar.drawn is None
+
+
+def test_announcements_are_for_terminals():
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        progress.announce("now this", show=False)
+        progress.announce("now that")
+    assert terminal.getvalue() == "now that\n"
+    with contextlib.redirect_stderr(io.StringIO()) as log:
+        progress.announce("now that")
+    assert log.getvalue() == ""

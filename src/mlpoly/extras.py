@@ -20,6 +20,7 @@ EXTRAS = {
     "transformers": "transformers",
     "accelerate": "transformers",
     "gguf": "transformers",
+    "huggingface_hub": "transformers",
     "sklearn": "sklearn",
     "onnx": "onnx",
     "sympy": "formulas",

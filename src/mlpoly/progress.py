@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress"]
+__all__ = ["announce", "progress"]
 
 _PATIENCE = 2.0  # seconds before a bar appears
 
@@ -26,6 +26,12 @@ def progress(title: str, total: int | None, show: bool = True) -> Iterator[Calla
     finally:
         if bar is not None:
             bar.close()
+
+
+def announce(text: str, show: bool = True) -> None:
+    """Print a line on stderr that says what is done next; like a bar, on a terminal only."""
+    if show and sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
 
 
 class _Bar:

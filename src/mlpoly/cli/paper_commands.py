@@ -61,6 +61,8 @@ class ReproduceCommand(_TrainingCommand):
     """Repeat the paper's experiments: train, fit every checkpoint, attack, and write report.html."""
 
     label: _Label = None
+    figures: bool = True
+    """Draw the figures for print as well (PNG and PDF); the report has its own."""
 
     def run(self) -> dict[str, Any]:
         """Call `mlpoly.studies.paper.reproduce.reproduce`."""
@@ -75,9 +77,10 @@ class ReproduceCommand(_TrainingCommand):
             seeds=self.seeds,
             label=self.label,
             device=self.device,
+            figures=self.figures,
             show_progress=not self.quiet,
         )
-        return {"report": self.out / "report.html", "seconds": found.about["seconds"], "claims": found.claims}
+        return {"claims": found.claims, "seconds": found.about["seconds"], "report": self.out / "report.html"}
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,8 @@ class ReportCommand(_StudyCommand):
         from mlpoly.studies.paper.reproduce import study_report
 
         study = self._study()
-        return {"report": study_report(study, label=self.label), "claims": study.results.claims}
+        page = study_report(study, label=self.label)
+        return {"claims": study.results.claims, "report": page}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -60,8 +61,9 @@ def whole(data, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Without figures, which take most of the time."""
+    """Without figures and the page about the network, which take most of the time."""
     monkeypatch.setattr(reproduce_module, "write_figures", lambda *arguments: [])
+    monkeypatch.setattr(reproduce_module, "write_network_page", lambda *arguments, out, **options: out)
 
 
 @pytest.fixture
@@ -123,6 +125,8 @@ def test_everything_is_there(whole):
     assert {e.label for e in results.features.explanations} == {0, 1, 2}
     assert [a.step for a in results.attack] == [2]
     assert results.attack[0].pictures.ladder_label == 2  # the last of three classes for the default of 3
+    assert "<h1>The network as a polynomial</h1>" in (whole / "network.html").read_text(encoding="utf-8")
+    assert 'href="network.html"' in (whole / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_is_said_about_it(whole, data):
@@ -220,6 +224,8 @@ def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
             reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     if stage != "dynamics":
         assert len(read_results(tmp_path).dynamics) == 21  # what was finished is kept
+    if stage in ("ablation_curve", "judge_claims"):  # and can be read
+        assert {'id="features"', 'id="fvu"'} <= set(re.findall(r'id="\w+"', (tmp_path / "report.html").read_text()))
     reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     assert content(tmp_path) == content(whole)
 
@@ -263,6 +269,33 @@ def test_nothing_to_divide_by(data, tmp_path, quick, activation, steps):
 def test_label_that_is_shown(data, tmp_path, quick):
     found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, paper_steps=0), label=1)
     assert found.attack[0].pictures.ladder_label == 1
+
+
+def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_path, monkeypatch):
+    def stopped(*arguments, **options):
+        assert (tmp_path / "network.html").is_file()
+        raise KeyboardInterrupt
+
+    train = replace(TRAIN, steps=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduce_module, "dynamics", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(tmp_path, str(data), train=train, fits=FITS)
+    monkeypatch.setattr(reproduce_module, "write_network_page", lambda *arguments, out, **options: out)
+    words = ["--data", str(data), "--hidden", "8", "--steps", "1", "--batch-size", "32", "--warmup", "8"]
+    words += [
+        "--learning-rate",
+        str(TRAIN.learning_rate),
+        "--samples",
+        "100",
+        "--paper-steps",
+        "2",
+        "--max-degree",
+        "3",
+    ]
+    assert cli.main(["reproduce", "--out", str(tmp_path), *words, "--no-figures"]) == 0
+    assert (tmp_path / "report.html").is_file() and (tmp_path / "tables").is_dir()
+    assert not (tmp_path / "figures").exists()
 
 
 def test_report_without_fits(data, tmp_path, quick):

@@ -14,6 +14,7 @@ from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.convert.block_errors import BlockErrors
+from mlpoly.lm.convert.hub import download, upload
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Table, Tabular
 
@@ -122,6 +123,74 @@ class Conversion(Tabular):
         if any(config.provenance != provenance for config, _ in blocks):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
         return cls(polynomials, {config.block: config.errors for config, _ in blocks}, provenance)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Upload a conversion made with mlpoly",
+        token: str | None = None,
+        license: str | None = None,
+    ) -> str:
+        """Upload the files of `save`, and a model card with the errors, to the Hugging Face hub.
+
+        Parameters
+        ----------
+        repo_id : str
+            Repository, "user/name"; made if it is missing. Blocks of an earlier conversion in it are replaced, other
+            files stay.
+        private : bool, optional
+            Whether a new repository is private. By default as the account has it.
+        commit_message : str
+        token : str, optional
+            Access token; by default that of ``hf auth login``.
+        license : str, optional
+            Identifier for the card, such as "apache-2.0"; usually that of the base model.
+
+        Returns
+        -------
+        str
+            URL of the repository.
+
+        Raises
+        ------
+        PermissionError
+            If the account may not write there.
+        ConnectionError
+            If the hub cannot be reached.
+        """
+        return upload(self, repo_id, private, commit_message, token, license)
+
+    @classmethod
+    def load_from_hub(
+        cls, repo_id: str, *, revision: str | None = None, like: Tensor | None = None, token: str | None = None
+    ) -> Conversion:
+        """Read what `push_to_hub` wrote, from the Hugging Face hub or its cache on disk.
+
+        Of the repository, only the safetensors and JSON files of the conversion are downloaded.
+
+        Parameters
+        ----------
+        repo_id : str
+            Repository, "user/name".
+        revision : str, optional
+            Branch, tag or commit.
+        like : Tensor, optional
+            Tensor whose dtype and device the polynomials are to have, such as a parameter of the model.
+        token : str, optional
+            Access token for a private repository; by default that of ``hf auth login``.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such repository or revision, or no conversion in it.
+        ConnectionError
+            If the hub cannot be reached and the files are not in the cache.
+        FileFormatError
+            If a file is damaged, or of an older version of the format.
+        """
+        return cls.load(download(repo_id, revision, token), like=like)
 
 
 @dataclass(frozen=True, kw_only=True)

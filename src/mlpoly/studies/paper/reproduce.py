@@ -11,13 +11,14 @@ from pathlib import Path
 
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
-from mlpoly.progress import progress
+from mlpoly.progress import announce, progress
 from mlpoly.studies.paper.claims import judge_claims
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 
 with explain_missing("mlpoly.studies.paper.reproduce"):
     import torch
 
+    from mlpoly.network_page.network_report import write_report as write_network_page
     from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
     from mlpoly.studies.paper.checkpoints import TrainingRun
     from mlpoly.studies.paper.class_features import align, choose_examples, explain_image, feature_step
@@ -29,7 +30,15 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
     from mlpoly.studies.paper.study import Study
     from mlpoly.studies.paper.training import train, training_points
 
-__all__ = ["reproduce", "study_attack", "study_dynamics", "study_features", "study_report", "study_training"]
+__all__ = [
+    "reproduce",
+    "study_attack",
+    "study_dynamics",
+    "study_features",
+    "study_network_page",
+    "study_report",
+    "study_training",
+]
 
 _PAPERS = 512  # steps: the network of the paper's own curve has the accuracy of this checkpoint
 _SHOWN = 3  # the class of the paper's figures
@@ -46,6 +55,7 @@ def reproduce(
     seeds: int = 1,
     label: int | None = None,
     device: str = "cpu",
+    figures: bool = True,
     show_progress: bool = True,
 ) -> Results:
     """Train, fit, measure, attack, draw, and write the report: sections 4.1 to 4.4 of the paper.
@@ -54,6 +64,7 @@ def reproduce(
     ----------
     out : path
         Folder for everything; ``report.html`` in it is the file to open. Run again after an interruption, it resumes.
+        ``network.html``, a page about the first network, is there as soon as that is trained.
     data : str
         "digits", "mnist", "fashion-mnist", or a path, see `mlpoly.studies.paper.images.load_images`.
     data_dir : path, optional
@@ -68,16 +79,23 @@ def reproduce(
         one of data with fewer classes.
     device : str
         A device of PyTorch.
+    figures : bool
+        Whether to draw the figures for print as well (PNG and PDF); the report has its own.
     show_progress : bool
     """
     config = train or TrainConfig()
     study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device)
     label = _shown(study, label)  # before hours of work depend on it
+    announce(f"Training {seeds} {'network' if seeds == 1 else 'networks'} of {config.hidden} units", show_progress)
     study_training(study, config, seeds, show_progress=show_progress)
+    page = study_network_page(study, show_progress=show_progress)
+    announce(f"{page} is a first look at the network; now its polynomials at every checkpoint", show_progress)
     study_dynamics(study, show_progress=show_progress)
     study_features(study, show_progress=show_progress)
+    page = write_report(study.results, study.folder / "report.html")
+    announce(f"{page} can be opened now; attacks, claims and tables are still to come", show_progress)
     study_attack(study, label=label, show_progress=show_progress)
-    study_report(study, label=label)
+    study_report(study, label=label, figures=figures)
     return study.results
 
 
@@ -101,6 +119,25 @@ def study_training(study: Study, config: TrainConfig, seeds: int = 1, *, show_pr
             train(study.images, folder, options, device=study.device, show_progress=show_progress)
         parts["training"] = tuple(p for run in study.runs for p in training_points(run, study.images, study.device))
     return study.results
+
+
+def study_network_page(study: Study, *, show_progress: bool = True) -> Path:
+    """Write network.html, the page of `mlpoly.report` about the first network at its last checkpoint; return its path.
+
+    It takes seconds, because its polynomials are those under one Gaussian, in closed form.
+    """
+    run, images = study.runs[0], study.images
+    return write_network_page(
+        study.setting.net(run, run.steps[-1]),
+        images.test,
+        images.test_labels,
+        image_shape=images.shape,
+        out=study.folder / "network.html",
+        inputs=study.setting.gaussian,
+        outputs=images.classes,
+        title="The network as a polynomial",
+        show_progress=show_progress,
+    )
 
 
 def study_dynamics(study: Study, *, show_progress: bool = True) -> Results:
@@ -173,8 +210,8 @@ def _fits(study: Study, run: TrainingRun) -> Path:
     return folder
 
 
-def study_report(study: Study, *, label: int | None = None) -> Path:
-    """Judge the claims; write tables, figures and report.html, whose path is returned."""
+def study_report(study: Study, *, label: int | None = None, figures: bool = True) -> Path:
+    """Judge the claims; write tables, figures if they are wanted, and report.html, whose path is returned."""
     label = _shown(study, label)
     with study.stage("report") as parts:
         found = study.results
@@ -186,5 +223,6 @@ def study_report(study: Study, *, label: int | None = None) -> Path:
             parts["claims"] = judge_claims(found.dynamics, ablations, found.features, classes)
         found = replace(found, **parts)
         write_tables(found, study.folder / "tables")
-        write_figures(found, study.folder / "figures", label)
+        if figures:
+            write_figures(found, study.folder / "figures", label)
     return write_report(study.results, study.folder / "report.html")

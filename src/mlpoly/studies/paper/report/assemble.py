@@ -21,7 +21,7 @@ from mlpoly.studies.paper.results import Features, Results
 __all__ = ["write_report"]
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
-_FILES = ("results.json", "figures/*.pdf", "tables/*.csv")
+_FILES = ("network.html", "results.json", "figures/*.pdf", "tables/*.csv")
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
 _LEGEND = "A click on a name in the legend hides it."
 

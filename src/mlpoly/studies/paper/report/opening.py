@@ -31,9 +31,10 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
     steps = sorted({record.step for record in records}) or [0]
     seeds, end = sorted({record.seed for record in records}), number(steps[-1], 6)
     data = results.about.get("data") or {}
+    trained = f"For each of {counted(len(seeds), 'seed')}, a network" if len(seeds) > 1 else "A network"
     said = (
-        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). For each of "
-        f"{counted(len(seeds), 'seed')}, a network was trained on {data.get('name', 'images')}, and at "
+        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). {trained} was trained on "
+        f"{data.get('name', 'images')}, and at "
         f"{counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are closest to it in mean "
         "square, computed from its weights."
     )
