@@ -25,7 +25,7 @@ class FormSpectrum:
 
     block: str
     degree: int
-    share: float  # fraction of the polynomial's variance that is at this degree
+    fraction: float  # of the polynomial's variance that is at this degree
     fractions: tuple[float, ...]  # of that, in each of the leading output directions
 
     def count(self, part: float) -> int | None:
@@ -41,7 +41,7 @@ class FormSpectrum:
         """Where the variance is, for a table."""
         first = self.fractions[0] if self.fractions else None
         counts = {f"directions for {round(100 * part)} %": self.count(part) for part in (0.5, 0.9)}
-        return {"block": self.block, "degree": self.degree, "fraction": self.share, "in the first": first} | counts
+        return {"block": self.block, "degree": self.degree, "fraction": self.fraction, "in the first": first} | counts
 
 
 class BlockForms(TableList):
@@ -52,12 +52,15 @@ class BlockForms(TableList):
         from mlpoly.plots.chart import Axis, Chart, Curve, Panel, shortened
         from mlpoly.plots.draw import show  # needs matplotlib
 
-        colours = ("blue", "orange", "black", "grey")
+        spectra = [spectrum for spectrum in self if spectrum.degree == 2]
+        colours, few = ("blue", "orange", "black", "grey"), len(spectra) <= 6
         curves = []
-        for i, found in enumerate(spectrum for spectrum in self if spectrum.degree == 2):
+        for i, found in enumerate(spectra):
             together = [sum(found.fractions[: j + 1]) for j in range(len(found.fractions))]
-            places = list(range(1, len(together) + 1))
-            curves.append(Curve(shortened(found.block), places, together, colour=colours[i % 4], width=1.2))
+            places, ends = list(range(1, len(together) + 1)), i in (0, len(spectra) - 1)
+            label = shortened(found.block) if few or ends else "the blocks between"
+            colour = colours[i % 4] if few else ("blue" if i == 0 else "orange") if ends else "grey"
+            curves.append(Curve(label, places, together, colour=colour, width=1.2))
         y = Axis("fraction of the variance at degree 2", "fraction", percent=True, limits=(0.0, 1.02))
         return show(Chart("Principal forms by block", [Panel(curves, Axis("leading forms", "forms", "log"), y)]), ax)
 
@@ -99,7 +102,7 @@ def block_forms(
             whole = sum(float(forms.total) for forms in found.values()) or 1.0
             for n in wanted:
                 if n in found:
-                    share = float(found[n].total) / whole
-                    rows.append(FormSpectrum(name, n, share, tuple(to_numpy(found[n].fractions).tolist())))
+                    fraction = float(found[n].total) / whole
+                    rows.append(FormSpectrum(name, n, fraction, tuple(to_numpy(found[n].fractions).tolist())))
             bar(i + 1, name)
     return rows
