@@ -28,8 +28,8 @@ __all__ = ["Method", "convert"]
 Method = Literal["gaussian", "neuronwise", "samples"]
 
 # Weight of lines along the activation relative to that of the inputs, the same as in `SampleFit`: tokens are beyond the
-# bound where a Gaussian has hardly any mass. Without it cubics in all blocks cost SmolLM2 0.090 nats instead of 0.041,
-# and Gemma 3 270M 0.142 instead of 0.026.
+# bound where a Gaussian has hardly any mass. Without it cubics in all blocks cost SmolLM2 0.090 nats instead of 0.041;
+# in other models it matters little (docs/language_models.md).
 _TAILS = 1e-3
 
 
