@@ -57,7 +57,7 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
         notes += (
             "Beyond the bound every neuron continues as a straight line, and the block is not a polynomial there. "
             f"This concerns {percent(median_of(fits, degrees[-1], 'beyond'))} of the preactivations on held-out text. "
-            "The column without the bound has the same polynomials everywhere. "
+            "The column without the bound is of the best polynomials without lines. "
         )
     if _known(fits, degrees[-1], "typical"):
         notes += (
