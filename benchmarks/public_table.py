@@ -122,7 +122,7 @@ def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> di
     moments = collect(model, train)
     for degree in DEGREES:
         made = convert(model, moments, degree, closed_form=False).polynomials
-        sums = {b.name: HeldOutErrors(b.net(), made[b.name].bounded(BOUND)) for b in blocks}
+        sums = {b.name: HeldOutErrors(b.net(), made[b.name].bounded(BOUND), made[b.name]) for b in blocks}
         visit(model, blocks, held_out, lambda block, x, _, sums=sums: sums[block.name].add(x))
         for name, found in sums.items():
             errors = found.result()

@@ -75,7 +75,7 @@ def test_the_page_of_the_mathematics_has_formulas_and_the_sections_that_the_code
 
 def test_the_site_uses_the_hook_its_extension_and_its_style() -> None:
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert re.search(r"pymdownx\.arithmatex:\s+generic: true", config)
+    assert re.search(r"pymdownx\.arithmatex: \{ generic: true \}", config)
     assert "tools/mathml_hook.py" in config and "stylesheets/math.css" in config
 
 

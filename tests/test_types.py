@@ -1,4 +1,4 @@
-"""A type checker accepts what the README shows, and knows what comes back."""
+"""A type checker accepts what the first page of the documentation shows, and knows what comes back."""
 
 import re
 import subprocess
@@ -46,8 +46,10 @@ REVEALED = [
 ]
 
 
-def test_examples_of_the_readme_pass_a_type_checker(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+def test_examples_of_the_first_page_pass_a_type_checker(tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     shown = [code for code in blocks if "import" in code and re.search(r"mp\.(MLP|GLU)\(", code)]
     assert shown
     for number, code in enumerate(shown):

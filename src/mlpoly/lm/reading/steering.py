@@ -43,11 +43,6 @@ def steer(
     ------
     torch.nn.Module
         The model.
-
-    Examples
-    --------
-    >>> with steer(model, features[0], 0.0):  # doctest: +SKIP
-    ...     without = model(ids).logits
     """
     replaced = grafted(model)
     if (
