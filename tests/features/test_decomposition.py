@@ -95,16 +95,16 @@ def test_planted_squares_are_recovered(seed):
     rng = np.random.default_rng(seed)
     net = mp.MLP(rng.standard_normal((4, D)), None, rng.standard_normal((5, 4)), None, "square")
     dense = to_dense(mp.fit(net, INPUTS, 2), INPUTS.mean)
-    found = mp.decompose(dense, 4, INPUTS, penalty=0.0, starts=4)
-    assert found.residual <= 1e-8
+    found = mp.decompose(dense, 4, INPUTS, penalty=0.0, starts=4, steps=1000)  # 200 do not converge on every processor
+    assert found.residual <= 1e-11
     planted = net.W1 @ INPUTS.root
     lengths = np.linalg.norm(planted, axis=1)
     cosines = np.abs(planted / lengths[:, None] @ found.vectors.T)
     match = np.argmax(cosines, axis=1)
     assert sorted(match) == [0, 1, 2, 3]
     # The residual is quadratic in the error of the directions.
-    assert_close(cosines[np.arange(4), match], np.ones(4), 1e-6)
-    assert_close(found.writes[match], net.W2.T * lengths[:, None] ** 2, 1e-3)
+    assert_close(cosines[np.arange(4), match], np.ones(4), 1e-8)
+    assert_close(found.writes[match], net.W2.T * lengths[:, None] ** 2, 1e-4)
 
 
 def test_planted_products_are_recovered():
