@@ -244,19 +244,12 @@ class Circuit(Tabular):
 
     def _table(self) -> Table:
         depths = self._depths()
+        columns = ("layer", "units", "degree", "gated", "range (sd)", "levels so far", "multiplications")
         rows = [
-            {
-                "layer": layer.name,
-                "units": layer.size - 1,
-                "degree": layer.degree,
-                "gated": bool(layer.gates),
-                "range in standard deviations": layer.radius,
-                "levels so far": depths[i, False],
-                "multiplications": len(products(self.powers(i))),
-            }
-            for i, layer in enumerate(self.layers, 1)
+            (r.name, r.size - 1, r.degree, bool(r.gates), r.radius, depths[i, False], len(products(self.powers(i))))
+            for i, r in enumerate(self.layers, 1)
         ]
-        return Table.of(rows, title=repr(self))
+        return Table(columns, tuple(rows), repr(self))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.he.load_circuit` reads it."""

@@ -29,9 +29,7 @@ _DRAWS = 4096  # samples of the inputs on which a new circuit is checked
 Sum = dict[Vector, np.ndarray]  # a linear map of encrypted vectors: the matrix for each
 
 
-def to_circuit(
-    poly: Polynomial, outside: float = 1e-6, samples: Any = None, levels: int | None = None
-) -> Circuit:
+def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
     """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
     if not isinstance(outside, float | int) or not 0 < outside < 1:
         raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
@@ -128,7 +126,7 @@ class _Lowering:
                 total, points = self.stage(stage, total, points)
             if not p.skip:
                 return total, points
-            both = {v: total.get(v, 0.0) + values.get(v, 0.0) for v in (*total, *values)}
+            both = total | {v: total[v] + matrix if v in total else matrix for v, matrix in values.items()}
             return both, None if x is None else points + x
         with np.errstate(over="ignore", invalid="ignore"):  # an explosion is reported once the circuit is complete
             behind = None if x is None else p(x)
@@ -181,7 +179,9 @@ class _Lowering:
 
         made = {Vector(here, k): column(a * radius**k) for k, a in enumerate(powers, 1)}
         if gates:
-            made |= {Vector(here, k, True): column(q * spread * radius**k) for k, q in enumerate(in_powers(series.gated))}
+            made |= {
+                Vector(here, k, True): column(q * spread * radius**k) for k, q in enumerate(in_powers(series.gated))
+            }
         made[Vector(here)][:, -1] = readout @ level + (0.0 if p.bias is None else p.bias)
         return made
 
