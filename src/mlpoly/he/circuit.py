@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mlpoly.he.safety import Bounds, RangeReport
     from mlpoly.inputs import Inputs
 
-__all__ = ["Circuit", "EncryptedLayer", "LinearTerm", "Vector", "depth_of_power", "load_circuit"]
+__all__ = ["Circuit", "EncryptedLayer", "LinearTerm", "Vector", "depth_of_power", "load_circuit", "products"]
 
 _FORMAT = "mlpoly-circuit"
 
@@ -168,13 +168,21 @@ class Circuit(Tabular):
 
     def __call__(self, x: Any) -> np.ndarray:
         """Outputs (..., o) at points x (..., d), in float64 and without encryption."""
-        return self._run(x)[1]
+        return self.run(x)[2]
 
     def intermediates(self, x: Any) -> list[np.ndarray]:
-        """Entries (..., h) of u of every layer at points x (..., d), without the one; within the range at most one."""
-        return [u[..., :-1] for u in self._run(x)[0]]
+        """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), at points x (..., d).
 
-    def _run(self, x: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        Within the range they are at most one. The entry that is always one is left out.
+        """
+        forms, gates, _ = self.run(x)
+        found = []
+        for layer, u, e in zip(self.layers, forms, gates, strict=True):
+            found.append(np.concatenate([u[..., :-1], e[..., :-1]], axis=-1) if layer.gates else u[..., :-1])
+        return found
+
+    def run(self, x: Any) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+        """Forms and gates (..., h + 1) of every layer, and the outputs (..., o), at points x (..., d)."""
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         if x.ndim == 0 or x.shape[-1] != self.dim_in:
             raise ValueError(f"x has shape {x.shape}, expected (..., {self.dim_in}): one row for each point.")
@@ -193,7 +201,7 @@ class Circuit(Tabular):
                 u, e = total(layer.forms), total(layer.gates)
                 forms.append(u)
                 gates.append(e)
-            return forms[1:], total(self.outputs)
+            return forms[1:], gates[1:], total(self.outputs)
 
     # -- safety -------------------------------------------------------------------------------------------------------
 

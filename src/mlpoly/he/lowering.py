@@ -21,7 +21,7 @@ from mlpoly.polynomials import (
 )
 from mlpoly.special import in_powers
 
-__all__ = ["CAPACITY", "check_capacity", "to_circuit"]
+__all__ = ["CAPACITY", "check_capacity", "sizes", "to_circuit"]
 
 CAPACITY = 2.0**19  # largest number at a scale of 40 bits below a modulus of 60 bits, with its sign
 _DRAWS = 4096  # samples of the inputs on which a new circuit is checked
@@ -53,16 +53,29 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
 
 def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
     """Raise ValueError with the layer's name if a number at points x (n, d) is too large to be encrypted."""
-    forms, outputs = circuit._run(x)
-    names = [*((layer.name, layer.degree) for layer in circuit.layers), ("the output", 1)]
-    for (name, degree), values in zip(names, [*forms, outputs], strict=True):
-        size = float(np.max(np.abs(values), initial=0.0))
-        if not size ** max(degree, 1) <= CAPACITY:  # false for NaN too
+    names = [*(layer.name for layer in circuit.layers), "the output"]
+    for name, size in zip(names, sizes(circuit, x), strict=True):
+        largest = float(np.max(size, initial=0.0))
+        if not largest <= CAPACITY:  # NaN is refused too
             raise ValueError(
-                f"{name} reaches {size:.3g} times its range on {where}, and its power {degree} does not fit into "
-                f"2^{math.log2(CAPACITY):.0f}: the polynomial explodes. Fit it with a larger guard "
+                f"{name} has numbers up to {largest:.3g} on {where}, above 2^{math.log2(CAPACITY):.0f}, the most that "
+                f"an encryption holds: the polynomial explodes. Fit it with a larger guard "
                 f"(mlpoly.fit(net, inputs, degree, method='composed', guard=0.1)) or a lower degree."
             )
+
+
+def sizes(circuit: Circuit, x: Any) -> list[np.ndarray]:
+    """Largest number (n,) among the powers of each layer, and among the outputs, at points x (n, d)."""
+    forms, gates, outputs = circuit.run(x)
+    found = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for layer, u, e in zip(circuit.layers, forms, gates, strict=True):
+            size = np.max(np.abs(u), axis=-1)  # at least one, the entry that is always one
+            power = size**layer.degree
+            if layer.gates:
+                power = np.maximum(power, np.max(np.abs(e), axis=-1) * size ** (layer.degree - 1))
+            found.append(power)
+    return [*found, np.max(np.abs(outputs), axis=-1)]
 
 
 def _cost(circuit: Circuit) -> str:

@@ -12,7 +12,7 @@ from numpy.polynomial import chebyshev
 
 from mlpoly.arrays import as_float_array, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, LinearTerm
-from mlpoly.he.lowering import CAPACITY
+from mlpoly.he.lowering import CAPACITY, sizes
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.tables import Table, Tabular
 
@@ -99,26 +99,25 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     else:
         x = as_float_array("inputs", inputs, integers=True)
     check_shape("inputs", x, (None, circuit.dim_in), "one row for each sample")
-    forms, outputs = circuit._run(x)
     known = isinstance(inputs, Gaussian | GaussianMixture)
-    anywhere, too_large = np.zeros(len(outputs), dtype=bool), ~(np.abs(outputs).max(axis=-1) <= CAPACITY)
+    too_large = ~np.all([size <= CAPACITY for size in sizes(circuit, x)], axis=0)  # NaN is too large as well
+    anywhere = np.zeros(len(too_large), dtype=bool)
     rows = []
-    for i, (layer, u) in enumerate(zip(circuit.layers, forms, strict=True)):
-        size = np.abs(u[:, :-1]).max(axis=-1, initial=0.0)
+    for i, (layer, values) in enumerate(zip(circuit.layers, circuit.intermediates(x), strict=True)):
+        size = np.max(np.abs(values), axis=-1, initial=0.0)
         left = ~(size <= 1)
-        anywhere, too_large = anywhere | left, too_large | ~(size**layer.degree <= CAPACITY)
-        expected = (layer.size - 1) * math.erfc(layer.radius / math.sqrt(2))
-        exact = _tails(layer.forms, inputs) if known and i == 0 else None
-        rows.append(
-            LayerRange(layer.name, layer.radius, min(expected, 1.0), exact, float(left.mean()), float(size.max()))
-        )
-    return RangeReport(tuple(rows), float(anywhere.mean()), len(outputs), float(too_large.mean()))
+        anywhere = anywhere | left
+        expected = values.shape[-1] * math.erfc(layer.radius / math.sqrt(2))
+        exact = _tails((*layer.forms, *layer.gates), inputs) if known and i == 0 else None
+        found = min(expected, 1.0), exact, float(np.mean(left)), float(np.max(size))
+        rows.append(LayerRange(layer.name, layer.radius, *found))
+    return RangeReport(tuple(rows), float(np.mean(anywhere)), len(anywhere), float(np.mean(too_large)))
 
 
-def _tails(forms: tuple[LinearTerm, ...], inputs: Gaussian | GaussianMixture) -> float:
-    """Sum over units of the probability that a form of the first layer is outside [-1, 1], at most one."""
+def _tails(forms: Iterable[LinearTerm], inputs: Gaussian | GaussianMixture) -> float:
+    """Sum over forms of the first layer of the probability that they are outside [-1, 1], at most one."""
     total = 0.0
-    for weight, mean, spread in _forms_under(inputs, forms[0].matrix[:-1, :]):
+    for weight, mean, spread in _forms_under(inputs, np.concatenate([form.matrix[:-1, :] for form in forms])):
         for m, s in zip(mean, spread, strict=True):
             if s > 0:
                 total += (
@@ -152,9 +151,9 @@ class Bounds(Tabular):
     names : tuple of str
         Names of the layers.
     sizes : tuple of float
-        Bound on |u| of every layer, in multiples of its range.
+        Bound on |u|, and on |e| of a gated layer, in multiples of its range.
     powers : tuple of float
-        Bound on the largest power of u that the layer needs.
+        Bound on the powers of u that the layer needs, and on their products with e.
     low, high : ndarray (o,)
         Bounds on the outputs.
     """
@@ -208,14 +207,14 @@ def bounds_over(circuit: Circuit, low: Any, high: Any, inputs: Any, radius: Any)
             forms.append(total(layer.forms))
             gates.append(total(layer.gates) if layer.gates else (np.zeros(1), np.zeros(1)))
         outputs = total(circuit.outputs)
-    sizes = [float(np.maximum(np.abs(lo), np.abs(hi))[:-1].max(initial=0.0)) for lo, hi in forms]
-    powers = [_power(size, layer.degree) for size, layer in zip(sizes, circuit.layers, strict=True)]
+        rows = []
+        for layer, u, e in zip(circuit.layers, forms, gates, strict=True):
+            size, second = (np.max(np.abs(interval), initial=0.0) for interval in (np.stack(u)[:, :-1], np.stack(e)))
+            top = np.maximum(size, 1.0)  # the entry that is always one
+            power = np.maximum(top**layer.degree, second * top ** (layer.degree - 1))
+            rows.append((float(np.maximum(size, second)), float(power)))
     names = tuple(layer.name for layer in circuit.layers)
-    return Bounds(names, tuple(sizes), tuple(powers), *outputs)
-
-
-def _power(size: float, degree: int) -> float:
-    return math.inf if size > 1 and degree * math.log(size) > 700 else size**degree
+    return Bounds(names, tuple(row[0] for row in rows), tuple(row[1] for row in rows), *outputs)
 
 
 def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Callable[[np.ndarray], Interval]:
