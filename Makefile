@@ -34,6 +34,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 
 docs: $(STAMP) ## the documentation as a site; open out/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tools/check_site.py out/site
 
 dist: $(STAMP) ## wheel and source distribution in out/dist, checked as PyPI would
 	rm -rf out/dist
