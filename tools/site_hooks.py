@@ -21,7 +21,7 @@ SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 
 
 def on_config(config: Any) -> Any:
-    """Keep the outputs of notebooks as long as the library stays as it is, and bars and advice of others out of them."""
+    """Keep the outputs of notebooks while the library stays as it is, and bars and advice of others out of them."""
     source = hashlib.sha256()
     for path in sorted(Path("src").rglob("*.py")):
         source.update(path.read_bytes())
