@@ -2,7 +2,7 @@
 
 The paper's experiments on MNIST at half its resolution, 14 x 14 pixels, where the exact quadratics of all checkpoints
 take minutes instead of an hour without a GPU. Plotly's script, most of a page, is left out of the file:
-tools/site_hooks.py puts it beside the page when the site is built.
+tools/site_hooks.py puts it back when the site is built.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from plotly.offline import get_plotlyjs
+from site_hooks import PLOTLY
 
 from mlpoly.studies.paper.images import load_images
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
@@ -28,8 +29,7 @@ def main() -> None:
     write_half_size(Path("mnist-14x14.npz"))
     train, fits = TrainConfig(hidden=128, steps=2**13), DynamicsConfig(samples=5000, paper_steps=100)
     results = reproduce("study", "mnist-14x14.npz", train=train, fits=fits, figures=False)
-    before, after = write_report(results, PAGE).read_text("utf-8").split(f"<script>{get_plotlyjs()}")
-    PAGE.write_text(f'{before}<script src="plotly.min.js">{after}', encoding="utf-8")
+    PAGE.write_text(write_report(results, PAGE).read_text("utf-8").replace(get_plotlyjs(), PLOTLY), encoding="utf-8")
     print(PAGE, f"{PAGE.stat().st_size / 1e6:.1f} MB")
 
 
