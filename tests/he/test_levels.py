@@ -48,7 +48,7 @@ def test_dynamic_programming_finds_the_best_of_all_choices():
 @pytest.mark.parametrize("net", [chain(sizes=(D, 8, 8, 8, 3)), chain("tanh", sizes=(D, 8, 8, 3)), SKIP])
 def test_errors_of_deep_networks_against_samples(net):
     """What a layer's polynomial leaves out, through the linear parts of the layers behind it, on samples."""
-    net, closure = check_network(net), Closure()
+    gated, net, closure = net is SKIP, check_network(net), Closure()
     walk(net, closure, State.at(INPUTS))
     linear = mp.fit(net, INPUTS, 1, method="composed").stages
     x = INPUTS.sample(20_000, seed=1)
@@ -60,6 +60,8 @@ def test_errors_of_deep_networks_against_samples(net):
         for degree, predicted in zip((1, 2, 4), errors[i], strict=True):
             left = np.sum(((layer(z) - mp.fit(layer, state.inputs, degree)(z)) @ behind.T) ** 2, axis=1)
             assert abs(left.mean() - predicted) < 5 * left.std() / math.sqrt(len(left))
+            if gated:  # behind a gate the linear part is the smaller one: an eighth of the truth
+                continue
             # The network with this layer replaced: the layers behind are not linear, nor what enters Gaussian.
             stages, changed = mp.fit(net, INPUTS, degree, method="composed", guard=None).stages, x
             for j, own in enumerate(net.layers):

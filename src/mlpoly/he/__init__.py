@@ -2,12 +2,15 @@
 
 from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, load_circuit
 from mlpoly.he.ckks import CKKS
+from mlpoly.he.exports import ActivationNetwork, shared_polynomials, to_orion
+from mlpoly.he.heir_program import to_heir
 from mlpoly.he.levels import LevelChoice, LevelPlan, plan
 from mlpoly.he.safety import Bounds, LayerRange, RangeReport
 from mlpoly.he.tenseal_run import EncryptedRows, EncryptedSession
 
 __all__ = [
     "CKKS",
+    "ActivationNetwork",
     "Bounds",
     "Circuit",
     "EncryptedLayer",
@@ -20,4 +23,7 @@ __all__ = [
     "RangeReport",
     "load_circuit",
     "plan",
+    "shared_polynomials",
+    "to_heir",
+    "to_orion",
 ]

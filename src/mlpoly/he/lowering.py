@@ -21,7 +21,7 @@ from mlpoly.polynomials import (
 )
 from mlpoly.special import in_powers
 
-__all__ = ["CAPACITY", "check_capacity", "sizes", "to_circuit"]
+__all__ = ["CAPACITY", "check_capacity", "check_form", "sizes", "to_circuit"]
 
 CAPACITY = 2.0**19  # largest number at a scale of 40 bits below a modulus of 60 bits, with its sign
 _DRAWS = 4096  # samples of the inputs on which a new circuit is checked
@@ -33,7 +33,7 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
     """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
     if not isinstance(outside, float | int) or not 0 < outside < 1:
         raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
-    _check_form(poly)
+    check_form(poly)
     wide = poly.to(np.zeros(1))
     points = _points(poly, samples)
     units = sum(stage.units.size for stage in _hidden(wide))
@@ -83,7 +83,7 @@ def _cost(circuit: Circuit) -> str:
     return f"1 for the first matrix, and ceil(log2 degree) + 1 for each of {', '.join(parts) or 'no hidden layers'}"
 
 
-def _check_form(poly: Any) -> None:
+def check_form(poly: Any) -> None:
     """Raise unless a polynomial is made of units and affine maps."""
     if isinstance(poly, BoundedPolynomial) or (isinstance(poly, Polynomial) and poly.piecewise):
         raise TypeError(
@@ -92,7 +92,7 @@ def _check_form(poly: Any) -> None:
         )
     if isinstance(poly, ComposedPolynomial):
         for stage in poly.stages:
-            _check_form(stage)
+            check_form(stage)
     elif isinstance(poly, ChaosPolynomial) or (isinstance(poly, DensePolynomial) and poly.degree > 1):
         raise TypeError(
             f"a {type(poly).__name__} of degree {poly.degree} has no units whose powers could be computed one by one; "
