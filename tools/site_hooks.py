@@ -9,6 +9,8 @@ from typing import Any
 
 from markdown.extensions.toc import slugify
 
+ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+TOPIC = re.compile(r"\n\n([^-#|\n][^\n]*)\n- ")  # a line with a list right below it: Markdown wants a blank line
 SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
 
 
@@ -27,11 +29,14 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put CONTRIBUTING.md, with its links to docs/, in the place of the page that stands for it."""
-    if page.file.src_uri != "contributing.md":
+    """Put CONTRIBUTING.md and CHANGELOG.md, with their links to docs/, in the place of the pages that stand for them."""
+    if page.file.src_uri not in ROOT_PAGES:
         return markdown
-    text = Path("CONTRIBUTING.md").read_text(encoding="utf-8")
-    return text.replace("](docs/", "](")
+    name = ROOT_PAGES[page.file.src_uri]
+    page.edit_url = page.edit_url and page.edit_url.replace(f"docs/{page.file.src_uri}", name)
+    text = Path(name).read_text(encoding="utf-8").replace("](docs/", "](")
+    text = text.replace("## Unreleased\n\n## ", "## ")
+    return TOPIC.sub(r"\n\n### \1\n\n- ", text) if name == "CHANGELOG.md" else text
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
