@@ -15,7 +15,7 @@ SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
-    """Keep the outputs of notebooks as long as the library stays as it is, and bars and advice of others out of them."""
+    """Keep the outputs of notebooks as long as the library stays as it is, without bars and advice of others."""
     source = hashlib.sha256()
     for path in sorted(Path("src").rglob("*.py")):
         source.update(path.read_bytes())
@@ -29,7 +29,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put CONTRIBUTING.md and CHANGELOG.md, with their links to docs/, in the place of the pages that stand for them."""
+    """Put CONTRIBUTING.md and CHANGELOG.md, with their links to docs/, in place of the pages that stand for them."""
     if page.file.src_uri not in ROOT_PAGES:
         return markdown
     name = ROOT_PAGES[page.file.src_uri]
