@@ -84,6 +84,15 @@ def test_shared_polynomials_hold_all_but_a_stated_fraction_within_their_domains(
     assert np.mean(np.abs(u).max(axis=1) > 1) < outside + 3 * math.sqrt(outside / n)
 
 
+def test_a_guard_that_is_no_longer_known_is_asked_for(tmp_path):
+    poly = mp.fit(CHAINS["deep"], INPUTS, 3, method="composed", guard=0.1)
+    poly.save(tmp_path / "poly.safetensors")
+    loaded, x = mp.load(tmp_path / "poly.safetensors"), INPUTS.sample(5, seed=0)
+    np.testing.assert_array_equal(to_orion(loaded)(x), to_orion(poly)(x))
+    with pytest.raises(ValueError, match=r"guard.*that mlpoly\.fit returned"):
+        shared_polynomials(loaded)
+
+
 def test_neurons_without_spread_leave_a_domain_and_a_finite_polynomial():
     poly = mp.fit(mp.MLP(np.zeros((3, D)), np.ones(3), np.eye(3), activation="gelu"), INPUTS, 3)
     (q,) = shared_polynomials(poly)
