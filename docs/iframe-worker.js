@@ -4,6 +4,7 @@ if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
       super();
+      const base = new URL(url, document.baseURI); // the theme passes a path relative to the page
       const frame = document.createElement("iframe");
       frame.hidden = true;
       frame.srcdoc = "<!doctype html><body></body>";
@@ -22,7 +23,7 @@ if (location.protocol === "file:") {
                 () =>
                   new Promise((done, failed) => {
                     const script = inside.document.createElement("script");
-                    script.src = new URL(each, url).href;
+                    script.src = new URL(each, base).href;
                     script.onload = done;
                     script.onerror = failed;
                     inside.document.body.append(script);
@@ -30,7 +31,7 @@ if (location.protocol === "file:") {
               ),
             Promise.resolve(),
           );
-        inside.importScripts(url).then(() => {
+        inside.importScripts(base).then(() => {
           this.inside = inside;
           this.waiting.splice(0).forEach((data) => this.postMessage(data));
         });

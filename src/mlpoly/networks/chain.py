@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 @record
 class Chain(Network):
-    """f(x) = layers[-1](... layers[1](layers[0](x))): a deep network.
+    """A deep network, `f(x) = layers[-1](... layers[1](layers[0](x)))`.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ __all__ = ["ComposedPolynomial"]
 
 @record
 class ComposedPolynomial(Polynomial):
-    """p(x) = stages[-1](... stages[1](stages[0](x))), plus x where `skip` is true.
+    """`p(x) = stages[-1](... stages[1](stages[0](x)))`, plus x where `skip` is true.
 
     Its degree is the product of those of its stages, and its size that of the network.
 
