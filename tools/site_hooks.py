@@ -13,7 +13,7 @@ SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
-    """Keep the outputs of notebooks as long as the library stays as it is, and bars and advice of others out of them."""
+    """Keep outputs of notebooks until the library changes, and progress bars and advice of others out of them."""
     source = hashlib.sha256()
     for path in sorted(Path("src").rglob("*.py")):
         source.update(path.read_bytes())
