@@ -36,12 +36,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_state_dict_and_a_csv_file(folder, capfd):
-    assert main(["explain", "model.pt", "--data", "data.csv", "--activation", "relu", "--out", "new/page.html"]) == 0
+    named = "--outputs setosa versicolor virginica --out new/page.html"
+    assert main(f"explain model.pt --data data.csv --activation relu {named}".split()) == 0
     out, err = capfd.readouterr()
     assert (out.split(), err) == (["report:", "new/page.html"], "")
     page = (folder / "new" / "page.html").read_text(encoding="utf-8")
     assert "model.pt as a polynomial" in page and ">a &lt;b&gt;<" in page and "<span>virginica</span>" in page
-    assert "mlpoly explain model.pt --data data.csv --activation relu --out new/page.html" in page
+    assert f"mlpoly explain model.pt --data data.csv --activation relu {named}" in page
     state = torch.load("model.pt", weights_only=True)
     net = mp.MLP(*(state[key].double().numpy() for key in ("0.weight", "0.bias", "2.weight", "2.bias")), "relu")
     x = np.load("data.npz")["x"]
@@ -63,6 +64,7 @@ def test_options_reach_the_page(folder, capfd):
     ("words", "message"),
     [
         ("model.pt --data data.csv", "--activation relu"),
+        ("model.pt --data data.csv --activation relu", "--outputs setosa versicolor virginica"),
         ("whole.pt --data data.csv --activation relu", r"would run code.*state_dict"),
         ("model.joblib --data data.csv", "would run"),
         ("none.pt --data data.csv --activation relu", "no file none.pt"),

@@ -531,6 +531,9 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
                                b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3)), TypeError, "does not know Net",
          r"mlpoly.Chain\(\[mlpoly.MLP\(m.a.weight, m.a.bias, activation='relu'\), mlpoly.MLP\(m.b\[0\].weight, "
          r"m.b\[0\].bias, m.c.weight, m.c.bias, activation='relu'\)\]\)"),
+        ("functions and a batch norm", net(lambda m, x: m.c(m.n(m.a(x)).relu()), a=nn.Linear(4, 6), c=nn.Linear(6, 3),
+                                           n=nn.BatchNorm1d(6)), TypeError, "does not know Net, whose forward",
+         r"mlpoly\.from_torch\(torch\.nn\.Sequential\(m\.a, m\.n, torch\.nn\.ReLU\(\), \.\.\.\)\)"),
     ]
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):

@@ -174,15 +174,27 @@ def test_scores_with_labels(tmp_path):
     assert "R² with labels" in page and number(1 - square) in page
 
 
+def test_a_probability_is_compared_with_one_half(tmp_path):
+    x, net = data(), network(d=5, h=7, o=1)
+    labels = np.random.default_rng(0).integers(0, 2, len(x))
+    half = -np.median(net(x), axis=0)
+    logit = mp.Chain([net, mp.Affine(np.eye(1), half)])
+    probability = mp.Chain([net, mp.MLP(np.eye(1), half, activation="sigmoid")])
+    right = percent(((logit(x)[:, 0] > 0) == labels).mean())
+    for judged in (logit, probability):
+        cells = words(section(written(tmp_path, judged, x, labels, degree=1), "degrees"))
+        assert f"the network itself––––{right}–" in cells
+
+
 # -- kinds of networks, data and inputs --------------------------------------------------------------------------------
 
 
 def test_words_as_labels_name_the_outputs(tmp_path):
     x = data()
     labels = np.array(["setosa", "versicolor", "virginica"])[np.arange(len(x)) % 3]
-    page = written(tmp_path, network(d=5, o=3), x, labels)
+    page = written(tmp_path, network(d=5, o=3), x, labels, outputs=["setosa", "versicolor", "virginica"])
     assert "<span>versicolor</span>" in page and ">virginica<" in page
-    one = written(tmp_path, network(d=5, o=1), x, np.where(x[:, 0] > 0, "yes", "no"))
+    one = written(tmp_path, network(d=5, o=1), x, np.where(x[:, 0] > 0, "yes", "no"), outputs=["yes"])
     assert "2 classes" in one and "correct" in one
 
 

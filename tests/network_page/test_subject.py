@@ -31,6 +31,9 @@ THREE = np.arange(20) % 3
         ("length", lambda: check_subject(NET, X, THREE[:9]), ValueError, "labels has 9 entries", "20 rows"),
         ("range", lambda: check_subject(NET, X, np.arange(20)), ValueError, "labels go from 0 to 19", "0 to 2"),
         ("classes", lambda: check_subject(NET, X, [*"abcd" * 5]), ValueError, "labels has 4 classes", "3 outputs"),
+        ("words", lambda: check_subject(NET, X, [*"bcbca" * 4]), ValueError, "which output is which", "outputs="),
+        ("a word", lambda: check_subject(ONE, X, [*"ab" * 10]), ValueError, "for which of them", r"outputs=\['b'\]"),
+        ("other word", lambda: check_subject(ONE, X, [*"ab" * 10], outputs=["c"]), ValueError, "for which", "outputs="),
         ("targets", lambda: check_subject(NET, X, X[:, :2]), ValueError, "labels has 2 columns", "3 outputs"),
         ("hole", lambda: check_subject(ONE, X, HOLE[:, 2]), ValueError, "labels has NaN", "drop these rows"),
         ("inputs", lambda: check_subject(NET, X, inputs=X), TypeError, "inputs must be a Gaussian"),
@@ -66,12 +69,11 @@ def test_files_that_would_run_code_are_refused(tmp_path, suffix):
     ("net", "labels", "task", "targets", "outputs"),
     [
         (NET, THREE, "classes", THREE, ("0", "1", "2")),
-        (NET, np.array(["b", "c", "a"])[THREE], "classes", np.array([1, 2, 0])[THREE], ("a", "b", "c")),
         (NET, X[:, :3], "values", X[:, :3], ("output 0", "output 1", "output 2")),
         (ONE, X[:, 0], "values", X[:, :1], ("output",)),
         (ONE, np.arange(20), "values", np.arange(20.0)[:, None], ("output",)),
         (ONE, X[:, 0] > 0, "classes", (X[:, 0] > 0).astype(int), ("True",)),
-        (ONE, np.where(X[:, :1] > 0, "yes", "no"), "classes", (X[:, 0] > 0).astype(int), ("yes",)),
+        (ONE, np.where(X[:, :1] > 0, 10, 9), "classes", (X[:, 0] > 0).astype(int), ("10",)),
         (ONE, (X[:, 0] > 0).astype(int), "classes", (X[:, 0] > 0).astype(int), ("1",)),
         (ONE, None, None, None, ("output",)),
     ],
@@ -85,6 +87,10 @@ def test_labels(net, labels, task, targets, outputs):
 def test_names_of_outputs_order_the_labels():
     found = check_subject(NET, X, np.array(["b", "c", "a"])[THREE], outputs=["c", "b", "a"])
     assert found.targets.tolist() == np.array([1, 0, 2])[THREE].tolist()
+    for word, large in (("yes", X[:, 0] > 0), ("no", X[:, 0] <= 0)):
+        found = check_subject(ONE, X, np.where(X[:, :1] > 0, "yes", "no"), outputs=[word])
+        assert found.outputs == (word,)
+        assert found.targets.tolist() == large.astype(int).tolist()
 
 
 def test_names_come_from_the_inputs_or_the_columns():

@@ -38,7 +38,11 @@ def namespace(**arrays: Array) -> Any:
     xp = libraries[0]
     if any(other is not xp for other in libraries):  # a set of them would stop torch.compile
         found = ", ".join(f"{name} is {type(a).__module__.split('.')[0]}" for name, a in given.items())
-        raise TypeError(f"arguments come from different array libraries ({found}); convert them to one.")
+        raise TypeError(
+            f"arguments come from different array libraries ({found}); convert them to one, arrays and DataFrames with "
+            f"torch.as_tensor(numpy.asarray(x)) or numpy.asarray(x), and networks, inputs and polynomials with "
+            f".to(array), which takes library, dtype and device from an array such as net.prototype or numpy.zeros(1)."
+        )
     places = {name: device(a) for name, a in given.items() if not is_tracer(a)}
     if len({str(p) for p in places.values()}) > 1:
         found = ", ".join(f"{name} on {place}" for name, place in places.items())

@@ -31,7 +31,8 @@ class ExplainCommand:
     names: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None
     """Names of the inputs; by default those of the header."""
     outputs: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None
-    """Names of the outputs."""
+    """Names of the outputs, in their order; those of the classes, where labels are words. For one output: the class for
+    which it is large."""
     degree: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Highest degree; by default 3 for one hidden layer and 2 for several."""
     examples: int = 12

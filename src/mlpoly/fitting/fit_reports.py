@@ -195,7 +195,7 @@ class ExpansionReport(Report):
         if not self.variance > 0:
             return f"{self.method}: the network does not vary under these inputs"
         above = f", {self.excess / self.misfit:.1%} above that of the optimum" if self.misfit > 0 else ""
-        return f"{self.method}: fraction of variance unexplained about {self.fvu:.3g}{above}, from some samples"
+        return f"{self.method}: fraction of variance unexplained about {self.fvu:.3g}{above}, estimated from samples"
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,15 @@ def advice(module: nn.Module) -> str:
         )
     if reason:
         return f"from_torch does not know {name}. {reason}"
+    norm = next((n for n, m in module.named_modules() if isinstance(m, nn.BatchNorm1d)), None)
+    if norm is not None:  # which code for the Linears alone would leave out
+        first = next((n for n, m in module.named_modules() if isinstance(m, nn.Linear)), "fc1")
+        return (
+            f"from_torch does not know {name}, whose forward puts its layers together. List them in the order in which "
+            f"they act: mlpoly.from_torch(torch.nn.Sequential({_path(first)}, {_path(norm)}, torch.nn.ReLU(), ...)). "
+            f"Once for all modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), "
+            f"with that network. help(mlpoly.from_torch) lists what is known."
+        )
     return (
         f"from_torch does not know {name}. Pass its weights, {_record(module)}, or an mlpoly.GLU for a gated unit. "
         f"Once for all modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with "
@@ -148,8 +157,13 @@ def _record(module: nn.Module) -> str:
     linears = {n: m for n, m in module.named_modules() if isinstance(m, nn.Linear)}
     fit = all(one.out_features == two.in_features for one, two in pairwise(linears.values()))
     names = list(linears) if fit and 2 <= len(linears) <= 6 else ["fc1", "fc2"]
-    paths = [re.sub(r"\.(\d+)", r"[\1]", f"m.{name}") for name in names]
+    paths = [_path(name) for name in names]
     *hidden, last = [f"{path}.weight, {path}.bias" for path in paths]
     hidden[-1] += f", {last}"
     layers = [f"mlpoly.MLP({weights}, activation='relu')" for weights in hidden]
     return layers[0] if len(layers) == 1 else f"mlpoly.Chain([{', '.join(layers)}])"
+
+
+def _path(name: str) -> str:
+    """Code for a part of the module m."""
+    return re.sub(r"\.(\d+)", r"[\1]", f"m.{name}")

@@ -45,7 +45,9 @@ def report(
     x : array (n, d), (n, rows, columns) or DataFrame
         Data; integers are fine, and columns of a DataFrame become the names.
     labels : array (n,) or (n, o), optional
-        Classes, as integers or strings, or values to predict: the page then has accuracies or R².
+        Classes, as numbers of outputs or as words, or values to predict: the page then has accuracies or R². A
+        network that does not know the words needs `outputs`, which says whose they are. A single output says yes where
+        it is positive; if it is a sigmoid, where it is above one half.
     names : sequence of str, optional
         Names of the inputs.
     image_shape : (int, int), optional
@@ -57,7 +59,8 @@ def report(
     inputs : Gaussian, GaussianMixture or Samples, optional
         Distribution to fit under; by default the Gaussian with the mean and covariance of x.
     outputs : sequence of str, optional
-        Names of the outputs; by default those of the classes.
+        Names of the outputs, in their order; by default those of the classes. The name of a single output is that of
+        the class for which it is large.
     examples : int
         Largest number of predictions to take apart.
     title : str, optional

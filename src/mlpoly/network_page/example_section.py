@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.features.single_prediction import Explanation, explain
-from mlpoly.network_page.fits import Fits
+from mlpoly.network_page.fits import Fits, chosen
 from mlpoly.network_page.subject import Subject
 from mlpoly.network_page.summary import degree_name
 from mlpoly.page import Page
@@ -43,7 +43,7 @@ def chosen_rows(about: Subject, fits: Fits, count: int) -> list[tuple[str, int, 
     if about.task == "classes" and about.targets is not None:
         every = -(-len(about.x) // len(fits.rows))
         targets = about.targets[::every]
-        right = targets == (answer if several else (fits.values[:, 0] > 0))
+        right = targets == chosen(about.net, fits.values)
         for label in range(len(about.outputs) if several else 2):
             of_class = np.flatnonzero((targets == label) & right)
             if len(of_class):

@@ -13,10 +13,10 @@ from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
 from mlpoly.measures import DegreeSpectrum, degree_spectrum, fvu, fvu_of_outputs
 from mlpoly.measures.number import FVU
 from mlpoly.network_page.subject import Subject
-from mlpoly.networks import Layer, Network, check_network
+from mlpoly.networks import MLP, Chain, Layer, Network, check_network
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["ROUNDING", "DegreeErrors", "Fits", "fit_degrees"]
+__all__ = ["ROUNDING", "DegreeErrors", "Fits", "chosen", "fit_degrees"]
 
 ROUNDING = 1e-10  # fractions of variance below it are rounding
 _ROWS = 20_000  # rows on which errors are measured
@@ -24,6 +24,7 @@ _OUTPUTS = 12  # outputs with pictures of their own
 _MONOMIALS = 50_000  # up to which a polynomial above degree 2 is written in its monomials
 _TALLEST = 12  # degree up to which single predictions can be taken apart
 _SPECTRUM = 8  # degrees listed separately
+_PROBABILITIES = ("sigmoid", "hardsigmoid")  # activations of an output that make it one
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,14 @@ def fit_degrees(about: Subject, degree: int | None, tick: Callable[[str], None])
     for k, poly in polynomials.items():
         tick(f"error of degree {k}")
         found = np.asarray(poly(rows))
-        agreement = float(np.mean(_chosen(found) == _chosen(values))) if about.task == "classes" else None
+        agreement = float(np.mean(chosen(net, found) == chosen(net, values))) if about.task == "classes" else None
         under = fvu(net, poly, inputs)
-        on_data, score = fvu_of_outputs(values, found), _score(about.task, found, targets)
+        on_data, score = fvu_of_outputs(values, found), _score(about, found, targets)
         errors.append(DegreeErrors(k, under, on_data, unseen.get(k), score, agreement))
     spectrum = degree_spectrum(net, inputs, max(degree, _SPECTRUM)) if exact else None  # type: ignore[arg-type]
     shown = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:_OUTPUTS])
     listed = [k for k in polynomials if k <= 2 or (k <= _TALLEST and math.comb(net.dim_in + k, k) <= _MONOMIALS)]
-    score = _score(about.task, values, targets)
+    score = _score(about, values, targets)
     # A network that is a polynomial is written as it is, without terms of a higher degree that only rounding makes.
     whole = [e.degree for e in errors if abs(float(e.under_inputs)) < ROUNDING]
     written = polynomials[min([max(listed), *whole])]
@@ -168,16 +169,22 @@ def _on_unseen(net: Network, rows: np.ndarray, degree: int) -> dict[int, float]:
     return {k: float(np.mean(each)) for k, each in found.items()}
 
 
-def _score(task: str | None, found: np.ndarray, targets: np.ndarray | None) -> float | None:
+def _score(about: Subject, found: np.ndarray, targets: np.ndarray | None) -> float | None:
     """Accuracy for classes, R² for values."""
     if targets is None:
         return None
-    if task == "classes":
-        return float(np.mean(_chosen(found) == targets))
+    if about.task == "classes":
+        return float(np.mean(chosen(about.net, found) == targets))
     spread = float(np.sum((targets - targets.mean(axis=0)) ** 2))
     return 1 - float(np.sum((targets - found) ** 2)) / spread if spread > 0 else None
 
 
-def _chosen(found: np.ndarray) -> np.ndarray:
-    """Class of each row: the largest output, or the sign of a single one."""
-    return (found[:, 0] > 0).astype(int) if found.shape[1] == 1 else found.argmax(axis=1)
+def chosen(net: Network, found: np.ndarray) -> np.ndarray:
+    """Class of each row: the largest output; a single one is a logit, or a probability if the network ends so."""
+    if found.shape[1] > 1:
+        return found.argmax(axis=1)
+    last = net.layers[-1] if isinstance(net, Chain) else net
+    probability = (
+        isinstance(last, MLP) and last.W2 is None and last.b2 is None and last.activation.name in _PROBABILITIES
+    )
+    return (found[:, 0] > (0.5 if probability else 0)).astype(int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -200,15 +201,20 @@ def _targets(
             raise ValueError("labels has NaN or infinite entries; drop these rows from x and labels.")
         return "values", values, classes
     words = [str(label) for label in given.tolist()]
-    known = classes or ([str(name) for name in outputs] if outputs is not None and o > 1 else None)
-    if known is None or not set(words) <= set(known):
+    named = None if outputs is None else [str(name) for name in outputs]
+    if named is not None and o == 1:  # the class of large outputs, behind the other one
+        named = [*(set(words) - set(named)), *named] if set(named) <= set(words) else None
+    known = next((names for names in (classes, named) if names is not None and set(words) <= set(names)), None)
+    if known is None:
         if whole and given.dtype.kind != "b" and o > 1:  # numbers of outputs
             if given.min() < 0 or given.max() >= o:
                 raise ValueError(
                     f"labels go from {given.min()} to {given.max()}, but the network has {o} outputs, 0 to {o - 1}."
                 )
-            return "classes", given.astype(int), known or [str(i) for i in range(o)]
-        known = sorted(set(words))
+            return "classes", given.astype(int), classes or named or [str(i) for i in range(o)]
+        known = [str(label) for label in sorted(set(given.tolist() if whole else words))]
+        if not whole and len(known) == max(o, 2):
+            raise ValueError(_which_output(known, o))
     if len(known) != max(o, 2):
         raise ValueError(
             f"labels has {len(known)} classes ({', '.join(known[:4])}, ...), but the network has {o} outputs; one for "
@@ -216,3 +222,19 @@ def _targets(
         )
     place = {word: i for i, word in enumerate(known)}
     return "classes", np.array([place[word] for word in words]), known
+
+
+def _which_output(words: list[str], o: int) -> str:
+    """What to say of labels in words for a network that does not know them: a guess would swap its outputs."""
+    if o == 1:
+        return (
+            f"labels are {words[0]!r} and {words[1]!r}, and the network does not say for which of them its output is "
+            f"large; name it, outputs=[{words[1]!r}] or, on the command line, --outputs {shlex.quote(words[1])}."
+        )
+    shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
+    line = " ".join(map(shlex.quote, words[:3])) + (" ..." if len(words) > 3 else "")
+    return (
+        f"labels are words ({shown}), and the network does not say which output is which class; name the outputs in "
+        f"their order, outputs=[{shown}] or, on the command line, --outputs {line}, or give the labels as numbers of "
+        f"outputs, 0 to {o - 1}."
+    )
