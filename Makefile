@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test dist test-slow test-kernels lint docs bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 docs: $(STAMP) ## the documentation as a site; open out/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python tools/check_site.py out/site
+
+site-report: $(STAMP) ## docs/reports/mnist.html, the report on the site, from MNIST in MLPOLY_DATA or the user's cache
+	$(BIN)/python tools/site_report.py
 
 dist: $(STAMP) ## wheel and source distribution in out/dist, checked as PyPI would
 	rm -rf out/dist

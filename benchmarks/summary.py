@@ -62,7 +62,8 @@ KINDS = {"mixtures": qualities, "speed": speeds}
 
 def span(runs: Sequence[Run], name: str, pattern: str) -> str:
     """Smallest to largest of the numbers of a benchmark whose key has the pattern."""
-    found = [value for run in runs for key, value in run[name]["results"].items() if re.search(pattern, key)]
+    measured = [run[name]["results"] for run in runs if name in run]  # some were run once
+    found = [value for results in measured for key, value in results.items() if re.search(pattern, key)]
     if not found:
         raise KeyError(pattern)
     low, high = short(min(found)), short(max(found))
@@ -70,7 +71,9 @@ def span(runs: Sequence[Run], name: str, pattern: str) -> str:
 
 
 def short(value: float) -> str:
-    """Two digits, three of what is near to one: 0.65, 1.04, 66, 850, 8100, 1.4 · 10⁶."""
+    """Two digits, three of what is near to one: 0.65, 1.04, 66, 850, 8100, 1.4 · 10⁶; whole numbers as they are."""
+    if isinstance(value, int):
+        return str(value)
     if 1e-3 <= value < 1e5:
         digits = 3 if 0.95 <= value < 2 else 2
         return f"{float(f'{value:.{digits}g}'):g}"

@@ -1,6 +1,6 @@
 """A language model with polynomials for blocks: stories260K, in less than a minute on two cores.
 
-    python examples/stories.py [FOLDER]
+    python examples/stories.py [FOLDER] [--pictures docs/images]
 
 FOLDER holds stories260K, a Llama of 260 thousand parameters trained on children's stories, as a checkpoint of
 transformers, with the token ids of some stories (tokens.npy, 256 x 256) and the texts of its tokens (vocab.json). By
@@ -8,7 +8,7 @@ default it is looked for in MLPOLY_DATA/stories260K, and where ``mlpoly data dow
 
 Only the mean and covariance of the inputs of each of its five SwiGLU blocks are taken from the text. They and the
 weights give the cubics that are closest to the blocks in mean square. These take the blocks' places, and the model
-continues to tell stories.
+continues to tell stories. With --pictures, the results are drawn as plot-NAME.png.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, load_model, read_features
+from mlpoly.lm import (
+    attribute,
+    block_features,
+    block_forms,
+    block_spectra,
+    collect,
+    convert,
+    evaluate,
+    graft,
+    load_model,
+    read_features,
+)
 from mlpoly.lm.text.tokens import vocabulary
 from mlpoly.studies.paper.images import searched_folders
 
@@ -40,7 +51,9 @@ def main() -> None:
     places = searched_folders("stories260K")  # of MLPOLY_DATA, and what `mlpoly data download` made
     default = next((place for place in places if place.is_dir()), places[0])
     parser.add_argument("folder", nargs="?", type=Path, default=default, help=f"default: {default}")
-    folder = parser.parse_args().folder
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of the results")
+    options = parser.parse_args()
+    folder = options.folder
     missing = [name for name in ("config.json", "tokens.npy", "vocab.json") if not (folder / name).is_file()]
     if missing:
         raise SystemExit(f"{folder} has no {missing[0]}; get it with `mlpoly data download stories260K`, see --help")
@@ -59,11 +72,13 @@ def main() -> None:
     print("\nas it is:   ", story(model, words))
     with graft(model, cubic):
         print("as cubics:  ", story(model, words))
-    print(evaluate(model, cubic, held_out))
+    evaluation = evaluate(model, cubic, held_out)
+    print(evaluation)
 
     name = list(cubic.polynomials)[2]
     features = block_features(cubic.polynomials[name], model, name, k=3, inputs=moments.gaussian(name))
-    for reading in read_features(model, features, held_out, tokenizer=words):
+    readings = read_features(model, features, held_out, tokenizer=words)
+    for reading in readings:
         print(f"\n{reading}")
 
     found = attribute(model, cubic, ids[-1, :12], tokenizer=words, centred=True)
@@ -71,6 +86,13 @@ def main() -> None:
     for read, goal, parts in zip(found.tokens, found.target_tokens, found.parts.sum(0), strict=True):
         print(f"  {read!r:>12} -> {goal!r:<12}" + "".join(f"{part:9.2f}" for part in parts))
     print(f"\n{time.perf_counter() - began:.0f} seconds")
+    if options.pictures:
+        made = {"conversion": cubic, "evaluation": evaluation, "reading": readings, "attribution": found}
+        made |= {"block-spectra": block_spectra(model, moments), "block-forms": block_forms(cubic, moments)}
+        for name, result in made.items():
+            path = options.pictures / f"plot-{name}.png"
+            result.plot().savefig(path, dpi=75, metadata={"Software": None})
+            print(path)
 
 
 if __name__ == "__main__":

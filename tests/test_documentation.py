@@ -10,8 +10,10 @@ A comment behind a print in a block that begins with a number, or with a bracket
 behind a Python block is all that it prints.
 """
 
+import ast
 import doctest
 import importlib
+import itertools
 import json
 import math
 import os
@@ -36,7 +38,8 @@ PRINTED = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", flag
 SLOW = {"studies.md"}  # half a minute
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 
-# Runs the blocks, given as JSON, and prints what each of them printed.
+# Runs the blocks, given as JSON, and prints what each of them printed. Figures are closed behind a block, as a notebook
+# does behind a cell: matplotlib warns of more than twenty.
 RUNNER = """
 import contextlib, io, json, sys
 names, printed = {"__name__": "__main__"}, []
@@ -45,6 +48,8 @@ for code in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(out):
         exec(compile(code, code.splitlines()[0], "exec"), names)
     printed.append(out.getvalue())
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 print(json.dumps(printed))
 """
 
@@ -267,6 +272,46 @@ def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert run.returncode == 0, run.stderr
     assert set(made) <= {path.name for path in tmp_path.iterdir() if path.stat().st_size > 1000}
+
+
+def statements(code: str) -> set[str]:
+    """All single statements, those in functions too, as Python writes them; of `write("name", figure)` the figure."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            found.add(ast.unparse(call.args[1] if ast.unparse(call.func) == "write" else call))
+        elif isinstance(node, ast.Assign):
+            found.add(ast.unparse(node))
+    return found
+
+
+def test_the_gallery_shows_the_lines_of_its_script() -> None:
+    """Up to the language models, whose script has its own data."""
+    codes = itertools.takewhile(lambda block: not block[0], blocks(ROOT / "docs" / "plots.md"))
+    shown = set().union(*(statements(code) for _, _, code in codes))
+    lines = statements((ROOT / "examples" / "plots.py").read_text(encoding="utf-8"))
+    assert shown <= lines, shown - lines
+    assert {line for line in lines if ".plot(" in line or line.startswith("plot_")} <= shown
+
+
+def test_every_picture_of_the_gallery_leads_to_what_made_it() -> None:
+    page = (ROOT / "docs" / "plots.md").read_text(encoding="utf-8")
+    cards = page.split('<div class="card" markdown>')[1:]
+    linked = [re.findall(r"^\[!\[[^]]+\]\((images/[\w.-]+)\)\]\(([^)#]+)", card, re.MULTILINE) for card in cards]
+    assert all(len(found) == 1 for found in linked) and len(cards) == page.count("![") >= 40
+    for card, [(picture, target)] in zip(cards, linked, strict=True):
+        assert (ROOT / "docs" / picture).is_file() and (ROOT / "docs" / target).is_file(), picture
+        made = ("```python", "../examples/", "`mlpoly ", "`mp.report(", "report.md")  # code, script or command
+        assert any(way in card for way in made), picture
+
+
+def test_the_report_of_the_site_is_there_without_plotly() -> None:
+    """It stays small in the repository; the site's hook completes it, and its page says how it was made."""
+    report = (ROOT / "docs" / "reports" / "mnist.html").read_text(encoding="utf-8")
+    hook = re.search(r'^PLOTLY = "(.*)"$', (ROOT / "tools" / "site_hooks.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert hook and report.count(f"<script>{hook[1]}</script>") == 1
+    assert len(report) < 1_500_000 and "claims" in report
 
 
 def test_pictures_of_plots_are_shown_and_small() -> None:

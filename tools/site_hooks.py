@@ -1,5 +1,9 @@
-"""Hooks of the site: pages from outside docs/, notebooks that run again when the library changes, links to formulas."""
+"""Hooks of the site: pages from outside docs/, notebooks that run again when the library changes, links to formulas.
 
+Reports in docs/reports are kept without plotly's script, five megabytes that all of them share; the site has it.
+"""
+
+import ast
 import hashlib
 import os
 import re
@@ -8,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from markdown.extensions.toc import slugify
+from mkdocs.structure.files import File
+from plotly.offline import get_plotlyjs
 
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
 TOPIC = re.compile(r"\n\n([^-#|\n][^\n]*)\n- ")  # a line with a list right below it: Markdown wants a blank line
 SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
+PLOTLY = "/* plotly.js is put here when the site is built */"
+SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 
 
 def on_config(config: Any) -> Any:
-    """Keep the outputs of notebooks as long as the library stays as it is, without bars and advice of others."""
+    """Keep the outputs of notebooks while the library stays as it is, and bars and advice of others out of them."""
     source = hashlib.sha256()
     for path in sorted(Path("src").rglob("*.py")):
         source.update(path.read_bytes())
@@ -28,10 +36,24 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add a page for every script in examples/."""
+    for path in sorted(Path("examples").glob("*.py")):
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=script_page(path)))
+    return files
+
+
+def script_page(path: Path) -> str:
+    """What the script says of itself in a line, then all of it."""
+    code = path.read_text(encoding="utf-8")
+    said = (ast.get_docstring(ast.parse(code)) or "").splitlines()[0]
+    return f"# {path.as_posix()}\n\n{said}\n\n````python\n{code}````\n"
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put CONTRIBUTING.md and CHANGELOG.md, with their links to docs/, in place of the pages that stand for them."""
+    """Put CONTRIBUTING.md and CHANGELOG.md in place of their pages; links to scripts lead to the scripts' pages."""
     if page.file.src_uri not in ROOT_PAGES:
-        return markdown
+        return SCRIPT.sub(r"](examples/\1.md)", markdown)
     name = ROOT_PAGES[page.file.src_uri]
     page.edit_url = page.edit_url and page.edit_url.replace(f"docs/{page.file.src_uri}", name)
     text = Path(name).read_text(encoding="utf-8").replace("](docs/", "](")
@@ -50,3 +72,9 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         return f'<a href="../math.html#{anchor}">the mathematics, section {cited[1]}</a>'
 
     return re.sub(r"\bMATH (\d+)", link, html)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Complete the reports: each is one file that loads nothing."""
+    for path in Path(config["site_dir"], "reports").glob("*.html"):
+        path.write_text(path.read_text(encoding="utf-8").replace(PLOTLY, get_plotlyjs()), encoding="utf-8")

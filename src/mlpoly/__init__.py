@@ -9,6 +9,7 @@ from mlpoly.activations import Activation, hermite_coefficients, register_activa
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit
+from mlpoly.he import plan
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.integrations import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.measures import (
@@ -79,6 +80,7 @@ __all__ = [
     "hermite_coefficients",
     "kl",
     "load",
+    "plan",
     "principal_forms",
     "propagate",
     "register_activation",

@@ -25,6 +25,7 @@ EXTRAS = {
     "onnx": "onnx",
     "sympy": "formulas",
     "pandas": "formulas",
+    "tenseal": "he",
     "tyro": "cli",
     "rich": "cli",
     "cattrs": "cli",

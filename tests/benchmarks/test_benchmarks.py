@@ -156,6 +156,16 @@ def test_every_benchmark_has_a_place_on_the_page():
     assert set(page.MARK.findall(page.TEMPLATE.read_text())) == {*CPU, *GPU}
 
 
+def test_all_but_the_ratios_that_matter_is_folded():
+    template = page.TEMPLATE.read_text()
+    open_parts = re.sub(
+        r"<details markdown id=\"[\w-]+\">\n<summary>.*?</summary>.*?\n</details>", "", template, flags=re.DOTALL
+    )
+    assert "<!-- measured: speed -->" in open_parts and not page.MARK.findall(open_parts)
+    anchors = re.findall(r'<details markdown id="([\w-]+)">', template)
+    assert len(anchors) == len(set(anchors)) == template.count("<summary>") == template.count("<details")
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.012345, "0.0123"), (1234.5, "1234"), (3.2e-9, "3.20·10^-9"), (None, "–")]
 )
@@ -380,7 +390,15 @@ def test_the_documents_tables_are_those_of_the_kept_results():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.6469, "0.65"), (1.0357, "1.04"), (14.92, "15"), (8102.0, "8100"), (1.447e6, "1.4 · 10⁶"), (1.01e-13, "10⁻¹³")],
+    [
+        (0.6469, "0.65"),
+        (1.0357, "1.04"),
+        (14.92, "15"),
+        (8102.0, "8100"),
+        (1.447e6, "1.4 · 10⁶"),
+        (1.01e-13, "10⁻¹³"),
+        (256, "256"),
+    ],
 )
 def test_the_table_of_ratios_has_two_digits(value, text):
     assert summary.short(value) == text
@@ -390,5 +408,6 @@ def test_ranges_span_all_runs():
     runs = [{"b": {"results": {"x, share": x, "y, share": 0.5, "note": "z"}}} for x in (0.71, 0.64)]
     assert summary.span(runs, "b", "share") == "0.5 to 0.71"
     assert summary.span(runs, "b", "^y") == "0.5"
+    assert summary.span([{}, *runs], "b", "share") == "0.5 to 0.71"  # not every benchmark was run twice
     with pytest.raises(KeyError):
         summary.span(runs, "b", "nothing")

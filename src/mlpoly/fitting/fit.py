@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
@@ -75,7 +76,7 @@ def fit(
 def fit(
     net: Network,
     inputs: Inputs,
-    degree: int = 2,
+    degree: int | Sequence[int] = 2,
     *,
     bound: None = None,
     method: Literal["composed"],
@@ -100,7 +101,7 @@ def fit(
 def fit(
     net: Network,
     inputs: Inputs,
-    degree: int = 2,
+    degree: int | Sequence[int] = 2,
     *,
     bound: float | None = None,
     method: Method = "auto",
@@ -134,8 +135,8 @@ def fit(
         `MLP`, `GLU`, `Affine`, `Residual` or `Chain`. A chain of affine maps and one hidden layer counts as one layer.
     inputs : Gaussian, GaussianMixture or Samples
         Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any.
-    degree : int
-        Any degree >= 0.
+    degree : int or sequence of int
+        Any degree >= 0; for "composed" also a list with one for each hidden layer.
     bound : float, optional
         For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
         mean, such as 3.0, because a polynomial explodes away from its inputs. Polynomials and lines are fitted
@@ -192,12 +193,13 @@ def fit(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     net = check_network(net)
-    degree = as_integer("degree", degree, 0)
     inputs = checked_inputs(inputs, net.dim_in, net.prototype)
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
+    by_layer = method == "composed" and bound is None  # then there may be a degree for each hidden layer
+    whole = 0 if by_layer else as_integer("degree", degree, 0)
     if bound is not None:
-        return _bounded(net, inputs, degree, check_bound(bound), method)
+        return _bounded(net, inputs, whole, check_bound(bound), method)
     if method == "auto":
         method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
     flat = method in ("expansion", "sampled")
@@ -214,16 +216,16 @@ def fit(
     if method == "composed":
         found = fit_composed(net, inputs, degree, guard)
     elif flat:
-        found = _flat(net, inputs, degree, solver, sampling if method == "sampled" else None)
+        found = _flat(net, inputs, whole, solver, sampling if method == "sampled" else None)
     elif isinstance(inputs, Samples) and method == "exact":
-        found = fit_samples(net, inputs, degree)
+        found = fit_samples(net, inputs, whole)
     elif not isinstance(net, Layer):
         raise TypeError(
             f"method {method!r} needs a network with one hidden layer, got {net!r}; use 'expansion', 'sampled' or "
             f"'composed'."
         )
     else:
-        found = _layer(net, inputs, degree, method, solver)
+        found = _layer(net, inputs, whole, method, solver)
     return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
 
 

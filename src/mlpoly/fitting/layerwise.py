@@ -30,7 +30,7 @@ from mlpoly.propagation.propagate import checked_gaussians
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 
-__all__ = ["GUARDS", "fit_composed"]
+__all__ = ["GUARDS", "fit_composed", "is_affine"]
 
 GUARDS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # among which "auto" chooses
 _GUARD = 4.0  # covariance of the guard's component relative to that of the values
@@ -43,7 +43,7 @@ Stages = tuple[Polynomial, ...]
 
 
 def fit_composed(
-    net: Network, inputs: Inputs, degree: int, guard: float | Literal["auto"] | None = "auto"
+    net: Network, inputs: Inputs, degree: int | Sequence[int], guard: float | Literal["auto"] | None = "auto"
 ) -> ComposedPolynomial:
     """Polynomial of a deep network in which every hidden layer is replaced by its own.
 
@@ -55,8 +55,9 @@ def fit_composed(
     ----------
     net : network
     inputs : Gaussian, GaussianMixture or Samples
-    degree : int
-        Degree of every hidden layer's polynomial; that of the whole is the product over layers.
+    degree : int or sequence of int
+        Degree of every hidden layer's polynomial, or one degree for each, in the order of the data; that of the whole
+        is the product over layers.
     guard : float, "auto" or None
         Weight eps of a wide component: the series that are evaluated are those of the best polynomials of each neuron
         under (1 - eps) N(m, S) + eps N(m, 4 S) instead of N(m, S), for each component of what enters a layer. They are
@@ -73,7 +74,9 @@ def fit_composed(
     ComposedPolynomial
         With one stage for each layer, a composed one for each residual connection, and a `ComposedReport`.
     """
-    net, degree, guard = check_network(net), as_integer("degree", degree, 0), _checked_guard(guard)
+    net, guard = check_network(net), _checked_guard(guard)
+    layers = layers_of(net)
+    degrees = _degree_of_each(degree, layers)
     given = checked_inputs(inputs, net.dim_in, net.prototype)
     if isinstance(given, Samples):
         if guard not in ("auto", 0.0):
@@ -81,7 +84,7 @@ def fit_composed(
                 f"guard is {guard}, but polynomials fitted on samples have none; pass guard=None, and call "
                 f".bounded(3.0) on the result, or fit under mlpoly.Gaussian.from_samples(x)."
             )
-        stages = walk(net, _OnSamples(given.weights, degree), (given.x, ()))[1]
+        stages = walk(net, _OnSamples(given.weights, degrees), (given.x, ()))[1]
         return _finished(net, stages, given, "on samples", ())
     inputs = checked_gaussians(net, given)
     closures = [Closure() for _ in inputs.components]
@@ -91,9 +94,9 @@ def fit_composed(
             walk(net, closure, State.at(component))
     weights = widen(inputs.weights)
     entering = [[state.inputs for state in states] for states in zip(*(c.before for c in closures), strict=True)]
-    layers, fitted = layers_of(net), []
-    for layer, parts in zip(layers, entering, strict=True):
-        under, own = _pooled(weights, parts), 1 if _is_affine(layer) else degree
+    fitted = []
+    for layer, parts, own in zip(layers, entering, degrees, strict=True):
+        under = _pooled(weights, parts)
         found = fit_gaussian(layer, under, own) if isinstance(under, Gaussian) else fit_neuronwise(layer, under, own)
         fitted.append(found)
     excess = tuple(_excess(weights, shifts) for shifts in zip(*(c.shifts for c in closures), strict=True))
@@ -107,7 +110,7 @@ def fit_composed(
         series = (_guarded_series(*each) for each in zip(layers, fitted, mixtures, strict=True))
         return replace(_with_guards(plain, series), report=replace(plain.report, guard=eps))
 
-    if guard != "auto" or degree <= 1 or sum(not _is_affine(layer) for layer in layers) <= 1:
+    if guard != "auto" or max(degrees) <= 1 or sum(not is_affine(layer) for layer in layers) <= 1:
         return guarded(0.0 if guard == "auto" else guard)
     wider = _pooled(weights, [_wider(component, _TAILS) for component in inputs.components])
     samples = [distribution.sample(_DRAWS, seed=0) for distribution in (inputs, wider)]
@@ -129,6 +132,17 @@ def _checked_guard(guard: Any) -> float | Literal["auto"]:
     if isinstance(guard, bool) or not isinstance(guard, Real) or not 0 <= float(guard) < 1:
         raise ValueError(f"guard must be 'auto', None, or a number from 0 to below 1 such as 0.01, got {guard!r}.")
     return float(guard)
+
+
+def _degree_of_each(degree: Any, layers: Sequence[Layer]) -> list[int]:
+    """Degree of every layer's polynomial: 1 for affine layers, and the given one or those given for hidden ones."""
+    hidden = sum(not is_affine(layer) for layer in layers)
+    if not isinstance(degree, Sequence):
+        degree = [as_integer("degree", degree, 0)] * hidden
+    if len(degree) != hidden:
+        raise ValueError(f"degree has {len(degree)} entries, but the network has {hidden} hidden layers.")
+    given = iter([as_integer(f"degree[{i}]", n, 0) for i, n in enumerate(degree)])
+    return [1 if is_affine(layer) else next(given) for layer in layers]
 
 
 def _pooled(weights: Array, parts: Sequence[Gaussian]) -> Gaussian | GaussianMixture:
@@ -153,7 +167,8 @@ def _fvu(values: Array, found: Array) -> float:
     return scalar(xp.sum((values - found) ** 2) * safe_inverse(variance))
 
 
-def _is_affine(layer: Layer) -> bool:
+def is_affine(layer: Layer) -> bool:
+    """Whether a layer has no activation and no gate, so that it is its own polynomial."""
     return layer.activation.name == "identity" and layer.forms.gate_directions is None
 
 
@@ -179,12 +194,12 @@ class _Assembly:
 class _OnSamples:
     """Fits every layer on the values that enter it; the state is these values, and the stages so far."""
 
-    def __init__(self, weights: Array | None, degree: int) -> None:
-        self.weights, self.degree = weights, degree
+    def __init__(self, weights: Array | None, degrees: Iterable[int]) -> None:
+        self.weights, self.degrees = weights, iter(degrees)
 
     def layer(self, layer: Layer, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
         x, stages = state
-        samples, degree = Samples(x, self.weights), 1 if _is_affine(layer) else self.degree
+        samples, degree = Samples(x, self.weights), next(self.degrees)
         stage = fit_samples_neuronwise(layer, samples, fit_gaussian(layer, samples.gaussian(), degree))
         rows = chunks(x.shape[0], max(1, _NUMBERS // max(layer.dim_in, layer.dim_hidden)))
         return namespace(x=x).concat([layer(x[part, ...]) for part in rows]), (*stages, stage)
@@ -225,7 +240,7 @@ def _guarding(weights: Array, parts: Sequence[Gaussian], eps: float) -> Gaussian
 
 def _guarded_series(layer: Layer, stage: RidgePolynomial, mix: GaussianMixture) -> Series | None:
     """Series of the neurons' best polynomials under a mixture with wide components, in the units of a stage."""
-    if _is_affine(layer):
+    if is_affine(layer):
         return None  # exact everywhere
     wide, units = map_arrays((layer, stage.units), widen)
     found = fit_neuronwise(wide, mix, stage.degree)

@@ -33,6 +33,7 @@ from mlpoly.records import arrays_of, map_arrays, replace
 if TYPE_CHECKING:
     from mlpoly.activations import Activation
     from mlpoly.features.term_table import Terms
+    from mlpoly.he.circuit import Circuit
     from mlpoly.inputs import Gaussian
     from mlpoly.polynomials.hermite_products import Ladder
     from mlpoly.polynomials.ridge import RidgePolynomial
@@ -333,6 +334,36 @@ class Polynomial(ABC):
         from mlpoly.integrations.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
         return PolynomialModule(self, fast)
+
+    def to_he(self, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
+        """The polynomial as a circuit for encrypted inference: matrix products and products of encrypted vectors.
+
+        Parameters
+        ----------
+        outside : float
+            Probability that some hidden unit of an input leaves the range of its layer, under Gaussians with the
+            moments of the fit. The ranges are chosen for it, the same number of standard deviations for every unit.
+        samples : Samples or array (n, d), optional
+            Data whose units stay within the ranges too: they are made wider where necessary.
+        levels : int, optional
+            Levels that the encryption has; a polynomial that needs more is refused.
+
+        Returns
+        -------
+        Circuit
+            Levels, multiplications, ranges; ``.save(path)``.
+
+        Raises
+        ------
+        TypeError
+            For a bounded polynomial, and for forms without hidden units.
+        ValueError
+            If there are too few levels, or if numbers on the samples, or on samples of the inputs that it was fitted
+            under, become too large to be encrypted.
+        """
+        from mlpoly.he.lowering import to_circuit  # further up the import graph: imported on demand
+
+        return to_circuit(self, outside, samples, levels)
 
     def in_units(self: P, scale: Any, shift: Any = 0.0) -> P:
         """The polynomial in other units of its inputs: q(x) = p((x - shift) / scale).

@@ -1,0 +1,213 @@
+"""From a polynomial to a circuit: scales, shifts and coefficients folded into matrices."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import as_float_array, check_shape, to_numpy
+from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
+from mlpoly.inputs import Samples
+from mlpoly.polynomials import (
+    BoundedPolynomial,
+    ChaosPolynomial,
+    ComposedPolynomial,
+    DensePolynomial,
+    Polynomial,
+    RidgePolynomial,
+)
+from mlpoly.special import in_powers
+
+__all__ = ["CAPACITY", "check_capacity", "check_form", "sizes", "to_circuit"]
+
+CAPACITY = 2.0**19  # largest number at a scale of 40 bits below a modulus of 60 bits, with its sign
+_DRAWS = 4096  # samples of the inputs on which a new circuit is checked
+
+Sum = dict[Vector, np.ndarray]  # a linear map of encrypted vectors: the matrix for each
+
+
+def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
+    """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
+    if not isinstance(outside, float | int) or not 0 < outside < 1:
+        raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
+    check_form(poly)
+    wide = poly.to(np.zeros(1))
+    points = _points(poly, samples)
+    units = sum(stage.units.size for stage in _hidden(wide))
+    radius = -NormalDist().inv_cdf(outside / (2 * max(units, 1)))
+    lowering = _Lowering(wide.dim_in, radius, samples is not None)
+    outputs, _ = lowering.stage(wide, {Vector(0): np.eye(wide.dim_in, wide.dim_in + 1)}, points)
+    circuit = Circuit(tuple(lowering.layers), _terms(outputs))
+    if levels is not None and circuit.levels > levels:
+        raise ValueError(
+            f"levels is {levels}, but the polynomial needs {circuit.levels}: {_cost(circuit)}. Allow as many, or let "
+            f"mlpoly.plan(net, inputs, levels={levels}) choose the degrees."
+        )
+    if points is not None:
+        check_capacity(circuit, points, "samples of the inputs" if samples is None else "the samples")
+    return circuit
+
+
+def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
+    """Raise ValueError with the layer's name if a number at points x (n, d) is too large to be encrypted."""
+    names = [*(layer.name for layer in circuit.layers), "the output"]
+    for name, size in zip(names, sizes(circuit, x), strict=True):
+        largest = float(np.max(size, initial=0.0))
+        if not largest <= CAPACITY:  # NaN is refused too
+            raise ValueError(
+                f"{name} has numbers up to {largest:.3g} on {where}, above 2^{math.log2(CAPACITY):.0f}, the most that "
+                f"an encryption holds: the polynomial explodes. Fit it with a larger guard "
+                f"(mlpoly.fit(net, inputs, degree, method='composed', guard=0.1)) or a lower degree."
+            )
+
+
+def sizes(circuit: Circuit, x: Any) -> list[np.ndarray]:
+    """Largest number (n,) among the powers of each layer, and among the outputs, at points x (n, d)."""
+    forms, gates, outputs = circuit.run(x)
+    found = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for layer, u, e in zip(circuit.layers, forms, gates, strict=True):
+            size = np.max(np.abs(u), axis=-1)  # at least one, the entry that is always one
+            power = size**layer.degree
+            if layer.gates:
+                power = np.maximum(power, np.max(np.abs(e), axis=-1) * size ** (layer.degree - 1))
+            found.append(power)
+    return [*found, np.max(np.abs(outputs), axis=-1)]
+
+
+def _cost(circuit: Circuit) -> str:
+    parts = [f"{layer.name} of degree {layer.degree}{' (gated)' * bool(layer.gates)}" for layer in circuit.layers]
+    return f"1 for the first matrix, and ceil(log2 degree) + 1 for each of {', '.join(parts) or 'no hidden layers'}"
+
+
+def check_form(poly: Any) -> None:
+    """Raise unless a polynomial is made of units and affine maps."""
+    if isinstance(poly, BoundedPolynomial) or (isinstance(poly, Polynomial) and poly.piecewise):
+        raise TypeError(
+            "a bounded polynomial continues as straight lines, and where they begin is a comparison, which encrypted "
+            "numbers do not have; use the polynomial without lines, fitted with method='composed' and a guard."
+        )
+    if isinstance(poly, ComposedPolynomial):
+        for stage in poly.stages:
+            check_form(stage)
+    elif isinstance(poly, ChaosPolynomial) or (isinstance(poly, DensePolynomial) and poly.degree > 1):
+        raise TypeError(
+            f"a {type(poly).__name__} of degree {poly.degree} has no units whose powers could be computed one by one; "
+            f"fit with method='neuronwise' for one hidden layer, or method='composed'."
+        )
+    elif not isinstance(poly, RidgePolynomial | DensePolynomial):
+        raise TypeError(f"poly must be a polynomial of this library, got {type(poly).__name__}.")
+
+
+def _hidden(poly: Polynomial) -> list[RidgePolynomial]:
+    """The stages that become hidden layers, in the order of the data."""
+    if isinstance(poly, ComposedPolynomial):
+        return [hidden for stage in poly.applied for hidden in _hidden(stage)]
+    return [poly] if isinstance(poly, RidgePolynomial) and poly.degree > 1 else []
+
+
+def _points(poly: Polynomial, samples: Any) -> np.ndarray | None:
+    """Points (n, d) on which the circuit is checked: those given, or samples of the inputs if they are known."""
+    if samples is not None:
+        samples = samples.x if isinstance(samples, Samples) else as_float_array("samples", samples, integers=True)
+        check_shape("samples", samples, (None, poly.dim_in), "one row for each sample")
+        return to_numpy(samples).astype(np.float64)
+    return None if poly.inputs is None else to_numpy(poly.inputs.sample(_DRAWS, seed=0)).astype(np.float64)
+
+
+def _terms(total: Sum) -> tuple[LinearTerm, ...]:
+    kept = {v: matrix for v, matrix in total.items() if matrix.any()} or dict(list(total.items())[:1])
+    return tuple(LinearTerm(matrix, *v) for v, matrix in kept.items())
+
+
+class _Lowering:
+    """Follows the stages of a polynomial, with its values as sums of matrices times encrypted vectors."""
+
+    def __init__(self, dim: int, radius: float, widen: bool) -> None:
+        self.layers: list[EncryptedLayer] = []
+        self.sizes = [dim + 1]
+        self.radius, self.widen = radius, widen  # whether samples may make a range wider
+
+    def stage(self, p: Any, values: Sum, x: np.ndarray | None) -> tuple[Sum, np.ndarray | None]:
+        """Values behind a stage as a sum and, if points are given, as numbers."""
+        if isinstance(p, ComposedPolynomial):
+            total, points = values, x
+            for stage in p.applied:
+                total, points = self.stage(stage, total, points)
+            if not p.skip:
+                return total, points
+            both = total | {v: total[v] + matrix if v in total else matrix for v, matrix in values.items()}
+            return both, None if x is None else points + x
+        with np.errstate(over="ignore", invalid="ignore"):  # an explosion is reported once the circuit is complete
+            behind = None if x is None else p(x)
+        if p.degree <= 1:
+            slope = p.tensor(1) if p.degree else np.zeros((p.dim_out, p.dim_in))
+            return self.affine(values, slope, p.tensor(0)), behind
+        return self.hidden(p, values, x), behind
+
+    def affine(self, values: Sum, slope: np.ndarray, offset: np.ndarray) -> Sum:
+        """A linear map of values, plus a constant by way of the entry that is one."""
+        made = {v: slope @ matrix for v, matrix in values.items()}
+        one = Vector(len(self.layers))
+        made[one] = made.get(one, np.zeros((len(offset), self.sizes[-1]))).copy()
+        made[one][:, -1] += offset
+        return made
+
+    def hidden(self, p: RidgePolynomial, values: Sum, x: np.ndarray | None) -> Sum:
+        """Add a hidden layer; return the outputs of the stage as a sum over the layer's powers."""
+        units, gate, series = p.units, p.units.gate, p.series
+        inverse, radius = units.inverse_scales, self.radius
+        if self.widen and x is not None:
+            t = np.abs(units.standardise(p.forms_at(x)[0]))
+            radius = max(radius, float(np.max(t, initial=0.0, where=np.isfinite(t))))
+        scale = inverse / radius
+        forms = self.affine(values, scale[:, None] * units.directions, -scale * units.shifts)
+        gates: Sum = {}
+        if gate is not None and series.gated is not None:
+            spread = radius * self.spreads(p, x)
+            within = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+            # e = v.x - shift - slope t, with t = (w.x - shift) / scale
+            directions = gate.directions - (gate.slopes * inverse)[:, None] * units.directions
+            shifts = gate.shifts - gate.slopes * inverse * units.shifts
+            gates = self.affine(values, within[:, None] * directions, -within * shifts)
+        one = np.zeros((1, self.sizes[-1]))
+        one[0, -1] = 1.0
+        carrier = Vector(len(self.layers))
+        forms = {v: np.concatenate([m, one if v == carrier else 0 * m[:1]]) for v, m in forms.items()}
+        gates = {v: np.concatenate([m, 0 * m[:1]]) for v, m in gates.items()}
+        name = f"layer {len(self.layers) + 1} ({units.size} units)"
+        terms = _terms(gates) if gates else ()
+        self.layers.append(EncryptedLayer(_terms(forms), terms, p.degree, radius, name))
+        self.sizes.append(units.size + 1)
+        # P(t) + e Q(t) in powers of u = t / radius
+        readout = np.eye(units.size) if p.readout is None else p.readout
+        level, *powers = in_powers(series.plain)
+        here = len(self.layers)
+
+        def column(coefficients: np.ndarray) -> np.ndarray:
+            return np.concatenate([readout * coefficients, np.zeros((len(readout), 1))], axis=1)
+
+        made = {Vector(here, k): column(a * radius**k) for k, a in enumerate(powers, 1)}
+        if gates:
+            made |= {
+                Vector(here, k, True): column(q * spread * radius**k) for k, q in enumerate(in_powers(series.gated))
+            }
+        made[Vector(here)][:, -1] = readout @ level + (0.0 if p.bias is None else p.bias)
+        return made
+
+    def spreads(self, p: RidgePolynomial, x: np.ndarray | None) -> np.ndarray:
+        """Standard deviations of the second factors' residuals: those of the fit, or else of the points."""
+        gate = p.units.gate
+        assert gate is not None
+        if gate.spreads is not None:
+            return gate.spreads
+        if x is None:
+            raise ValueError(
+                "a gated polynomial without inputs has no known range of its second factors; pass samples of the "
+                "inputs, to_he(samples=x)."
+            )
+        y, z = p.forms_at(x)
+        return np.std(p.units.residual(z, p.units.standardise(y)), axis=0)

@@ -1,0 +1,209 @@
+"""Circuits: the values of the polynomial, the levels and products they cost, files, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from support.inputs import gaussian, mixture, points
+from support.networks import chain, network
+
+import mlpoly as mp
+from mlpoly.errors import FileFormatError
+from mlpoly.files import read_tensors, write_tensors
+from mlpoly.he import load_circuit
+from mlpoly.he.circuit import Vector, depth_of_power, products
+from mlpoly.records import map_arrays
+
+D = 4
+INPUTS = gaussian(d=D)
+NETWORKS = {
+    "one layer": network(activation="gelu", d=D),
+    "hidden units as outputs": network(activation="relu", d=D, o=None),
+    "deep": chain(sizes=(D, 6, 5, 3)),
+    "skip": mp.Chain([mp.Residual(network(activation="gelu", d=D, o=D)), network(d=D, h=5, o=2, seed=1)]),
+    "skip within skip": mp.Residual(mp.Chain([mp.Residual(network(d=D, o=D)), network(d=D, h=3, o=D, seed=2)])),
+    "skip of the input": mp.Residual(network(d=D, o=D, activation="tanh")),
+    "gated": network("GLU", "silu", d=D),
+    "gated behind a layer": mp.Chain([network(d=D, o=D, activation="tanh"), network("GLU", "silu", d=D, seed=3)]),
+    "affine": mp.Affine(np.arange(8.0).reshape(2, 4), np.ones(2)),
+}
+
+
+def amplification(circuit, x):
+    """Sum of the sizes of all products that make an output: what relative errors of them can grow to."""
+    return map_arrays(circuit, np.abs)(np.abs(x))
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_circuit_has_the_values_of_the_polynomial(name, degree):
+    x = INPUTS.sample(50, seed=4)
+    poly = mp.fit(NETWORKS[name], INPUTS, degree, method="composed", guard=0.03)
+    circuit = poly.to_he()
+    # Each layer rounds a few times per unit; the polynomial itself, in Hermite recurrences, does too.
+    error = np.abs(circuit(x) - poly(x)) / amplification(circuit, x)
+    assert error.max() < 50 * np.finfo(float).eps
+    assert (circuit.dim_in, circuit.dim_out) == (poly.dim_in, poly.dim_out)
+
+
+def test_one_layer_under_a_mixture_and_in_torch_gives_the_same_circuit():
+    torch = pytest.importorskip("torch")
+    net, mix = network(activation="relu", d=D), mixture(D)
+    poly = mp.fit(net, mix, 4, method="neuronwise")
+    circuit, x = poly.to_he(), mix.sample(20, seed=1)
+    assert np.abs(circuit(x) - poly(x)).max() < 1e-12 * amplification(circuit, x).max()
+    again = poly.to(torch.zeros(1, dtype=torch.float64)).to_he()
+    np.testing.assert_array_equal(circuit.outputs[0].matrix, again.outputs[0].matrix)
+    np.testing.assert_allclose(again(torch.as_tensor(x)), circuit(x), rtol=0, atol=0)
+
+
+def test_the_guarded_series_are_the_ones_that_are_encrypted():
+    net, x = chain(sizes=(D, 6, 5, 3)), points(D)
+    guarded, plain = (mp.fit(net, INPUTS, 3, method="composed", guard=g) for g in (0.1, None))
+    circuit = guarded.to_he()
+    assert np.abs(circuit(x) - guarded(x)).max() < 1e-9 < np.abs(circuit(x) - plain(x)).max()
+
+
+def deepest(circuit):
+    """Levels by following every product, one level each."""
+    depth = {Vector(0): 0}
+
+    def total(terms):
+        return 1 + max(depth[term.vector] for term in terms)
+
+    for i, layer in enumerate(circuit.layers, 1):
+        depth[Vector(i)] = total(layer.forms)
+        if layer.gates:
+            depth[Vector(i, 0, True)] = total(layer.gates)
+        for made, (one, two) in products(circuit.powers(i)).items():
+            depth[made] = 1 + max(depth[one], depth[two])
+    return total(circuit.outputs)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 5, 8])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_levels_and_products_are_those_of_the_evaluation(name, degree):
+    net = NETWORKS[name]
+    circuit = mp.fit(net, INPUTS, degree, method="composed", guard=0.1).to_he()
+    hidden = len(circuit.layers)
+    assert circuit.levels == deepest(circuit) == 1 + hidden * (math.ceil(math.log2(degree)) + 1)
+    gated = sum(bool(layer.gates) for layer in circuit.layers)
+    assert circuit.multiplications == hidden * (degree - 1) + gated * (degree - 1)
+    assert hidden == (0 if degree == 1 or name == "affine" else {"deep": 2, "skip": 2}.get(name, hidden))
+
+
+@pytest.mark.parametrize("power", range(1, 20))
+def test_powers_by_a_square_tree(power):
+    u, e = np.array([0.7, -1.3]), np.array([2.0, 0.5])
+    for vector in (Vector(1, power), Vector(1, power - 1, True)):
+        values, depths = {Vector(1): u, Vector(1, 0, True): e}, {Vector(1): 0, Vector(1, 0, True): 0}
+        for made, (one, two) in products([vector]).items():
+            values[made], depths[made] = values[one] * values[two], 1 + max(depths[one], depths[two])
+        np.testing.assert_allclose(values[vector], u**vector.power * (e if vector.gated else 1), rtol=1e-14)
+        assert depths[vector] == depth_of_power(power) == math.ceil(math.log2(power))
+
+
+def test_intermediates_are_standardised_forms_over_the_radius():
+    net, x = network("GLU", d=D), points(D)
+    poly = mp.fit(net, INPUTS, 3)
+    circuit = poly.to_he()
+    (values,), radius = circuit.intermediates(x), circuit.layers[0].radius
+    y, z = poly.forms_at(x)
+    t = poly.units.standardise(y)
+    np.testing.assert_allclose(values[:, :6], t / radius, rtol=0, atol=1e-13)
+    e = poly.units.residual(z, t)
+    spread = poly.rebase(INPUTS).units.gate.spreads
+    # The spreads of the fit are not stored: those of 4096 samples stand for them.
+    np.testing.assert_allclose(values[:, 6:] * spread, e / radius, rtol=0.1, atol=1e-12)
+    bent = e / values[:, 6:]
+    np.testing.assert_allclose(bent, np.broadcast_to(bent[0], bent.shape), rtol=1e-9)
+
+
+def test_radius_follows_the_probability_and_the_samples():
+    poly = mp.fit(NETWORKS["deep"], INPUTS, 2, method="composed")
+    for outside in (1e-2, 1e-6, 1e-12):
+        radius = poly.to_he(outside).layers[0].radius
+        assert 11 * math.erfc(radius / math.sqrt(2)) == pytest.approx(outside, rel=1e-6)
+    far = INPUTS.mean + 20 * (INPUTS.sample(5, seed=0) - INPUTS.mean)
+    wider = poly.to_he(samples=far)
+    largest = [np.abs(u).max() for u in wider.intermediates(far)]
+    assert max(largest) <= 1 + 1e-12 and wider.layers[0].radius > poly.to_he().layers[0].radius
+    np.testing.assert_allclose(wider(far), poly(far), rtol=1e-9)
+    assert poly.to_he(samples=mp.Samples(far)).layers[0].radius == wider.layers[0].radius
+
+
+def test_file(tmp_path):
+    for name in ("skip", "gated", "affine"):
+        circuit = mp.fit(NETWORKS[name], INPUTS, 3, method="composed").to_he()
+        circuit.save(tmp_path / "circuit.safetensors")
+        again, x = load_circuit(tmp_path / "circuit.safetensors"), points(D)
+        np.testing.assert_array_equal(again(x), circuit(x))
+        assert repr(again) == repr(circuit) and str(again) == str(circuit)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "circuit.safetensors"
+    with pytest.raises(FileNotFoundError, match="to_he"):
+        load_circuit(path)
+    poly = mp.fit(NETWORKS["skip"], INPUTS, 2, method="composed")
+    poly.save(path)
+    with pytest.raises(FileFormatError, match="not a circuit"):
+        load_circuit(path)
+    poly.to_he().save(path)
+    header, arrays = read_tensors(path)
+
+    def refused(arrays, header):
+        write_tensors(path, arrays, header)
+        with pytest.raises(FileFormatError, match="damaged"):
+            load_circuit(path)
+
+    first = next(iter(arrays))
+    refused({name: a for name, a in arrays.items() if name != first}, header)
+    refused(arrays | {first: arrays[first][:, 1:]}, header)
+    refused(arrays | {first: arrays[first] * np.nan}, header)
+    refused(arrays, header | {"outputs": [[7, 1, False]]})
+    refused(arrays, header | {"outputs": [[0, -1, False]]})
+    refused(arrays, header | {"outputs": [[1, 0, True]]})
+    refused(arrays, header | {"layers": "none"})
+
+
+def test_what_cannot_be_encrypted_is_refused():
+    net, deep = NETWORKS["one layer"], NETWORKS["deep"]
+    with pytest.raises(TypeError, match="comparison"):
+        mp.fit(net, INPUTS, 3, bound=3.0).to_he()
+    with pytest.raises(TypeError, match="comparison"):
+        mp.fit(deep, INPUTS, 3, method="composed").bounded(3.0).to_he()
+    with pytest.raises(TypeError, match="neuronwise"):
+        mp.fit(net, mixture(D), 2).to_he()
+    with pytest.raises(TypeError, match="method='composed'"):
+        mp.fit(deep, INPUTS, 2).to_he()
+    with pytest.raises(ValueError, match="outside must be a probability"):
+        mp.fit(net, INPUTS, 2).to_he(outside=0)
+    with pytest.raises(ValueError, match=r"samples has shape .*expected \(any, 4\)"):
+        mp.fit(net, INPUTS, 2).to_he(samples=np.zeros((3, 5)))
+    with pytest.raises(ValueError, match=r"x has shape .*\(\.\.\., 4\)"):
+        mp.fit(net, INPUTS, 2).to_he()(np.zeros((3, 5)))
+
+
+def test_too_few_levels_says_how_many_are_needed():
+    poly = mp.fit(NETWORKS["gated behind a layer"], INPUTS, 4, method="composed")
+    with pytest.raises(
+        ValueError, match=r"levels is 5, but the polynomial needs 7: .*layer 2 .*\(gated\).*mlpoly\.plan"
+    ):
+        poly.to_he(levels=5)
+    assert poly.to_he(levels=7).levels == 7
+
+
+def test_an_explosion_is_refused_with_the_name_of_the_layer():
+    deep = chain(sizes=(D, 16, 16, 16, 3), gain=4.0)
+    with pytest.raises(ValueError, match=r"layer [23] \(16 units\) has numbers up to .*explodes.*guard"):
+        mp.fit(deep, INPUTS, 9, method="composed", guard=None).to_he()
+    gated = mp.RidgePolynomial(
+        *[getattr(mp.fit(NETWORKS["gated"], INPUTS, 2), n) for n in ("units", "series", "readout")]
+    )
+    with pytest.raises(ValueError, match="pass samples"):
+        gated.to_he()
+    x = INPUTS.sample(100)
+    np.testing.assert_allclose(gated.to_he(samples=x)(x), gated(x), rtol=1e-9)
