@@ -62,7 +62,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Link the sections of the mathematics that docstrings cite as "MATH 4"; end no name with a dash to nothing."""
+    """Link what docstrings cite as "MATH 4", and notebooks to their files; end no name with a dash to nothing."""
+    if page.file.src_uri.endswith(".ipynb"):
+        return f'<p><a href="{Path(page.file.src_uri).name}" download>Download this notebook</a></p>\n{html}'
     if not page.file.src_uri.startswith("reference/"):
         return html
     html = re.sub(r'\s*–\s*<div class="doc-md-description">\s*</div>', "", html)
