@@ -376,6 +376,8 @@ def test_the_documents_tables_are_those_of_the_kept_results():
     for document, names, kinds in (
         ("language_models.md", ("smollm2", "stories"), tables.BLOCKS),
         ("deep_networks.md", ("deep",), tables.DEEP),
+        ("encrypted.md", ("encrypted",), tables.ENCRYPTED),
+        ("benchmarks.md", ("encrypted",), ("accuracy",)),
     ):
         text = (Path(__file__).parents[2] / "docs" / document).read_text(encoding="utf-8")
         marks = {(mark[2], mark[3]) for mark in tables.MARKED.finditer(text)}
