@@ -1,7 +1,7 @@
 """Encrypted evaluation of a circuit with TenSEAL.
 
-TenSEAL's own `mm` makes a new rotation for every diagonal of a matrix, out of those by powers of two: 2 900 for 785 rows,
-where 24 are enough. A vector of plain numbers that is added first breaks it (TenSEAL #462). So circuits run on
+TenSEAL's own `mm` makes a new rotation for every diagonal of a matrix, out of those by powers of two: 2 900 for 785
+rows, where 24 are enough. A vector of plain numbers that is added first breaks it (TenSEAL #462). So circuits run on
 Microsoft SEAL as TenSEAL ships it, `tenseal.sealapi`.
 """
 
