@@ -193,6 +193,17 @@ def test_no_block_is_overlooked() -> None:
         )
 
 
+def test_code_fits_beside_the_contents_of_a_page() -> None:
+    """At 1300 pixels, which hold 98 characters; the gallery has no navigation beside it and holds more."""
+    texts = [(page, page.read_text(encoding="utf-8")) for page in PAGES if page.name not in ("README.md", "plots.md")]
+    shown = [(page, code) for page, text in texts for code in re.findall(r"```\w+\n(.*?)```", text, flags=re.DOTALL)]
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        shown += [(path, "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
+    assert len(shown) > 80
+    assert [(path.name, line) for path, code in shown for line in code.splitlines() if len(line) > 98] == []
+
+
 def test_wrong_numbers_are_found() -> None:
     assert_prints("0.0269", "0.026911720600175548\n(3, 20)\n")
     assert_prints("(3, 20)", "0.026911720600175548\n(3, 20)\n")
