@@ -14,6 +14,7 @@ from benchmarks.common import Skip
 CPU = (
     *("gaussian_fit", "sampling", "activations", "mixture", "measures", "conditioning"),
     *("scaling", "evaluation", "tokens", "stories", "token_kinds", "decompositions", "public_table"),
+    "encrypted",
 )
 GPU = ("gpu", "gpu_mixture", "gpu_similarity", "language_model", "smollm2", "deep", "reading")
 

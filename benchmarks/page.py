@@ -1,9 +1,9 @@
 """Write docs/benchmarks.md and its pictures from the JSON of one run or two: ``python -m benchmarks.page [FOLDER]...``.
 
 The prose is ``benchmarks/page.md``. Every number comes from the JSON; where it says ``<!-- results: NAME -->``, the
-pictures, notes and table of that benchmark are put. The tables of docs/language_models.md, docs/deep_networks.md and
-docs/mixtures.md are filled in as well. With ``--keep`` the JSON is copied to ``benchmarks/results``, which later runs
-are compared with.
+pictures, notes and table of that benchmark are put. The tables of docs/language_models.md, docs/deep_networks.md,
+docs/encrypted.md and docs/mixtures.md are filled in as well. With ``--keep`` the JSON is copied to
+``benchmarks/results``, which later runs are compared with.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def write_page(runs: list[Run], docs: Path) -> Path:
             write_pictures(name, runs[0][name]["results"], docs / "images")
     text = MARK.sub(lambda mark: section(mark[1], runs), TEMPLATE.read_text())
     text = summary.filled(text.replace("<!-- machines -->", machines(runs)), runs)
+    text = tables.filled(text, runs[0])
     path = docs / "benchmarks.md"
     path.write_text(text)
-    for other in (docs / "language_models.md", docs / "deep_networks.md"):
+    for other in (docs / "language_models.md", docs / "deep_networks.md", docs / "encrypted.md"):
         if other.is_file():
             other.write_text(tables.filled(other.read_text(), runs[0]))
     mixtures = docs / "mixtures.md"

@@ -4,7 +4,9 @@ In docs/language_models.md, ``<!-- table: NAME cost -->`` ... ``<!-- end -->`` i
 the model, ``NAME errors`` the errors of every block, ``NAME baselines`` what simpler replacements cost, and
 ``public_table public`` the errors of the blocks of several models. In docs/deep_networks.md, ``deep flat`` has the
 errors of the closest polynomials of whole networks, ``deep composed`` those of polynomials layer by layer, and ``deep
-moments`` those of propagated moments.
+moments`` those of propagated moments. In docs/encrypted.md, ``encrypted accuracy`` has the accuracies of networks with
+polynomials in the place of activations, ``encrypted shifted`` what becomes of them on other images, ``encrypted runs``
+the runs under encryption, and ``encrypted plans`` the degrees for budgets of levels.
 """
 
 from __future__ import annotations
@@ -158,6 +160,70 @@ def moments(results: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+# -- encrypted inference -----------------------------------------------------------------------------------------------
+
+SHIFTED = ("ReLU, 2 hidden layers", "4")  # network and degree of the table of shifted images
+
+
+def accuracies(results: Mapping[str, Any]) -> str:
+    """Test accuracy in per cent by degree; a table for each network."""
+    parts = []
+    for title, net in results["tables"].items():
+        degrees = net["degrees"]
+        names = dict.fromkeys(name for part in degrees.values() for name in part["rows"])
+        found = {name: [part["rows"].get(name) for part in degrees.values()] for name in names}
+        rows = [
+            [name, *(f"{100 * r['test']['accuracy']:.1f}" if r else "" for r in row)] for name, row in found.items()
+        ]
+        rows.append(["levels", *(str(part["levels"]) for part in degrees.values())])
+        parts.append(f"{title}, itself {100 * net['network']:.1f} %:\n\n{grid([f'degree {d}' for d in degrees], rows)}")
+    return "\n\n".join(parts)
+
+
+def shifted(results: Mapping[str, Any]) -> str:
+    """Classes kept, FVU, largest error and images outside the range, by kind of images."""
+    title, degree = SHIFTED
+    rows = results["tables"][title]["degrees"][degree]["rows"]
+    kinds = list(next(iter(rows.values())))
+
+    def cell(found: Mapping[str, Any]) -> str:
+        kept, left = (f"{100 * found[key]:.1f} %" for key in ("same class", "outside"))
+        return f"{kept}, {fraction(found['FVU'])}, {brief(found['largest error of a logit'])}, {left}"
+
+    return grid(kinds, [[name, *(cell(row[kind]) for kind in kinds)] for name, row in rows.items()])
+
+
+def runs_encrypted(results: Mapping[str, Any]) -> str:
+    """One row for each circuit."""
+    columns = ["levels", "N", "bits of the modulus", "same class", "largest difference of a logit", "seconds per image"]
+    rows = []
+    for title, net in results["tables"].items():
+        for degree, run in net.get("encrypted", {}).items():
+            cells = [run["levels"], run["ring dimension"], run["modulus bits"]]
+            cells += [f"{run['same class']} of {run['images']}", f"{run['largest difference']:.1e}"]
+            rows.append([f"{title}, degree {degree}", *map(str, cells), brief(run["seconds per image"])])
+    return grid(columns, rows)
+
+
+def plans(results: Mapping[str, Any]) -> str:
+    """Planned degrees for every budget of levels, beside the largest equal ones that fit; a table for each network."""
+    columns = ["planned degrees", "predicted FVU", "FVU", "accuracy", "equal degrees", "FVU", "accuracy"]
+    parts = []
+    for title, net in results["tables"].items():
+        rows = []
+        for budget, plan in net["plans"].items():
+            cells = ["-".join(map(str, plan["degrees"])), *(fraction(plan[key]) for key in ("predicted FVU", "FVU"))]
+            cells.append(f"{100 * plan['accuracy']:.1f}")
+            fits = [degree for degree, part in net["degrees"].items() if part["levels"] <= int(budget)]
+            if fits:
+                equal = net["degrees"][fits[-1]]["rows"]["one per neuron, closed form"]["test"]
+                cells += [fits[-1], fraction(equal["FVU"]), f"{100 * equal['accuracy']:.1f}"]
+            rows.append([budget, *cells, *[""] * (len(columns) - len(cells))])
+        if rows:
+            parts.append(f"{title}:\n\n{grid(columns, rows).replace('| |', '| levels |', 1)}")
+    return "\n\n".join(parts)
+
+
 def by_inputs(results: Mapping[str, Any], rows: Callable[[list[Mapping[str, Any]]], list[list[str]]]) -> str:
     """One table of the networks for each distribution of the inputs."""
     groups: dict[str, dict[str, Any]] = {}
@@ -179,7 +245,8 @@ def grid(columns: list[str], rows: list[list[str]]) -> str:
 
 BLOCKS = {"cost": costs, "errors": errors, "baselines": baselines}
 DEEP = {"flat": flat, "composed": composed, "moments": moments}
-KINDS = BLOCKS | DEEP | {"public": public}
+ENCRYPTED = {"accuracy": accuracies, "shifted": shifted, "runs": runs_encrypted, "plans": plans}
+KINDS = BLOCKS | DEEP | ENCRYPTED | {"public": public}
 
 
 def nats(value: float) -> str:

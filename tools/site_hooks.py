@@ -15,6 +15,8 @@ from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File
 from plotly.offline import get_plotlyjs
 
+ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+TOPIC = re.compile(r"\n\n([^-#|\n][^\n]*)\n- ")  # a line with a list right below it: Markdown wants a blank line
 SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
 PLOTLY = "/* plotly.js is put here when the site is built */"
 SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
@@ -49,10 +51,14 @@ def script_page(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put CONTRIBUTING.md, with its links to docs/, in the place of its page; links to scripts lead to their pages."""
-    if page.file.src_uri == "contributing.md":
-        return Path("CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
-    return SCRIPT.sub(r"](examples/\1.md)", markdown)
+    """Put CONTRIBUTING.md and CHANGELOG.md in place of their pages; links to scripts lead to the scripts' pages."""
+    if page.file.src_uri not in ROOT_PAGES:
+        return SCRIPT.sub(r"](examples/\1.md)", markdown)
+    name = ROOT_PAGES[page.file.src_uri]
+    page.edit_url = page.edit_url and page.edit_url.replace(f"docs/{page.file.src_uri}", name)
+    text = Path(name).read_text(encoding="utf-8").replace("](docs/", "](")
+    text = text.replace("## Unreleased\n\n## ", "## ")
+    return TOPIC.sub(r"\n\n### \1\n\n- ", text) if name == "CHANGELOG.md" else text
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
