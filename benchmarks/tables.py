@@ -138,7 +138,8 @@ def composed(results: Mapping[str, Any]) -> str:
     }
 
     def cell(case: Mapping[str, Any], way: str) -> str:
-        return " ".join(fraction(v) for key, v in case["fvu"].items() if re.fullmatch(f"composed, .*, {way}", key))
+        found = [fraction(v) for key, v in case["fvu"].items() if re.fullmatch(f"composed, .*, {way}", key)]
+        return "<br>".join(found)  # one below the other: four do not fit beside one another
 
     def rows(cases: list[Mapping[str, Any]]) -> list[list[str]]:
         return [[said, *(cell(case, way) for case in cases)] for way, said in ways.items()]
@@ -259,7 +260,7 @@ def fraction(value: float | None) -> str:
     if value is None:
         return "–"
     if value >= 1e4:
-        return f"10^{math.floor(math.log10(value))}"
+        return f"10<sup>{math.floor(math.log10(value))}</sup>"
     if value >= 1:
         return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
     return (f"{value:.4f}" if value < 0.0995 else f"{value:.3f}").removeprefix("0")

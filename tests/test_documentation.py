@@ -6,6 +6,8 @@ before a block, say what is special about it:
     <!-- run with: llama, wiki.txt -->    files that the page asks its reader for, and that are made here
     <!-- not run: the reason -->          for blocks that need a network, a device or a package that is not installed
 
+Shell blocks without such a mark run too.
+
 A comment behind a print in a block that begins with a number, or with a bracket, is what it prints. A text block right
 behind a Python block is all that it prints.
 """
@@ -23,9 +25,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import safetensors.numpy
 import tokenizers
 import torch
 import transformers
@@ -33,7 +37,7 @@ import transformers
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- (run with|not run): (.*?) -->\n)?```python\n(.*?)```", flags=re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- (run with|not run): ([^\n]*) -->\n)?```python\n(.*?)```", flags=re.DOTALL)
 PRINTED = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", flags=re.DOTALL)
 SLOW = {"studies.md"}  # half a minute
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
@@ -202,10 +206,39 @@ def test_wrong_numbers_are_found() -> None:
             assert_printed("a  -0.0269\n---\nb 3", output)
 
 
+def shell_blocks() -> list[tuple[str, list[list[str]]]]:
+    """Why it is not run, if so, and the words of every command without comments, of every shell block."""
+    pattern = re.compile(r"(?:<!-- not run: ([^\n]*) -->\n)?```sh\n(.*?)```", flags=re.DOTALL)
+    found = [block for page in PAGES for block in pattern.findall(page.read_text(encoding="utf-8"))]
+    split = [(why, [shlex.split(line, comments=True) for line in code.splitlines()]) for why, code in found]
+    return [(why, [words for words in lines if words]) for why, lines in split]
+
+
 def commands() -> list[list[str]]:
-    """Words of every command in the shell blocks, without comments."""
-    shell = [b for page in PAGES for b in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)]
-    return [words for line in "".join(shell).splitlines() if (words := shlex.split(line, comments=True))]
+    """Words of every command in the shell blocks."""
+    return [words for _, lines in shell_blocks() for words in lines]
+
+
+def test_shell_blocks_that_are_not_run_say_why() -> None:
+    assert all(len(why) > 10 for why, _ in shell_blocks() if why)
+    assert {tuple(words[:2]) for why, lines in shell_blocks() if not why for words in lines} == {("mlpoly", "explain")}
+
+
+@pytest.mark.slow
+def test_shell_blocks_run(tmp_path: Path) -> None:
+    make_onnx(tmp_path / "model.onnx")
+    rng = np.random.default_rng(0)
+    rows = [f"{a},{b},{c},{int(a > b)}" for a, b, c in rng.normal(size=(200, 3))]
+    (tmp_path / "data.csv").write_text("\n".join(["one,two,three,class", *rows]), encoding="utf-8")
+    shapes = {"0.weight": (16, 64), "0.bias": (16,), "2.weight": (10, 16), "2.bias": (10,)}
+    weights = {name: rng.normal(size=shape) / 8 for name, shape in shapes.items()}
+    safetensors.numpy.save_file(weights, tmp_path / "weights.safetensors")
+    for name in ("data.npz", "images.npz"):
+        np.savez(tmp_path / name, x=rng.random((200, 64)), y=rng.integers(10, size=200))
+    for words in [words for why, lines in shell_blocks() if not why for words in lines]:
+        command = [sys.executable, "-m", *words]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert run.returncode == 0, run.stderr
 
 
 def test_shell_blocks_name_targets_and_options_that_exist() -> None:

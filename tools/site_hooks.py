@@ -23,7 +23,7 @@ SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 
 
 def on_config(config: Any) -> Any:
-    """Keep the outputs of notebooks while the library stays as it is, and bars and advice of others out of them."""
+    """Keep outputs of notebooks until the library changes, and progress bars and advice of others out of them."""
     source = hashlib.sha256()
     for path in sorted(Path("src").rglob("*.py")):
         source.update(path.read_bytes())
@@ -62,9 +62,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Link the sections of the mathematics that docstrings cite as "MATH 4"."""
+    """Link what docstrings cite as "MATH 4", and notebooks to their files; end no name with a dash to nothing."""
+    if page.file.src_uri.endswith(".ipynb"):
+        return f'<p><a href="{Path(page.file.src_uri).name}" download>Download this notebook</a></p>\n{html}'
     if not page.file.src_uri.startswith("reference/"):
         return html
+    html = re.sub(r'\s*–\s*<div class="doc-md-description">\s*</div>', "", html)
     titles = dict(SECTION.findall(Path("docs/math.md").read_text(encoding="utf-8")))
 
     def link(cited: re.Match[str]) -> str:

@@ -365,8 +365,8 @@ def test_tables_of_deep_networks_are_filled_from_json():
     assert "| closed form | .300 .150 | .500 .250 |" in gaussian and "| closed form | .100 .0500 |" in mixture
     assert "| – 12.3 | – 12.3 |" in gaussian and "Taylor" not in flat  # which nobody measured here
     assert "| seconds, closed form | 0.051 1.3 |" in mixture
-    assert "| `.bounded(3.0)` | .0200 .0040 | .0200 .0040 |" in composed
-    assert "`guard=0` | 10^35 – | 10^35 – |" in composed
+    assert "| `.bounded(3.0)` | .0200<br>.0040 | .0200<br>.0040 |" in composed
+    assert "`guard=0` | 10<sup>35</sup><br>– | 10<sup>35</sup><br>– |" in composed
     assert "| one Gaussian | 2.0% | 3.0% |" in moments and "| order 2 | 4.0e-05 | 8.0e-05 |" in moments
     assert tables.filled(made, {"deep": {"results": fake_deep()}}) == made
 

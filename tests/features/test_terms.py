@@ -132,6 +132,11 @@ def test_tables_and_formulas():
     poly = fitted(2)
     terms = poly.terms(1, k=3)
     assert str(terms) == repr(terms) and "The 3 strongest of 9 terms of output 1" in str(terms)
+    one = poly.output(1)  # which is no longer a second output, nor a first one
+    assert str(one.terms(k=3)) == str(terms).replace(" of output 1", "")
+    x = np.ones(poly.dim_in)
+    title = str(mp.explain(poly, poly.inputs, x, output=1)).splitlines()[0]
+    assert str(mp.explain(one, poly.inputs, x)).splitlines()[0] == title.replace(" of output 1", "")
     assert list(terms.to_pandas().columns) == ["term", "coefficient", "effect", "fraction of variance"]
     assert terms.to_pandas()["effect"].tolist() == [t.effect for t in terms]
     assert terms[0].name in terms._repr_html_()

@@ -116,6 +116,7 @@ def test_terms(poly):
     assert [float(t.replace("−", "-")) for t in texts(ax)[:12]] == [float(f"{t.coefficient:.3g}") for t in terms]
     assert ax.get_title() == f"The 12 strongest of {math.comb(7, 3) - 1} terms of output 1"
     assert term_ranking(poly.terms(k=1000)).title == "All terms of output 0"
+    assert term_ranking(poly.output(2).terms(k=1000)).title == "All terms"
     assert "direction" in term_ranking(poly.terms(output=np.ones(3))).title
     assert term_ranking(poly.terms(center="mean")).note
 

@@ -71,6 +71,8 @@ class Explanation(Tabular):
         The eigenfeatures of the quadratic part that moved it most; empty below degree 2.
     names : tuple of str
         Names of the d inputs.
+    outputs : int
+        Number of outputs; a single one has no number in titles.
     """
 
     point: np.ndarray
@@ -81,6 +83,7 @@ class Explanation(Tabular):
     terms: tuple[Contribution, ...]
     features: tuple[Contribution, ...]
     names: tuple[str, ...]
+    outputs: int = 0
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -104,7 +107,7 @@ class Explanation(Tabular):
         rows += [("feature", feature.name, feature.amount) for feature in self.features]
         rows += [("total", "polynomial", self.polynomial)]
         rows += [] if self.network is None else [("total", "network", self.network)]
-        where = "" if self.output is None else f" of output {self.output}"
+        where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
         note = "terms and features are about the mean of the inputs; parts add up to the polynomial"
         return Table(("", "what", "amount"), tuple(rows), title=f"A prediction{where} taken apart", note=note)
 
@@ -207,6 +210,7 @@ def explain(
         terms=terms,
         features=_features(about, under, u, k) if about.degree >= 2 else (),
         names=labels,
+        outputs=poly.dim_out,
     )
 
 

@@ -63,6 +63,8 @@ class Terms(Tabular, Sequence[Term]):
         Number of all monomials, the constant not counted.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
+    outputs : int
+        Number of outputs of the polynomial; a single one has no number in titles.
     """
 
     terms: tuple[Term, ...]
@@ -71,6 +73,7 @@ class Terms(Tabular, Sequence[Term]):
     constant: float
     total: int
     center: np.ndarray | None = None
+    outputs: int = 0
 
     @overload
     def __getitem__(self, index: int) -> Term: ...
@@ -86,7 +89,7 @@ class Terms(Tabular, Sequence[Term]):
         return str(self)
 
     def _table(self) -> Table:
-        where = "" if self.output is None else f" of output {self.output}"
+        where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
         about = "" if self.center is None else ", in deviations from the center"
         rows = tuple((t.name, t.coefficient, t.effect, t.fraction) for t in self.terms)
         return Table(
@@ -131,7 +134,7 @@ def strongest_terms(
         found.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
     index = None if np.ndim(output) else int(output) % poly.dim_out
-    return Terms(tuple(found), index, labels, constant, count_monomials(poly.dim_in, poly.degree), origin)
+    return Terms(tuple(found), index, labels, constant, count_monomials(poly.dim_in, poly.degree), origin, poly.dim_out)
 
 
 def single_output(poly: Polynomial, output: int | Array) -> Polynomial:

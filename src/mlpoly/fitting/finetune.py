@@ -118,7 +118,10 @@ def finetune(
         Start of the descent. All its coefficients are trained; the directions of a ridge polynomial are fixed.
     data : Gaussian, GaussianMixture, Samples, array (n, d) or callable
         Source of the batches: fresh draws at each step, random rows, or the result of ``data(n, seed)``.
-    steps, batch_size : int
+    steps : int
+        Number of steps.
+    batch_size : int
+        Samples in each step.
     optimizer : {"sgd", "adamw"}
         Schedule-free SGD, or schedule-free AdamW without weight decay.
     learning_rate : float, optional

@@ -1,16 +1,21 @@
 """Encrypted inference: polynomials as circuits for homomorphic encryption."""
 
 from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, load_circuit
+from mlpoly.he.ckks import CKKS
 from mlpoly.he.exports import ActivationNetwork, shared_polynomials, to_orion
 from mlpoly.he.heir_program import to_heir
 from mlpoly.he.levels import LevelChoice, LevelPlan, plan
 from mlpoly.he.safety import Bounds, LayerRange, RangeReport
+from mlpoly.he.tenseal_run import EncryptedRows, EncryptedSession
 
 __all__ = [
+    "CKKS",
     "ActivationNetwork",
     "Bounds",
     "Circuit",
     "EncryptedLayer",
+    "EncryptedRows",
+    "EncryptedSession",
     "LayerRange",
     "LevelChoice",
     "LevelPlan",

@@ -25,7 +25,9 @@ from mlpoly.records import arrays_of, record, static
 from mlpoly.tables import Table, Tabular
 
 if TYPE_CHECKING:
+    from mlpoly.he.ckks import CKKS
     from mlpoly.he.safety import Bounds, RangeReport
+    from mlpoly.he.tenseal_run import EncryptedSession
     from mlpoly.inputs import Inputs
 
 __all__ = ["Circuit", "EncryptedLayer", "LinearTerm", "Vector", "depth_of_power", "load_circuit", "products"]
@@ -240,6 +242,45 @@ class Circuit(Tabular):
         from mlpoly.he.safety import bounds_over  # imports this module
 
         return bounds_over(self, low, high, inputs, radius)
+
+    # -- encryption ---------------------------------------------------------------------------------------------------
+
+    def parameters(self, scale_bits: int = 40, headroom_bits: int = 12, ring_dimension: int | None = None) -> CKKS:
+        """Parameters of CKKS encryption for the circuit, at 128-bit security; `encrypted` describes the arguments."""
+        from mlpoly.he.ckks import choose_parameters  # imports this module
+        from mlpoly.he.packing import pack
+
+        return choose_parameters(self.levels, pack(self).block, scale_bits, headroom_bits, ring_dimension)
+
+    def encrypted(
+        self, scale_bits: int = 40, headroom_bits: int = 12, ring_dimension: int | None = None
+    ) -> EncryptedSession:
+        """Make keys to evaluate the circuit on encrypted inputs with TenSEAL (extra `he`).
+
+        Parameters
+        ----------
+        scale_bits : int
+            Bits behind the point.
+        headroom_bits : int
+            Bits before the point of an output, its sign included: outputs are below 2^(headroom_bits - 1).
+        ring_dimension : int, optional
+            4096, 8192, 16384 or 32768; if None the smallest that has enough levels at 128-bit security.
+
+        Returns
+        -------
+        EncryptedSession
+            ``.encrypt(x)``, ``.evaluate(encrypted)``, ``.decrypt(encrypted)``, or all three: ``.predict(x)``.
+
+        Raises
+        ------
+        ValueError
+            If the circuit needs more levels than the ring dimension has.
+        ImportError
+            Without TenSEAL.
+        """
+        from mlpoly.he.tenseal_run import EncryptedSession  # imports this module
+
+        return EncryptedSession(self, scale_bits, headroom_bits, ring_dimension)
 
     # -- display and files --------------------------------------------------------------------------------------------
 

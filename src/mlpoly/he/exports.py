@@ -85,7 +85,8 @@ def shared_polynomials(poly: Polynomial, outside: float = 1e-6) -> list[PowerSer
     Where every neuron's own polynomial p_i is the closest to the activation under its Gaussian preactivation
     y = m_i + s_i t, the polynomial q with the least sum of E[(p_i(t) - q(m_i + s_i t))^2] is the closest to the
     activation too: what p_i leaves is orthogonal to all polynomials of its degree. A guard's wide component counts as
-    in the fit. All neurons have the same weight.
+    in the fit. All neurons have the same weight: weights by the size of their readout made the outputs of two networks
+    for MNIST worse at every degree from 2 to 7.
 
     Parameters
     ----------
@@ -102,8 +103,8 @@ def shared_polynomials(poly: Polynomial, outside: float = 1e-6) -> list[PowerSer
         coefficients of 1, y, y^2, ...
     """
     stages = _chain(poly)
-    radius = _radius(stages, outside)
-    return [_shared(stage, radius, _guard(poly)) for stage in stages if stage.degree > 1]
+    radius, guard = _radius(stages, outside), _guard(poly)
+    return [_shared(stage, radius, guard) for stage in stages if stage.degree > 1]
 
 
 def to_orion(
@@ -234,7 +235,14 @@ def _squarings(coefficients: np.ndarray) -> int:
 
 
 def _guard(poly: Polynomial) -> float:
-    return float(getattr(poly.report, "guard", 0.0))
+    """Weight of the wide component under which a polynomial was fitted."""
+    guard = getattr(poly.report, "guard", None)
+    if guard is None and isinstance(poly, ComposedPolynomial) and poly.guarded is not None:
+        raise ValueError(
+            "the weight of the polynomial's guard, under which a shared polynomial is the closest, is known to its "
+            "report alone, which files do not have; pass the polynomial that mlpoly.fit returned."
+        )
+    return guard or 0.0
 
 
 def _radius(stages: list[Any], outside: float) -> float:

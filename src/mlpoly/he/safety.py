@@ -63,7 +63,7 @@ class RangeReport(Tabular):
     samples : int
         Number of samples.
     overflow : float
-        Fraction of the samples with a number too large to be encrypted at a scale of 40 bits.
+        Fraction of the samples with a number above 2^19, too large for 20 bits before the point.
     """
 
     layers: tuple[LayerRange, ...]
@@ -166,7 +166,7 @@ class Bounds(Tabular):
 
     @property
     def fits(self) -> bool:
-        """Whether no input in the region makes a number too large to be encrypted at a scale of 40 bits."""
+        """Whether no input in the region makes a number above 2^19, too large for 20 bits before the point."""
         largest = float(np.max(np.maximum(np.abs(self.low), np.abs(self.high)), initial=0.0))
         return all(power <= CAPACITY for power in (*self.powers, largest))
 

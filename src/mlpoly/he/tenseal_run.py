@@ -91,10 +91,8 @@ class EncryptedSession:
         keys.create_relin_keys(self._for_products)
         # SEAL knows a rotation by the power of three with its distance.
         keys.create_galois_keys([pow(3, step, 2 * N) for step in sorted(self._packing.steps)], self._for_rotations)
-        self._encryptor, self._decryptor = (
-            seal.Encryptor(context, public_key),
-            seal.Decryptor(context, keys.secret_key()),
-        )
+        self._encryptor = seal.Encryptor(context, public_key)
+        self._decryptor = seal.Decryptor(context, keys.secret_key())
         self._evaluator, self._encoder = seal.Evaluator(context), seal.CKKSEncoder(context)
 
         self._moduli, self._primes = [], []  # by levels left: the identity of the modulus, and its last prime
@@ -242,7 +240,8 @@ class EncryptedSession:
         if key not in self._encoded:
             # At this scale the product is after rescaling, a division by the last prime, at the scale of the session.
             scale = self._scale * self._primes[level] / vector.scale
-            numbers = product.diagonal(*key[3:], self._packing.block)
+            term, giant, baby = key[-3:]
+            numbers = product.diagonal(term, giant, baby, self._packing.block)
             self._encoded[key] = self._encode(np.tile(numbers, self.rows), level, scale)
         return self._encoded[key]
 

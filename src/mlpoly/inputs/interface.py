@@ -140,8 +140,10 @@ class Inputs(Tabular, ABC):
 
         Parameters
         ----------
-        scale, shift : float or array (d,)
-            For data that a ``StandardScaler`` standardised, its ``scale_`` and ``mean_`` give the original units.
+        scale : float or array (d,)
+            Factor; the ``scale_`` of a ``StandardScaler`` that standardised the data leads back to the original units.
+        shift : float or array (d,)
+            What is added then; the ``mean_`` of the scaler.
         """
         factor, offset = unit_arrays(scale, shift, self.dim, self.prototype)
         return self._rescaled(factor, offset)

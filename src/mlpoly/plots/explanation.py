@@ -82,7 +82,8 @@ def explained_waterfall(
     totals = [("polynomial", float(e.polynomial))]
     totals += [] if e.network is None else [("network", float(e.network))]
     picture = None if image_shape is None else Picture(np.reshape(e.point, image_shape))
-    title = title or f"One prediction of {'a direction' if e.output is None else f'output {e.output}'}"
+    whose = "" if e.outputs == 1 else " of a direction" if e.output is None else f" of output {e.output}"
+    title = title or f"One prediction{whose}"
     return Waterfall(parts, totals, picture, title, "value of the output", degrees[0].amount)
 
 

@@ -33,13 +33,14 @@ def plot_terms(terms: Terms, ax: Axes | None = None, title: str = "") -> Figure:
 def term_ranking(terms: Terms, title: str = "") -> Ranking:
     """Describe what `plot_terms` draws."""
     output = "a direction of the outputs" if terms.output is None else f"output {terms.output}"
+    output = "" if terms.outputs == 1 else f" of {output}"
     return Ranking(
         [
             Part(shortened(term.name), float(term.effect), f"{term.coefficient:.3g}".replace("-", "\N{MINUS SIGN}"))
             for term in terms
         ],
-        f"The strongest terms of {output}",
-        title or f"{_count(len(terms), terms.total)} of {output}",
+        f"The strongest terms{output}",
+        title or f"{_count(len(terms), terms.total)}{output}",
         "effect: coefficient times the standard deviation of the monomial",
         "coefficient",
         "" if terms.center is None else "monomials of the deviations from the mean of the inputs",

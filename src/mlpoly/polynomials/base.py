@@ -373,8 +373,10 @@ class Polynomial(ABC):
 
         Parameters
         ----------
-        scale, shift : float or array (d,)
-            x = shift + scale z, with z in the present units.
+        scale : float or array (d,)
+            Unit of the present inputs z: x = shift + scale z.
+        shift : float or array (d,)
+            Zero of the present inputs.
         """
         p = at_least_single(self)
         scale, shift = unit_arrays(scale, shift, self.dim_in, p.prototype)
