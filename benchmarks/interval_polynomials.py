@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial import Chebyshev
+from numpy.polynomial import Chebyshev, Polynomial
 from numpy.polynomial.chebyshev import chebvander
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -82,12 +82,12 @@ class OnePerLayer:
     ----------
     weights : tuple of pairs
         Weights (outputs, inputs) and bias of every layer, the last without an activation.
-    polynomials : tuple of Chebyshev
-        Their domains are the intervals that they were made for.
+    polynomials : tuple
+        Polynomials of NumPy, whose domains are the intervals that they were made for.
     """
 
     weights: tuple[tuple[np.ndarray, np.ndarray], ...]
-    polynomials: tuple[Chebyshev, ...]
+    polynomials: tuple[Chebyshev | Polynomial, ...]
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Outputs (n, o), and which rows (n,) of x left an interval on the way."""
