@@ -24,7 +24,7 @@ spec.loader.exec_module(hook)
 
 def built(text: str) -> str:
     """HTML of Markdown as the site has it."""
-    extensions = ["tables", "fenced_code", "toc", "pymdownx.arithmatex"]
+    extensions = ["tables", "fenced_code", "toc", "md_in_html", "pymdownx.arithmatex"]
     return hook.render(markdown.markdown(text, extensions=extensions, extension_configs=GENERIC))
 
 
