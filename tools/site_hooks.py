@@ -44,10 +44,10 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 
 def script_page(path: Path) -> str:
-    """What the script says of itself in a line, then all of it."""
+    """What the script says of itself in a line, then all of it, with room for its lines."""
     code = path.read_text(encoding="utf-8")
     said = (ast.get_docstring(ast.parse(code)) or "").splitlines()[0]
-    return f"# {path.as_posix()}\n\n{said}\n\n````python\n{code}````\n"
+    return f"---\nhide: [navigation, toc]\n---\n# {path.as_posix()}\n\n{said}\n\n````python\n{code}````\n"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
