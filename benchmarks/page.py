@@ -117,7 +117,7 @@ def number(value: Any) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")
-    return f"{mantissa}·10^{int(exponent)}"
+    return f"{mantissa} · {summary.power_of_ten(int(exponent))}"
 
 
 def ratio(key: str, first: Any, second: Any) -> str:

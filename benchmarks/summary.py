@@ -78,5 +78,10 @@ def short(value: float) -> str:
         digits = 3 if 0.95 <= value < 2 else 2
         return f"{float(f'{value:.{digits}g}'):g}"
     factor, power = f"{value:.1e}".split("e")
-    raised = "10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    raised = power_of_ten(int(power))
     return raised if factor == "1.0" else f"{factor} · {raised}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """As it is written by hand: 10⁻¹³."""
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -171,7 +171,7 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
 
 def test_blocks_that_are_not_run_are_few() -> None:
     left_out = [code for page in PAGES for kind, _, code in blocks(page) if kind == "not run"]
-    assert [code.splitlines()[0] for code in left_out] == ["import shapiq"]
+    assert [code.splitlines()[0] for code in left_out] == ["import shapiq", "import orion.nn as on"]
 
 
 def test_block_for_shapiq_gives_the_same_values_through_its_interface(tmp_path: Path) -> None:
@@ -191,6 +191,17 @@ def test_no_block_is_overlooked() -> None:
         assert len(PRINTED.findall(page.read_text(encoding="utf-8"))) == page.read_text(encoding="utf-8").count(
             "```text"
         )
+
+
+def test_code_fits_beside_the_contents_of_a_page() -> None:
+    """At 1300 pixels, which hold 98 characters; the gallery has no navigation beside it and holds more."""
+    texts = [(page, page.read_text(encoding="utf-8")) for page in PAGES if page.name not in ("README.md", "plots.md")]
+    shown = [(page, code) for page, text in texts for code in re.findall(r"```\w+\n(.*?)```", text, flags=re.DOTALL)]
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        shown += [(path, "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
+    assert len(shown) > 80
+    assert [(path.name, line) for path, code in shown for line in code.splitlines() if len(line) > 98] == []
 
 
 def test_wrong_numbers_are_found() -> None:

@@ -24,7 +24,7 @@ spec.loader.exec_module(hook)
 
 def built(text: str) -> str:
     """HTML of Markdown as the site has it."""
-    extensions = ["tables", "fenced_code", "toc", "pymdownx.arithmatex"]
+    extensions = ["tables", "fenced_code", "toc", "md_in_html", "pymdownx.arithmatex"]
     return hook.render(markdown.markdown(text, extensions=extensions, extension_configs=GENERIC))
 
 
@@ -40,7 +40,7 @@ def formulas(page: Path) -> list[tuple[str, bool]]:
 def written(latex: str) -> Counter[str]:
     """Letters, digits and signs that a formula asks for, apart from symbols with a name."""
     latex = re.sub(r"\\(begin|end)\{\w+\}|&", "", latex)
-    latex = re.sub(r"\\(sin|cos|tan)\b", r"\1", latex)
+    latex = re.sub(r"\\(sin|cos|tan|log)(?![A-Za-z])", r"\1", latex)
     return Counter(re.findall(r"[A-Za-z0-9+=!-]", re.sub(r"\\[A-Za-z]+", "", latex)))
 
 

@@ -5,7 +5,7 @@
 
 HEIR generates C++. OpenFHE's wheel has the library, but not the headers to compile that with, so the second step
 translates it, statement by statement, into the same calls through OpenFHE's own Python interface. The generated code
-is straight: assignments, loops over a range, and calls.
+has assignments, loops over a range, conditions and calls.
 """
 
 import json
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 SIZES = (6, 8, 8, 3)
-TYPES = r"(?:auto&?|Plaintext|CryptoContextT|size_t|int32_t|double)"
+TYPES = r"(?:auto&?|Plaintext|CryptoContextT|size_t|int32_t|int64_t|bool|double)"
 
 
 def make(folder: Path) -> None:
@@ -73,14 +73,15 @@ def translated(source: str) -> str:
         s = re.sub(r"std::vector<[\w<>:]+>&? ", "VECTOR ", s).removeprefix("const ").replace(".push_back(", ".append(")
         # A vector's slots are filled up to half the ring dimension.
         s = re.sub(r"cc\.GetCryptoParameters\(\).*GetRingDimension\(\) / 2", "cc.GetRingDimension() // 2", s)
-        if s == "}":
-            indent -= 1
+        indent -= s.startswith("}")
         if s in ("", "}", "PlaintextT pt") or s.startswith("#pragma") or ".reserve(" in s:
             continue
-        opens, s = s.endswith("{"), s.removesuffix(" {")
+        opens, s = s.endswith("{"), s.removesuffix(" {").replace("} else", "else:")
         for pattern, replacement in (
             (r"for \(\w+ (\w+) = (.+); \w+ < (.+); \+\+\w+\)", r"for \1 in range(\2, \3):"),
             (r"for \(\w+ (\w+) = (.+); \w+ < (.+); \w+ \+= (\w+)\)", r"for \1 in range(\2, \3, \4):"),
+            (r"if \((\w+)\)", r"if \1:"),
+            (r"std::copy\((\w+)\.begin.*, (\w+)\.begin\(\) \+ (\w+)\)", r"\2[\3 : \3 + len(\1)] = \1"),
             (r"VECTOR (\w+) = \{(.*)\}", r"\1 = [\2]"),
             (r"(?:VECTOR (\w+)|auto (?=\w+_filled = )(\w+)) = (\w+)", r"\1\2 = list(\3)"),
             (r"cc\.Decrypt\((\w+), (\w+), &pt\)", r"pt = cc.Decrypt(\1, \2)"),
@@ -90,15 +91,16 @@ def translated(source: str) -> str:
             (rf"{TYPES} (\w+) = (.*)", r"\1 = \2"),
         ):
             s = re.sub(f"^{pattern}$", replacement, s)
-        if opens and not s.startswith("for"):
+        if opens and not s.endswith(":"):
             name, arguments = re.fullmatch(r"\w+ (\w+)\((.*)\)", s).groups()
             names = [argument.split()[-1].lstrip("&") for argument in arguments.split(",") if argument.strip()]
             s = f"def {name}({', '.join(names)}):"
         s = re.sub(r"^VECTOR (\w+)\((.+), (.+)\)$", r"\1 = [\3] * \2", s)
-        s = re.sub(r"^VECTOR (\w+)\((.+)\)$", r"\1 = [None] * (\2)", s)
+        s = re.sub(r"^VECTOR (\w+)\((.+)\)$", r"\1 = vector(\2)", s)
         s = re.sub(r"\((v\d+) / (v\d+)\)", r"(\1 // \2)", s)
         lines.append("    " * indent + s)
         indent += opens
+        lines += ["    " * indent + "pass"] * opens
     return "\n".join(lines)
 
 
@@ -108,6 +110,7 @@ def run(folder: Path) -> None:
 
     for name, case in json.loads((folder / "expected.json").read_text()).items():
         names = {key: getattr(openfhe, key) for key in dir(openfhe)}
+        names["vector"] = lambda size: list(size) if isinstance(size, list) else [None] * size
         names |= {key: getattr(openfhe.PKESchemeFeature, key) for key in ("PKE", "KEYSWITCH", "LEVELEDSHE")}
         source = (folder / f"{name}.cpp").read_text()
         exec(translated(source), names)

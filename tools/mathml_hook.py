@@ -18,8 +18,8 @@ from latex2mathml.converter import convert_to_element
 # With the punctuation beside it, which no line may begin or end with.
 FORMULA = re.compile(r'(\(?)<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\2>([.,;:)]*)', flags=re.DOTALL)
 
-OPERATORS = set("~±∓{}⟨⟩≪≫≈")  # that latex2mathml writes as identifiers
-FENCES = dict.fromkeys("([{⟨", "prefix") | dict.fromkeys(")]}⟩", "postfix")
+OPERATORS = set("~±∓{}⟨⟩⌈⌉⌊⌋≪≫≈")  # that latex2mathml writes as identifiers
+FENCES = dict.fromkeys("([{⟨⌈⌊", "prefix") | dict.fromkeys(")]}⟩⌉⌋", "postfix")
 ACCENTS = {"^": "ˆ", "~": "˜"}
 SCRIPTS = {"msub", "msup", "msubsup", "munder", "mover", "munderover"}
 THIN = "0.167em"  # TeX's space beside the name of a function

@@ -44,14 +44,16 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 
 def script_page(path: Path) -> str:
-    """What the script says of itself in a line, then all of it."""
+    """What the script says of itself in a line, then all of it, with room for its lines."""
     code = path.read_text(encoding="utf-8")
     said = (ast.get_docstring(ast.parse(code)) or "").splitlines()[0]
-    return f"# {path.as_posix()}\n\n{said}\n\n````python\n{code}````\n"
+    return f"---\nhide: [navigation, toc]\n---\n# {path.as_posix()}\n\n{said}\n\n````python\n{code}````\n"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put CONTRIBUTING.md and CHANGELOG.md in place of their pages; links to scripts lead to the scripts' pages."""
+    """Put CONTRIBUTING.md and CHANGELOG.md in place of their pages, names into the index, links to pages of scripts."""
+    if page.file.src_uri == "reference/index.md":
+        return re.sub(r"\((\w+\.md)\) \| \{names\}", lambda row: f"({row[1]}) | {names_on(row[1])}", markdown)
     if page.file.src_uri not in ROOT_PAGES:
         return SCRIPT.sub(r"](examples/\1.md)", markdown)
     name = ROOT_PAGES[page.file.src_uri]
@@ -59,6 +61,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     text = Path(name).read_text(encoding="utf-8").replace("](docs/", "](")
     text = text.replace("## Unreleased\n\n## ", "## ")
     return TOPIC.sub(r"\n\n### \1\n\n- ", text) if name == "CHANGELOG.md" else text
+
+
+def names_on(page: str) -> str:
+    """Links to all names on a page of the reference."""
+    paths = re.findall(r"^::: (\S+)", Path("docs/reference", page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return ", ".join(f"[`{path.rpartition('.')[2]}`][{path}]" for path in paths)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

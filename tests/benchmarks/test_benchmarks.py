@@ -167,7 +167,7 @@ def test_all_but_the_ratios_that_matter_is_folded():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.012345, "0.0123"), (1234.5, "1234"), (3.2e-9, "3.20·10^-9"), (None, "–")]
+    ("value", "text"), [(0.012345, "0.0123"), (1234.5, "1234"), (3.2e-9, "3.20 · 10⁻⁹"), (None, "–")]
 )
 def test_numbers_have_three_digits(value, text):
     assert page.number(value) == text

@@ -180,14 +180,13 @@ def evaluated(text, x):
         powers = re.findall(rf"({number})(x?)(?:\*\*(\d+))?(?: \+ |$)", body)
         series[name] = {int(k) if k else int(bool(of)): float(c) for c, of, k in powers}
     values, count = {"%x": x}, 0
-    dims = re.search(r"func\.func @\w+\(%x: tensor<(\d+)xf64> \{secret\.secret\}\) -> tensor<(\d+)xf64>", text)
+    dims = re.search(r"func\.func @\w+\(%x: tensor<1x(\d+)xf64> \{secret\.secret\}\) -> tensor<1x(\d+)xf64>", text)
     assert int(dims[1]) == x.shape[1]
     for name, what in re.findall(r"(%\d+) = (.*)", text):
-        if found := re.match(r'arith\.constant dense<"0x([\dA-F]+)"> : tensor<([\dx]+)xf64>', what):
-            shape = [int(n) for n in found[2].split("x")]
-            values[name] = np.frombuffer(bytes.fromhex(found[1]), "<f8").reshape(shape)
-        elif found := re.match(r"linalg\.matvec ins\((%\d+), (%\w+) : .*\) outs\((%\d+) : .*\) -> .*", what):
-            values[name] = values[found[2]] @ values[found[1]].T + values[found[3]]
+        if found := re.match(r'arith\.constant dense<"0x([\dA-F]+)"> : tensor<(\d+)x(\d+)xf64>', what):
+            values[name] = np.frombuffer(bytes.fromhex(found[1]), "<f8").reshape(int(found[2]), int(found[3]))
+        elif found := re.match(r"linalg\.matmul ins\((%\w+), (%\d+) : .*\) outs\((%\d+) : .*\) -> .*", what):
+            values[name] = values[found[1]] @ values[found[2]] + values[found[3]]
         elif found := re.match(r"arith\.mulf (%\d+), (%\d+) : ", what):
             values[name], count = values[found[1]] * values[found[2]], count + 1
         elif found := re.match(
@@ -196,7 +195,7 @@ def evaluated(text, x):
             values[name] = sum(c * values[found[2]] ** k for k, c in series[found[1]].items())
         else:
             raise AssertionError(what)
-    result = re.search(r"return (%\d+) : tensor<(\d+)xf64>", text)
+    result = re.search(r"return (%\d+) : tensor<1x(\d+)xf64>", text)
     assert result[2] == dims[2]
     return values[result[1]], count
 

@@ -167,7 +167,7 @@ def _session(name, scale_bits):
 
 
 @pytest.mark.parametrize(
-    ("name", "scale_bits"), [("two layers", 40), ("skip and gate", 40), ("gated", 30), ("affine", 40)]
+    ("name", "scale_bits"), [("two layers", 40), ("skip and gate", 40), ("gated", 28), ("affine", 40)]
 )
 def test_encrypted_outputs_are_those_of_the_circuit(name, scale_bits):
     it = session(name, scale_bits)
@@ -176,9 +176,9 @@ def test_encrypted_outputs_are_those_of_the_circuit(name, scale_bits):
     error, noise = np.abs(found - it.circuit(x)), it.noise(x)
     assert np.all(error < 16 * noise)
     # The noise is predicted, from above for most slots, and neither of them vanishes.
-    assert 0.2 < np.sqrt(np.mean(error**2) / np.mean(noise**2)) < 2
+    assert 0.4 < np.sqrt(np.mean(error**2) / np.mean(noise**2)) < 1.5
     # A scale of 2^40 leaves six digits.
-    assert scale_bits == 30 or noise.max() < 1e-6 * np.abs(it.circuit(x)).max()
+    assert scale_bits < 40 or noise.max() < 1e-6 * np.abs(it.circuit(x)).max()
 
 
 def test_parameters_of_a_session_are_those_of_the_circuit():

@@ -26,7 +26,7 @@ def to_heir(
     """A polynomial as a program for the HEIR compiler: a function of a secret tensor, in MLIR.
 
     The text is what ``heir.compile(mlir_str=..., scheme="ckks")`` and ``heir-opt --mlir-to-ckks`` take. Its function
-    maps a tensor<d x f64> to a tensor<o x f64>.
+    maps a tensor<1 x d x f64> to a tensor<1 x o x f64>.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def to_heir(
 
 
 class _Program:
-    """Lines of a function of a vector %x; values are vectors, and their names are counted."""
+    """Lines of a function of one row %x; values are rows, and their names are counted."""
 
     def __init__(self, dim: int) -> None:
         self.sizes = {"%x": dim}
@@ -75,26 +75,28 @@ class _Program:
         self.lines.append(f"{made} = {operation}")
         return made
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, matrix: np.ndarray) -> str:
         # The bytes themselves: exact, and shorter than decimals.
-        data = np.ascontiguousarray(array, dtype="<f8").tobytes().hex().upper()
-        return self.add(f'arith.constant dense<"0x{data}"> : {_tensor(*array.shape)}', len(array))
+        data = np.ascontiguousarray(matrix, dtype="<f8").tobytes().hex().upper()
+        return self.add(f'arith.constant dense<"0x{data}"> : {_tensor(*matrix.shape)}', matrix.shape[1])
 
     def affine(self, parts: Iterable[tuple[str, np.ndarray]], bias: np.ndarray) -> str:
         """Sum of matrices (o, h) times values, plus a bias (o,).
 
-        For products with a vector HEIR uses one level, for those of two matrices two.
+        As products of two matrices. With linalg.matvec heir_py 2026.10.1 uses fewer levels, but two in a row gave wrong
+        values when its code was run as tools/check_heir.py does.
         """
-        total, out = self.constant(bias), _tensor(len(bias))
+        total = self.constant(bias[None, :])
         for value, matrix in parts:
-            types = f"{_tensor(*matrix.shape)}, {_tensor(self.sizes[value])}"
-            ins = f"ins({self.constant(matrix)}, {value} : {types})"
-            total = self.add(f"linalg.matvec {ins} outs({total} : {out}) -> {out}", len(bias))
+            weight = self.constant(matrix.T)
+            row, out = _tensor(1, self.sizes[value]), _tensor(1, len(bias))
+            ins = f"ins({value}, {weight} : {row}, {_tensor(*matrix.T.shape)})"
+            total = self.add(f"linalg.matmul {ins} outs({total} : {out}) -> {out}", len(bias))
         return total
 
     def product(self, one: str, two: str) -> str:
         size = self.sizes[one]
-        return self.add(f"arith.mulf {one}, {two} : {_tensor(size)}", size)
+        return self.add(f"arith.mulf {one}, {two} : {_tensor(1, size)}", size)
 
     def polynomial(self, value: str, coefficients: np.ndarray) -> str:
         """A polynomial, given highest power first, of entries in [-1, 1]."""
@@ -103,19 +105,19 @@ class _Program:
         self.attributes.append(f"{attribute} = #polynomial.typed_float_polynomial<{' + '.join(terms)}> : !series")
         domain = "{domain_lower = -1.0 : f64, domain_upper = 1.0 : f64}"
         size = self.sizes[value]
-        return self.add(f"polynomial.eval {attribute}, {value} {domain} : {_tensor(size)}", size)
+        return self.add(f"polynomial.eval {attribute}, {value} {domain} : {_tensor(1, size)}", size)
 
     def text(self, name: str, backend: str) -> str:
         """The whole program; the last value is its result."""
         last = next(reversed(self.sizes))
-        result = _tensor(self.sizes[last])
+        result = _tensor(1, self.sizes[last])
         ring = ["!series = !polynomial.polynomial<ring = <coefficientType = f64>>"] if self.attributes else []
         return "\n".join(
             [
                 *ring,
                 *self.attributes,
                 f"module attributes {{backend.{backend}}} {{",
-                f"  func.func @{name}(%x: {_tensor(self.sizes['%x'])} {{secret.secret}}) -> {result} {{",
+                f"  func.func @{name}(%x: {_tensor(1, self.sizes['%x'])} {{secret.secret}}) -> {result} {{",
                 *(f"    {line}" for line in self.lines),
                 f"    return {last} : {result}",
                 "  }",
@@ -124,8 +126,8 @@ class _Program:
         )
 
 
-def _tensor(*shape: int) -> str:
-    return f"tensor<{'x'.join(map(str, shape))}xf64>"
+def _tensor(rows: int, columns: int) -> str:
+    return f"tensor<{rows}x{columns}xf64>"
 
 
 def _of_circuit(circuit: Circuit) -> _Program:

@@ -23,7 +23,7 @@ from mlpoly.special import in_powers
 
 __all__ = ["CAPACITY", "check_capacity", "check_form", "sizes", "to_circuit"]
 
-CAPACITY = 2.0**19  # largest number with 20 bits before the point, its sign included: a prime of 60 bits, 40 of them behind it
+CAPACITY = 2.0**19  # largest number with 20 bits before the point, its sign included
 _DRAWS = 4096  # samples of the inputs on which a new circuit is checked
 
 Sum = dict[Vector, np.ndarray]  # a linear map of encrypted vectors: the matrix for each

@@ -235,6 +235,7 @@ def _which_output(words: list[str], o: int) -> str:
     line = " ".join(map(shlex.quote, words[:3])) + (" ..." if len(words) > 3 else "")
     return (
         f"labels are words ({shown}), and the network does not say which output is which class; name the outputs in "
-        f"their order, outputs=[{shown}] or, on the command line, --outputs {line}, or give the labels as numbers of "
+        f"the order of the training, which may be another one than outputs=[{shown}] or, on the command line, "
+        f"--outputs {line}, or give the labels as numbers of "
         f"outputs, 0 to {o - 1}."
     )

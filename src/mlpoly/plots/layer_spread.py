@@ -32,7 +32,7 @@ def plot_propagation(behind: Propagation, ax: Axes | None = None, title: str = "
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 
-    numbers = list(range(1, len(behind) + 1))
+    numbers = list(range(len(behind)))  # as in `behind[0]` and its table
     layers = Axis("layer", "layer", ticks=[(n, str(n)) for n in numbers[:: -(-len(numbers) // 20)]])
     means = [float(np.sqrt(np.mean(to_numpy(layer.mean) ** 2))) for layer in behind]
     spreads = [float(np.sqrt(np.mean(np.diagonal(to_numpy(layer.cov))))) for layer in behind]
