@@ -1,7 +1,7 @@
 """Encrypted inference: polynomials in the place of activations, by degree and levels, and encrypted for real.
 
-Three networks are trained on MNIST, which must be in a folder that MLPOLY_DATA names; with ``--tiny`` small networks
-on scikit-learn's digits take their place. Their activations are replaced without any retraining: by one polynomial per
+Three networks are trained on MNIST, which must be in a folder that MLPOLY_DATA names; with ``--tiny`` a small network
+on scikit-learn's digits takes their place. Their activations are replaced without any retraining: by one polynomial per
 layer (Chebyshev, minimax, least squares) or by one per neuron. All are made from the training images alone, each layer
 for what enters it in the original network. Then circuits run on encrypted images, and degrees are planned for budgets
 of levels.
@@ -251,7 +251,7 @@ def main(tiny: bool = False) -> None:
     images = opened(tiny)
     sets = image_sets(images)
     results: dict[str, Any] = {"versions": versions("tenseal"), "tables": {}}
-    for title, (activation, layers) in list(NETWORKS.items())[: 2 if tiny else None]:
+    for title, (activation, layers) in list(NETWORKS.items())[1:2] if tiny else NETWORKS.items():
         net, weights = network(images, activation, layers, tiny)
         case, logits = Contenders(net, weights, images), {name: net(x) for name, x in sets.items()}
         accuracy = float((logits["test"].argmax(1) == images.test_labels).mean())
@@ -294,7 +294,7 @@ def plot(results: dict[str, Any]) -> dict[str, Figure]:
     """Accuracy by degree, on a scale on which 95 and 97 per cent differ."""
     tables = results["tables"]
     figure = Figure(figsize=(style.WIDTH, 4.2), layout="constrained")
-    axes = figure.subplots(1, len(tables), sharey=True)
+    axes = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     looks = {
         "Chebyshev interpolation on [min, max]": ("grey", ":", "s"),
         "Chebyshev series on [min, max]": ("grey", "--", "s"),
