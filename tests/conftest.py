@@ -28,16 +28,21 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """JAX in less than double precision runs with the slow tests, and so do networks there that differ little.
+    """JAX in less than double precision runs with the slow tests, and so does what it would show twice.
 
     It compiles every operation anew, for a sixth of the time of all tests together. What it shows is shown by JAX in
     double precision, with the same operations, and by NumPy and PyTorch in single, with the same rounding. Hardtanh has
-    the route of ReLU, ELU that of SiLU, and ReLU in a gated unit that of both.
+    the route of ReLU, ELU that of SiLU, and ReLU in a gated unit that of both. Single steps of fits, polynomials and
+    features in JAX run with the slow tests too: tests/test_backends.py goes through all of them, and
+    tests/fitting/test_mixture_fit.py through the solvers.
     """
+    again = re.compile(
+        r"jax[-_](float32|float16|bfloat16)"
+        r"|test_backends.*\b(hardtanh|elu|relu glu)-jax-float64"
+        r"|tests/(linalg|paper|features|polynomials|fitting/(?!test_mixture_fit)).*jax-float64"
+    )
     for item in items:
-        if re.search(r"jax[-_](float32|float16|bfloat16)", item.nodeid) or (
-            "test_backends" in item.nodeid and re.search(r"\b(hardtanh|elu|relu glu)-jax-float64", item.nodeid)
-        ):
+        if again.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
 
 

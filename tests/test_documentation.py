@@ -39,7 +39,7 @@ SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- (run with|not run): ([^\n]*) -->\n)?```python\n(.*?)```", flags=re.DOTALL)
 PRINTED = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", flags=re.DOTALL)
-SLOW = {"studies.md"}  # half a minute
+SLOW = {"studies.md", "plots.md"}  # half a minute; the lines of plots.md are those of examples/plots.py
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 
 # Runs the blocks, given as JSON, and prints what each of them printed. Figures are closed behind a block, as a notebook
