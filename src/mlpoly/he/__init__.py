@@ -6,7 +6,7 @@ from mlpoly.he.exports import ActivationNetwork, shared_polynomials, to_orion
 from mlpoly.he.heir_program import to_heir
 from mlpoly.he.levels import LevelChoice, LevelPlan, plan
 from mlpoly.he.safety import Bounds, LayerRange, RangeReport
-from mlpoly.he.tenseal_run import EncryptedRows, EncryptedSession
+from mlpoly.he.tenseal_run import EncryptedRows, EncryptedSession, load_session
 
 __all__ = [
     "CKKS",
@@ -22,6 +22,7 @@ __all__ = [
     "LinearTerm",
     "RangeReport",
     "load_circuit",
+    "load_session",
     "plan",
     "shared_polynomials",
     "to_heir",

@@ -280,7 +280,7 @@ class Circuit(Tabular):
         """
         from mlpoly.he.tenseal_run import EncryptedSession  # imports this module
 
-        return EncryptedSession(self, scale_bits, headroom_bits, ring_dimension)
+        return EncryptedSession(self, self.parameters(scale_bits, headroom_bits, ring_dimension))
 
     # -- display and files --------------------------------------------------------------------------------------------
 

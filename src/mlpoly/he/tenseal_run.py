@@ -7,19 +7,29 @@ Microsoft SEAL as TenSEAL ships it, `tenseal.sealapi`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from mlpoly._version import __version__
 from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
+from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
+from mlpoly.files import read_tensors, write_tensors
 from mlpoly.he.circuit import Circuit, Vector, products
-from mlpoly.he.ckks import CKKS, choose_parameters, output_noise
+from mlpoly.he.ckks import CKKS, output_noise
 from mlpoly.he.packing import PackedProduct, pack
 from mlpoly.progress import announce, progress
 
-__all__ = ["EncryptedRows", "EncryptedSession"]
+__all__ = ["EncryptedRows", "EncryptedSession", "load_session"]
+
+_KEYS, _ROWS = "mlpoly-public-keys", "mlpoly-ciphertext"  # formats of files
 
 
 @dataclass(frozen=True)
@@ -31,26 +41,33 @@ class EncryptedRows:
     ciphertext : tenseal.sealapi.Ciphertext
     rows : int
         Number of rows.
+    key : str
+        Fingerprint of the public key that encrypted them.
     """
 
     ciphertext: Any = field(repr=False)
     rows: int
+    key: str
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file, to be sent to the server or back; `EncryptedSession.load` reads it."""
+        header = {"format": _ROWS, "version": __version__, "rows": self.rows, "key": self.key}
+        write_tensors(path, {"ciphertext": _to_bytes(self.ciphertext)}, header)
 
 
 class EncryptedSession:
     """Keys for a circuit, and encryption, evaluation and decryption with them; `circuit.encrypted()` makes it.
 
-    Evaluation uses the public keys alone (for products and for rotations); decryption alone uses the secret key.
+    Evaluation uses the public keys alone (for products and for rotations); decryption alone uses the secret key, which
+    stays in the process that made it. `save_keys` writes the public ones for a server, where `load_session` reads them.
 
     Parameters
     ----------
     circuit : Circuit
-    scale_bits : int
-        Bits behind the point.
-    headroom_bits : int
-        Bits before the point of an output, its sign included.
-    ring_dimension : int, optional
-        The smallest that has 128-bit security if None.
+    parameters : CKKS
+        With the levels and slots that the circuit needs.
+    public_keys : mapping, optional
+        Contents of a file of public keys; if None, new keys are made, the secret one too.
 
     Attributes
     ----------
@@ -62,38 +79,36 @@ class EncryptedSession:
         Number of rotations in an evaluation, which are most of its time.
     """
 
-    def __init__(
-        self,
-        circuit: Circuit,
-        scale_bits: int = 40,
-        headroom_bits: int = 12,
-        ring_dimension: int | None = None,
-    ) -> None:
+    def __init__(self, circuit: Circuit, parameters: CKKS, public_keys: Mapping[str, np.ndarray] | None = None) -> None:
         self._packing = pack(circuit)
-        block = self._packing.block
-        self.circuit = circuit
-        self.parameters: CKKS = choose_parameters(circuit.levels, block, scale_bits, headroom_bits, ring_dimension)
-        self.rows = self.parameters.slots // block
+        self.circuit, self.parameters = circuit, parameters
+        self.rows = parameters.slots // self._packing.block
         self.rotations = self._packing.rotations
-        self._scale = 2.0**scale_bits
+        self._scale = 2.0**parameters.scale_bits
         self._encoded: dict[tuple[int, ...], Any] = {}
 
         self._seal = seal = library("tenseal.sealapi", "TenSEAL", "encrypted inference")
-        announce(f"Keys of {self.parameters}")
-        N = self.parameters.ring_dimension
+        N = parameters.ring_dimension
         chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
         chosen.set_poly_modulus_degree(N)
-        chosen.set_coeff_modulus(seal.CoeffModulus.Create(N, list(self.parameters.primes)))
-        context = seal.SEALContext(chosen, True, seal.SEC_LEVEL_TYPE.TC128)
-        keys = seal.KeyGenerator(context)
-        public_key = seal.PublicKey()
-        keys.create_public_key(public_key)
+        chosen.set_coeff_modulus(seal.CoeffModulus.Create(N, list(parameters.primes)))
+        self._context = context = seal.SEALContext(chosen, True, seal.SEC_LEVEL_TYPE.TC128)
+        self._public = seal.PublicKey()
         self._for_products, self._for_rotations = seal.RelinKeys(), seal.GaloisKeys()
-        keys.create_relin_keys(self._for_products)
-        # SEAL knows a rotation by the power of three with its distance.
-        keys.create_galois_keys([pow(3, step, 2 * N) for step in sorted(self._packing.steps)], self._for_rotations)
-        self._encryptor = seal.Encryptor(context, public_key)
-        self._decryptor = seal.Decryptor(context, keys.secret_key())
+        self._decryptor = None
+        if public_keys is None:
+            announce(f"Keys of {parameters}")
+            keys = seal.KeyGenerator(context)
+            keys.create_public_key(self._public)
+            keys.create_relin_keys(self._for_products)
+            # SEAL knows a rotation by the power of three with its distance.
+            keys.create_galois_keys([pow(3, step, 2 * N) for step in sorted(self._packing.steps)], self._for_rotations)
+            self._decryptor = seal.Decryptor(context, keys.secret_key())
+        else:
+            for name, key in self._public_keys().items():
+                _from_bytes(key, context, public_keys[name])
+        self._key = hashlib.sha256(_to_bytes(self._public).tobytes()).hexdigest()[:16]
+        self._encryptor = seal.Encryptor(context, self._public)
         self._evaluator, self._encoder = seal.Evaluator(context), seal.CKKSEncoder(context)
 
         self._moduli, self._primes = [], []  # by levels left: the identity of the modulus, and its last prime
@@ -105,7 +120,43 @@ class EncryptedSession:
 
     def __repr__(self) -> str:
         sizes = f"{self.circuit.dim_in} -> {self.circuit.dim_out}"
-        return f"EncryptedSession({sizes}, {self.parameters}, {self.rows} rows at a time, {self.rotations} rotations)"
+        rows = f"{self.rows} rows at a time, {self.rotations} rotations"
+        keys = "" if self._decryptor else ", public keys only"
+        return f"EncryptedSession({sizes}, {self.parameters}, {rows}{keys})"
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def _public_keys(self) -> dict[str, Any]:
+        return {"public": self._public, "products": self._for_products, "rotations": self._for_rotations}
+
+    def save_keys(self, path: str | PathLike[str]) -> None:
+        """Write the public keys for a server, a safetensors file; `mlpoly.he.load_session` reads it there.
+
+        They allow encryption and evaluation, not decryption. A key for rotations has some 20 MB at N = 16384.
+        """
+        kept = {"parameters": asdict(self.parameters), "steps": sorted(self._packing.steps)}
+        header = {"format": _KEYS, "version": __version__, **kept}
+        write_tensors(path, {name: _to_bytes(key) for name, key in self._public_keys().items()}, header)
+
+    def load(self, path: str | PathLike[str]) -> EncryptedRows:
+        """Read rows that `EncryptedRows.save` wrote.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is damaged, no ciphertext, or encrypted with other keys.
+        """
+        header, arrays = _read(path, _ROWS, "a ciphertext; they are written with session.encrypt(x).save(path)")
+        if header.get("key") != self._key:
+            raise FileFormatError(f"{path} was encrypted with other keys than those of this session.")
+        encrypted, rows = self._seal.Ciphertext(), header.get("rows")
+        if type(rows) is not int or not 1 <= rows <= self.rows or "ciphertext" not in arrays:
+            raise FileFormatError(f"{path} is damaged; save the ciphertext again.")
+        try:
+            _from_bytes(encrypted, self._context, arrays["ciphertext"])
+        except (RuntimeError, ValueError) as error:
+            raise FileFormatError(f"{path} is damaged ({error}); save the ciphertext again.") from None
+        return EncryptedRows(encrypted, rows, self._key)
 
     def noise(self, x: Any) -> np.ndarray:
         """Standard deviations (n, o) of the errors that encryption adds to the outputs at x (n, d), estimated.
@@ -152,7 +203,7 @@ class EncryptedSession:
         repeated = slots[:, np.arange(packing.block) % packing.period]
         encrypted = self._seal.Ciphertext()
         self._encryptor.encrypt(self._encode(repeated.ravel(), self.circuit.levels, self._scale), encrypted)
-        return EncryptedRows(encrypted, len(x))
+        return EncryptedRows(encrypted, len(x), self._key)
 
     def _check(self, x: np.ndarray) -> None:
         for layer, values in zip(self.circuit.layers, self.circuit.intermediates(x), strict=True):
@@ -171,8 +222,15 @@ class EncryptedSession:
                 f"Use a larger headroom_bits than {self.parameters.headroom_bits}."
             )
 
+    def _check_key(self, encrypted: EncryptedRows) -> None:
+        if encrypted.key != self._key:
+            raise ValueError("the rows were encrypted with other keys than those of this session.")
+
     def decrypt(self, encrypted: EncryptedRows) -> np.ndarray:
         """Outputs (n, o) of the rows that were encrypted."""
+        if self._decryptor is None:
+            raise ValueError("this session has public keys only; decrypt with the session that made them.")
+        self._check_key(encrypted)
         decrypted = self._seal.Plaintext()
         self._decryptor.decrypt(encrypted.ciphertext, decrypted)
         block, slots = self._packing.block, np.asarray(self._encoder.decode_double(decrypted))
@@ -193,6 +251,9 @@ class EncryptedSession:
 
     def evaluate(self, encrypted: EncryptedRows) -> EncryptedRows:
         """Outputs of the circuit, encrypted; the first time takes longer, because the matrices are encoded."""
+        self._check_key(encrypted)
+        if self._levels_of(encrypted.ciphertext) != self.circuit.levels:
+            raise ValueError("the rows have been evaluated already; evaluate takes what session.encrypt(x) returns.")
         vectors = {Vector(0): encrypted.ciphertext}
         for i, layer in enumerate(self.circuit.layers, 1):
             turned: dict[tuple[Vector, int], list[Any]] = {}  # rotations, which forms and gates share
@@ -201,7 +262,8 @@ class EncryptedSession:
                 vectors[Vector(i, 0, True)] = self._sum((i, True), vectors, turned)
             for made, (one, two) in products(self.circuit.powers(i)).items():
                 vectors[made] = self._multiply(vectors[one], vectors[two])
-        return EncryptedRows(self._sum((len(self.circuit.layers) + 1, False), vectors, {}), encrypted.rows)
+        outputs = self._sum((len(self.circuit.layers) + 1, False), vectors, {})
+        return EncryptedRows(outputs, encrypted.rows, encrypted.key)
 
     def _sum(
         self, target: tuple[int, bool], vectors: dict[Vector, Any], turned: dict[tuple[Vector, int], list[Any]]
@@ -283,3 +345,58 @@ class EncryptedSession:
         self._evaluator.relinearize_inplace(found, self._for_products)
         self._evaluator.rescale_to_next_inplace(found)
         return found
+
+
+def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSession:
+    """Make the session of a server: it evaluates a circuit on ciphertexts that it cannot decrypt.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit for which the keys were made.
+    path : path
+        Public keys written by `EncryptedSession.save_keys`.
+
+    Returns
+    -------
+    EncryptedSession
+        Without the secret key: ``.load(path)`` reads a ciphertext, ``.evaluate(rows).save(path)`` answers it.
+
+    Raises
+    ------
+    FileNotFoundError
+    FileFormatError
+        If the file is damaged, holds no keys, or holds those of another circuit.
+    """
+    header, arrays = _read(path, _KEYS, "a file of public keys; they are written with session.save_keys(path)")
+    try:
+        parameters = CKKS(**header["parameters"])
+        wanted = circuit.parameters(parameters.scale_bits, parameters.headroom_bits, parameters.ring_dimension)
+        if parameters != wanted or header["steps"] != sorted(pack(circuit).steps):
+            raise ValueError("they are those of another circuit")
+        return EncryptedSession(circuit, parameters, arrays)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"the keys in {path} do not fit this circuit ({error}).") from None
+
+
+def _read(path: str | PathLike[str], kind: str, what: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no file {path}; expected {what}.")
+    header, arrays = read_tensors(path)
+    if header is None or header.get("format") != kind:
+        raise FileFormatError(f"{path} is not {what}.")
+    return header, arrays
+
+
+def _to_bytes(made: Any) -> np.ndarray:
+    """An object of SEAL, which only knows files, as bytes."""
+    with TemporaryDirectory() as folder:
+        made.save(f"{folder}/object")
+        return np.fromfile(f"{folder}/object", dtype=np.uint8)
+
+
+def _from_bytes(empty: Any, context: Any, stored: np.ndarray) -> None:
+    """Fill an object of SEAL, which checks that the bytes are one of its kind in this context."""
+    with TemporaryDirectory() as folder:
+        stored.tofile(f"{folder}/object")
+        empty.load(context, f"{folder}/object")

@@ -1,0 +1,117 @@
+"""Client and server in two processes: public keys and ciphertexts as files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.inputs import gaussian
+from support.mistakes import assert_explained
+from support.networks import network
+
+import mlpoly as mp
+from mlpoly.errors import FileFormatError
+from mlpoly.files import read_tensors, write_tensors
+from mlpoly.he import EncryptedSession, load_session
+
+pytest.importorskip("tenseal", reason="encrypted inference needs TenSEAL, extra he")
+
+INPUTS = gaussian(d=4)
+X = INPUTS.sample(3, seed=0)
+CIRCUIT = mp.fit(network(d=4, h=5, o=2), INPUTS, 2).to_he()
+
+SERVER = """
+from mlpoly.he import load_circuit, load_session
+server = load_session(load_circuit("circuit.safetensors"), "keys.safetensors")
+server.evaluate(server.load("question.safetensors")).save("answer.safetensors")
+"""
+
+
+@pytest.fixture(scope="module")
+def session():
+    return CIRCUIT.encrypted()
+
+
+def damaged(path, name, how):
+    """The file with one of its arrays spoilt."""
+    header, arrays = read_tensors(path)
+    stored = arrays[name]
+    middle = len(stored) // 2
+    spoilt = {"cut": stored[:middle], "changed": np.concatenate([stored[:middle], 255 - stored[middle:]])}[how]
+    write_tensors(path, arrays | {name: spoilt}, header)
+
+
+def test_a_server_answers_what_it_cannot_read(session, tmp_path):
+    CIRCUIT.save(tmp_path / "circuit.safetensors")
+    session.save_keys(tmp_path / "keys.safetensors")
+    session.encrypt(X).save(tmp_path / "question.safetensors")
+    subprocess.run([sys.executable, "-c", SERVER], cwd=tmp_path, check=True)
+    answer = session.load(tmp_path / "answer.safetensors")
+    assert answer.rows == 3
+    assert np.all(np.abs(session.decrypt(answer) - CIRCUIT(X)) < 16 * session.noise(X))
+    # What the server has is public.
+    assert set(read_tensors(tmp_path / "keys.safetensors")[1]) == {"public", "products", "rotations"}
+
+
+def test_public_keys_do_not_decrypt(session, tmp_path):
+    session.save_keys(tmp_path / "keys")
+    server = load_session(CIRCUIT, tmp_path / "keys")
+    assert "public keys only" in repr(server)
+    assert_explained(lambda: server.decrypt(server.encrypt(X)), ValueError, ("public keys only", "session that made"))
+
+
+@pytest.mark.parametrize("how", ["cut", "changed"])
+@pytest.mark.parametrize("name", ["public", "products", "rotations"])
+def test_damaged_keys_are_refused(session, name, how, tmp_path):
+    session.save_keys(tmp_path / "keys")
+    damaged(tmp_path / "keys", name, how)
+    with pytest.raises(FileFormatError, match=r"keys in .* do not fit"):
+        load_session(CIRCUIT, tmp_path / "keys")
+
+
+@pytest.mark.parametrize("how", ["cut", "changed"])
+def test_damaged_ciphertexts_are_refused(session, how, tmp_path):
+    session.encrypt(X).save(tmp_path / "rows")
+    damaged(tmp_path / "rows", "ciphertext", how)
+    with pytest.raises(FileFormatError, match=r"damaged .*save the ciphertext again"):
+        session.load(tmp_path / "rows")
+
+
+@pytest.mark.parametrize("rows", [0, -1, 10**9, "3", True, None])
+def test_a_number_of_rows_that_cannot_be_is_refused(session, rows, tmp_path):
+    session.encrypt(X).save(tmp_path / "rows")
+    header, arrays = read_tensors(tmp_path / "rows")
+    write_tensors(tmp_path / "rows", arrays, header | {"rows": rows})
+    with pytest.raises(FileFormatError, match="damaged"):
+        session.load(tmp_path / "rows")
+
+
+def test_keys_of_another_circuit_are_refused(session, tmp_path):
+    session.save_keys(tmp_path / "keys")
+    other = mp.fit(network(d=4, h=5, o=2), INPUTS, 4).to_he()  # one level more
+    with pytest.raises(FileFormatError, match="do not fit this circuit"):
+        load_session(other, tmp_path / "keys")
+
+
+def test_files_of_other_kinds_are_refused(session, tmp_path):
+    CIRCUIT.save(tmp_path / "circuit")
+    for act in (lambda path: load_session(CIRCUIT, path), session.load):
+        with pytest.raises(FileFormatError, match="is not a"):
+            act(tmp_path / "circuit")
+        with pytest.raises(FileNotFoundError, match="written with session"):
+            act(tmp_path / "none")
+
+
+def test_rows_of_other_keys_and_answers_are_refused(session, tmp_path):
+    other = EncryptedSession(CIRCUIT, CIRCUIT.parameters())
+    rows = other.encrypt(X)
+    rows.save(tmp_path / "rows")
+    with pytest.raises(FileFormatError, match="other keys"):
+        session.load(tmp_path / "rows")
+    for act in (session.evaluate, session.decrypt):
+        with pytest.raises(ValueError, match="other keys"):
+            act(rows)
+    with pytest.raises(ValueError, match="evaluated already"):
+        other.evaluate(other.evaluate(rows))
