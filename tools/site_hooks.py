@@ -1,4 +1,4 @@
-"""Hooks of the site: pages from outside docs/, notebooks that run again when the library changes, links to formulas.
+"""Hooks of the site: pages from outside docs/, notebooks that run when the library changes, links to the reference.
 
 Reports in docs/reports are kept without plotly's script, five megabytes that all of them share; the site has it.
 """
@@ -15,11 +15,18 @@ from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File
 from plotly.offline import get_plotlyjs
 
+import mlpoly
+from mlpoly import lm
+from mlpoly.polynomials import Polynomial
+
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
 TOPIC = re.compile(r"\n\n([^-#|\n][^\n]*)\n- ")  # a line with a list right below it: Markdown wants a blank line
 SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
 PLOTLY = "/* plotly.js is put here when the site is built */"
 SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
+# A public name in the text, such as `mp.fit(net, inputs)`; headings, links and blocks of code are passed over.
+NAMED = re.compile(r"<(a|h\d|pre)\b.*?</\1>|<code>((mp|lm|poly)\.(\w+)[^<]*)</code>", flags=re.DOTALL)
+OWNERS = {"mp": mlpoly, "lm": lm, "poly": Polynomial}
 
 
 def on_config(config: Any) -> Any:
@@ -32,6 +39,7 @@ def on_config(config: Any) -> Any:
         if old != kept:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     config.plugins["mkdocs-jupyter"].config["cache_dir"] = str(kept)
+    config.copyright = f"mlpoly {mlpoly.__version__}"  # in the footer
     os.environ |= {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore:IProgress not found"}
     return config
 
@@ -70,11 +78,11 @@ def names_on(page: str) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Link what docstrings cite as "MATH 4", and notebooks to their files; end no name with a dash to nothing."""
+    """Link names to the reference, "MATH 4" in it to the formulas, notebooks to their files; no dash to nothing."""
     if page.file.src_uri.endswith(".ipynb"):
         return f'<p><a href="{Path(page.file.src_uri).name}" download>Download this notebook</a></p>\n{html}'
     if not page.file.src_uri.startswith("reference/"):
-        return html
+        return linked(html)
     html = re.sub(r'\s*–\s*<div class="doc-md-description">\s*</div>', "", html)
     titles = dict(SECTION.findall(Path("docs/math.md").read_text(encoding="utf-8")))
 
@@ -83,6 +91,27 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         return f'<a href="../math.html#{anchor}">the mathematics, section {cited[1]}</a>'
 
     return re.sub(r"\bMATH (\d+)", link, html)
+
+
+def linked(html: str) -> str:
+    """Link the first mention of every public name on a page to its entry in the reference."""
+    seen = set()
+
+    def link(found: re.Match[str]) -> str:
+        code, owner, name = found[2], found[3], found[4]
+        if code is None or (owner, name) in seen or not hasattr(OWNERS[owner], name):
+            return found[0]
+        target = getattr(OWNERS[owner], name)
+        if owner == "poly":
+            path = f"{Polynomial.__module__}.{Polynomial.__qualname__}.{name}"
+        elif hasattr(target, "__qualname__"):
+            path = f"{target.__module__}.{target.__qualname__}"
+        else:
+            return found[0]
+        seen.add((owner, name))
+        return f'<autoref identifier="{path}" optional><code>{code}</code></autoref>'
+
+    return NAMED.sub(link, html)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
