@@ -273,6 +273,7 @@ def examples() -> list[str]:
     return [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in files]
 
 
+@pytest.mark.usefixtures("scratch_registry")
 @pytest.mark.parametrize("module", examples())
 def test_examples_of_docstrings(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(module))
