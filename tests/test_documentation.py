@@ -33,6 +33,7 @@ import safetensors.numpy
 import tokenizers
 import torch
 import transformers
+from matplotlib import pyplot
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -273,9 +274,12 @@ def examples() -> list[str]:
     return [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in files]
 
 
+@pytest.mark.usefixtures("scratch_registry")
 @pytest.mark.parametrize("module", examples())
 def test_examples_of_docstrings(module: str) -> None:
+    pyplot.switch_backend("agg")
     failed, tried = doctest.testmod(importlib.import_module(module))
+    pyplot.close("all")
     assert tried and not failed  # what failed is printed
 
 

@@ -133,7 +133,19 @@ def families() -> tuple[Family, ...]:
 
 
 def names() -> list[str]:
-    """Canonical names of all registered activations, sorted."""
+    """Canonical names of all registered activations, sorted.
+
+    Returns
+    -------
+    list of str
+        Those of `register_activation` included; aliases, such as "swish" for "silu", are not.
+
+    Examples
+    --------
+    >>> import mlpoly as mp
+    >>> mp.activations.names()[:3]
+    ['abs', 'celu', 'cos']
+    """
     return sorted(_families)
 
 
@@ -238,6 +250,21 @@ def register_activation(
         a bump of width w at c.
     overwrite : bool
         Allow an existing name to be replaced.
+
+    Returns
+    -------
+    Activation
+        The record, which networks take as well.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> mp.register_activation("signed_square", lambda y: y * abs(y), kinks=(0.0,))
+    Activation('signed_square', quadrature)
+    >>> net = mp.MLP(np.eye(1), activation="signed_square")
+    >>> slope = mp.fit(net, mp.Gaussian.standard(1), degree=1).coefficients().linear[0, 0]
+    >>> round(float(slope), 3)  # E|y|^3 = 2 sqrt(2 / pi)
+    1.596
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(f"name must be a word of letters, digits and '_', '-', '.', got {name!r}.")

@@ -56,6 +56,27 @@ def singular_directions(poly: Polynomial) -> SingularDirections:
 
     For a polynomial of degree above 1 these are the coefficients at x = 0; ``poly.truncate(1)`` gives the best linear
     map, as in the paper's attack.
+
+    Parameters
+    ----------
+    poly : Polynomial
+        Degree 1 or more.
+
+    Returns
+    -------
+    SingularDirections
+        Prints as a table; ``.plot()``.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.array([[3.0, 0.0], [0.0, 1.0]]), activation="relu")
+    >>> found = mp.singular_directions(mp.fit(net, mp.Gaussian.standard(2), degree=1))
+    >>> found.values.round(6).tolist()
+    [1.5, 0.5]
+    >>> rest = mp.ablate(np.array([[2.0, 5.0]]), found.vectors[:1])  # without what the outputs depend on most
+    >>> abs(rest).round(6).tolist()
+    [[0.0, 5.0]]
     """
     if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
@@ -79,6 +100,13 @@ def ablate(x: Array, directions: Array) -> Array:
     Returns
     -------
     array (..., d)
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> x = np.array([[3.0, 1.0]])
+    >>> mp.ablate(x, directions=np.array([[1.0, 1.0]])).round(6).tolist()
+    [[1.0, -1.0]]
     """
     x = as_float_array("x", x, integers=True)
     directions = as_float_array("directions", directions, integers=True)

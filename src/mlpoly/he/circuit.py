@@ -107,6 +107,20 @@ class Circuit(Tabular):
         Hidden layers, in the order of the data; layer 1 is the first.
     outputs : tuple of LinearTerm
         The outputs are the sum of the terms, (o,).
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
+    >>> circuit = mp.fit(net, mp.Gaussian.standard(3), degree=4).to_he()
+    >>> circuit.levels, circuit.multiplications, circuit.matrix_products
+    (4, 2, 4)
+    >>> circuit(np.ones((5, 3))).shape  # in the clear; circuit.encrypted() makes keys
+    (5, 2)
+    >>> circuit.outside(mp.Gaussian.standard(3)).outside < 1e-3, circuit.bound(-1, 1).fits
+    (True, True)
+    >>> circuit.parameters().ring_dimension
+    16384
     """
 
     layers: tuple[EncryptedLayer, ...]
@@ -277,6 +291,16 @@ class Circuit(Tabular):
             If the circuit needs more levels than the ring dimension has.
         ImportError
             Without TenSEAL.
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
+        >>> circuit = mp.fit(net, mp.Gaussian.standard(3), degree=2).to_he()
+        >>> session, x = circuit.encrypted(), np.eye(3)
+        >>> outputs = session.decrypt(session.evaluate(session.encrypt(x)))
+        >>> np.allclose(outputs, circuit(x), atol=1e-3)
+        True
         """
         from mlpoly.he.tenseal_run import EncryptedSession  # imports this module
 
@@ -321,11 +345,30 @@ class Circuit(Tabular):
 def load_circuit(path: str | PathLike[str]) -> Circuit:
     """Read a circuit written by `Circuit.save`.
 
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Circuit
+
     Raises
     ------
     FileNotFoundError
     FileFormatError
         If the file is corrupt or not a circuit.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np, mlpoly as mp
+    >>> poly = mp.fit(mp.MLP(np.eye(3), activation="gelu"), mp.Gaussian.standard(3), degree=4)
+    >>> with TemporaryDirectory() as folder:
+    ...     poly.to_he().save(f"{folder}/circuit.safetensors")
+    ...     circuit = mp.he.load_circuit(f"{folder}/circuit.safetensors")
+    >>> circuit.levels, np.allclose(circuit(np.eye(3)), poly(np.eye(3)))
+    (4, True)
     """
     place = Path(path)
     if not place.is_file():

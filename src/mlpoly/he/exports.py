@@ -101,6 +101,15 @@ def shared_polynomials(poly: Polynomial, outside: float = 1e-6) -> list[PowerSer
         Functions q(y) of the preactivation, one for each hidden layer. ``q.domain`` is the range of the layer's
         preactivations, which ``q.coef`` belongs to after scaling it to [-1, 1]; ``q.convert().coef`` are the
         coefficients of 1, y, y^2, ...
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.Chain([mp.MLP(np.eye(3), activation="square"), mp.MLP(np.ones((2, 3)), activation="gelu")])
+    >>> poly = mp.fit(net, mp.Gaussian.standard(3), degree=(2, 4), method="composed")
+    >>> first, second = mp.he.shared_polynomials(poly)
+    >>> first.degree(), second.degree(), round(float(first(3.0)), 6)
+    (2, 4, 9.0)
     """
     stages = _chain(poly)
     radius, guard = _radius(stages, outside), _guard(poly)
@@ -131,6 +140,18 @@ def to_orion(
     ------
     TypeError
         If the polynomial does not have this form; the message says why.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(3), degree=4)
+    >>> mp.he.to_orion(poly)
+    ActivationNetwork(3 -> 12 -> 2, powers of degree 4, 4 levels)
+    >>> mp.he.to_orion(poly, "shared")
+    ActivationNetwork(3 -> 3 -> 2, polynomials of degree 4, 5 levels)
+    >>> np.allclose(mp.he.to_orion(poly)(np.eye(3)), poly(np.eye(3)))
+    True
     """
     if form not in ("neurons", "shared"):
         raise ValueError(f"form must be 'neurons' or 'shared', got {form!r}.")

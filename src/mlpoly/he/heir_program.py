@@ -45,6 +45,16 @@ def to_heir(
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> poly = mp.fit(mp.MLP(np.eye(3), activation="gelu"), mp.Gaussian.standard(3), degree=2)
+    >>> program = mp.he.to_heir(poly, name="hidden")
+    >>> print(program.splitlines()[1].strip())
+    func.func @hidden(%x: tensor<1x3xf64> {secret.secret}) -> tensor<1x3xf64> {
+    >>> program.count("linalg.matmul"), program.count("arith.mulf")  # matrices, and products of ciphertexts
+    (3, 1)
     """
     if form not in ("neurons", "shared"):
         raise ValueError(f"form must be 'neurons' or 'shared', got {form!r}.")

@@ -55,6 +55,17 @@ def read_network(
     ValueError
         If it is not of these kinds, would run code, holds something else than one network, or leaves the activation or
         the layout open.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np, safetensors.numpy
+    >>> from mlpoly.integrations.model_files import read_network
+    >>> weights = {"0.weight": np.ones((8, 3)), "0.bias": np.ones(8), "2.weight": np.ones((2, 8)), "2.bias": np.ones(2)}
+    >>> with TemporaryDirectory() as folder:
+    ...     safetensors.numpy.save_file(weights, f"{folder}/net.safetensors")
+    ...     print(read_network(f"{folder}/net.safetensors", activation="gelu"))
+    MLP(3 -> 8 -> 2, gelu)
     """
     place = Path(path)
     suffix = place.suffix.lower()

@@ -31,6 +31,13 @@ class GLU(Layer):
     b_down : array (o,) or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`; "identity" makes a bilinear layer.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> block = mp.GLU(np.eye(2), None, np.eye(2), None, np.ones((1, 2)), None, "relu")  # sum of relu(x_i) x_i
+    >>> block, block(np.array([[3.0, -2.0]])).tolist()
+    (GLU(2 -> 2 -> 1, relu), [[9.0]])
     """
 
     W_gate: Array

@@ -37,6 +37,15 @@ def plot_spectrum(
     -------
     matplotlib.figure.Figure
         ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_spectrum
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "gelu")
+    >>> figure = plot_spectrum(mp.degree_spectrum(net, mp.Gaussian.standard(2), max_degree=3))
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['1', '2', '3', '> 3']
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

@@ -47,6 +47,16 @@ def plot_eigenfeatures(
     -------
     matplotlib.figure.Figure
         9 inches wide; ``figure.savefig(path, dpi=120)`` writes it. No display is needed.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_eigenfeatures
+    >>> net = mp.MLP(np.eye(4), None, np.array([[4.0, 3.0, -2.0, -1.0]]), None, "gelu")  # images of 2 by 2 pixels
+    >>> poly = mp.fit(net, mp.Gaussian.standard(4), degree=2)
+    >>> figure = plot_eigenfeatures({"output 0": mp.eigenfeatures(poly, output=0, k=4)}, (2, 2), columns=2)
+    >>> len(figure.axes)  # four images, the spectrum and the colour scale
+    6
     """
     from mlpoly.plots.draw import draw  # needs matplotlib
 

@@ -40,6 +40,16 @@ def plot_explanation(
         What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
         terms, or features for images.
     title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_explanation
+    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
+    >>> found = mp.explain(net, mp.Gaussian.standard(2), np.array([1.0, 1.0]))
+    >>> figure = plot_explanation(found, by="degrees")  # or found.plot(by="degrees")
+    >>> figure.axes[0].get_title()
+    'One prediction'
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

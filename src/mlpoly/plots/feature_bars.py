@@ -45,6 +45,16 @@ def plot_features(
     k : int
         Number of features to show.
     title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_features
+    >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, -2.0]]), None, "gelu")
+    >>> features = mp.eigenfeatures(mp.fit(net, mp.Gaussian.standard(2), degree=2), output=0)
+    >>> figure = plot_features(features, names=["age", "dose"])  # or features.plot(names=["age", "dose"])
+    >>> len(figure.axes[0].patches), figure.axes[0].get_xlabel()
+    (2, 'eigenvalue')
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 
@@ -66,6 +76,16 @@ def plot_singular(
     """Draw the singular values of the linear part as bars named by what they read, or the directions as images.
 
     The parameters are those of `plot_features`, for what `mlpoly.singular_directions` returns.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_singular
+    >>> net = mp.MLP(np.array([[3.0, 0.0], [0.0, 1.0]]), activation="relu")
+    >>> found = mp.singular_directions(mp.fit(net, mp.Gaussian.standard(2), degree=1))
+    >>> figure = plot_singular(found, names=["age", "dose"])  # or found.plot(names=["age", "dose"])
+    >>> len(figure.axes[0].patches), figure.axes[0].get_xlabel()
+    (2, 'singular value')
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

@@ -45,6 +45,15 @@ def plot_interactions(
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default those of a new figure of pyplot.
     title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_interactions
+    >>> net = mp.MLP(np.array([[1.0, 1.0]]), None, np.ones((1, 1)), None, "gelu")
+    >>> figure = plot_interactions(mp.fit(net, mp.Gaussian.standard(2), degree=2), names=["age", "dose"])
+    >>> figure.axes[0].get_title(), [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ('Interactions, output 0', ['age', 'dose'])
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

@@ -29,6 +29,15 @@ def plot_propagation(behind: Propagation, ax: Axes | None = None, title: str = "
     ax : matplotlib.axes.Axes, optional
         Axes to draw mean and spread on; by default those of a new figure of pyplot.
     title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_propagation
+    >>> net = mp.Chain([mp.MLP(np.eye(2), activation="gelu"), mp.MLP(np.eye(2), activation="relu")])
+    >>> figure = plot_propagation(mp.propagate(net, mp.Gaussian.standard(2)))
+    >>> [axes.get_title() for axes in figure.axes]
+    ['Values behind each layer', 'What the closure ignores']
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

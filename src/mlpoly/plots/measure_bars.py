@@ -35,6 +35,15 @@ def plot_fvu(fvu: FVU, ax: Axes | None = None, title: str = "") -> Figure:
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default those of a new figure of pyplot.
     title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_fvu
+    >>> net = mp.MLP(np.eye(2), activation="gelu")
+    >>> figure = plot_fvu(mp.fvu(net, mp.fit(net, mp.Gaussian.standard(2), degree=3)))
+    >>> len(figure.axes[0].patches)  # a bar for each output
+    2
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 
@@ -54,7 +63,31 @@ def plot_fvu(fvu: FVU, ax: Axes | None = None, title: str = "") -> Figure:
 
 
 def plot_comparison(found: Comparison, ax: Axes | None = None, title: str = "") -> Figure:
-    """Draw all measures of a comparison as bars, with their standard errors as text."""
+    """Draw all measures of a comparison as bars, with their standard errors as text.
+
+    Parameters
+    ----------
+    found : Comparison
+        What `mlpoly.compare` returns.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; by default those of a new figure of pyplot.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_comparison
+    >>> net, inputs = mp.MLP(np.eye(2), activation="gelu"), mp.Gaussian.standard(2)
+    >>> found = mp.compare(net, mp.fit(net, inputs, degree=3), inputs.sample(100, seed=0))
+    >>> figure = plot_comparison(found)  # or found.plot()
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['fraction of variance unexplained', 'KL divergence, nats', 'same largest output']
+    """
     from mlpoly.plots.draw import show  # needs matplotlib
 
     rows = {_MEASURES[name]: value for name, value in found.measures().items()}
@@ -65,7 +98,30 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, title: str = "") 
 
 
 def plot_estimate(estimate: Estimate, ax: Axes | None = None, title: str = "") -> Figure:
-    """Draw a mean over samples as a bar, with its standard error as text."""
+    """Draw a mean over samples as a bar, with its standard error as text.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        What `mlpoly.kl`, `mlpoly.accuracy` or `mlpoly.agreement` returns.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; by default those of a new figure of pyplot.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_estimate
+    >>> net = mp.MLP(np.eye(2), activation="gelu")
+    >>> found = mp.accuracy(net, np.eye(2), labels=[0, 1])
+    >>> plot_estimate(found, title="Accuracy").axes[0].get_title()
+    'Accuracy'
+    """
     from mlpoly.plots.draw import show  # needs matplotlib
 
     return show(
@@ -74,7 +130,31 @@ def plot_estimate(estimate: Estimate, ax: Axes | None = None, title: str = "") -
 
 
 def plot_outputs(mean: Array, cov: Array, ax: Axes | None = None, title: str = "") -> Figure:
-    """Draw the mean of each output with one standard deviation on either side, (o,) and (o, o)."""
+    """Draw the mean of each output with one standard deviation on either side.
+
+    Parameters
+    ----------
+    mean : array (o,)
+    cov : array (o, o)
+        Covariance of the outputs; only its diagonal is drawn.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; by default those of a new figure of pyplot.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_outputs
+    >>> moment = mp.second_moment(mp.MLP(np.eye(3), activation="relu"), mp.Gaussian.standard(3))
+    >>> figure = plot_outputs(moment.mean, moment.cov)  # or moment.plot()
+    >>> figure.axes[0].get_ylabel()
+    'mean and standard deviation'
+    """
     from mlpoly.plots.draw import show  # needs matplotlib
 
     level, spread = to_numpy(mean), np.sqrt(np.clip(np.diagonal(to_numpy(cov)), 0, None))

@@ -44,6 +44,16 @@ def plot_response(
     output : int
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default those of a new figure of pyplot.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_response
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "gelu")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=3)
+    >>> figure = plot_response(net, poly, directions={"the first input": 0})  # figure.savefig("response.png")
+    >>> [line.get_label() for line in figure.axes[0].get_lines()]
+    ['network', 'degree 1', 'degree 2', 'degree 3']
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

@@ -24,6 +24,16 @@ def plot_terms(terms: Terms, ax: Axes | None = None, title: str = "") -> Figure:
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default those of a new figure of pyplot.
     title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.plots import plot_terms
+    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
+    >>> figure = plot_terms(poly.terms(names=["a", "b"]))  # or poly.terms(names=["a", "b"]).plot()
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['b^2', 'a b', 'a^2']
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

@@ -67,6 +67,23 @@ class Polynomial(ABC):
         Tensors that require another one: name to the name of the other.
     closed_form : bool
         Whether the form has `gap`, so that its error under a distribution needs no samples.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (x0 + 2 x1)^2
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
+    >>> poly.degree, poly(np.array([[1.0, 1.0]])).round(6).tolist()
+    (2, [[9.0]])
+    >>> poly.coefficients().quadratic.round(6).tolist()
+    [[[1.0, 2.0], [2.0, 4.0]]]
+    >>> poly.truncate(1)(np.array([[1.0, 1.0]])).round(6).tolist()  # the best linear fit is the mean
+    [[5.0]]
+    >>> with TemporaryDirectory() as folder:
+    ...     poly.save(f"{folder}/poly.safetensors")
+    ...     print(mp.load(f"{folder}/poly.safetensors").degree)
+    2
     """
 
     inputs: Any
@@ -212,6 +229,14 @@ class Polynomial(ABC):
             Index of the output, or a direction in output space.
         names : sequence of d str, optional
             Names of the symbols; by default those of the inputs it was fitted under, otherwise x0, x1, ...
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
+        >>> formula = mp.fit(net, mp.Gaussian.standard(2), 2).to_sympy(names=["a", "b"])
+        >>> round(float(formula.subs({"a": 1, "b": 3})), 6)
+        49.0
         """
         from mlpoly.features.written import sympy_expression  # further up the import graph: imported on demand
 
@@ -330,6 +355,14 @@ class Polynomial(ABC):
         fast : bool
             For forms made of neurons and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does,
             instead of in float32.
+
+        Examples
+        --------
+        >>> import torch, mlpoly as mp
+        >>> mlp = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+        >>> module = mp.fit(mp.from_torch(mlp), mp.Gaussian.standard(3), degree=3).to_torch()
+        >>> isinstance(module, torch.nn.Module), module(torch.ones(5, 3)).shape
+        (True, torch.Size([5, 2]))
         """
         from mlpoly.integrations.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
@@ -360,6 +393,15 @@ class Polynomial(ABC):
         ValueError
             If there are too few levels, or if numbers on the samples, or on samples of the inputs that it was fitted
             under, become too large to be encrypted.
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
+        >>> poly = mp.fit(net, mp.Gaussian.standard(3), degree=4)
+        >>> circuit = poly.to_he()
+        >>> circuit.levels, np.allclose(circuit(np.eye(3)), poly(np.eye(3)))
+        (4, True)
         """
         from mlpoly.he.lowering import to_circuit  # further up the import graph: imported on demand
 
@@ -377,6 +419,14 @@ class Polynomial(ABC):
             Unit of the present inputs z: x = shift + scale z.
         shift : float or array (d,)
             Zero of the present inputs.
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (z0 + 2 z1)^2
+        >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2).in_units(10.0, shift=5.0)  # z = (x - 5) / 10
+        >>> poly(np.array([[15.0, 15.0]])).round(6).tolist()
+        [[9.0]]
         """
         p = at_least_single(self)
         scale, shift = unit_arrays(scale, shift, self.dim_in, p.prototype)
@@ -465,6 +515,16 @@ class Polynomial(ABC):
         ----------
         which : int or array (o,)
             Index of the output, or a direction in output space, such as a difference of two logits.
+
+        Examples
+        --------
+        >>> import numpy as np, mlpoly as mp
+        >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, 0.0], [0.0, 3.0]]), None, "square")  # x0^2 and 3 x1^2
+        >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
+        >>> poly.output(1)(np.array([[1.0, 2.0]])).round(6).tolist()
+        [[12.0]]
+        >>> poly.output(np.array([-1.0, 1.0]))(np.array([[1.0, 2.0]])).round(6).tolist()
+        [[11.0]]
         """
         if len(getattr(which, "shape", ())) == 1:
             return self.__rmatmul__(which)

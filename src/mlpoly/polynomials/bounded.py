@@ -50,6 +50,14 @@ class BoundedPolynomial(Polynomial):
         Slopes of Q_i, for gated units.
     inputs, source, report
         As in any `Polynomial`.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> poly = mp.fit(mp.MLP(np.eye(1), activation="relu"), mp.Gaussian.standard(1), degree=4)
+    >>> far = np.array([[100.0]])  # where the network is 100
+    >>> bool(poly(far)[0, 0] < -1e6), round(float(poly.bounded(3.0)(far)[0, 0]), 1)
+    (True, 100.0)
     """
 
     inner: RidgePolynomial

@@ -22,6 +22,14 @@ class Coefficients:
     linear : array (o, d)
     quadratic : array (o, d, d)
         Symmetric in the last two axes.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.array([[1.0, 2.0]]), np.ones(1), np.ones((1, 1)), None, "square")  # (x0 + 2 x1 + 1)^2
+    >>> found = mp.fit(net, mp.Gaussian.standard(2), degree=2).coefficients()
+    >>> found.constant.round(6).tolist(), found.linear.round(6).tolist(), found.quadratic.round(6).tolist()
+    ([1.0], [[2.0, 4.0]], [[[1.0, 2.0], [2.0, 4.0]]])
     """
 
     def __init__(self, polynomial: Polynomial, max_bytes: int) -> None:

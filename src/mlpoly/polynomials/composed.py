@@ -40,6 +40,14 @@ class ComposedPolynomial(Polynomial):
         Whether x is added to the outputs, as by a residual connection.
     inputs, source, report
         As in any `Polynomial`; the stages have neither inputs nor reports.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.Chain([mp.MLP(np.eye(2), activation="gelu"), mp.MLP(np.eye(2), activation="gelu")])
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=3, method="composed")
+    >>> poly.degree, [stage.degree for stage in poly.stages]
+    (9, [3, 3])
     """
 
     stages: tuple[Polynomial, ...]

@@ -37,6 +37,13 @@ class DensePolynomial(Polynomial):
         Linear forms of x - center that the polynomial depends on; None for all inputs.
     inputs, report, source
         As in any `Polynomial`.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> poly = mp.DensePolynomial(np.zeros(2), np.array([1.0]), linear=np.array([[2.0, 3.0]]))  # 1 + 2 x0 + 3 x1
+    >>> poly.degree, poly(np.array([[1.0, 1.0]])).tolist()
+    (1, [[6.0]])
     """
 
     center: Array

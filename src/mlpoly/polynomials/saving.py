@@ -105,6 +105,17 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     FileNotFoundError
     FileFormatError
         If the file is corrupt, truncated or not written by this library.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np, mlpoly as mp
+    >>> poly = mp.fit(mp.MLP(np.eye(2), activation="relu"), mp.Gaussian.standard(2), degree=3)
+    >>> with TemporaryDirectory() as folder:
+    ...     poly.save(f"{folder}/poly.safetensors")
+    ...     again = mp.load(f"{folder}/poly.safetensors")
+    >>> again.degree, again.inputs, np.allclose(again(np.eye(2)), poly(np.eye(2)))
+    (3, Gaussian(dim=2, identity covariance), True)
     """
     place = Path(path)
     if not place.is_file():

@@ -58,6 +58,19 @@ def load_model(
         If there is no such model, or it has no weights that can be read safely.
     ValueError
         If weights are missing from the checkpoint.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import transformers
+    >>> from mlpoly.lm import load_model
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> config = transformers.LlamaConfig(**sizes, num_hidden_layers=1)
+    >>> with TemporaryDirectory() as folder:
+    ...     transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    ...     model, tokenizer = load_model(folder)  # or load_model("HuggingFaceTB/SmolLM2-135M")
+    >>> type(model).__name__, model.training, tokenizer  # the folder has no tokenizer
+    ('LlamaForCausalLM', False, None)
     """
     transformers = library("transformers", "transformers", "load_model")
     place, gguf_file = _place(name_or_path, gguf_file)

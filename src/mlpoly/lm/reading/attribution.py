@@ -134,6 +134,17 @@ def attribute(
     -------
     Attribution
         ``print`` shows it as a table of the tokens, ``rows()`` has every block by itself.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import attribute, collect, convert
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=2)).eval()
+    >>> cubic = convert(model, collect(model, [torch.arange(20).reshape(2, 10)]), degree=3)
+    >>> found = attribute(model, cubic, [3, 1, 4, 1, 5])
+    >>> found.parts.shape  # blocks, tokens, degrees 0 to 3
+    (2, 5, 4)
     """
     chosen = polynomials_of(polys)
     ids = prompt_ids(prompt, tokenizer)

@@ -82,6 +82,16 @@ def block_spectra(
     -------
     BlockSpectra
         A list of `BlockSpectrum`; ``.plot()`` draws it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mlpoly.lm import block_spectra, collect
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
+    >>> found = block_spectra(model, collect(model, [torch.arange(10).reshape(2, 5)]), max_degree=3)
+    >>> found[0].block, len(found[0].fractions), round(sum(found[0].fractions) + found[0].rest, 3)
+    ('1', 3, 1.0)
     """
     blocks = [block for block in find_blocks(model) if block.name in moments.names]
     spectra = BlockSpectra()

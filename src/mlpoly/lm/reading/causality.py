@@ -123,6 +123,18 @@ def check_features(
     -------
     CausalScores
         A list of `CausalScore` in the order of the features; ``print`` shows it as a table.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, check_features, collect, convert
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
+    >>> cubic = convert(model, collect(model, tokens), degree=3)
+    >>> scores = check_features(model, block_features(cubic.polynomials[name], model, name, k=3), tokens, polys=cubic)
+    >>> [round(score.polynomial_block_correlation, 3) for score in scores]  # of the changes, polynomial and block
+    [1.0, 1.0, 1.0]
     """
     sets = [features] if isinstance(features, FeatureSet) else list(features)
     if not sets:

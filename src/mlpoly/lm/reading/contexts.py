@@ -125,7 +125,31 @@ class FeatureReadings(TableList):
 
 
 def describe(feature: FeatureReading) -> str:
-    """A feature on one screen: what it explains, where it is large, and which logits it moves."""
+    """A feature on one screen: what it explains, where it is large, and which logits it moves.
+
+    Parameters
+    ----------
+    feature : FeatureReading
+        One of those that `read_features` returns.
+
+    Returns
+    -------
+    str
+        Lines with the name, the variance explained, a histogram of the values, contexts on both sides, tokens, and the
+        scores that it has (`with_scores`). ``print(feature)`` prints the same.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, collect, convert, describe, read_features
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
+    >>> poly = convert(model, collect(model, tokens), degree=2).polynomials[name]
+    >>> features = block_features(poly, model, name, "direction", directions=torch.eye(8)[:1])  # the first input
+    >>> print(describe(read_features(model, features, tokens)[0]).splitlines()[0])
+    model.layers.0.mlp, direction 0 (direction; enters as its square)
+    """
     if not isinstance(feature, FeatureReading):
         raise TypeError(f"feature must be one of those that read_features returns, got {type(feature).__name__}.")
     most = max(feature.histogram) or 1.0
@@ -164,7 +188,40 @@ def with_scores(
     causal: Sequence[CausalScore] | None = None,
     readability: Sequence[ReadabilityScore] | None = None,
 ) -> FeatureReadings:
-    """Readings with the scores of `check_features` and `readability`, which are of the same features in that order."""
+    """Readings with the scores of `check_features` and `readability`, which are of the same features in that order.
+
+    Parameters
+    ----------
+    readings : FeatureReadings
+        Those of k features, from `read_features`.
+    causal : sequence of k CausalScore, optional
+        What `check_features` returns.
+    readability : sequence of k ReadabilityScore, optional
+        What `readability` returns.
+
+    Returns
+    -------
+    FeatureReadings
+        New records of the k features, with the scores in their fields `causal` and `readability`.
+
+    Raises
+    ------
+    ValueError
+        If the scores are of other features.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, check_features, collect, convert, read_features, with_scores
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
+    >>> features = block_features(convert(model, collect(model, tokens)).polynomials[name], model, name, k=3)
+    >>> scores = check_features(model, features, tokens)
+    >>> found = with_scores(read_features(model, features, tokens), causal=scores)
+    >>> [reading.causal is score for reading, score in zip(found, scores, strict=True)]
+    [True, True, True]
+    """
     found = FeatureReadings(readings)
     for field, scores in (("causal", causal), ("readability", readability)):
         if scores is None:
@@ -212,6 +269,18 @@ def read_features(
     FeatureReadings
         A list of `FeatureReading` in the order of the features; ``print`` shows it as a table, ``print(found[0])`` one
         feature on a screen, ``.plot()`` bars.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, collect, convert, read_features
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
+    >>> poly = convert(model, collect(model, tokens), degree=2).polynomials[name]
+    >>> found = read_features(model, block_features(poly, model, name, k=3), tokens)
+    >>> len(found), found[0].squared, len(found[0].positive)  # one context from each of the two sequences
+    (3, True, 2)
     """
     sets = [features] if isinstance(features, FeatureSet) else list(features)
     if not sets:

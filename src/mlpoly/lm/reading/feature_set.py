@@ -212,6 +212,18 @@ def block_features(
         Seed of "random" and "term".
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model where many blocks are read.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, collect, convert
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> quadratic = convert(model, collect(model, [torch.arange(20).reshape(2, 10)]), degree=2)
+    >>> name = "model.layers.0.mlp"
+    >>> features = block_features(quadratic.polynomials[name], model, name, k=3)
+    >>> len(features), features.values(torch.zeros(5, 8)).shape  # at five inputs of the block
+    (3, torch.Size([5, 3]))
     """
     if kind not in get_args(FeatureKind):
         raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(FeatureKind)))}, got {kind!r}.")

@@ -92,6 +92,19 @@ def readability(
     ReadabilityScores
         A list of `ReadabilityScore` in the order of the features; ``print`` shows it as a table. A score is NaN where
         the held-out text has no active token, or none that is not.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, collect, convert, readability
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> text, other = torch.randint(20, (2, 8, 32))
+    >>> name = "model.layers.0.mlp"
+    >>> poly = convert(model, collect(model, [text]), degree=2).polynomials[name]
+    >>> found = readability(model, block_features(poly, model, name, k=3), batches=[text], held_out=[other])
+    >>> [score.current > 0.5 for score in found]  # better than chance
+    [True, True, True]
     """
     sets = [features] if isinstance(features, FeatureSet) else list(features)
     if not sets:

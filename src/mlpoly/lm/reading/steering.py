@@ -43,6 +43,21 @@ def steer(
     ------
     torch.nn.Module
         The model.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, collect, convert, steer
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> ids, name = torch.arange(20).reshape(2, 10), "model.layers.0.mlp"
+    >>> poly = convert(model, collect(model, [ids]), degree=2).polynomials[name]
+    >>> before = model(ids).logits
+    >>> with steer(model, block_features(poly, model, name)[0], amount=0.0):  # without the strongest feature
+    ...     print(torch.equal(model(ids).logits, before))
+    False
+    >>> torch.allclose(model(ids).logits, before)
+    True
     """
     replaced = grafted(model)
     if (

@@ -171,7 +171,7 @@ class TokenBatches:
 
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
-    """Cut a text at the end of a line into a part to work with and a part to evaluate on, which do not overlap.
+    r"""Cut a text at the end of a line into a part to work with and a part to evaluate on, which do not overlap.
 
     Parameters
     ----------
@@ -183,6 +183,12 @@ def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
     -------
     first, second : str
         Joined, they are the text.
+
+    Examples
+    --------
+    >>> from mlpoly.lm import split_text
+    >>> split_text("one\ntwo\nthree\nfour\n", held_out=0.3)
+    ('one\ntwo\nthree\n', 'four\n')
     """
     if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
         raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}.")
