@@ -128,7 +128,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
     order : {2, 3}
         Highest cumulants that are carried along. With 3 the values that enter a layer may be skewed, and their
         variances may fluctuate together (fourth cumulants of pairs): on random networks of width 256 the mean square
-        error of the means is about fifty times smaller, at twice the cost. Not where `excess` stays above 0.05, as it
+        error of the means is about sixty times smaller, at twice the cost. Not where `excess` stays above 0.05, as it
         may with very few inputs. For chains of `MLP`s; gated units and residual connections need 2.
 
     Returns
