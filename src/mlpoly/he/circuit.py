@@ -236,8 +236,8 @@ class Circuit(Tabular):
         Returns
         -------
         Bounds
-            Exact for the first layer, over the box for each form; behind it by interval arithmetic, with the exact
-            range of each unit's polynomial.
+            Exact for each form of the first layer; behind it by interval arithmetic, with each unit's polynomial
+            bounded by the sizes of its coefficients in Chebyshev polynomials of the unit's interval.
         """
         from mlpoly.he.safety import bounds_over  # imports this module
 

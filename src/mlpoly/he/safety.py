@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from mlpoly.arrays import as_float_array, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, LinearTerm
 from mlpoly.he.lowering import CAPACITY, sizes
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
@@ -193,9 +193,8 @@ def bounds_over(circuit: Circuit, low: Any, high: Any, inputs: Any, radius: Any)
             if layer == 0:
                 parts = [linear(here[0].matrix)]
             else:
-                u = forms[layer - 1]
-                parts = [_summed(_polynomial_range([t for t in here if not t.gated], u))]
-                gated = [t for t in here if t.gated]
+                u, plain, gated = forms[layer - 1], [t for t in here if not t.gated], [t for t in here if t.gated]
+                parts = [_summed(_polynomial_range(plain, u))] if plain else []
                 if gated:
                     parts.append(_summed(_product(_polynomial_range(gated, u), gates[layer - 1])))
             for one, two in parts:
@@ -224,13 +223,10 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
             "a region is needed: a box, bound(low, high), or an ellipsoid, bound(inputs=gaussian, radius=5.0)."
         )
     if low is not None:
-        sides = [
-            np.broadcast_to(to_numpy(as_float_array(n, v, integers=True)), (dim,))
-            for n, v in (("low", low), ("high", high))
-        ]
-        if not np.all(sides[0] <= sides[1]):
+        below, above = _side("low", low, dim), _side("high", high, dim)
+        if not np.all(below <= above):
             raise ValueError("low must not be above high.")
-        center, half = (sides[0] + sides[1]) / 2, (sides[1] - sides[0]) / 2
+        center, half = (below + above) / 2, (above - below) / 2
 
         def over_box(matrix: np.ndarray) -> Interval:
             middle, reach = matrix[:, :-1] @ center + matrix[:, -1], np.abs(matrix[:, :-1]) @ half
@@ -239,7 +235,9 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         return over_box
     if not isinstance(inputs, Gaussian | GaussianMixture):
         raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
-    if not isinstance(radius, float | int) or not radius > 0:
+    if inputs.dim != dim:
+        raise ValueError(f"inputs have {inputs.dim} dimensions, but the circuit has {dim} inputs.")
+    if isinstance(radius, bool) or not isinstance(radius, float | int) or not 0 < radius < math.inf:
         raise ValueError(f"radius must be a positive number of standard deviations, got {radius!r}.")
 
     def over_ellipsoid(matrix: np.ndarray) -> Interval:
@@ -250,6 +248,15 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         )
 
     return over_ellipsoid
+
+
+def _side(name: str, value: Any, dim: int) -> np.ndarray:
+    """One side of a box, (d,), in float64: in float32 the center would be rounded."""
+    side = to_numpy(as_float_array(name, value, integers=True)).astype(np.float64)
+    if side.ndim:
+        check_shape(name, side, (dim,), "one number for each input, or one for all")
+    check_finite(name, side)
+    return np.broadcast_to(side, (dim,))
 
 
 def _polynomial_range(terms: Iterable[LinearTerm], u: Interval) -> Interval:
