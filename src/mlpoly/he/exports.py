@@ -12,7 +12,6 @@ factors belong to the matrices around it. The neurons' own polynomials p_i take 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.polynomial import HermiteE
 from numpy.polynomial import Polynomial as PowerSeries
 
 from mlpoly.arrays import as_float_array, check_shape, to_numpy
-from mlpoly.he.lowering import check_form
+from mlpoly.he.lowering import check_form, radius_for
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import record
 from mlpoly.special import clenshaw, hermite, in_powers
@@ -248,10 +247,7 @@ def _guard(poly: Polynomial) -> float:
 
 def _radius(stages: list[Any], outside: float) -> float:
     """Standard deviations that all preactivations together leave with a probability of at most `outside`."""
-    if isinstance(outside, bool) or not isinstance(outside, float | int) or not 0 < outside < 1:
-        raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
-    units = sum(stage.units.size for stage in stages if stage.degree > 1)
-    return -NormalDist().inv_cdf(outside / (2 * max(units, 1)))
+    return radius_for(outside, sum(stage.units.size for stage in stages if stage.degree > 1))
 
 
 def _chain(poly: Any) -> list[Any]:
