@@ -152,7 +152,7 @@ def test_the_ranges_of_units_and_gates_are_left_together_with_the_probability_as
 
 
 def test_file(tmp_path):
-    for name in ("skip", "gated", "affine"):
+    for name in NETWORKS:
         circuit = mp.fit(NETWORKS[name], INPUTS, 3, method="composed").to_he()
         circuit.save(tmp_path / "circuit.safetensors")
         again, x = load_circuit(tmp_path / "circuit.safetensors"), points(D)
@@ -183,7 +183,19 @@ def test_damaged_files_are_refused(tmp_path):
     refused(arrays, header | {"outputs": [[7, 1, False]]})
     refused(arrays, header | {"outputs": [[0, -1, False]]})
     refused(arrays, header | {"outputs": [[1, 0, True]]})
+    refused(arrays, header | {"outputs": [[2, 10**9, False], [2, 2, False]]})  # above the degree
+    refused(arrays, header | {"outputs": [[2, 2, False], [2, 2, False]]})
     refused(arrays, header | {"layers": "none"})
+    layers = header["layers"]
+    for changed in (
+        *({"degree": 10**9}, {"degree": 1}, {"degree": -2}, {"degree": "two"}, {"degree": True}, {"radius": "wide"}),
+        *({"radius": -1.0}, {"radius": math.nan}, {"name": ["a"]}, {"forms": [[0, 2, False]]}),
+    ):
+        refused(arrays, header | {"layers": [layers[0] | changed, layers[1]]})
+    for dtype in (np.int64, np.float32, bool):
+        refused(arrays | {first: arrays[first].astype(dtype)}, header)
+    refused(arrays | {first: 1.5 * arrays[first]}, header)  # then the entry that is always one is not
+    refused({name: a[:0] if name.startswith("outputs") else a for name, a in arrays.items()}, header)
 
 
 def test_what_cannot_be_encrypted_is_refused():
