@@ -61,6 +61,10 @@ def test_counts_on_data():
     assert DEEP.outside(mp.Samples(x)).outside == 0 and "leave a range" in str(found)
     with pytest.raises(ValueError, match="inputs has shape"):
         DEEP.outside(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="inputs is empty"):
+        DEEP.outside(np.zeros((0, D)))
+    with pytest.raises(ValueError, match="inputs holds 4 NaN"):
+        DEEP.outside(np.full((1, D), np.nan))
 
 
 @pytest.mark.parametrize("circuit", [DEEP, SKIP])

@@ -65,6 +65,15 @@ def test_security_table_is_that_of_seal():
         assert seal.CoeffModulus.MaxBitCount(n, seal.SEC_LEVEL_TYPE.TC128) == bits
 
 
+@pytest.mark.parametrize("ring_dimension", MODULUS_BITS)
+def test_there_are_primes_for_the_smallest_scale(ring_dimension):
+    seal = pytest.importorskip("tenseal.sealapi")
+    room = (MODULUS_BITS[ring_dimension] - 60 - 27) // 25
+    most = choose_parameters(max(room, 0), scale_bits=25, headroom_bits=2, ring_dimension=ring_dimension)
+    primes = [p.value() for p in seal.CoeffModulus.Create(ring_dimension, list(most.primes))]
+    assert len(set(primes)) == room + 2
+
+
 def test_more_slots_need_a_larger_ring():
     assert choose_parameters(1, slots=2048).ring_dimension == 8192  # 4096 has the slots, but not the levels
     assert choose_parameters(1, slots=5000).ring_dimension == 16384
@@ -77,7 +86,10 @@ def test_more_slots_need_a_larger_ring():
         ("slots", lambda: choose_parameters(1, 5000, ring_dimension=8192), ValueError, "5000 slots", "16384 does"),
         ("too wide", lambda: choose_parameters(1, 20000), ValueError, "20000 slots", "smaller network"),
         ("ring", lambda: choose_parameters(1, ring_dimension=1000), ValueError, "ring_dimension", "4096, 8192"),
-        ("scale", lambda: choose_parameters(1, scale_bits=90), ValueError, "scale_bits", "20 to 58"),
+        ("scale", lambda: choose_parameters(1, scale_bits=90), ValueError, "scale_bits", "25 to 58"),
+        ("primes", lambda: choose_parameters(1, scale_bits=24), ValueError, "scale_bits", "25 to 58"),
+        ("float", lambda: choose_parameters(1, ring_dimension=8192.0), ValueError, "ring_dimension", "got 8192.0"),
+        ("list", lambda: choose_parameters(1, ring_dimension=[8192]), ValueError, "ring_dimension", "4096, 8192"),
         ("headroom", lambda: choose_parameters(1, scale_bits=50), ValueError, "headroom_bits", "from 2 to 10"),
     ]
 )

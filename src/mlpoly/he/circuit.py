@@ -262,7 +262,7 @@ class Circuit(Tabular):
         Parameters
         ----------
         scale_bits : int
-            Bits behind the point.
+            Bits behind the point, 25 to 58.
         headroom_bits : int
             Bits before the point of an output, its sign included: outputs are below 2^(headroom_bits - 1).
         ring_dimension : int, optional

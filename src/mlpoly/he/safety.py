@@ -99,6 +99,9 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     else:
         x = as_float_array("inputs", inputs, integers=True)
     check_shape("inputs", x, (None, circuit.dim_in), "one row for each sample")
+    check_finite("inputs", x)
+    if not len(x):
+        raise ValueError("inputs is empty; pass at least one row.")
     known = isinstance(inputs, Gaussian | GaussianMixture)
     too_large = ~np.all([size <= CAPACITY for size in sizes(circuit, x)], axis=0)  # NaN is too large as well
     anywhere = np.zeros(len(too_large), dtype=bool)

@@ -46,7 +46,7 @@ class EncryptedSession:
     ----------
     circuit : Circuit
     scale_bits : int
-        Bits behind the point.
+        Bits behind the point, 25 to 58.
     headroom_bits : int
         Bits before the point of an output, its sign included.
     ring_dimension : int, optional
