@@ -43,6 +43,14 @@ class CKKS:
     scale_bits: int = 40
     headroom_bits: int = 12
 
+    def __post_init__(self) -> None:
+        most = MODULUS_BITS.get(self.ring_dimension, 0)
+        if self.modulus_bits > most:
+            raise ValueError(
+                f"a modulus of {self.modulus_bits} bits is not secure at ring_dimension {self.ring_dimension}, where "
+                f"128-bit security allows {most}; circuit.parameters() chooses parameters that are."
+            )
+
     @property
     def slots(self) -> int:
         """Numbers in a ciphertext."""
@@ -134,8 +142,9 @@ def output_noise(circuit: Circuit, packing: Packing, parameters: CKKS, x: np.nda
     """Standard deviations (n, o) of the outputs' errors through encryption, at inputs x (n, d), to first order.
 
     Each operation adds noise of known variance to every slot. Noise of different operations and slots is taken as
-    independent, and reaches the outputs through the derivatives of the circuit at x. In a slot it is at worst the
-    product of two Gaussian numbers, whose tails are exponential: 16 standard deviations are left once in 1e10 slots.
+    independent, and reaches the outputs through the derivatives of the circuit at x. In a slot it is at worst the real
+    part of the product of two complex Gaussian numbers, a Laplace distribution: 16 standard deviations are left once in
+    1e10 slots.
     """
     N, scale = parameters.ring_dimension, 2.0**parameters.scale_bits
     encoding = math.sqrt(N / 24) / scale  # coefficients rounded to integers
