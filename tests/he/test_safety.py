@@ -125,8 +125,8 @@ def test_range_of_polynomials_of_one_unit():
         assert (below <= values.min(axis=0) + rounding).all() and (above >= values.max(axis=0) - rounding).all()
         if degree == 1:  # exact for lines
             np.testing.assert_allclose(below, values.min(axis=0), atol=1e-12)
-        # The Lebesgue constant of the Chebyshev sum: never more than a few times too wide.
-        assert (above - below <= 2 * degree**0.5 * (np.ptp(values, axis=0)) + rounding).all()
+        # By Cauchy's inequality and Parseval's equation no wider than sqrt(2 n) times the range.
+        assert (above - below <= (2 * degree) ** 0.5 * np.ptp(values, axis=0) + rounding).all()
 
 
 @pytest.mark.parametrize(

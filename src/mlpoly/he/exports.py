@@ -117,7 +117,7 @@ def to_orion(
         Without gated units, skip connections or bounds.
     form : "neurons" or "shared"
         "neurons" is exact: activations are powers u^n, and a layer of degree n > 2 has n entries for every neuron. The
-        weights behind it, which multiply the noise of an encryption, grow about threefold with each degree.
+        weights behind it, which multiply the noise of an encryption, grow two- to threefold with each degree.
         "shared" keeps the sizes of the network, with the polynomial of `shared_polynomials` for all neurons of a layer.
     outside : float
         Probability with which some preactivation may leave its range, under the Gaussian marginals of the fit.

@@ -94,7 +94,7 @@ def plan(
     net : network
     inputs : Gaussian, GaussianMixture or Samples
     levels : int
-        Products that may follow one another, such as 7 for a ring of dimension 16384 at 128-bit security.
+        Products that may follow one another, such as 8 for a ring of dimension 16384 at 128-bit security.
     max_degree : int
         Largest degree of a layer; a power of two, or rounded down to one.
     outside : float

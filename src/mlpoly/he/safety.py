@@ -169,7 +169,10 @@ class Bounds(Tabular):
 
     @property
     def fits(self) -> bool:
-        """Whether no input in the region makes a number above 2^19, too large for 20 bits before the point."""
+        """Whether no input in the region makes a number above 2^19, too large for 20 bits before the point.
+
+        Outputs must fit into the `headroom_bits` of the encryption too, which may be fewer.
+        """
         largest = float(np.max(np.maximum(np.abs(self.low), np.abs(self.high)), initial=0.0))
         return all(power <= CAPACITY for power in (*self.powers, largest))
 
