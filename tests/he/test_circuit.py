@@ -91,7 +91,8 @@ def test_levels_and_products_are_those_of_the_evaluation(name, degree):
     assert circuit.levels == deepest(circuit) == 1 + hidden * (math.ceil(math.log2(degree)) + 1)
     gated = sum(bool(layer.gates) for layer in circuit.layers)
     assert circuit.multiplications == hidden * (degree - 1) + gated * (degree - 1)
-    assert hidden == (0 if degree == 1 or name == "affine" else {"deep": 2, "skip": 2}.get(name, hidden))
+    two = name in ("deep", "skip", "skip within skip", "gated behind a layer")
+    assert hidden == (0 if degree == 1 or name == "affine" else 1 + two)
 
 
 @pytest.mark.parametrize("power", range(1, 20))
@@ -134,8 +135,25 @@ def test_radius_follows_the_probability_and_the_samples():
     assert poly.to_he(samples=mp.Samples(far)).layers[0].radius == wider.layers[0].radius
 
 
+@pytest.mark.parametrize("name", ["deep", "skip", "gated", "gated behind a layer"])
+def test_samples_are_within_the_ranges_made_for_them(name):
+    poly = mp.fit(NETWORKS[name], INPUTS, 2, method="composed")
+    for seed in range(10):
+        x = INPUTS.mean + 3 + 6 * (INPUTS.sample(1 + seed, seed=seed) - INPUTS.mean)
+        circuit = poly.to_he(samples=x)
+        assert max(np.abs(u).max() for u in circuit.intermediates(x)) <= 1
+        near = INPUTS.sample(20, seed=1)
+        assert (np.abs(circuit(near) - poly(near)) / amplification(circuit, near)).max() < 50 * np.finfo(float).eps
+
+
+def test_the_ranges_of_units_and_gates_are_left_together_with_the_probability_asked_for():
+    circuit = mp.fit(NETWORKS["gated"], INPUTS, 3).to_he(outside=1e-3)
+    assert 12 * math.erfc(circuit.layers[0].radius / math.sqrt(2)) == pytest.approx(1e-3, rel=1e-9)
+    assert mp.fit(NETWORKS["one layer"], INPUTS, 3).to_he(outside=5e-324).layers[0].radius > 30
+
+
 def test_file(tmp_path):
-    for name in ("skip", "gated", "affine"):
+    for name in NETWORKS:
         circuit = mp.fit(NETWORKS[name], INPUTS, 3, method="composed").to_he()
         circuit.save(tmp_path / "circuit.safetensors")
         again, x = load_circuit(tmp_path / "circuit.safetensors"), points(D)
@@ -166,7 +184,19 @@ def test_damaged_files_are_refused(tmp_path):
     refused(arrays, header | {"outputs": [[7, 1, False]]})
     refused(arrays, header | {"outputs": [[0, -1, False]]})
     refused(arrays, header | {"outputs": [[1, 0, True]]})
+    refused(arrays, header | {"outputs": [[2, 10**9, False], [2, 2, False]]})  # above the degree
+    refused(arrays, header | {"outputs": [[2, 2, False], [2, 2, False]]})
     refused(arrays, header | {"layers": "none"})
+    layers = header["layers"]
+    for changed in (
+        *({"degree": 10**9}, {"degree": 1}, {"degree": -2}, {"degree": "two"}, {"degree": True}, {"radius": "wide"}),
+        *({"radius": -1.0}, {"radius": math.nan}, {"name": ["a"]}, {"forms": [[0, 2, False]]}),
+    ):
+        refused(arrays, header | {"layers": [layers[0] | changed, layers[1]]})
+    for dtype in (np.int64, np.float32, bool):
+        refused(arrays | {first: arrays[first].astype(dtype)}, header)
+    refused(arrays | {first: 1.5 * arrays[first]}, header)  # then the entry that is always one is not
+    refused({name: a[:0] if name.startswith("outputs") else a for name, a in arrays.items()}, header)
 
 
 def test_what_cannot_be_encrypted_is_refused():
@@ -183,6 +213,12 @@ def test_what_cannot_be_encrypted_is_refused():
         mp.fit(net, INPUTS, 2).to_he(outside=0)
     with pytest.raises(ValueError, match=r"samples has shape .*expected \(any, 4\)"):
         mp.fit(net, INPUTS, 2).to_he(samples=np.zeros((3, 5)))
+    with pytest.raises(ValueError, match="samples is empty"):
+        mp.fit(net, INPUTS, 2).to_he(samples=np.zeros((0, 4)))
+    with pytest.raises(ValueError, match="samples holds 4 NaN"):
+        mp.fit(net, INPUTS, 2).to_he(samples=np.full((1, 4), np.nan))
+    with pytest.raises(TypeError, match="levels must be an integer"):
+        mp.fit(net, INPUTS, 2).to_he(levels="7")
     with pytest.raises(ValueError, match=r"x has shape .*\(\.\.\., 4\)"):
         mp.fit(net, INPUTS, 2).to_he()(np.zeros((3, 5)))
 
@@ -200,6 +236,8 @@ def test_an_explosion_is_refused_with_the_name_of_the_layer():
     deep = chain(sizes=(D, 16, 16, 16, 3), gain=4.0)
     with pytest.raises(ValueError, match=r"layer [23] \(16 units\) has numbers up to .*explodes.*guard"):
         mp.fit(deep, INPUTS, 9, method="composed", guard=None).to_he()
+    with pytest.raises(ValueError, match=r"the output has numbers up to .* on the samples.*explodes"):
+        mp.fit(deep, INPUTS, 9, method="composed", guard=None).to_he(samples=1e3 * points(D))
     gated = mp.RidgePolynomial(
         *[getattr(mp.fit(NETWORKS["gated"], INPUTS, 2), n) for n in ("units", "series", "readout")]
     )

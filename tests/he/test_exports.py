@@ -13,6 +13,7 @@ from support.networks import chain, network
 
 import mlpoly as mp
 from mlpoly.he import shared_polynomials, to_heir, to_orion
+from mlpoly.he.heir_program import _Program
 from mlpoly.records import map_arrays
 
 D = 4
@@ -221,6 +222,15 @@ def test_programs_with_one_polynomial_per_layer_have_the_values_of_the_export(na
     assert count == 0
 
 
+def test_numbers_of_programs_have_a_point():
+    """MLIR reads 1e-05, as Python writes it, as the integer 1 and a name."""
+    program = _Program(1)
+    coefficients = np.array([1e-5, 1e22, 0.0, 0.1, -3.0])
+    program.polynomial("%x", coefficients)
+    numbers = re.findall(r"[-+]?\d+[.]\d*(?:e[-+]?\d+)?", program.attributes[0])
+    assert [float(number) for number in numbers] == coefficients[::-1].tolist()
+
+
 def test_programs_name_their_function_and_backend():
     text = to_heir(mp.fit(CHAINS["one layer"], INPUTS, 2), name="digits", backend="lattigo")
     assert "module attributes {backend.lattigo} {" in text
@@ -255,8 +265,9 @@ def test_bad_arguments_are_refused():
             export(poly, form="exact")
     with pytest.raises(ValueError, match="backend must be"):
         to_heir(poly, backend="seal")
-    with pytest.raises(ValueError, match="name must be a name"):
-        to_heir(poly, name="my network")
+    for name in ("my network", "größe", 3):
+        with pytest.raises(ValueError, match="name must be a name"):
+            to_heir(poly, name=name)
     with pytest.raises(TypeError, match="Circuit has a polynomial for each neuron"):
         to_heir(poly.to_he(), "shared")
     with pytest.raises(ValueError, match=r"x has shape \(3, 5\), expected \(3, 4\)"):

@@ -104,6 +104,12 @@ def test_a_guard_is_chosen_under_which_nothing_explodes():
         mp.plan(net, INPUTS, 13, guard=None)
 
 
+def test_an_explosion_on_samples_is_named():
+    net = mp.Chain([*chain(sizes=(D, 6, 6, 3)).layers, mp.Affine(1e7 * np.eye(3))])
+    with pytest.raises(ValueError, match=r"the output has numbers up to .*explodes"):
+        mp.plan(net, mp.Samples(INPUTS.sample(60)), 5)
+
+
 def test_bad_input():
     net = network(d=D)
     with pytest.raises(ValueError, match="levels must be at least 1"):
@@ -114,6 +120,9 @@ def test_bad_input():
         mp.plan(net, INPUTS, 3, max_degree=0)
     assert mp.plan(net, INPUTS, 9, max_degree=5).degrees == (4,)
     assert mp.plan(mp.Affine(np.eye(D)), INPUTS, 3).degrees == ()
+    assert mp.plan(net, INPUTS, 10**12, max_degree=2).degrees == (2,)
+    with pytest.raises(ValueError, match="outside must be a probability"):
+        mp.plan(net, mp.Samples(INPUTS.sample(50)), 3, outside=-1)
 
 
 def test_degrees_for_each_layer():

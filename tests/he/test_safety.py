@@ -61,6 +61,10 @@ def test_counts_on_data():
     assert DEEP.outside(mp.Samples(x)).outside == 0 and "leave a range" in str(found)
     with pytest.raises(ValueError, match="inputs has shape"):
         DEEP.outside(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="inputs is empty"):
+        DEEP.outside(np.zeros((0, D)))
+    with pytest.raises(ValueError, match="inputs holds 4 NaN"):
+        DEEP.outside(np.full((1, D), np.nan))
 
 
 @pytest.mark.parametrize("circuit", [DEEP, SKIP])
@@ -93,6 +97,22 @@ def test_no_point_of_an_ellipsoid_exceeds_its_bounds(circuit):
     np.testing.assert_allclose(wide.high, bounds.high, rtol=1e-12)
 
 
+def test_outputs_of_products_alone_have_bounds():
+    """The product of two independent coordinates is e u, without a power of u alone."""
+    one, two = np.eye(2)[:1], np.eye(2)[1:]
+    poly = mp.fit(mp.GLU(one, None, two, None, np.ones((1, 1)), activation="identity"), mp.Gaussian.standard(2), 2)
+    circuit = poly.to_he()
+    assert [term.gated for term in circuit.outputs] == [True]
+    bounds = circuit.bound([-1.0, -3.0], [2.0, 1.0])
+    np.testing.assert_allclose([bounds.low, bounds.high], [[-6.0], [3.0]], rtol=1e-12)
+
+
+def test_a_box_in_single_precision_is_not_rounded():
+    low, high = np.full(D, 0.1, dtype=np.float32), np.full(D, 100.0, dtype=np.float32)
+    single, double = DEEP.bound(low, high), DEEP.bound(low.astype(float), high.astype(float))
+    np.testing.assert_array_equal([single.low, single.high], [double.low, double.high])
+
+
 def test_range_of_polynomials_of_one_unit():
     rng = np.random.default_rng(2)
     low, high = np.array([-0.5, 0.3, -2.0]), np.array([0.7, 0.3, 1.5])
@@ -105,8 +125,8 @@ def test_range_of_polynomials_of_one_unit():
         assert (below <= values.min(axis=0) + rounding).all() and (above >= values.max(axis=0) - rounding).all()
         if degree == 1:  # exact for lines
             np.testing.assert_allclose(below, values.min(axis=0), atol=1e-12)
-        # The Lebesgue constant of the Chebyshev sum: never more than a few times too wide.
-        assert (above - below <= 2 * degree**0.5 * (np.ptp(values, axis=0)) + rounding).all()
+        # By Cauchy's inequality and Parseval's equation no wider than sqrt(2 n) times the range.
+        assert (above - below <= (2 * degree) ** 0.5 * np.ptp(values, axis=0) + rounding).all()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +138,12 @@ def test_range_of_polynomials_of_one_unit():
         ({"low": 1.0, "high": 0.0}, ValueError, "low must not be above high"),
         ({"inputs": mp.Samples(np.zeros((3, D))), "radius": 2.0}, TypeError, "inputs must be a Gaussian"),
         ({"inputs": INPUTS, "radius": -1.0}, ValueError, "radius must be a positive number"),
+        ({"inputs": INPUTS, "radius": np.inf}, ValueError, "radius must be a positive number"),
+        ({"inputs": INPUTS, "radius": True}, ValueError, "radius must be a positive number"),
+        ({"inputs": mp.Gaussian.standard(3), "radius": 2.0}, ValueError, "3 dimensions, but the circuit has 4 inputs"),
+        ({"low": np.zeros(3), "high": 1.0}, ValueError, r"low has shape \(3,\), expected \(4,\)"),
+        ({"low": -np.inf, "high": np.inf}, ValueError, "low holds 1 NaN or infinite"),
+        ({"low": 0.0, "high": np.nan}, ValueError, "high holds 1 NaN or infinite"),
     ],
 )
 def test_bad_regions(arguments, error, match):

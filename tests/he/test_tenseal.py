@@ -11,7 +11,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.he import Circuit, EncryptedLayer, LinearTerm
+from mlpoly.he import CKKS, Circuit, EncryptedLayer, LinearTerm
 from mlpoly.he.circuit import Vector, products
 from mlpoly.he.ckks import MODULUS_BITS, choose_parameters
 from mlpoly.he.packing import pack
@@ -65,6 +65,15 @@ def test_security_table_is_that_of_seal():
         assert seal.CoeffModulus.MaxBitCount(n, seal.SEC_LEVEL_TYPE.TC128) == bits
 
 
+@pytest.mark.parametrize("ring_dimension", MODULUS_BITS)
+def test_there_are_primes_for_the_smallest_scale(ring_dimension):
+    seal = pytest.importorskip("tenseal.sealapi")
+    room = (MODULUS_BITS[ring_dimension] - 60 - 27) // 25
+    most = choose_parameters(max(room, 0), scale_bits=25, headroom_bits=2, ring_dimension=ring_dimension)
+    primes = [p.value() for p in seal.CoeffModulus.Create(ring_dimension, list(most.primes))]
+    assert len(set(primes)) == room + 2
+
+
 def test_more_slots_need_a_larger_ring():
     assert choose_parameters(1, slots=2048).ring_dimension == 8192  # 4096 has the slots, but not the levels
     assert choose_parameters(1, slots=5000).ring_dimension == 16384
@@ -77,7 +86,12 @@ def test_more_slots_need_a_larger_ring():
         ("slots", lambda: choose_parameters(1, 5000, ring_dimension=8192), ValueError, "5000 slots", "16384 does"),
         ("too wide", lambda: choose_parameters(1, 20000), ValueError, "20000 slots", "smaller network"),
         ("ring", lambda: choose_parameters(1, ring_dimension=1000), ValueError, "ring_dimension", "4096, 8192"),
-        ("scale", lambda: choose_parameters(1, scale_bits=90), ValueError, "scale_bits", "20 to 58"),
+        ("scale", lambda: choose_parameters(1, scale_bits=90), ValueError, "scale_bits", "25 to 58"),
+        ("primes", lambda: choose_parameters(1, scale_bits=24), ValueError, "scale_bits", "25 to 58"),
+        ("float", lambda: choose_parameters(1, ring_dimension=8192.0), ValueError, "ring_dimension", "got 8192.0"),
+        ("insecure", lambda: CKKS(4096, 20), ValueError, "912 bits is not secure", "parameters"),
+        ("none", lambda: choose_parameters(0), ValueError, "112 bits is not secure", "allows 109"),
+        ("list", lambda: choose_parameters(1, ring_dimension=[8192]), ValueError, "ring_dimension", "4096, 8192"),
         ("headroom", lambda: choose_parameters(1, scale_bits=50), ValueError, "headroom_bits", "from 2 to 10"),
     ]
 )
@@ -206,6 +220,10 @@ def test_matrices_of_zeros():
     assert np.abs(it.predict(np.ones((1, D)))).max() < 1e-6
 
 
+def again(session):
+    session.evaluate(session.evaluate(session.encrypt(INPUTS.mean)))
+
+
 @mistakes(
     [
         ("range", lambda: session("two layers").encrypt(INPUTS.mean + 90.0), ValueError, "row 0 .*range of", "samples"),
@@ -213,6 +231,7 @@ def test_matrices_of_zeros():
         ("finite", lambda: session("affine").encrypt(np.full(D, np.nan)), ValueError, "x", "NaN|finite"),
         ("rows", lambda: session("affine").encrypt(np.ones((5000, D))), ValueError, "5000 rows", r"predict\(x\)"),
         ("large", lambda: session("affine").encrypt(np.full(D, 1e3)), ValueError, "output", "headroom_bits"),
+        ("again", lambda: again(session("affine")), ValueError, "evaluated already", "encrypt"),
         ("levels", lambda: circuit("two layers").encrypted(ring_dimension=8192), ValueError, "6 levels", "16384"),
     ]
 )

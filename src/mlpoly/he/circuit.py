@@ -10,6 +10,7 @@ forms of the next one are a single matrix:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Circuit", "EncryptedLayer", "LinearTerm", "Vector", "depth_of_power", "load_circuit", "products"]
 
 _FORMAT = "mlpoly-circuit"
+_LARGEST_DEGREE = 1024  # in a file; the time and memory of a bound grow with the square
 
 
 class Vector(NamedTuple):
@@ -250,8 +252,8 @@ class Circuit(Tabular):
         Returns
         -------
         Bounds
-            Exact for the first layer, over the box for each form; behind it by interval arithmetic, with the exact
-            range of each unit's polynomial.
+            Exact for each form of the first layer; behind it by interval arithmetic, with each unit's polynomial
+            bounded by the sizes of its coefficients in Chebyshev polynomials of the unit's interval.
         """
         from mlpoly.he.safety import bounds_over  # imports this module
 
@@ -274,7 +276,7 @@ class Circuit(Tabular):
         Parameters
         ----------
         scale_bits : int
-            Bits behind the point.
+            Bits behind the point, 25 to 58.
         headroom_bits : int
             Bits before the point of an output, its sign included: outputs are below 2^(headroom_bits - 1).
         ring_dimension : int, optional
@@ -397,19 +399,35 @@ def load_circuit(path: str | PathLike[str]) -> Circuit:
 
 
 def _check(circuit: Circuit) -> None:
-    """Raise ValueError unless every matrix is finite, fits its vector, and takes it from an earlier layer."""
+    """Raise ValueError unless the circuit is one that `Circuit` and `EncryptedLayer` describe."""
     sizes = [circuit.dim_in + 1, *(layer.size for layer in circuit.layers)]
-    sums = [(i, sizes[i], t) for i, layer in enumerate(circuit.layers, 1) for t in (layer.forms, layer.gates)]
-    sums.append((len(sizes), circuit.dim_out, circuit.outputs))
-    for place, rows, terms in sums:
+    if min(*sizes, circuit.dim_out + 1) < 2:
+        raise ValueError("a vector is empty")
+    for layer in circuit.layers:
+        if type(layer.degree) is not int or not 1 <= layer.degree <= _LARGEST_DEGREE:
+            raise ValueError(f"degree {layer.degree!r:.20}")
+        if type(layer.radius) is not float or not 0 < layer.radius < math.inf or type(layer.name) is not str:
+            raise ValueError(f"radius {layer.radius!r:.20} or name")
+    powers = [1, *(layer.degree for layer in circuit.layers)]
+    # By place: the rows of a sum's matrices, and what its last entry is; that of an output can be anything.
+    sums = [(i, sizes[i], 1.0, layer.forms) for i, layer in enumerate(circuit.layers, 1)]
+    sums += [(i, sizes[i], 0.0, layer.gates) for i, layer in enumerate(circuit.layers, 1) if layer.gates]
+    for place, rows, last, terms in [*sums, (len(sizes), circuit.dim_out, None, circuit.outputs)]:
+        if len({term.vector for term in terms}) < len(terms):
+            raise ValueError("a vector comes twice in a sum")
         for term in terms:
             whole = type(term.layer) is int and type(term.power) is int and type(term.gated) is bool
-            if not whole or not 0 <= term.layer < place or term.power < (0 if term.gated else 1):
+            if not whole or not 0 <= term.layer < place or not 1 <= term.power + term.gated <= powers[term.layer]:
                 raise ValueError(f"no vector {term.vector}")
-            if term.matrix.shape != (rows, sizes[term.layer]) or not np.isfinite(term.matrix).all():
-                raise ValueError(f"matrix of {term.vector}")
             if term.gated and (term.layer == 0 or not circuit.layers[term.layer - 1].gates):
                 raise ValueError(f"layer {term.layer} has no gate")
+            right = term.matrix.shape == (rows, sizes[term.layer]) and term.matrix.dtype == np.float64
+            if not right or not np.isfinite(term.matrix).all():
+                raise ValueError(f"matrix of {term.vector}")
+        bottom = np.concatenate([term.matrix[-1] for term in terms])
+        ones = sum(float(term.matrix[-1, -1]) for term in terms if not term.gated)
+        if last is not None and (ones != last or np.count_nonzero(bottom) != last):
+            raise ValueError(f"the last entry of a vector of layer {place} is not {last:.0f}")
 
 
 # -- powers by a square tree -------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ __all__ = ["CKKS", "choose_parameters", "output_noise"]
 # (homomorphicencryption.org), ternary secret, classical attacks. SEAL has the same table.
 MODULUS_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}
 
+_SMALLEST_PRIME = 25  # bits; of fewer there are too few primes that are one modulo 2 N for all levels
 _LARGEST_PRIME = 60  # bits of the largest prime that SEAL takes
 _SIGMA = 3.2  # standard deviation of the errors of an encryption, in the standard and in SEAL
 
@@ -41,6 +42,14 @@ class CKKS:
     levels: int
     scale_bits: int = 40
     headroom_bits: int = 12
+
+    def __post_init__(self) -> None:
+        most = MODULUS_BITS.get(self.ring_dimension, 0)
+        if self.modulus_bits > most:
+            raise ValueError(
+                f"a modulus of {self.modulus_bits} bits is not secure at ring_dimension {self.ring_dimension}, where "
+                f"128-bit security allows {most}; circuit.parameters() chooses parameters that are."
+            )
 
     @property
     def slots(self) -> int:
@@ -88,7 +97,7 @@ def choose_parameters(
     slots : int
         Number of slots needed.
     scale_bits : int
-        Bits behind the point, 20 to 58.
+        Bits behind the point, 25 to 58.
     headroom_bits : int
         Bits before the point of a result, its sign included: results are below 2^(headroom_bits - 1).
     ring_dimension : int, optional
@@ -99,14 +108,15 @@ def choose_parameters(
     ValueError
         If the levels do not fit, with the number that do.
     """
-    if not (isinstance(scale_bits, int) and 20 <= scale_bits <= 58):
-        raise ValueError(f"scale_bits must be a whole number from 20 to 58, got {scale_bits!r}.")
+    if not (isinstance(scale_bits, int) and _SMALLEST_PRIME <= scale_bits <= _LARGEST_PRIME - 2):
+        allowed = f"from {_SMALLEST_PRIME} to {_LARGEST_PRIME - 2}"
+        raise ValueError(f"scale_bits must be a whole number {allowed}, got {scale_bits!r}.")
     if not (isinstance(headroom_bits, int) and 2 <= headroom_bits <= _LARGEST_PRIME - scale_bits):
         raise ValueError(
             f"headroom_bits must be from 2 to {_LARGEST_PRIME - scale_bits}, so that it has with the scale_bits "
             f"({scale_bits}) no more than the {_LARGEST_PRIME} bits of a prime; got {headroom_bits!r}."
         )
-    if ring_dimension is not None and ring_dimension not in MODULUS_BITS:
+    if ring_dimension is not None and not (isinstance(ring_dimension, int) and ring_dimension in MODULUS_BITS):
         known = ", ".join(str(n) for n in MODULUS_BITS)
         raise ValueError(f"ring_dimension must be one of {known}, got {ring_dimension!r}.")
     fixed = _LARGEST_PRIME + scale_bits + headroom_bits
@@ -132,8 +142,9 @@ def output_noise(circuit: Circuit, packing: Packing, parameters: CKKS, x: np.nda
     """Standard deviations (n, o) of the outputs' errors through encryption, at inputs x (n, d), to first order.
 
     Each operation adds noise of known variance to every slot. Noise of different operations and slots is taken as
-    independent, and reaches the outputs through the derivatives of the circuit at x. In a slot it is at worst the
-    product of two Gaussian numbers, whose tails are exponential: 16 standard deviations are left once in 1e10 slots.
+    independent, and reaches the outputs through the derivatives of the circuit at x. In a slot it is at worst the real
+    part of the product of two complex Gaussian numbers, a Laplace distribution: 16 standard deviations are left once in
+    1e10 slots.
     """
     N, scale = parameters.ring_dimension, 2.0**parameters.scale_bits
     encoding = math.sqrt(N / 24) / scale  # coefficients rounded to integers

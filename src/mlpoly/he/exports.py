@@ -12,7 +12,6 @@ factors belong to the matrices around it. The neurons' own polynomials p_i take 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.polynomial import HermiteE
 from numpy.polynomial import Polynomial as PowerSeries
 
 from mlpoly.arrays import as_float_array, check_shape, to_numpy
-from mlpoly.he.lowering import check_form
+from mlpoly.he.lowering import check_form, radius_for
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import record
 from mlpoly.special import clenshaw, hermite, in_powers
@@ -127,7 +126,7 @@ def to_orion(
         Without gated units, skip connections or bounds.
     form : "neurons" or "shared"
         "neurons" is exact: activations are powers u^n, and a layer of degree n > 2 has n entries for every neuron. The
-        weights behind it, which multiply the noise of an encryption, grow about threefold with each degree.
+        weights behind it, which multiply the noise of an encryption, grow two- to threefold with each degree.
         "shared" keeps the sizes of the network, with the polynomial of `shared_polynomials` for all neurons of a layer.
     outside : float
         Probability with which some preactivation may leave its range, under the Gaussian marginals of the fit.
@@ -269,10 +268,7 @@ def _guard(poly: Polynomial) -> float:
 
 def _radius(stages: list[Any], outside: float) -> float:
     """Standard deviations that all preactivations together leave with a probability of at most `outside`."""
-    if isinstance(outside, bool) or not isinstance(outside, float | int) or not 0 < outside < 1:
-        raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
-    units = sum(stage.units.size for stage in stages if stage.degree > 1)
-    return -NormalDist().inv_cdf(outside / (2 * max(units, 1)))
+    return radius_for(outside, sum(stage.units.size for stage in stages if stage.degree > 1))
 
 
 def _chain(poly: Any) -> list[Any]:

@@ -60,7 +60,7 @@ def to_heir(
         raise ValueError(f"form must be 'neurons' or 'shared', got {form!r}.")
     if backend not in ("openfhe", "lattigo"):
         raise ValueError(f"backend must be 'openfhe' or 'lattigo', got {backend!r}.")
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise ValueError(f"name must be a name of a function such as 'network', got {name!r}.")
     if form == "neurons":
         program = _of_circuit(poly if isinstance(poly, Circuit) else to_circuit(poly, outside))
@@ -110,7 +110,7 @@ class _Program:
 
     def polynomial(self, value: str, coefficients: np.ndarray) -> str:
         """A polynomial, given highest power first, of entries in [-1, 1]."""
-        terms = [f"{float(c)!r}" + ("", "x", f"x**{k}")[min(k, 2)] for k, c in enumerate(coefficients[::-1])]
+        terms = [_number(c) + ("", "x", f"x**{k}")[min(k, 2)] for k, c in enumerate(coefficients[::-1])]
         attribute = f"#polynomial_{len(self.attributes)}"
         self.attributes.append(f"{attribute} = #polynomial.typed_float_polynomial<{' + '.join(terms)}> : !series")
         domain = "{domain_lower = -1.0 : f64, domain_upper = 1.0 : f64}"
@@ -134,6 +134,12 @@ class _Program:
                 "}\n",
             ]
         )
+
+
+def _number(value: float) -> str:
+    """A number as MLIR reads it: with a point, which Python leaves out of 1e-05."""
+    text = repr(float(value))
+    return text if "." in text else text.replace("e", ".0e")
 
 
 def _tensor(rows: int, columns: int) -> str:

@@ -11,8 +11,8 @@ from mlpoly.fitting import fit
 from mlpoly.fitting.hermite_projection import fit_gaussian
 from mlpoly.fitting.layerwise import GUARDS, is_affine
 from mlpoly.he.circuit import depth_of_power
-from mlpoly.he.lowering import to_circuit
-from mlpoly.inputs import Gaussian, Inputs, checked_inputs
+from mlpoly.he.lowering import radius_for, to_circuit
+from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
 from mlpoly.measures import degree_spectrum
 from mlpoly.networks import Affine, Layer, Network, check_network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial
@@ -85,9 +85,9 @@ def plan(
 ) -> LevelPlan:
     """Choose the degree of every hidden layer for encrypted inference with a budget of levels.
 
-    A layer of degree 2^c costs c + 1 levels, one of degree 1 none, and the first matrix one. Among all degrees that
-    the budget allows, those with the least predicted error are chosen, in closed form under the Gaussian with the
-    moments of the inputs.
+    A layer of degree 2^(c-1) + 1 to 2^c costs c + 1 levels, one of degree 1 none, and the first matrix one. So degrees
+    are powers of two. Among all that the budget allows, those with the least predicted error are chosen, in closed form
+    under the Gaussian with the moments of the inputs.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def plan(
     levels : int
         Products that may follow one another, such as 8 for a ring of dimension 16384 at 128-bit security.
     max_degree : int
-        Largest degree of a layer.
+        Largest degree of a layer; a power of two, or rounded down to one.
     outside : float
         Probability of leaving the range that the circuit is made for; as in `Polynomial.to_he`.
     guard : float, "auto" or None
@@ -116,6 +116,7 @@ def plan(
     """
     net, levels = check_network(net), as_integer("levels", levels, 1)
     top = as_integer("max_degree", max_degree, 1)
+    radius_for(outside, 1)  # raises before the work if it is no probability
     given = checked_inputs(inputs, net.dim_in, net.prototype)
     degrees = [2**c for c in range(top.bit_length())]
     errors, variance = _errors(net, Gaussian.unchecked(given.mean, given.covariance), degrees)
@@ -167,7 +168,9 @@ class _Responses:
 def _choices(errors: list[list[float]], variance: float, degrees: list[int], levels: int) -> tuple[LevelChoice, ...]:
     """The best degrees for every budget up to `levels`; each entry needs more levels than the one before."""
     costs = [0 if degree == 1 else depth_of_power(degree) + 1 for degree in degrees]
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * levels  # by the levels that the hidden layers may use
+    most = 1 + len(errors) * max(costs)  # more levels than all layers can use change nothing
+    # by the levels that the hidden layers may use
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * min(levels, most)
     for layer in errors:
         options = list(zip(costs, degrees, layer, strict=True))
         best = [
@@ -176,7 +179,7 @@ def _choices(errors: list[list[float]], variance: float, degrees: list[int], lev
                 for cost, degree, error in options
                 if cost <= budget
             )
-            for budget in range(levels)
+            for budget in range(len(best))
         ]
     found: list[LevelChoice] = []
     for error, chosen in best:
@@ -191,7 +194,8 @@ def _fitted(
 ) -> ComposedPolynomial:
     """The fit of given degrees, with the first guard under which its circuit does not overflow."""
     poly = fit(net, inputs, degrees, method="composed", guard=guard)
-    larger = [eps for eps in GUARDS if eps > poly.report.guard] if guard == "auto" else []
+    guards = GUARDS if guard == "auto" and not isinstance(inputs, Samples) else ()  # fits on samples have none
+    larger = [eps for eps in guards if eps > poly.report.guard]
     while True:
         try:
             to_circuit(poly, outside)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import as_float_array, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, as_integer, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
 from mlpoly.inputs import Samples
 from mlpoly.polynomials import (
@@ -21,9 +22,10 @@ from mlpoly.polynomials import (
 )
 from mlpoly.special import in_powers
 
-__all__ = ["CAPACITY", "check_capacity", "check_form", "sizes", "to_circuit"]
+__all__ = ["CAPACITY", "check_capacity", "check_form", "radius_for", "sizes", "to_circuit"]
 
 CAPACITY = 2.0**19  # largest number with 20 bits before the point, its sign included
+_ROUNDING = 1 + 1e-9  # a range is wider by this than its largest sample, which a circuit computes in another order
 _DRAWS = 4096  # samples of the inputs on which a new circuit is checked
 
 Sum = dict[Vector, np.ndarray]  # a linear map of encrypted vectors: the matrix for each
@@ -31,13 +33,11 @@ Sum = dict[Vector, np.ndarray]  # a linear map of encrypted vectors: the matrix 
 
 def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
     """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
-    if not isinstance(outside, float | int) or not 0 < outside < 1:
-        raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
     check_form(poly)
     wide = poly.to(np.zeros(1))
+    radius = radius_for(outside, sum(_forms(stage) for stage in _hidden(wide)))
+    levels = None if levels is None else as_integer("levels", levels, 1)
     points = _points(poly, samples)
-    units = sum(stage.units.size for stage in _hidden(wide))
-    radius = -NormalDist().inv_cdf(outside / (2 * max(units, 1)))
     lowering = _Lowering(wide.dim_in, radius, samples is not None)
     outputs, _ = lowering.stage(wide, {Vector(0): np.eye(wide.dim_in, wide.dim_in + 1)}, points)
     circuit = Circuit(tuple(lowering.layers), _terms(outputs))
@@ -49,6 +49,14 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
     if points is not None:
         check_capacity(circuit, points, "samples of the inputs" if samples is None else "the samples")
     return circuit
+
+
+def radius_for(outside: float, forms: int) -> float:
+    """Standard deviations that Gaussian forms leave, any of them and together, with a probability of `outside`."""
+    if isinstance(outside, bool) or not isinstance(outside, float | int) or not 0 < outside < 1:
+        raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
+    tail = outside / (2 * max(forms, 1))
+    return -NormalDist().inv_cdf(max(tail, sys.float_info.min))
 
 
 def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
@@ -109,11 +117,19 @@ def _hidden(poly: Polynomial) -> list[RidgePolynomial]:
     return [poly] if isinstance(poly, RidgePolynomial) and poly.degree > 1 else []
 
 
+def _forms(p: RidgePolynomial) -> int:
+    """Number of entries of a hidden layer that have a range: one for each unit, and one for each gate."""
+    return p.units.size * (1 if p.series.gated is None else 2)
+
+
 def _points(poly: Polynomial, samples: Any) -> np.ndarray | None:
     """Points (n, d) on which the circuit is checked: those given, or samples of the inputs if they are known."""
     if samples is not None:
         samples = samples.x if isinstance(samples, Samples) else as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, poly.dim_in), "one row for each sample")
+        check_finite("samples", samples)
+        if not len(samples):
+            raise ValueError("samples is empty; pass at least one row, or None.")
         return to_numpy(samples).astype(np.float64)
     return None if poly.inputs is None else to_numpy(poly.inputs.sample(_DRAWS, seed=0)).astype(np.float64)
 
@@ -143,10 +159,10 @@ class _Lowering:
             return both, None if x is None else points + x
         with np.errstate(over="ignore", invalid="ignore"):  # an explosion is reported once the circuit is complete
             behind = None if x is None else p(x)
-        if p.degree <= 1:
-            slope = p.tensor(1) if p.degree else np.zeros((p.dim_out, p.dim_in))
-            return self.affine(values, slope, p.tensor(0)), behind
-        return self.hidden(p, values, x), behind
+            if p.degree > 1:
+                return self.hidden(p, values, x), behind
+        slope = p.tensor(1) if p.degree else np.zeros((p.dim_out, p.dim_in))
+        return self.affine(values, slope, p.tensor(0)), behind
 
     def affine(self, values: Sum, slope: np.ndarray, offset: np.ndarray) -> Sum:
         """A linear map of values, plus a constant by way of the entry that is one."""
@@ -161,14 +177,13 @@ class _Lowering:
         units, gate, series = p.units, p.units.gate, p.series
         inverse, radius = units.inverse_scales, self.radius
         if self.widen and x is not None:
-            t = np.abs(units.standardise(p.forms_at(x)[0]))
-            radius = max(radius, float(np.max(t, initial=0.0, where=np.isfinite(t))))
+            radius = max(radius, float(_ROUNDING * np.max(_sizes(units.standardise(p.forms_at(x)[0])))))
         scale = inverse / radius
         forms = self.affine(values, scale[:, None] * units.directions, -scale * units.shifts)
         gates: Sum = {}
         if gate is not None and series.gated is not None:
-            spread = radius * self.spreads(p, x)
-            within = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+            spread = radius * self.spreads(p, x, radius)
+            within = 1 / spread
             # e = v.x - shift - slope t, with t = (w.x - shift) / scale
             directions = gate.directions - (gate.slopes * inverse)[:, None] * units.directions
             shifts = gate.shifts - gate.slopes * inverse * units.shifts
@@ -185,29 +200,39 @@ class _Lowering:
         # P(t) + e Q(t) in powers of u = t / radius
         readout = np.eye(units.size) if p.readout is None else p.readout
         level, *powers = in_powers(series.plain)
-        here = len(self.layers)
+        here, wide = len(self.layers), np.float64(radius)  # whose powers overflow to infinity, without an error
 
         def column(coefficients: np.ndarray) -> np.ndarray:
             return np.concatenate([readout * coefficients, np.zeros((len(readout), 1))], axis=1)
 
-        made = {Vector(here, k): column(a * radius**k) for k, a in enumerate(powers, 1)}
+        made = {Vector(here, k): column(a * wide**k) for k, a in enumerate(powers, 1)}
         if gates:
-            made |= {
-                Vector(here, k, True): column(q * spread * radius**k) for k, q in enumerate(in_powers(series.gated))
-            }
+            made |= {Vector(here, k, True): column(q * spread * wide**k) for k, q in enumerate(in_powers(series.gated))}
         made[Vector(here)][:, -1] = readout @ level + (0.0 if p.bias is None else p.bias)
         return made
 
-    def spreads(self, p: RidgePolynomial, x: np.ndarray | None) -> np.ndarray:
-        """Standard deviations of the second factors' residuals: those of the fit, or else of the points."""
+    def spreads(self, p: RidgePolynomial, x: np.ndarray | None, radius: float) -> np.ndarray:
+        """Standard deviations of the second factors' residuals, whose mean is zero: of the fit, or of the points.
+
+        They are larger where samples need it, and one where all points have a residual of zero: others may not.
+        """
         gate = p.units.gate
         assert gate is not None
-        if gate.spreads is not None:
-            return gate.spreads
-        if x is None:
+        if x is None and gate.spreads is None:
             raise ValueError(
                 "a gated polynomial without inputs has no known range of its second factors; pass samples of the "
                 "inputs, to_he(samples=x)."
             )
-        y, z = p.forms_at(x)
-        return np.std(p.units.residual(z, p.units.standardise(y)), axis=0)
+        found = gate.spreads
+        if x is not None:
+            y, z = p.forms_at(x)
+            e = _sizes(p.units.residual(z, p.units.standardise(y)))
+            found = np.sqrt(np.mean(e**2, axis=0)) if found is None else found
+            if self.widen:
+                found = np.maximum(found, _ROUNDING * np.max(e, axis=0) / radius)
+        return np.where(found > 0, found, 1.0)
+
+
+def _sizes(values: np.ndarray) -> np.ndarray:
+    """Sizes of values, zero where they are not finite: an explosion is reported once the circuit is complete."""
+    return np.where(np.isfinite(values), np.abs(values), 0.0)

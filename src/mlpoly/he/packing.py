@@ -39,7 +39,7 @@ class PackedProduct:
     period_in, period_out : int
         Distance of the copies of the vectors and of the result, at least `columns` and `rows`.
     diagonals : int
-        Diagonals of the matrix, less 2^folds of them when the result is folded.
+        Diagonals of the matrix that are multiplied: `period_in` / 2^folds.
     folds : int
     baby : int
         Number b of rotations of each vector, that by zero included.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from mlpoly.arrays import as_float_array, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, LinearTerm
 from mlpoly.he.lowering import CAPACITY, sizes
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
@@ -75,12 +75,13 @@ class RangeReport(Tabular):
         return f"RangeReport(outside={self.outside:.3g}, overflow={self.overflow:.3g}, {self.samples} samples)"
 
     def _table(self) -> Table:
+        known = any(r.probability is not None for r in self.layers)
         rows = [
             {
                 "layer": r.name,
                 "range (sd)": r.radius,
                 "P if Gaussian": r.expected,
-                "P under inputs": r.probability,
+                **({"P under inputs": r.probability} if known else {}),
                 "counted": r.counted,
                 "largest": r.largest,
             }
@@ -99,6 +100,9 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     else:
         x = as_float_array("inputs", inputs, integers=True)
     check_shape("inputs", x, (None, circuit.dim_in), "one row for each sample")
+    check_finite("inputs", x)
+    if not len(x):
+        raise ValueError("inputs is empty; pass at least one row.")
     known = isinstance(inputs, Gaussian | GaussianMixture)
     too_large = ~np.all([size <= CAPACITY for size in sizes(circuit, x)], axis=0)  # NaN is too large as well
     anywhere = np.zeros(len(too_large), dtype=bool)
@@ -166,7 +170,10 @@ class Bounds(Tabular):
 
     @property
     def fits(self) -> bool:
-        """Whether no input in the region makes a number above 2^19, too large for 20 bits before the point."""
+        """Whether no input in the region makes a number above 2^19, too large for 20 bits before the point.
+
+        Outputs must fit into the `headroom_bits` of the encryption too, which may be fewer.
+        """
         largest = float(np.max(np.maximum(np.abs(self.low), np.abs(self.high)), initial=0.0))
         return all(power <= CAPACITY for power in (*self.powers, largest))
 
@@ -193,9 +200,8 @@ def bounds_over(circuit: Circuit, low: Any, high: Any, inputs: Any, radius: Any)
             if layer == 0:
                 parts = [linear(here[0].matrix)]
             else:
-                u = forms[layer - 1]
-                parts = [_summed(_polynomial_range([t for t in here if not t.gated], u))]
-                gated = [t for t in here if t.gated]
+                u, plain, gated = forms[layer - 1], [t for t in here if not t.gated], [t for t in here if t.gated]
+                parts = [_summed(_polynomial_range(plain, u))] if plain else []
                 if gated:
                     parts.append(_summed(_product(_polynomial_range(gated, u), gates[layer - 1])))
             for one, two in parts:
@@ -224,13 +230,10 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
             "a region is needed: a box, bound(low, high), or an ellipsoid, bound(inputs=gaussian, radius=5.0)."
         )
     if low is not None:
-        sides = [
-            np.broadcast_to(to_numpy(as_float_array(n, v, integers=True)), (dim,))
-            for n, v in (("low", low), ("high", high))
-        ]
-        if not np.all(sides[0] <= sides[1]):
+        below, above = _side("low", low, dim), _side("high", high, dim)
+        if not np.all(below <= above):
             raise ValueError("low must not be above high.")
-        center, half = (sides[0] + sides[1]) / 2, (sides[1] - sides[0]) / 2
+        center, half = (below + above) / 2, (above - below) / 2
 
         def over_box(matrix: np.ndarray) -> Interval:
             middle, reach = matrix[:, :-1] @ center + matrix[:, -1], np.abs(matrix[:, :-1]) @ half
@@ -239,7 +242,9 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         return over_box
     if not isinstance(inputs, Gaussian | GaussianMixture):
         raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
-    if not isinstance(radius, float | int) or not radius > 0:
+    if inputs.dim != dim:
+        raise ValueError(f"inputs have {inputs.dim} dimensions, but the circuit has {dim} inputs.")
+    if isinstance(radius, bool) or not isinstance(radius, float | int) or not 0 < radius < math.inf:
         raise ValueError(f"radius must be a positive number of standard deviations, got {radius!r}.")
 
     def over_ellipsoid(matrix: np.ndarray) -> Interval:
@@ -250,6 +255,15 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         )
 
     return over_ellipsoid
+
+
+def _side(name: str, value: Any, dim: int) -> np.ndarray:
+    """One side of a box, (d,), in float64: in float32 the center would be rounded."""
+    side = to_numpy(as_float_array(name, value, integers=True)).astype(np.float64)
+    if side.ndim:
+        check_shape(name, side, (dim,), "one number for each input, or one for all")
+    check_finite(name, side)
+    return np.broadcast_to(side, (dim,))
 
 
 def _polynomial_range(terms: Iterable[LinearTerm], u: Interval) -> Interval:
