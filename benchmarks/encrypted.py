@@ -39,7 +39,7 @@ NETWORKS = {
 }
 DEGREES = (2, 3, 4, 5, 7, 8)
 ENCRYPTED = {1: (2, 4, 8), 2: (2, 4), 3: (2,)}  # degrees that run encrypted, by the number of hidden layers
-LEVELS = 7  # at most with N = 16384
+LEVELS = 8  # at most with N = 16384
 BUDGETS = {1: (), 2: (3, 4, 5, 6, 7, 8, 9), 3: (4, 5, 6, 7, 8, 9, 10)}
 OURS = "one per neuron, closed form"
 OUTSIDE = 1e-6  # probability of leaving the range that a polynomial per neuron allows for under its Gaussian

@@ -220,6 +220,10 @@ def test_matrices_of_zeros():
     assert np.abs(it.predict(np.ones((1, D)))).max() < 1e-6
 
 
+def unevaluated(it):
+    it.decrypt(it.encrypt(INPUTS.mean))
+
+
 def again(session):
     session.evaluate(session.evaluate(session.encrypt(INPUTS.mean)))
 
@@ -232,6 +236,7 @@ def again(session):
         ("rows", lambda: session("affine").encrypt(np.ones((5000, D))), ValueError, "5000 rows", r"predict\(x\)"),
         ("large", lambda: session("affine").encrypt(np.full(D, 1e3)), ValueError, "output", "headroom_bits"),
         ("again", lambda: again(session("affine")), ValueError, "evaluated already", "encrypt"),
+        ("early", lambda: unevaluated(session("affine")), ValueError, "not been evaluated", "evaluate"),
         ("levels", lambda: circuit("two layers").encrypted(ring_dimension=8192), ValueError, "6 levels", "16384"),
     ]
 )

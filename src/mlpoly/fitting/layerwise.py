@@ -30,10 +30,10 @@ from mlpoly.propagation.propagate import checked_gaussians
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 
-__all__ = ["GUARDS", "fit_composed", "is_affine"]
+__all__ = ["GUARDS", "WIDER", "fit_composed", "is_affine"]
 
 GUARDS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # among which "auto" chooses
-_GUARD = 4.0  # covariance of the guard's component relative to that of the values
+WIDER = 4.0  # covariance of the guard's component relative to that of the values
 _TAILS = 2.0  # covariance of the wider samples on which "auto" chooses, relative to the inputs
 _DRAWS = 2048  # number of these samples, and of samples of the inputs
 _WORTH = 0.99  # a larger guard must bring the error below this multiple of that of a smaller one
@@ -235,7 +235,7 @@ def _degrees(poly: Polynomial) -> tuple[int, ...]:
 def _guarding(weights: Array, parts: Sequence[Gaussian], eps: float) -> GaussianMixture:
     """Mixture of what enters a layer and, with weight eps, the same with wider components."""
     both = namespace(weights=weights).concat([(1 - eps) * weights, eps * weights])
-    return GaussianMixture.of(both, [*parts, *(_wider(g, _GUARD) for g in parts)])
+    return GaussianMixture.of(both, [*parts, *(_wider(g, WIDER) for g in parts)])
 
 
 def _guarded_series(layer: Layer, stage: RidgePolynomial, mix: GaussianMixture) -> Series | None:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.polynomial import HermiteE
 from numpy.polynomial import Polynomial as PowerSeries
 
-from mlpoly.arrays import as_float_array, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
+from mlpoly.fitting.layerwise import WIDER
 from mlpoly.he.lowering import check_form, radius_for
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import record
@@ -26,7 +27,6 @@ from mlpoly.special import clenshaw, hermite, in_powers
 
 __all__ = ["ActivationNetwork", "shared_polynomials", "to_orion"]
 
-_WIDE = 2.0  # standard deviation of a guard's wide component, relative to that of the values (fitting/layerwise.py)
 _FAR = 16.0  # a parabola whose vertex is farther off than this many ranges becomes two squares
 
 
@@ -61,6 +61,7 @@ class ActivationNetwork:
     def _run(self, x: Any) -> tuple[list[np.ndarray], np.ndarray]:
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         check_shape("x", x, (*x.shape[:-1], self.weights[0].shape[1]), "one row for each point")
+        check_finite("x", x)
         entering = [x @ self.weights[0].T + self.biases[0]]
         for c, weight, bias in zip(self.coefficients, self.weights[1:], self.biases[1:], strict=True):
             entering.append(np.polyval(c, entering[-1]) @ weight.T + bias)
@@ -226,7 +227,7 @@ def _shared(p: RidgePolynomial, radius: float, guard: float) -> PowerSeries:
     """Least squares at Gauss-Hermite nodes, which integrate products of two polynomials of degree n exactly."""
     means, scales, n = p.units.means, p.units.scales, p.degree
     t, mass = np.polynomial.hermite_e.hermegauss(n + 1)
-    t, mass = np.concatenate([t, _WIDE * t]), np.concatenate([(1 - guard) * mass, guard * mass])
+    t, mass = np.concatenate([t, math.sqrt(WIDER) * t]), np.concatenate([(1 - guard) * mass, guard * mass])
     t, mass = t[mass > 0, None], mass[mass > 0, None]
     y = means + scales * t
     # in Hermite polynomials of what all neurons together have as mean and spread

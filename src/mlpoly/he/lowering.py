@@ -67,8 +67,9 @@ def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
         if not largest <= CAPACITY:  # NaN is refused too
             raise ValueError(
                 f"{name} has numbers up to {largest:.3g} on {where}, above 2^{math.log2(CAPACITY):.0f}, the most that "
-                f"an encryption holds: the polynomial explodes. Fit it with a larger guard "
-                f"(mlpoly.fit(net, inputs, degree, method='composed', guard=0.1)) or a lower degree."
+                f"an encryption holds. If the polynomial explodes there, fit it with a larger guard "
+                f"(mlpoly.fit(net, inputs, degree, method='composed', guard=0.1)) or a lower degree; if the network's "
+                f"own outputs are as large, divide them by a constant."
             )
 
 

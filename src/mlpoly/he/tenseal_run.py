@@ -233,6 +233,8 @@ class EncryptedSession:
         if self._decryptor is None:
             raise ValueError("this session has public keys only; decrypt with the session that made them.")
         self._check_key(encrypted)
+        if self._levels_of(encrypted.ciphertext):
+            raise ValueError("the rows have not been evaluated yet; decrypt takes what session.evaluate returns.")
         decrypted = self._seal.Plaintext()
         self._decryptor.decrypt(encrypted.ciphertext, decrypted)
         block, slots = self._packing.block, np.asarray(self._encoder.decode_double(decrypted))
