@@ -35,6 +35,8 @@ import torch
 import transformers
 from matplotlib import pyplot
 
+from mlpoly.integrations.transformers import FAMILIES
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -286,6 +288,12 @@ def test_examples_of_docstrings(module: str) -> None:
 def test_activation_table_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "activation_table.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run: python tools/activation_table.py"
+
+
+def test_every_family_of_models_is_listed() -> None:
+    page = (ROOT / "docs" / "language_models.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| ([^|]+) \| (plain|gated)", page, flags=re.MULTILINE))
+    assert listed == {f.name: "gated" if len(f.first) == 2 or f.fused else "plain" for f in FAMILIES}
 
 
 def test_examples_are_about_ten_lines() -> None:
