@@ -26,6 +26,7 @@ PLOTLY = "/* plotly.js is put here when the site is built */"
 SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 # A public name in the text, such as `mp.fit(net, inputs)`; headings, links and blocks of code are passed over.
 NAMED = re.compile(r"<(a|h\d|pre)\b.*?</\1>|<code>((mp|lm|poly)\.(\w+)[^<]*)</code>", flags=re.DOTALL)
+POLYNOMIAL = f"{Polynomial.__module__}.{Polynomial.__qualname__}"
 OWNERS = {"mp": mlpoly, "lm": lm, "poly": Polynomial}
 
 
@@ -72,9 +73,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def names_on(page: str) -> str:
-    """Links to all names on a page of the reference."""
+    """Links to all names on a page of the reference, and to the methods that all polynomials have."""
     paths = re.findall(r"^::: (\S+)", Path("docs/reference", page).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return ", ".join(f"[`{path.rpartition('.')[2]}`][{path}]" for path in paths)
+    links = [f"[`{path.rpartition('.')[2]}`][{path}]" for path in paths]
+    if page == "polynomials.md":
+        methods = [name for name, value in vars(Polynomial).items() if name[0] != "_" and value.__doc__]
+        links += [f"[`.{name}`][{POLYNOMIAL}.{name}]" for name in methods]
+    return ", ".join(links)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
@@ -103,7 +108,7 @@ def linked(html: str) -> str:
             return found[0]
         target = getattr(OWNERS[owner], name)
         if owner == "poly":
-            path = f"{Polynomial.__module__}.{Polynomial.__qualname__}.{name}"
+            path = f"{POLYNOMIAL}.{name}"
         elif hasattr(target, "__qualname__"):
             path = f"{target.__module__}.{target.__qualname__}"
         else:
