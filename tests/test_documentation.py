@@ -330,6 +330,15 @@ def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_
     assert set(made) <= {path.name for path in tmp_path.iterdir() if path.stat().st_size > 1000}
 
 
+@pytest.mark.slow
+def test_the_example_of_encrypted_inference_runs() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "encrypted.py"), "--images", "3"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    digits, labels = re.search(r"encrypted: digits \[([\d ]+)\], labels \[([\d ]+)\]", printed).groups()
+    assert digits == labels
+    assert float(re.search(r"plain polynomial (\S+);", printed)[1]) < 1e-4
+
+
 def statements(code: str) -> set[str]:
     """All single statements, those in functions too, as Python writes them; of `write("name", figure)` the figure."""
     found = set()
