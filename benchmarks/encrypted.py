@@ -27,7 +27,7 @@ from benchmarks.deep import trained
 from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected, widened
 from mlpoly import records
 from mlpoly.he import shared_polynomials
-from mlpoly.he.circuit import depth_of_power
+from mlpoly.he.square_tree import depth_of_power
 from mlpoly.networks import layers_of
 from mlpoly.plots import style
 from mlpoly.studies.paper.images import Images, load_images

@@ -10,19 +10,15 @@ forms of the next one are a single matrix:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly._version import __version__
 from mlpoly.arrays import as_float_array, check_finite, to_numpy
-from mlpoly.errors import FileFormatError
-from mlpoly.files import read_tensors, write_tensors
-from mlpoly.records import arrays_of, record, static
+from mlpoly.he.square_tree import Vector, depth_of_power, products
+from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular
 
 if TYPE_CHECKING:
@@ -31,18 +27,7 @@ if TYPE_CHECKING:
     from mlpoly.he.tenseal_run import EncryptedSession
     from mlpoly.inputs import Inputs
 
-__all__ = ["Circuit", "EncryptedLayer", "LinearTerm", "Vector", "depth_of_power", "load_circuit", "products"]
-
-_FORMAT = "mlpoly-circuit"
-_LARGEST_DEGREE = 1024  # in a file; the time and memory of a bound grow with the square
-
-
-class Vector(NamedTuple):
-    """Name of an encrypted vector: u_layer^power, times the gate e_layer if gated. Layer 0 is the input."""
-
-    layer: int
-    power: int = 1
-    gated: bool = False
+__all__ = ["Circuit", "EncryptedLayer", "LinearTerm"]
 
 
 @record
@@ -328,133 +313,6 @@ class Circuit(Tabular):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.he.load_circuit` reads it."""
+        from mlpoly.he.circuit_files import save_circuit  # imports this module
 
-        def listed(terms: tuple[LinearTerm, ...]) -> list[list[Any]]:
-            return [list(term.vector) for term in terms]
-
-        layers = [
-            {
-                "forms": listed(layer.forms),
-                "gates": listed(layer.gates),
-                **{"degree": layer.degree, "radius": layer.radius, "name": layer.name},
-            }
-            for layer in self.layers
-        ]
-        header = {"format": _FORMAT, "version": __version__, "layers": layers, "outputs": listed(self.outputs)}
-        write_tensors(path, arrays_of(self), header)
-
-
-def load_circuit(path: str | PathLike[str]) -> Circuit:
-    """Read a circuit written by `Circuit.save`.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    Circuit
-
-    Raises
-    ------
-    FileNotFoundError
-    FileFormatError
-        If the file is corrupt or not a circuit.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np, mlpoly as mp
-    >>> poly = mp.fit(mp.MLP(np.eye(3), activation="gelu"), mp.Gaussian.standard(3), degree=4)
-    >>> with TemporaryDirectory() as folder:
-    ...     poly.to_he().save(f"{folder}/circuit.safetensors")
-    ...     circuit = mp.he.load_circuit(f"{folder}/circuit.safetensors")
-    >>> circuit.levels, np.allclose(circuit(np.eye(3)), poly(np.eye(3)))
-    (4, True)
-    """
-    place = Path(path)
-    if not place.is_file():
-        raise FileNotFoundError(f"no circuit at {place}; circuits are written with poly.to_he().save(path).")
-    header, arrays = read_tensors(place)
-    if header is None or header.get("format") != _FORMAT:
-        raise FileFormatError(f"{place} is not a circuit; circuits are written with poly.to_he().save(path).")
-
-    def terms(listed: list[list[Any]], name: str) -> tuple[LinearTerm, ...]:
-        return tuple(LinearTerm(arrays[f"{name}.{i}.matrix"], *Vector(*vector)) for i, vector in enumerate(listed))
-
-    try:
-        layers = [
-            EncryptedLayer(
-                terms(layer["forms"], f"layers.{i}.forms"),
-                terms(layer["gates"], f"layers.{i}.gates"),
-                *(layer[key] for key in ("degree", "radius", "name")),
-            )
-            for i, layer in enumerate(header["layers"])
-        ]
-        circuit = Circuit(tuple(layers), terms(header["outputs"], "outputs"))
-        _check(circuit)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
-        raise FileFormatError(f"{place} is damaged ({error!r:.80}); save the circuit again.") from None
-    return circuit
-
-
-def _check(circuit: Circuit) -> None:
-    """Raise ValueError unless the circuit is one that `Circuit` and `EncryptedLayer` describe."""
-    sizes = [circuit.dim_in + 1, *(layer.size for layer in circuit.layers)]
-    if min(*sizes, circuit.dim_out + 1) < 2:
-        raise ValueError("a vector is empty")
-    for layer in circuit.layers:
-        if type(layer.degree) is not int or not 1 <= layer.degree <= _LARGEST_DEGREE:
-            raise ValueError(f"degree {layer.degree!r:.20}")
-        if type(layer.radius) is not float or not 0 < layer.radius < math.inf or type(layer.name) is not str:
-            raise ValueError(f"radius {layer.radius!r:.20} or name")
-    powers = [1, *(layer.degree for layer in circuit.layers)]
-    # By place: the rows of a sum's matrices, and what its last entry is; that of an output can be anything.
-    sums = [(i, sizes[i], 1.0, layer.forms) for i, layer in enumerate(circuit.layers, 1)]
-    sums += [(i, sizes[i], 0.0, layer.gates) for i, layer in enumerate(circuit.layers, 1) if layer.gates]
-    for place, rows, last, terms in [*sums, (len(sizes), circuit.dim_out, None, circuit.outputs)]:
-        if len({term.vector for term in terms}) < len(terms):
-            raise ValueError("a vector comes twice in a sum")
-        for term in terms:
-            whole = type(term.layer) is int and type(term.power) is int and type(term.gated) is bool
-            if not whole or not 0 <= term.layer < place or not 1 <= term.power + term.gated <= powers[term.layer]:
-                raise ValueError(f"no vector {term.vector}")
-            if term.gated and (term.layer == 0 or not circuit.layers[term.layer - 1].gates):
-                raise ValueError(f"layer {term.layer} has no gate")
-            right = term.matrix.shape == (rows, sizes[term.layer]) and term.matrix.dtype == np.float64
-            if not right or not np.isfinite(term.matrix).all():
-                raise ValueError(f"matrix of {term.vector}")
-        bottom = np.concatenate([term.matrix[-1] for term in terms])
-        ones = sum(float(term.matrix[-1, -1]) for term in terms if not term.gated)
-        if last is not None and (ones != last or np.count_nonzero(bottom) != last):
-            raise ValueError(f"the last entry of a vector of layer {place} is not {last:.0f}")
-
-
-# -- powers by a square tree -------------------------------------------------------------------------------------------
-
-
-def depth_of_power(k: int) -> int:
-    """Products that follow one another in a power u^k, or in any product of k vectors: ceil(log2 k)."""
-    return max(k - 1, 0).bit_length()
-
-
-def products(vectors: Iterable[Vector]) -> dict[Vector, tuple[Vector, Vector]]:
-    """Products of two vectors each that make the given powers of one layer, in an order in which they can be computed.
-
-    u^k = u^ceil(k/2) u^floor(k/2), and e u^k = (e u^floor((k+1)/2 - 1)) u^..., so that the depth is least. Vectors of
-    power one, and gates alone, are there from the start.
-    """
-    made: dict[Vector, tuple[Vector, Vector]] = {}
-
-    def make(v: Vector) -> None:
-        if v in made or v.power + v.gated <= 1:
-            return
-        first = (v.power + v.gated + 1) // 2  # factors in the first half
-        parts = Vector(v.layer, first, False), Vector(v.layer, v.power - first, v.gated)
-        for part in parts:
-            make(part)
-        made[v] = parts
-
-    for vector in vectors:
-        make(vector)
-    return made
+        save_circuit(self, path)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.he.circuit import Circuit, Vector, products
+from mlpoly.he.circuit import Circuit
 from mlpoly.he.packing import PackedProduct, Packing
+from mlpoly.he.square_tree import Vector, products
 
 __all__ = ["CKKS", "choose_parameters", "output_noise"]
 

@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from mlpoly.he.circuit import Circuit, LinearTerm, Vector, products
+from mlpoly.he.circuit import Circuit, LinearTerm
 from mlpoly.he.exports import ActivationNetwork, to_orion
 from mlpoly.he.lowering import to_circuit
+from mlpoly.he.square_tree import Vector, products
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["to_heir"]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import as_float_array, as_integer, check_finite, check_shape, to_numpy
-from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
+from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
+from mlpoly.he.square_tree import Vector
 from mlpoly.inputs import Samples
 from mlpoly.polynomials import (
     BoundedPolynomial,

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from os import PathLike
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,38 +19,18 @@ from mlpoly._version import __version__
 from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
-from mlpoly.files import read_tensors, write_tensors
-from mlpoly.he.circuit import Circuit, Vector, products
+from mlpoly.files import write_tensors
+from mlpoly.he.ciphertexts import CIPHERTEXT, EncryptedRows, from_bytes, to_bytes
+from mlpoly.he.circuit import Circuit
+from mlpoly.he.circuit_files import read_format
 from mlpoly.he.ckks import CKKS, output_noise
 from mlpoly.he.packing import PackedProduct, pack
+from mlpoly.he.square_tree import Vector, products
 from mlpoly.progress import announce, progress
 
-__all__ = ["EncryptedRows", "EncryptedSession", "load_session"]
+__all__ = ["EncryptedSession", "load_session"]
 
-_KEYS, _ROWS = "mlpoly-public-keys", "mlpoly-ciphertext"  # formats of files
-
-
-@dataclass(frozen=True)
-class EncryptedRows:
-    """Rows of inputs or outputs in one ciphertext.
-
-    Attributes
-    ----------
-    ciphertext : tenseal.sealapi.Ciphertext
-    rows : int
-        Number of rows.
-    key : str
-        Fingerprint of the public key that encrypted them.
-    """
-
-    ciphertext: Any = field(repr=False)
-    rows: int
-    key: str
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file, to be sent to the server or back; `EncryptedSession.load` reads it."""
-        header = {"format": _ROWS, "version": __version__, "rows": self.rows, "key": self.key}
-        write_tensors(path, {"ciphertext": _to_bytes(self.ciphertext)}, header)
+_KEYS = "mlpoly-public-keys"  # format of files
 
 
 class EncryptedSession:
@@ -106,8 +84,8 @@ class EncryptedSession:
             self._decryptor = seal.Decryptor(context, keys.secret_key())
         else:
             for name, key in self._public_keys().items():
-                _from_bytes(key, context, public_keys[name])
-        self._key = hashlib.sha256(_to_bytes(self._public).tobytes()).hexdigest()[:16]
+                from_bytes(key, context, public_keys[name])
+        self._key = hashlib.sha256(to_bytes(self._public).tobytes()).hexdigest()[:16]
         self._encryptor = seal.Encryptor(context, self._public)
         self._evaluator, self._encoder = seal.Evaluator(context), seal.CKKSEncoder(context)
 
@@ -136,7 +114,7 @@ class EncryptedSession:
         """
         kept = {"parameters": asdict(self.parameters), "steps": sorted(self._packing.steps)}
         header = {"format": _KEYS, "version": __version__, **kept}
-        write_tensors(path, {name: _to_bytes(key) for name, key in self._public_keys().items()}, header)
+        write_tensors(path, {name: to_bytes(key) for name, key in self._public_keys().items()}, header)
 
     def load(self, path: str | PathLike[str]) -> EncryptedRows:
         """Read rows that `EncryptedRows.save` wrote.
@@ -146,14 +124,14 @@ class EncryptedSession:
         FileFormatError
             If the file is damaged, no ciphertext, or encrypted with other keys.
         """
-        header, arrays = _read(path, _ROWS, "a ciphertext; they are written with session.encrypt(x).save(path)")
+        header, arrays = read_format(path, CIPHERTEXT, "a ciphertext, as session.encrypt(x).save(path) writes it")
         if header.get("key") != self._key:
             raise FileFormatError(f"{path} was encrypted with other keys than those of this session.")
         encrypted, rows = self._seal.Ciphertext(), header.get("rows")
         if type(rows) is not int or not 1 <= rows <= self.rows or "ciphertext" not in arrays:
             raise FileFormatError(f"{path} is damaged; save the ciphertext again.")
         try:
-            _from_bytes(encrypted, self._context, arrays["ciphertext"])
+            from_bytes(encrypted, self._context, arrays["ciphertext"])
         except (RuntimeError, ValueError) as error:
             raise FileFormatError(f"{path} is damaged ({error}); save the ciphertext again.") from None
         return EncryptedRows(encrypted, rows, self._key)
@@ -372,7 +350,7 @@ def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSessio
     FileFormatError
         If the file is damaged, holds no keys, or holds those of another circuit.
     """
-    header, arrays = _read(path, _KEYS, "a file of public keys; they are written with session.save_keys(path)")
+    header, arrays = read_format(path, _KEYS, "a file of public keys, as session.save_keys(path) writes it")
     try:
         parameters = CKKS(**header["parameters"])
         wanted = circuit.parameters(parameters.scale_bits, parameters.headroom_bits, parameters.ring_dimension)
@@ -381,26 +359,3 @@ def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSessio
         return EncryptedSession(circuit, parameters, arrays)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"the keys in {path} do not fit this circuit ({error}).") from None
-
-
-def _read(path: str | PathLike[str], kind: str, what: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no file {path}; expected {what}.")
-    header, arrays = read_tensors(path)
-    if header is None or header.get("format") != kind:
-        raise FileFormatError(f"{path} is not {what}.")
-    return header, arrays
-
-
-def _to_bytes(made: Any) -> np.ndarray:
-    """An object of SEAL, which only knows files, as bytes."""
-    with TemporaryDirectory() as folder:
-        made.save(f"{folder}/object")
-        return np.fromfile(f"{folder}/object", dtype=np.uint8)
-
-
-def _from_bytes(empty: Any, context: Any, stored: np.ndarray) -> None:
-    """Fill an object of SEAL, which checks that the bytes are one of its kind in this context."""
-    with TemporaryDirectory() as folder:
-        stored.tofile(f"{folder}/object")
-        empty.load(context, f"{folder}/object")
