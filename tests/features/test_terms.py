@@ -111,12 +111,37 @@ def test_names_come_from_the_columns_of_a_frame(tmp_path):
     assert poly.terms(k=2, names=["u", "v", "w"])[0].name[0] in "uvw"
 
 
+def test_columns_in_another_order_are_refused():
+    net, other = network("MLP", "gelu", 3, 6, 2), FRAME[FRAME.columns[::-1]]
+    inputs = mp.Gaussian.from_samples(FRAME)
+    poly, given = mp.fit(net, inputs, 2), mp.conditional_mean(net, inputs, ["age", "bmi"])
+    labels = np.zeros(len(FRAME), int)
+    for name, code, act in (
+        ("samples", "poly.inputs.names", lambda: mp.fvu(net, poly, samples=other)),
+        ("samples", "poly.inputs.names", lambda: mp.kl(net, poly, samples=other)),
+        ("samples", "poly.inputs.names", lambda: mp.agreement(net, poly, other)),
+        ("samples", "poly.inputs.names", lambda: mp.compare(net, poly, other)),
+        ("samples", "poly.inputs.names", lambda: mp.accuracy(poly, other, labels)),
+        ("x0", "inputs.names", lambda: mp.explain(net, inputs, other.iloc[0])),
+        ("x0", "inputs.names", lambda: mp.explain(poly, None, other.iloc[0])),
+        ("x0", "inputs.names", lambda: mp.shapley(net, inputs, other.iloc[0])),
+        ("center", "inputs.names", lambda: poly.terms(center=other.mean())),
+        ("x", "mean.names", lambda: given(other[["bmi", "age"]])),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} has '.*' at place 0, but .* {name}\[list\({code}\)\], or"):
+            act()
+    ours = list(poly.inputs.names)
+    assert float(mp.fvu(net, poly, samples=other[ours])) == float(mp.fvu(net, poly, samples=FRAME))
+    assert mp.explain(poly, None, other.iloc[0][ours]).polynomial == mp.explain(poly, None, FRAME.iloc[0]).polynomial
+
+
 def test_frames_are_data_everywhere():
     net = network("MLP", "gelu", 3, 6, 2)
     poly = mp.fit(net, mp.Samples(FRAME), 2)
     np.testing.assert_array_equal(poly(FRAME), poly(FRAME.to_numpy()))
     assert float(mp.fvu(net, poly, samples=FRAME)) == float(mp.fvu(net, poly, samples=FRAME.to_numpy()))
     np.testing.assert_array_equal(poly(FRAME.iloc[3]), poly(FRAME.to_numpy()[3]))
+    assert float(mp.fvu(net, poly, samples=FRAME.rename(columns={"age": "years"}))) < 1  # another name for an input
     assert mp.explain(poly, None, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))

@@ -93,6 +93,24 @@ def test_names_of_outputs_order_the_labels():
         assert found.targets.tolist() == large.astype(int).tolist()
 
 
+def test_columns_are_those_that_an_estimator_knows():
+    pandas = pytest.importorskip("pandas")
+    neural = pytest.importorskip("sklearn.neural_network")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    model = neural.MLPRegressor(hidden_layer_sizes=3, max_iter=5000, solver="lbfgs", random_state=0).fit(frame, X[:, 0])
+    assert check_subject(model, frame[list(model.feature_names_in_)]).names == tuple("abcd")
+    assert check_subject(model, frame.to_numpy(), names=list("stuv")).names == tuple("stuv")
+    check_subject(model, pandas.DataFrame(X))  # columns without names
+    for other, have, place, want in (
+        (frame[list("abdc")], "d", 2, "c"),
+        (frame.rename(columns={"b": "e"}), "e", 1, "b"),
+    ):
+        with pytest.raises(ValueError, match=rf"'{have}' at place {place}, .*'{want}'; .*x\[list\(model.feature_names"):
+            check_subject(model, other)
+    with pytest.raises(ValueError, match=r"^x has 'd' at place 0, but that is input 3; .*x\[list\(inputs.names\)\]"):
+        check_subject(NET, frame[list("dcba")], inputs=mp.Gaussian.from_samples(frame))
+
+
 def test_names_come_from_the_inputs_or_the_columns():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd"))

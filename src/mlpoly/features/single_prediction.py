@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, check_shape, on, to_numpy, widen
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    check_columns,
+    check_finite,
+    check_shape,
+    on,
+    to_numpy,
+    widen,
+)
 from mlpoly.features.eigen import eigenfeatures
 from mlpoly.features.monomials import strongest
 from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output
@@ -183,6 +193,7 @@ def explain(
             f"polynomial of lower degree, such as mlpoly.fit(net, inputs, 2)."
         )
     labels = input_names(poly, names, inputs)
+    check_columns("x0", x0, inputs.names)
     point = as_float_array("x0", x0, integers=True)
     check_shape("x0", point, (poly.dim_in,), "one point, as many numbers as there are inputs")
     check_finite("x0", point)

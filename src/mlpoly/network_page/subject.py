@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import as_float_array, as_integer, on, to_numpy
+from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, on, to_numpy
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.networks import Network
 from mlpoly.records import map_arrays
@@ -91,7 +91,7 @@ def check_subject(
 ) -> Subject:
     """Check the arguments of `mlpoly.report` and give names to what has none."""
     network, classes = _network_and_classes(net)
-    columns = getattr(x, "columns", None)
+    columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
     rows = _numbers("x", x)
     if rows.ndim > 2:  # images, with or without channels
         if image_shape is None and prod(rows.shape[-2:]) == prod(rows.shape[1:]):
@@ -103,6 +103,14 @@ def check_subject(
     if rows.shape[1] != d:
         hint = "; is one of them the label? Give it as labels" if rows.shape[1] == d + 1 else ""
         raise ValueError(f"x has {rows.shape[1]} columns, but the network takes {d} inputs{hint}.")
+    if columns is not None and known is not None and any(isinstance(column, str) for column in x.columns):
+        for i, (have, want) in enumerate(zip(columns, known, strict=True)):
+            if have != want:
+                raise ValueError(
+                    f"x has the column {have!r} at place {i}, where the estimator was fitted with {want!r}; pass "
+                    f"x[list(model.feature_names_in_)], or x.to_numpy() and names= if the columns only have new names."
+                )
+    check_columns("x", x, getattr(inputs, "names", None))
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise ValueError(
@@ -112,8 +120,7 @@ def check_subject(
     if image_shape is not None:
         image_shape = _shape(image_shape, d)
     if names is None:
-        known = getattr(inputs, "names", None) or (columns if columns is not None else _numbered(d, image_shape))
-        names = [str(name) for name in known]
+        names = getattr(inputs, "names", None) or columns or _numbered(d, image_shape)
     names = _names("names", names, d, "inputs")
     task, targets, classes = _targets(labels, outputs, classes, len(rows), o)
     if outputs is None:
