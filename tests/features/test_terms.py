@@ -145,6 +145,10 @@ def test_frames_are_data_everywhere():
     assert mp.explain(poly, None, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))
+    with pytest.raises(TypeError, match=r"^output must be an integer, got 'class_1'"):
+        poly.terms(output="class_1")
+    with pytest.raises(ValueError, match=r"^output is 5, but"):
+        poly.terms(output=5)
     mixed = FRAME.assign(age=FRAME["age"].astype(int), smoker=True)
     assert mp.Samples(mixed).x.dtype == np.float64 and mp.Samples(mixed).names[-1] == "smoker"
     with pytest.raises(TypeError, match=r"columns that are not numbers \(town, job\).*get_dummies"):

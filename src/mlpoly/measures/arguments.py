@@ -94,7 +94,10 @@ def checked_labels(labels: Any, samples: Array) -> Array:
     """Check integer labels (n,) of samples or outputs, and return them in their library and on their device."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
     if found.dtype.kind not in "iu":
-        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
+        remedy = "labels.astype(int)"
+        if found.dtype.kind not in "fb":  # words
+            remedy = "numpy.unique(labels, return_inverse=True)[1] if the outputs are in the order of the sorted words"
+        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use {remedy}.")
     if found.shape != tuple(samples.shape[:1]):
         raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
     return constant_index(found, samples)

@@ -239,10 +239,7 @@ def _which_output(words: list[str], o: int) -> str:
             f"large; name it, outputs=[{words[1]!r}] or, on the command line, --outputs {shlex.quote(words[1])}."
         )
     shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
-    line = " ".join(map(shlex.quote, words[:3])) + (" ..." if len(words) > 3 else "")
     return (
-        f"labels are words ({shown}), and the network does not say which output is which class; name the outputs in "
-        f"the order of the training, which may be another one than outputs=[{shown}] or, on the command line, "
-        f"--outputs {line}, or give the labels as numbers of "
-        f"outputs, 0 to {o - 1}."
+        f"labels are words ({shown}); pass outputs=[name of output 0, name of output 1, ...] in the order in which the "
+        f"network was trained (on the command line, --outputs NAME0 NAME1 ...), or labels as numbers, 0 to {o - 1}."
     )
