@@ -364,5 +364,10 @@ def test_buttons_change_outputs_and_units(browser):
 def test_nothing_sticks_out(browser, width, scheme):
     browser.prefer(prefers_color_scheme=scheme)
     browser.resize(width, 900)
+    browser.run(
+        "for (const one of document.querySelectorAll('.tiles .value')) one.textContent = '6.08\u00a0×\u00a010⁻⁵\u202f%'"
+    )
+    values = "[...document.querySelectorAll('.tiles .value')]"
+    assert browser.run(f"return {values}.every(one => one.scrollWidth <= one.clientWidth)")
     browser.wait("return document.documentElement.scrollWidth <= innerWidth")
     browser.prefer()
