@@ -186,6 +186,21 @@ def test_a_probability_is_compared_with_one_half(tmp_path):
         assert f"the network itself––––{right}–" in cells
 
 
+def test_a_network_that_is_no_better_than_a_constant(tmp_path):
+    """As on data in units that it was not trained on."""
+    hint, x = "no better than a constant on these data: was it trained on scaled inputs or targets?", data()
+    for net, labels in ((network(d=5, o=1), lambda f: f[:, 0]), (network(d=5, o=2), lambda f: f.argmax(axis=1))):
+        right = labels(net(x))
+        wrong = 100 + 10 * right if net.dim_out == 1 else 1 - right
+        assert hint not in words(written(tmp_path, net, x, right, degree=1))
+        assert hint in words(written(tmp_path, net, x, wrong, degree=1))
+        assert hint not in words(written(tmp_path, net, x, degree=1))
+    frequent = np.where(np.arange(len(x)) < 150, 1, 0)  # always "1" is right for three in four
+    biased = mp.Affine(np.zeros((2, 5)) + 1e-9 * np.eye(2, 5), np.array([0.0, 1.0]))
+    assert hint in words(written(tmp_path, biased, x, frequent, degree=1))
+    assert hint not in words(written(tmp_path, biased, x, np.ones(len(x), int), degree=1))  # all right
+
+
 # -- kinds of networks, data and inputs --------------------------------------------------------------------------------
 
 
