@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from typing import Any
@@ -252,6 +253,33 @@ def test_pipelines_of_scikit_learn(tmp_path):
     ).fit(x, labels)
     page = written(tmp_path, model, x, labels)
     assert percent(model.score(x, labels)) in section(page, "degrees")
+
+
+@pytest.mark.parametrize("kind", ["module and frame", "module and tensor", "pipeline and frame", "network and array"])
+def test_the_code_on_the_page_runs(tmp_path, kind, capsys):
+    torch, pandas = pytest.importorskip("torch"), pytest.importorskip("pandas")
+    neural, pipeline = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("sklearn.pipeline")
+    from sklearn.preprocessing import StandardScaler
+
+    torch.manual_seed(0)
+    array = data(60, 3)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    frame = pandas.DataFrame(array, columns=["age", "bmi", "dose"], index=np.arange(60) + 7)
+    small = neural.MLPRegressor(hidden_layer_sizes=4, solver="lbfgs", max_iter=5000, alpha=1, random_state=0)
+    name, value, x = {
+        "module and frame": lambda: ("module", module, frame),
+        "module and tensor": lambda: ("module", module, torch.tensor(array, dtype=torch.float32)),
+        "pipeline and frame": lambda: (
+            "pipeline", pipeline.make_pipeline(StandardScaler(), small).fit(frame, array[:, 0]), frame
+        ),
+        "network and array": lambda: ("net", network(d=3), array),
+    }[kind]()  # fmt: skip
+    page = section(written(tmp_path, value, x), "method")
+    space = {name: value, "x": x}
+    exec(html.unescape(re.search(r"<code>(.*?)</code>", page, re.S)[1]), space)
+    assert float(mp.fvu(space["net"], space["poly"])) < 1
+    assert ("age" in capsys.readouterr().out) == (x is frame)
+    np.testing.assert_allclose(space["rows"], array, rtol=1e-6)
 
 
 def test_deep_networks_say_that_they_are_not_exact(tmp_path):

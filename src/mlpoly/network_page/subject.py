@@ -40,6 +40,8 @@ class Subject:
     targets : array (n,) of int, array (n, o) of float, or None
         Number of the class of each row, or values that the outputs should have.
     image_shape : (int, int) or None
+    code : tuple of str
+        Lines of Python that make net, rows and inputs, as NumPy arrays, from what was passed.
     """
 
     net: Network
@@ -51,6 +53,7 @@ class Subject:
     task: Literal["classes", "values"] | None = None
     targets: np.ndarray | None = None
     image_shape: tuple[int, int] | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -133,7 +136,8 @@ def check_subject(
     under = Gaussian.from_samples(rows) if inputs is None else map_arrays(inputs.like(like), lambda a: on(a, like))
     if under.dim != d:
         raise ValueError(f"inputs have dimension {under.dim}, but the network takes {d} inputs.")
-    return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape)
+    code = _code(net, x, image_shape is not None, inputs)
+    return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
 
 
 def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
@@ -153,6 +157,22 @@ def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
             f"file, got {type(net).__name__}."
         )
     return net.to(np.zeros(())), None if classes is None else [str(name) for name in classes]
+
+
+def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:
+    """Lines of Python for what was passed: a torch module and a data frame, say, do not go together as they are."""
+    made = {"state_dict": "mp.from_torch(module)", "get_params": "mp.from_sklearn(pipeline)"}
+    found = next((code for method, code in made.items() if hasattr(net, method)), "net")
+    rows = "x.detach().cpu().double().numpy()" if hasattr(x, "detach") else "np.asarray(x, float)"
+    columns = ", names=x.columns" if column_names(x) else ""
+    file = "; for a file, net = mlpoly.integrations.model_files.read_network(path)" if found == "net" else ""
+    return (
+        f"net = {found}.to(np.zeros(1))  # with weights in NumPy, as on this page{file}",
+        f"rows = {rows}{'.reshape(len(x), -1)' if pictures else ''}",
+        f"inputs = mp.Gaussian.from_samples(rows{columns})"
+        if inputs is None
+        else f"inputs = inputs.to(np.zeros(1))  # {inputs!r}, as given",
+    )
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
