@@ -213,6 +213,11 @@ def test_explain_compares_with_the_network(rng):
         assert found.polynomial == pytest.approx(mp.fit(net, g, degree)(x0)[1], rel=1e-12)
         assert abs(found.parts.sum() - found.polynomial) <= 1e-12 * np.abs(found.parts).max()
         assert found.parts[1:].sum() == pytest.approx(sum(t.amount for t in found.terms) + found.other_terms)
+        few = mp.explain(net, g, x0, output=1, degree=degree, k=1)
+        assert (str(few).count("all others") == 2) == (degree > 1)
+        if degree > 1:
+            assert few.parts[2] == pytest.approx(few.features[0].amount + few.other_features)
+            assert str(found).count("all others") == 1  # where all features are listed, only terms have others
         assert len(found.features) == (3 if degree > 1 else 0) and found.part_names[1] == "linear"
     difference = mp.explain(net, g, x0, output=np.array([1.0, -1.0]))
     assert difference.network == pytest.approx(net(x0)[0] - net(x0)[1]) and difference.output is None

@@ -105,6 +105,11 @@ class Explanation(Tabular):
         """What all monomials that are not listed add up to."""
         return float(np.sum(self.parts[1:]) - sum(term.amount for term in self.terms))
 
+    @property
+    def other_features(self) -> float:
+        """What all eigenfeatures that are not listed add up to; with the listed ones, that is the quadratic part."""
+        return float(np.sum(self.parts[2:3]) - sum(feature.amount for feature in self.features))
+
     def __repr__(self) -> str:
         return str(self)
 
@@ -115,6 +120,8 @@ class Explanation(Tabular):
         rows += [("term", term.name, term.amount) for term in self.terms]
         rows += [("term", "all others", self.other_terms)]
         rows += [("feature", feature.name, feature.amount) for feature in self.features]
+        if self.features and abs(self.other_features) > 1e-9 * abs(self.features[0].amount):  # more than rounding
+            rows += [("feature", "all others", self.other_features)]
         rows += [("total", "polynomial", self.polynomial)]
         rows += [] if self.network is None else [("total", "network", self.network)]
         where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
