@@ -64,7 +64,7 @@ def test_options_reach_the_page(folder, capfd):
     ("words", "message"),
     [
         ("model.pt --data data.csv", "--activation relu"),
-        ("model.pt --data data.csv --activation relu", "--outputs setosa versicolor virginica"),
+        ("model.pt --data data.csv --activation relu", "--outputs NAME0 NAME1"),
         ("whole.pt --data data.csv --activation relu", r"would run code.*state_dict"),
         ("model.joblib --data data.csv", "would run"),
         ("none.pt --data data.csv --activation relu", "no file none.pt"),

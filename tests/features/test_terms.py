@@ -111,15 +111,44 @@ def test_names_come_from_the_columns_of_a_frame(tmp_path):
     assert poly.terms(k=2, names=["u", "v", "w"])[0].name[0] in "uvw"
 
 
+def test_columns_in_another_order_are_refused():
+    net, other = network("MLP", "gelu", 3, 6, 2), FRAME[FRAME.columns[::-1]]
+    inputs = mp.Gaussian.from_samples(FRAME)
+    poly, given = mp.fit(net, inputs, 2), mp.conditional_mean(net, inputs, ["age", "bmi"])
+    labels = np.zeros(len(FRAME), int)
+    for name, code, act in (
+        ("samples", "poly.inputs.names", lambda: mp.fvu(net, poly, samples=other)),
+        ("samples", "poly.inputs.names", lambda: mp.kl(net, poly, samples=other)),
+        ("samples", "poly.inputs.names", lambda: mp.agreement(net, poly, other)),
+        ("samples", "poly.inputs.names", lambda: mp.compare(net, poly, other)),
+        ("samples", "poly.inputs.names", lambda: mp.accuracy(poly, other, labels)),
+        ("x0", "inputs.names", lambda: mp.explain(net, inputs, other.iloc[0])),
+        ("x0", "inputs.names", lambda: mp.explain(poly, None, other.iloc[0])),
+        ("x0", "inputs.names", lambda: mp.shapley(net, inputs, other.iloc[0])),
+        ("center", "inputs.names", lambda: poly.terms(center=other.mean())),
+        ("x", "mean.names", lambda: given(other[["bmi", "age"]])),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} has '.*' at place 0, but .* {name}\[list\({code}\)\], or"):
+            act()
+    ours = list(poly.inputs.names)
+    assert float(mp.fvu(net, poly, samples=other[ours])) == float(mp.fvu(net, poly, samples=FRAME))
+    assert mp.explain(poly, None, other.iloc[0][ours]).polynomial == mp.explain(poly, None, FRAME.iloc[0]).polynomial
+
+
 def test_frames_are_data_everywhere():
     net = network("MLP", "gelu", 3, 6, 2)
     poly = mp.fit(net, mp.Samples(FRAME), 2)
     np.testing.assert_array_equal(poly(FRAME), poly(FRAME.to_numpy()))
     assert float(mp.fvu(net, poly, samples=FRAME)) == float(mp.fvu(net, poly, samples=FRAME.to_numpy()))
     np.testing.assert_array_equal(poly(FRAME.iloc[3]), poly(FRAME.to_numpy()[3]))
+    assert float(mp.fvu(net, poly, samples=FRAME.rename(columns={"age": "years"}))) < 1  # another name for an input
     assert mp.explain(poly, None, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))
+    with pytest.raises(TypeError, match=r"^output must be an integer, got 'class_1'"):
+        poly.terms(output="class_1")
+    with pytest.raises(ValueError, match=r"^output is 5, but"):
+        poly.terms(output=5)
     mixed = FRAME.assign(age=FRAME["age"].astype(int), smoker=True)
     assert mp.Samples(mixed).x.dtype == np.float64 and mp.Samples(mixed).names[-1] == "smoker"
     with pytest.raises(TypeError, match=r"columns that are not numbers \(town, job\).*get_dummies"):
@@ -184,6 +213,11 @@ def test_explain_compares_with_the_network(rng):
         assert found.polynomial == pytest.approx(mp.fit(net, g, degree)(x0)[1], rel=1e-12)
         assert abs(found.parts.sum() - found.polynomial) <= 1e-12 * np.abs(found.parts).max()
         assert found.parts[1:].sum() == pytest.approx(sum(t.amount for t in found.terms) + found.other_terms)
+        few = mp.explain(net, g, x0, output=1, degree=degree, k=1)
+        assert (str(few).count("all others") == 2) == (degree > 1)
+        if degree > 1:
+            assert few.parts[2] == pytest.approx(few.features[0].amount + few.other_features)
+            assert str(found).count("all others") == 1  # where all features are listed, only terms have others
         assert len(found.features) == (3 if degree > 1 else 0) and found.part_names[1] == "linear"
     difference = mp.explain(net, g, x0, output=np.array([1.0, -1.0]))
     assert difference.network == pytest.approx(net(x0)[0] - net(x0)[1]) and difference.output is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.backends import (
@@ -173,6 +175,9 @@ def test_the_report_judges_by_the_variance_of_the_network() -> None:
     poly = mp.fit(net, mp.Gaussian.standard(3), 2)
     assert abs(poly.report.fvu - float(mp.fvu(net, poly))) < 0.05
     assert "above that of the optimum" in str(poly.report)
+    assert poly.report.excess > 0.05 * poly.report.misfit and "method='sampled' comes closer" in str(poly.report)
+    close = dataclasses.replace(poly.report, excess=0.04 * poly.report.misfit)
+    assert "4.0% above that of the optimum" in str(close) and "sampled'" not in str(close)
 
 
 def test_networks_that_do_not_vary_or_overflow() -> None:

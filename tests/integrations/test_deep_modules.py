@@ -529,11 +529,14 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
          TypeError, OTHER, "takes 4 inputs, but the parts before it give 3"),
         ("functions only", net(lambda m, x: m.c(m.b[0](m.a(x).relu()).relu()), a=nn.Linear(4, 6),
                                b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3)), TypeError, "does not know Net",
-         r"mlpoly.Chain\(\[mlpoly.MLP\(m.a.weight, m.a.bias, activation='relu'\), mlpoly.MLP\(m.b\[0\].weight, "
-         r"m.b\[0\].bias, m.c.weight, m.c.bias, activation='relu'\)\]\)"),
+         r"submodules in the order in which they act \(self\.act = torch\.nn\.GELU\(\)\)",
+         r"torch\.nn\.Sequential\(m\.a, torch\.nn\.GELU\(\), m\.b\[0\], torch\.nn\.GELU\(\), m\.c\)"),
+        ("a scaling and a function", net(lambda m, x: m.b(m.a(x / 255).relu()), a=nn.Linear(4, 6), b=nn.Linear(6, 3)),
+         TypeError, "does not know Net: it sees submodules, and not what forward does with functions",
+         "Make activations and scalings submodules", "the activation that forward applies", r"register_adapter\(Net"),
         ("functions and a batch norm", net(lambda m, x: m.c(m.n(m.a(x)).relu()), a=nn.Linear(4, 6), c=nn.Linear(6, 3),
-                                           n=nn.BatchNorm1d(6)), TypeError, "does not know Net, whose forward",
-         r"mlpoly\.from_torch\(torch\.nn\.Sequential\(m\.a, m\.n, torch\.nn\.ReLU\(\), \.\.\.\)\)"),
+                                           n=nn.BatchNorm1d(6)), TypeError, "does not know Net: it sees",
+         r"mlpoly\.from_torch\(torch\.nn\.Sequential\(m\.a, m\.n, torch\.nn\.GELU\(\), \.\.\.\)\)"),
     ]
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):
@@ -567,5 +570,5 @@ def test_the_advice_on_functions_is_code_that_works():
                  b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3))  # fmt: skip
     with pytest.raises(TypeError) as caught:
         from_torch(prepared(module))
-    code = str(caught.value).split("Pass its weights, ")[1].split(", or an mlpoly.GLU")[0]
-    assert_same(eval(code, {"mlpoly": mp, "m": module}), module)
+    code = str(caught.value).split("of GELU: ")[1].split(". Once for all")[0].replace("GELU", "ReLU")
+    assert_same(eval(code, {"mlpoly": mp, "torch": torch, "m": module}), module)

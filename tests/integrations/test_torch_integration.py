@@ -193,14 +193,14 @@ def test_latest_adapter_wins(adapters):
 
 
 def test_advice_begins_with_the_simplest_thing():
-    """One line with the names of the module's own parts, to be copied."""
+    """One line with the names of the module's own parts, and no guess at what its forward does."""
     with pytest.raises(TypeError) as caught:
         from_torch(Block())
     message = str(caught.value)
-    code = "mlpoly.MLP(m.up.weight, m.up.bias, m.down.weight, m.down.bias, activation='relu')"
-    assert message.startswith(f"from_torch does not know Block. Pass its weights, {code}")
-    assert len(message) < 400
-    assert eval(code.replace("relu", "sin"), {"mlpoly": mp, "m": Block()}).dim_hidden == 6
+    code = "mlpoly.from_torch(torch.nn.Sequential(m.up, torch.nn.GELU(), m.down))"
+    assert message.startswith("from_torch does not know Block: it sees submodules") and "relu" not in message.lower()
+    assert f"with the activation that forward applies instead of GELU: {code}. " in message and len(message) < 600
+    assert eval(code, {"mlpoly": mp, "torch": torch, "m": Block()}).dim_hidden == 6
 
 
 class Named(nn.Module):

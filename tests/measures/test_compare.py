@@ -105,6 +105,11 @@ def test_inputs_are_left_alone():
         ({"samples": np.zeros((1, D))}, ValueError, "samples holds 1 rows; a variance needs at least 2"),
         ({"samples": np.full((5, D), np.nan)}, ValueError, "samples .*NaN"),
         ({"labels": np.zeros(N)}, TypeError, "labels must be integers, got dtype float64"),
+        (
+            {"labels": ["a"] * N},
+            TypeError,
+            r"labels must be integers, .*use numpy.unique\(labels, .*order of the sorted",
+        ),
         ({"labels": np.zeros(N - 1, int)}, ValueError, "labels have shape .399,., expected .400,"),
         ({"outputs": np.zeros((N, OUT + 1))}, ValueError, "outputs has shape"),
         ({"outputs": np.zeros((N - 1, OUT))}, ValueError, "outputs has shape"),

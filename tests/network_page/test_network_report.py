@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from typing import Any
@@ -186,6 +187,21 @@ def test_a_probability_is_compared_with_one_half(tmp_path):
         assert f"the network itself––––{right}–" in cells
 
 
+def test_a_network_that_is_no_better_than_a_constant(tmp_path):
+    """As on data in units that it was not trained on."""
+    hint, x = "no better than a constant on these data: was it trained on scaled inputs or targets?", data()
+    for net, labels in ((network(d=5, o=1), lambda f: f[:, 0]), (network(d=5, o=2), lambda f: f.argmax(axis=1))):
+        right = labels(net(x))
+        wrong = 100 + 10 * right if net.dim_out == 1 else 1 - right
+        assert hint not in words(written(tmp_path, net, x, right, degree=1))
+        assert hint in words(written(tmp_path, net, x, wrong, degree=1))
+        assert hint not in words(written(tmp_path, net, x, degree=1))
+    frequent = np.where(np.arange(len(x)) < 150, 1, 0)  # always "1" is right for three in four
+    biased = mp.Affine(np.zeros((2, 5)) + 1e-9 * np.eye(2, 5), np.array([0.0, 1.0]))
+    assert hint in words(written(tmp_path, biased, x, frequent, degree=1))
+    assert hint not in words(written(tmp_path, biased, x, np.ones(len(x), int), degree=1))  # all right
+
+
 # -- kinds of networks, data and inputs --------------------------------------------------------------------------------
 
 
@@ -237,6 +253,33 @@ def test_pipelines_of_scikit_learn(tmp_path):
     ).fit(x, labels)
     page = written(tmp_path, model, x, labels)
     assert percent(model.score(x, labels)) in section(page, "degrees")
+
+
+@pytest.mark.parametrize("kind", ["module and frame", "module and tensor", "pipeline and frame", "network and array"])
+def test_the_code_on_the_page_runs(tmp_path, kind, capsys):
+    torch, pandas = pytest.importorskip("torch"), pytest.importorskip("pandas")
+    neural, pipeline = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("sklearn.pipeline")
+    from sklearn.preprocessing import StandardScaler
+
+    torch.manual_seed(0)
+    array = data(60, 3)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    frame = pandas.DataFrame(array, columns=["age", "bmi", "dose"], index=np.arange(60) + 7)
+    small = neural.MLPRegressor(hidden_layer_sizes=4, solver="lbfgs", max_iter=5000, alpha=1, random_state=0)
+    name, value, x = {
+        "module and frame": lambda: ("module", module, frame),
+        "module and tensor": lambda: ("module", module, torch.tensor(array, dtype=torch.float32)),
+        "pipeline and frame": lambda: (
+            "pipeline", pipeline.make_pipeline(StandardScaler(), small).fit(frame, array[:, 0]), frame
+        ),
+        "network and array": lambda: ("net", network(d=3), array),
+    }[kind]()  # fmt: skip
+    page = section(written(tmp_path, value, x), "method")
+    space = {name: value, "x": x}
+    exec(html.unescape(re.search(r"<code>(.*?)</code>", page, re.S)[1]), space)
+    assert float(mp.fvu(space["net"], space["poly"])) < 1
+    assert ("age" in capsys.readouterr().out) == (x is frame)
+    np.testing.assert_allclose(space["rows"], array, rtol=1e-6)
 
 
 def test_deep_networks_say_that_they_are_not_exact(tmp_path):
@@ -364,5 +407,10 @@ def test_buttons_change_outputs_and_units(browser):
 def test_nothing_sticks_out(browser, width, scheme):
     browser.prefer(prefers_color_scheme=scheme)
     browser.resize(width, 900)
+    browser.run(
+        "for (const one of document.querySelectorAll('.tiles .value')) one.textContent = '6.08\u00a0×\u00a010⁻⁵\u202f%'"
+    )
+    values = "[...document.querySelectorAll('.tiles .value')]"
+    assert browser.run(f"return {values}.every(one => one.scrollWidth <= one.clientWidth)")
     browser.wait("return document.documentElement.scrollWidth <= innerWidth")
     browser.prefer()

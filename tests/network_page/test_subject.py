@@ -31,7 +31,8 @@ THREE = np.arange(20) % 3
         ("length", lambda: check_subject(NET, X, THREE[:9]), ValueError, "labels has 9 entries", "20 rows"),
         ("range", lambda: check_subject(NET, X, np.arange(20)), ValueError, "labels go from 0 to 19", "0 to 2"),
         ("classes", lambda: check_subject(NET, X, [*"abcd" * 5]), ValueError, "labels has 4 classes", "3 outputs"),
-        ("words", lambda: check_subject(NET, X, [*"bcbca" * 4]), ValueError, "which output is which", "outputs="),
+        ("words", lambda: check_subject(NET, X, [*"bcbca" * 4]), ValueError, r"labels are words \('a', 'b', 'c'\)",
+         r"pass outputs=\[name of output 0, .* order .* trained .*--outputs NAME0 .* numbers, 0 to 2"),
         ("a word", lambda: check_subject(ONE, X, [*"ab" * 10]), ValueError, "for which of them", r"outputs=\['b'\]"),
         ("other word", lambda: check_subject(ONE, X, [*"ab" * 10], outputs=["c"]), ValueError, "for which", "outputs="),
         ("targets", lambda: check_subject(NET, X, X[:, :2]), ValueError, "labels has 2 columns", "3 outputs"),
@@ -91,6 +92,24 @@ def test_names_of_outputs_order_the_labels():
         found = check_subject(ONE, X, np.where(X[:, :1] > 0, "yes", "no"), outputs=[word])
         assert found.outputs == (word,)
         assert found.targets.tolist() == large.astype(int).tolist()
+
+
+def test_columns_are_those_that_an_estimator_knows():
+    pandas = pytest.importorskip("pandas")
+    neural = pytest.importorskip("sklearn.neural_network")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    model = neural.MLPRegressor(hidden_layer_sizes=3, max_iter=5000, solver="lbfgs", random_state=0).fit(frame, X[:, 0])
+    assert check_subject(model, frame[list(model.feature_names_in_)]).names == tuple("abcd")
+    assert check_subject(model, frame.to_numpy(), names=list("stuv")).names == tuple("stuv")
+    check_subject(model, pandas.DataFrame(X))  # columns without names
+    for other, have, place, want in (
+        (frame[list("abdc")], "d", 2, "c"),
+        (frame.rename(columns={"b": "e"}), "e", 1, "b"),
+    ):
+        with pytest.raises(ValueError, match=rf"'{have}' at place {place}, .*'{want}'; .*x\[list\(model.feature_names"):
+            check_subject(model, other)
+    with pytest.raises(ValueError, match=r"^x has 'd' at place 0, but that is input 3; .*x\[list\(inputs.names\)\]"):
+        check_subject(NET, frame[list("dcba")], inputs=mp.Gaussian.from_samples(frame))
 
 
 def test_names_come_from_the_inputs_or_the_columns():

@@ -6,6 +6,7 @@ Everything else asks :func:`namespace` for the array-API namespace of its argume
 from mlpoly.arrays.checks import (
     as_float_array,
     as_integer,
+    check_columns,
     check_finite,
     check_points,
     check_shape,
@@ -63,6 +64,7 @@ __all__ = [
     "astype",
     "cast_like",
     "cast_result",
+    "check_columns",
     "check_finite",
     "check_points",
     "check_shape",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat as compat
@@ -10,7 +11,15 @@ import numpy as np
 from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace, namespace_of, readable
 from mlpoly.arrays.placement import is_low_precision, to_numpy, widen
 
-__all__ = ["as_float_array", "as_integer", "check_finite", "check_points", "check_shape", "column_names"]
+__all__ = [
+    "as_float_array",
+    "as_integer",
+    "check_columns",
+    "check_finite",
+    "check_points",
+    "check_shape",
+    "column_names",
+]
 
 
 def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
@@ -58,6 +67,21 @@ def column_names(value: Any) -> tuple[str, ...] | None:
     if not hasattr(value, "columns") or not hasattr(value, "to_numpy"):
         return None
     return tuple(str(column) for column in value.columns)
+
+
+def check_columns(name: str, value: Any, names: Sequence[str] | None, code: str = "inputs.names") -> None:
+    """Raise if a data frame, or a row of one, has an input at another place than `names`, which `code` gives.
+
+    Names that only one of them has are no error: inputs may have other names than the columns of a file.
+    """
+    columns = getattr(value, "columns", getattr(value, "index", ())) if hasattr(value, "to_numpy") else ()
+    places = {each: i for i, each in enumerate(names or ())}
+    for i, column in enumerate(map(str, columns)):
+        if places.get(column, i) != i:
+            raise ValueError(
+                f"{name} has {column!r} at place {i}, but that is input {places[column]}; put the columns in order, "
+                f"{name}[list({code})], or pass {name}.to_numpy() if the order is right."
+            )
 
 
 def _frame_values(name: str, frame: Any) -> np.ndarray:

@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, check_shape, on, to_numpy, widen
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    check_columns,
+    check_finite,
+    check_shape,
+    on,
+    to_numpy,
+    widen,
+)
 from mlpoly.features.eigen import eigenfeatures
 from mlpoly.features.monomials import strongest
 from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output
@@ -95,6 +105,11 @@ class Explanation(Tabular):
         """What all monomials that are not listed add up to."""
         return float(np.sum(self.parts[1:]) - sum(term.amount for term in self.terms))
 
+    @property
+    def other_features(self) -> float:
+        """What all eigenfeatures that are not listed add up to; with the listed ones, that is the quadratic part."""
+        return float(np.sum(self.parts[2:3]) - sum(feature.amount for feature in self.features))
+
     def __repr__(self) -> str:
         return str(self)
 
@@ -105,6 +120,8 @@ class Explanation(Tabular):
         rows += [("term", term.name, term.amount) for term in self.terms]
         rows += [("term", "all others", self.other_terms)]
         rows += [("feature", feature.name, feature.amount) for feature in self.features]
+        if self.features and abs(self.other_features) > 1e-9 * abs(self.features[0].amount):  # more than rounding
+            rows += [("feature", "all others", self.other_features)]
         rows += [("total", "polynomial", self.polynomial)]
         rows += [] if self.network is None else [("total", "network", self.network)]
         where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
@@ -183,6 +200,7 @@ def explain(
             f"polynomial of lower degree, such as mlpoly.fit(net, inputs, 2)."
         )
     labels = input_names(poly, names, inputs)
+    check_columns("x0", x0, inputs.names)
     point = as_float_array("x0", x0, integers=True)
     check_shape("x0", point, (poly.dim_in,), "one point, as many numbers as there are inputs")
     check_finite("x0", point)

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, check_shape, to_numpy, widen
+from mlpoly.arrays import Array, as_float_array, as_integer, check_columns, check_finite, check_shape, to_numpy, widen
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples
 from mlpoly.inputs.interface import check_names
@@ -180,6 +180,7 @@ def _origin(center: Array | str | None, inputs: Inputs) -> np.ndarray | None:
         if center != "mean":
             raise ValueError(f"center must be an array (d,), 'mean' or None, got {center!r}.")
         return np.asarray(inputs.mean, dtype=np.float64)
+    check_columns("center", center, inputs.names)
     point = as_float_array("center", center, integers=True)
     check_shape("center", point, (inputs.dim,), "one number per input")
     check_finite("center", point)

@@ -19,6 +19,7 @@ __all__ = [
     "SolveReport",
 ]
 
+_FAR = 0.05  # excess over the optimum, as a fraction of its error, above which the report says what to do
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
 
@@ -195,7 +196,9 @@ class ExpansionReport(Report):
         if not self.variance > 0:
             return f"{self.method}: the network does not vary under these inputs"
         above = f", {self.excess / self.misfit:.1%} above that of the optimum" if self.misfit > 0 else ""
-        return f"{self.method}: fraction of variance unexplained about {self.fvu:.3g}{above}, estimated from samples"
+        remedy = "; method='sampled' comes closer" if self.excess > _FAR * self.misfit > 0 else ""
+        found = f"fraction of variance unexplained about {self.fvu:.3g}{above}, estimated from samples"
+        return f"{self.method}: {found}{remedy}"
 
 
 @dataclass(frozen=True)

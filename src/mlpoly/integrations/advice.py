@@ -62,19 +62,12 @@ def advice(module: nn.Module) -> str:
         )
     if reason:
         return f"from_torch does not know {name}. {reason}"
-    norm = next((n for n, m in module.named_modules() if isinstance(m, nn.BatchNorm1d)), None)
-    if norm is not None:  # which code for the Linears alone would leave out
-        first = next((n for n, m in module.named_modules() if isinstance(m, nn.Linear)), "fc1")
-        return (
-            f"from_torch does not know {name}, whose forward puts its layers together. List them in the order in which "
-            f"they act: mlpoly.from_torch(torch.nn.Sequential({_path(first)}, {_path(norm)}, torch.nn.ReLU(), ...)). "
-            f"Once for all modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), "
-            f"with that network. help(mlpoly.from_torch) lists what is known."
-        )
     return (
-        f"from_torch does not know {name}. Pass its weights, {_record(module)}, or an mlpoly.GLU for a gated unit. "
-        f"Once for all modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with "
-        f"that network. help(mlpoly.from_torch) lists what is known."
+        f"from_torch does not know {name}: it sees submodules, and not what forward does with functions. Make "
+        f"activations and scalings submodules in the order in which they act (self.act = torch.nn.GELU()), or list the "
+        f"layers, with the activation that forward applies instead of GELU: {_listed(module)}. Once for all modules of "
+        f"the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with that network, or an "
+        f"mlpoly.GLU for a gated unit. help(mlpoly.from_torch) lists what is known."
     )
 
 
@@ -152,16 +145,15 @@ def _reason(part: nn.Module) -> str:
     return ""
 
 
-def _record(module: nn.Module) -> str:
-    """Code for the network of a module's Linears, if their sizes suggest one."""
+def _listed(module: nn.Module) -> str:
+    """Code for the Linears of a module with activations between, if their sizes suggest it; only its pattern if not."""
     linears = {n: m for n, m in module.named_modules() if isinstance(m, nn.Linear)}
+    norm = next((n for n, m in module.named_modules() if isinstance(m, nn.BatchNorm1d)), None)
     fit = all(one.out_features == two.in_features for one, two in pairwise(linears.values()))
-    names = list(linears) if fit and 2 <= len(linears) <= 6 else ["fc1", "fc2"]
-    paths = [_path(name) for name in names]
-    *hidden, last = [f"{path}.weight, {path}.bias" for path in paths]
-    hidden[-1] += f", {last}"
-    layers = [f"mlpoly.MLP({weights}, activation='relu')" for weights in hidden]
-    return layers[0] if len(layers) == 1 else f"mlpoly.Chain([{', '.join(layers)}])"
+    paths = [_path(name) for name in (linears if fit and 2 <= len(linears) <= 6 else ("fc1", "fc2"))]
+    if norm is not None:  # where it acts is not known, nor whether another one follows
+        paths = [f"{paths[0]}, {_path(norm)}", "..."]
+    return f"mlpoly.from_torch(torch.nn.Sequential({', torch.nn.GELU(), '.join(paths)}))"
 
 
 def _path(name: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     as_float_array,
+    check_columns,
     check_finite,
     check_shape,
     constant_index,
@@ -20,7 +21,6 @@ from mlpoly.arrays import (
 
 __all__ = [
     "check_functions",
-    "check_models",
     "checked_labels",
     "checked_outputs",
     "checked_samples",
@@ -67,8 +67,11 @@ def _has_sizes(value: Any) -> bool:
     return all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__"))
 
 
-def checked_samples(samples: Any, dim: int | None, minimum: int = 1) -> Array:
-    """Check samples (n, d), at least `minimum` of them, and return them as floats."""
+def checked_samples(samples: Any, minimum: int = 1, **models: Any) -> Array:
+    """Check samples (n, d) of the inputs of models, at least `minimum` of them, and return them as floats."""
+    dim = check_models(**models)
+    for model in models.values():  # a polynomial knows the names of its inputs
+        check_columns("samples", samples, getattr(getattr(model, "inputs", None), "names", None), "poly.inputs.names")
     samples = as_float_array("samples", samples, integers=True)
     check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
     if samples.shape[0] < minimum:
@@ -91,7 +94,10 @@ def checked_labels(labels: Any, samples: Array) -> Array:
     """Check integer labels (n,) of samples or outputs, and return them in their library and on their device."""
     found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
     if found.dtype.kind not in "iu":
-        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use labels.astype(int).")
+        remedy = "labels.astype(int)"
+        if found.dtype.kind not in "fb":  # words
+            remedy = "numpy.unique(labels, return_inverse=True)[1] if the outputs are in the order of the sorted words"
+        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use {remedy}.")
     if found.shape != tuple(samples.shape[:1]):
         raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
     return constant_index(found, samples)

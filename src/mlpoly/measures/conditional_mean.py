@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, cast_result, check_shape, chunks, namespace, widen
+from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
 from mlpoly.kernels import smoothed
@@ -51,6 +51,7 @@ class ConditionalMean:
 
     def __call__(self, x: Array) -> Array:
         """Means (n, o) given values (n, s) of the known inputs."""
+        check_columns("x", x, self.names, "mean.names")
         x = as_float_array("x", x, integers=True)
         namespace(x=x, net=self.net.prototype)
         check_shape("x", x, (None, self.dim_in), "one row for each point, one column for each known input")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlpoly.arrays import Array
-from mlpoly.measures.arguments import check_models, checked_samples
+from mlpoly.measures.arguments import checked_samples
 from mlpoly.measures.number import Estimate
 from mlpoly.measures.outputs import (
     accuracy_of_outputs,
@@ -70,7 +70,7 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
     >>> float(mp.accuracy(net, x, labels=[0, 1, 1, 1]))
     0.75
     """
-    samples = checked_samples(samples, check_models(model=model))
+    samples = checked_samples(samples, model=model)
     return accuracy_of_outputs(evaluated("model", model, samples), labels)
 
 

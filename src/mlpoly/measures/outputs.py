@@ -27,7 +27,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.measures.arguments import check_models, checked_labels, checked_outputs, checked_samples, checked_weights
+from mlpoly.measures.arguments import checked_labels, checked_outputs, checked_samples, checked_weights
 from mlpoly.measures.number import FVU, Estimate
 from mlpoly.records import map_arrays, replace
 
@@ -62,7 +62,7 @@ def outputs_of(
     known: Array | None = None,
 ) -> tuple[Array, Array]:
     """Outputs (n, o) of two models on at least `minimum` samples (n, d); those of `net` may already be known."""
-    samples = checked_samples(samples, check_models(net=net, poly=poly), minimum)
+    samples = checked_samples(samples, minimum, net=net, poly=poly)
     if known is not None:
         shape = (samples.shape[0], getattr(net, "dim_out", None))
         check_shape("outputs", known, shape, "outputs of the network on the samples")

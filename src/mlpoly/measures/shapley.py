@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, cast_result, check_finite, check_shape, constant, to_numpy, widen
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    cast_result,
+    check_columns,
+    check_finite,
+    check_shape,
+    constant,
+    to_numpy,
+    widen,
+)
 from mlpoly.inputs import Inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
@@ -109,6 +119,7 @@ def shapley(
 def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.ndarray]) -> Worth:
     """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x0], (o,)."""
     net, inputs = check_layer(net), inputs.like(net.prototype)
+    check_columns("x0", x0, inputs.names)
     x0 = as_float_array("x0", x0, integers=True)
     check_shape("x0", x0, (net.dim_in,), "one point, one number per input")
     check_finite("x0", x0)

@@ -51,13 +51,13 @@ def method_section(page: Page, about: Subject, fits: Fits) -> None:
         "inputs are correlated, an effect may be spread over several of them."
     )
     code = [
+        "import numpy as np",
         "import mlpoly as mp",
-        "# net = mp.from_torch(module), mp.from_sklearn(pipeline), mp.MLP(W1, b1, W2, b2, activation=...), ...",
-        "inputs = mp.Gaussian.from_samples(x)" if about.estimated else f"# inputs: {about.inputs!r}, as given",
+        *about.code,
         f"poly = mp.fit(net, inputs, degree={fits.written.degree})",
         'print(poly.terms(output=0, center="mean"))',
-        "print(mp.fvu(net, poly), mp.fvu(net, poly, samples=x))",
-        "print(mp.explain(poly, inputs, x[0]))",
+        "print(mp.fvu(net, poly), mp.fvu(net, poly, samples=rows))",
+        "print(mp.explain(poly, inputs, rows[0]))",
     ]
     section = page.section("method", "What is exact and what is not", "What is exact")
     section.add(element("ul", *(element("li", each) for each in said), class_="points"))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import as_float_array, as_integer, on, to_numpy
+from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, on, to_numpy
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.networks import Network
 from mlpoly.records import map_arrays
@@ -40,6 +40,8 @@ class Subject:
     targets : array (n,) of int, array (n, o) of float, or None
         Number of the class of each row, or values that the outputs should have.
     image_shape : (int, int) or None
+    code : tuple of str
+        Lines of Python that make net, rows and inputs, as NumPy arrays, from what was passed.
     """
 
     net: Network
@@ -51,6 +53,7 @@ class Subject:
     task: Literal["classes", "values"] | None = None
     targets: np.ndarray | None = None
     image_shape: tuple[int, int] | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -91,7 +94,7 @@ def check_subject(
 ) -> Subject:
     """Check the arguments of `mlpoly.report` and give names to what has none."""
     network, classes = _network_and_classes(net)
-    columns = getattr(x, "columns", None)
+    columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
     rows = _numbers("x", x)
     if rows.ndim > 2:  # images, with or without channels
         if image_shape is None and prod(rows.shape[-2:]) == prod(rows.shape[1:]):
@@ -103,6 +106,14 @@ def check_subject(
     if rows.shape[1] != d:
         hint = "; is one of them the label? Give it as labels" if rows.shape[1] == d + 1 else ""
         raise ValueError(f"x has {rows.shape[1]} columns, but the network takes {d} inputs{hint}.")
+    if columns is not None and known is not None and any(isinstance(column, str) for column in x.columns):
+        for i, (have, want) in enumerate(zip(columns, known, strict=True)):
+            if have != want:
+                raise ValueError(
+                    f"x has the column {have!r} at place {i}, where the estimator was fitted with {want!r}; pass "
+                    f"x[list(model.feature_names_in_)], or x.to_numpy() and names= if the columns only have new names."
+                )
+    check_columns("x", x, getattr(inputs, "names", None))
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise ValueError(
@@ -112,8 +123,7 @@ def check_subject(
     if image_shape is not None:
         image_shape = _shape(image_shape, d)
     if names is None:
-        known = getattr(inputs, "names", None) or (columns if columns is not None else _numbered(d, image_shape))
-        names = [str(name) for name in known]
+        names = getattr(inputs, "names", None) or columns or _numbered(d, image_shape)
     names = _names("names", names, d, "inputs")
     task, targets, classes = _targets(labels, outputs, classes, len(rows), o)
     if outputs is None:
@@ -126,7 +136,8 @@ def check_subject(
     under = Gaussian.from_samples(rows) if inputs is None else map_arrays(inputs.like(like), lambda a: on(a, like))
     if under.dim != d:
         raise ValueError(f"inputs have dimension {under.dim}, but the network takes {d} inputs.")
-    return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape)
+    code = _code(net, x, image_shape is not None, inputs)
+    return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
 
 
 def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
@@ -146,6 +157,22 @@ def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
             f"file, got {type(net).__name__}."
         )
     return net.to(np.zeros(())), None if classes is None else [str(name) for name in classes]
+
+
+def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:
+    """Lines of Python for what was passed: a torch module and a data frame, say, do not go together as they are."""
+    made = {"state_dict": "mp.from_torch(module)", "get_params": "mp.from_sklearn(pipeline)"}
+    found = next((code for method, code in made.items() if hasattr(net, method)), "net")
+    rows = "x.detach().cpu().double().numpy()" if hasattr(x, "detach") else "np.asarray(x, float)"
+    columns = ", names=x.columns" if column_names(x) else ""
+    file = "; for a file, net = mlpoly.integrations.model_files.read_network(path)" if found == "net" else ""
+    return (
+        f"net = {found}.to(np.zeros(1))  # with weights in NumPy, as on this page{file}",
+        f"rows = {rows}{'.reshape(len(x), -1)' if pictures else ''}",
+        f"inputs = mp.Gaussian.from_samples(rows{columns})"
+        if inputs is None
+        else f"inputs = inputs.to(np.zeros(1))  # {inputs!r}, as given",
+    )
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
@@ -232,10 +259,7 @@ def _which_output(words: list[str], o: int) -> str:
             f"large; name it, outputs=[{words[1]!r}] or, on the command line, --outputs {shlex.quote(words[1])}."
         )
     shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
-    line = " ".join(map(shlex.quote, words[:3])) + (" ..." if len(words) > 3 else "")
     return (
-        f"labels are words ({shown}), and the network does not say which output is which class; name the outputs in "
-        f"the order of the training, which may be another one than outputs=[{shown}] or, on the command line, "
-        f"--outputs {line}, or give the labels as numbers of "
-        f"outputs, 0 to {o - 1}."
+        f"labels are words ({shown}); pass outputs=[name of output 0, name of output 1, ...] in the order in which the "
+        f"network was trained (on the command line, --outputs NAME0 NAME1 ...), or labels as numbers, 0 to {o - 1}."
     )

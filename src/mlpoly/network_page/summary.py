@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 from markupsafe import Markup
 
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
@@ -76,6 +77,12 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         show = percent if about.task == "classes" else number
         items += [(show(fits.score), name, "the network, on the data")]
         items += [(show(best.score), name, f"the {_polynomial(fits.degree)}, on the data")]
+        if _is_useless(about, fits.score):
+            said += (
+                " The network itself is no better than a constant on these data: was it trained on scaled inputs or "
+                "targets? Pass the data as they were in training, or put the scaler into the network (an nn.Linear in "
+                "PyTorch, a Pipeline in scikit-learn)."
+            )
     if about.task == "classes" and best.agreement is not None:
         said += f" It gives the network’s answer on {percent(best.agreement)} of them."
     close = "least squares" if isinstance(check_network(about.net), Layer) else "close to least squares"
@@ -90,6 +97,13 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         "Pictures": f"of the {len(fits.shown)} outputs of largest variance" if len(fits.shown) < o else "",
     }
     return said, tiles(items), facts(kinds)
+
+
+def _is_useless(about: Subject, score: float) -> bool:
+    """Whether the mean of the labels, or their most frequent class, does as well as the network."""
+    if about.task != "classes":
+        return score < 0
+    return score < 1 and score <= np.bincount(np.asarray(about.targets)).max() / len(about.x)
 
 
 def _degrees(highest: int) -> str:

@@ -508,12 +508,12 @@ class Polynomial(ABC):
     def __matmul__(self, matrix: Any) -> Any:
         raise TypeError("a matrix maps the outputs of a polynomial from the left; use matrix @ poly.")
 
-    def output(self: P, which: int | Array) -> P:
+    def output(self: P, output: int | Array) -> P:
         """The polynomial of one output.
 
         Parameters
         ----------
-        which : int or array (o,)
+        output : int or array (o,)
             Index of the output, or a direction in output space, such as a difference of two logits.
 
         Examples
@@ -526,11 +526,11 @@ class Polynomial(ABC):
         >>> poly.output(np.array([-1.0, 1.0]))(np.array([[1.0, 2.0]])).round(6).tolist()
         [[11.0]]
         """
-        if len(getattr(which, "shape", ())) == 1:
-            return self.__rmatmul__(which)
-        index = as_integer("which", which, -self.dim_out)
+        if len(getattr(output, "shape", ())) == 1:
+            return self.__rmatmul__(output)
+        index = as_integer("output", output, -self.dim_out)
         if index >= self.dim_out:
-            raise ValueError(f"which is {index}, but the outputs are numbered from 0 to {self.dim_out - 1}.")
+            raise ValueError(f"output is {index}, but the outputs are numbered from 0 to {self.dim_out - 1}.")
         p = at_least_single(self)
         return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 

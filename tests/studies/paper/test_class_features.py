@@ -261,7 +261,7 @@ ERRORS = [
         ValueError,
         "linear maps 12 -> 2, but quadratic maps 12 -> 4",
     ),
-    ("output", lambda: explain_image(network(), dense(), UNIT, X, 0, OUT), ValueError, "which is 4, but .* 0 to 3"),
+    ("output", lambda: explain_image(network(), dense(), UNIT, X, 0, OUT), ValueError, "output is 4, but .* 0 to 3"),
     ("image", lambda: explain_image(network(), dense(), UNIT, X[:3], 0, 0), ValueError, "x0 has shape"),
     ("cubic", lambda: explain_image(network(), CUBIC, UNIT, X, 0, 0), ValueError, "quadratic has degree 3.*degree=2"),
     ("label range", lambda: choose_examples(READER, SEEN, LABELS + 1), ValueError, "labels run from 1 to 3"),
