@@ -573,3 +573,27 @@ def test_polynomial_in_place_of_a_block(llama, dtype):
 def test_no_import_of_transformers():
     code = "import sys, mlpoly.integrations.blocks; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+FIRST = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+import torch
+import mlpoly
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate_proj, self.up_proj = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
+        self.down_proj, self.act_fn = torch.nn.Linear(4, 3), torch.nn.SiLU()
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+assert [*mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()}))] == ["mlp"]
+"""
+
+
+@pytest.mark.parametrize("module", ["transformers", "sequential"])
+def test_blocks_are_found_whichever_module_was_imported_first(module):
+    subprocess.run([sys.executable, "-c", FIRST, f"mlpoly.integrations.{module}"], check=True)

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import readable
-from mlpoly.integrations.adapters import Adapter, add_adapter
+from mlpoly.integrations.adapters import Adapter
 from mlpoly.integrations.probe import check_computes
 from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["Expert", "experts_of", "is_expert", "is_stacked", "unrolled"]
+__all__ = ["ADAPTERS", "Expert", "experts_of", "is_expert", "is_stacked", "unrolled"]
 
 _REMEDY = "Experts that do more than an MLP or a GLU are not supported."
 
@@ -201,4 +201,4 @@ def unrolled(model: nn.Module, modules: Iterable[nn.Module]) -> Iterator[None]:
                     parent._modules[key] = child.of.stacked
 
 
-add_adapter(Adapter(Expert, Expert.net, label="experts of Mixtral, Qwen, OLMoE, DeepSeek"))
+ADAPTERS = (Adapter(Expert, Expert.net, label="experts of Mixtral, Qwen, OLMoE, DeepSeek"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from mlpoly.activations import Activation
-from mlpoly.integrations.adapters import Adapter, add_adapter
+from mlpoly.integrations.adapters import Adapter
 from mlpoly.integrations.advice import check_parts
 from mlpoly.integrations.batch_norm import is_batch_norm, scaling
 from mlpoly.integrations.from_module import convert
@@ -16,7 +16,7 @@ from mlpoly.integrations.weights import is_plain, linear_weights
 from mlpoly.networks import Affine, Chain, Network, Residual
 from mlpoly.networks.pieces import Piece, PieceError, Scaling, Slopes, assemble
 
-__all__ = ["from_parts", "from_sequential"]
+__all__ = ["ADAPTERS", "from_parts", "from_sequential"]
 
 _REMEDY = (
     "Forward hooks, or a forward other than the parts in their order (a class may add its input to them), make it "
@@ -117,13 +117,13 @@ def _is_block(module: nn.Module) -> bool:
 
 # Later adapters come first, so this one is the last resort. Whether a class computes its parts in order is only known
 # after a test, so whole models are not searched for it.
-add_adapter(Adapter(_is_network_class, from_parts, listed=False))
-add_adapter(
+ADAPTERS = (
+    Adapter(_is_network_class, from_parts, listed=False),
     Adapter(
         lambda m: any(is_plain(m, kind) for kind in (nn.Sequential, nn.Linear)) or is_batch_norm(m),
         from_sequential,
         listed=False,
-    )
+    ),
+    # A single Linear is not a block to search a model for, and neither is a deep network.
+    Adapter(_is_block, from_sequential),
 )
-# A single Linear is not a block to search a model for, and neither is a deep network.
-add_adapter(Adapter(_is_block, from_sequential))

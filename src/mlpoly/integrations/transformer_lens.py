@@ -8,13 +8,13 @@ from torch import nn
 
 from mlpoly.activations import Activation, get
 from mlpoly.errors import UnknownActivationError
-from mlpoly.integrations.adapters import Adapter, add_adapter
+from mlpoly.integrations.adapters import Adapter
 from mlpoly.integrations.probe import MismatchError, check_computes
 from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import Weights, in_one_dtype
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["from_transformer_lens"]
+__all__ = ["ADAPTERS", "from_transformer_lens"]
 
 _PARAMETERS = {"W_in", "b_in", "W_gate", "b_gate", "W_out", "b_out"}
 _REMEDY = "Write an adapter for it, see mlpoly.integrations.torch.register_adapter."
@@ -74,4 +74,4 @@ def _is_block(module: nn.Module) -> bool:
     return named and not inside and all(p.ndim == 2 for p in matrices) and callable(getattr(module, "act_fn", None))
 
 
-add_adapter(Adapter(_is_block, from_transformer_lens, label="TransformerLens"))
+ADAPTERS = (Adapter(_is_block, from_transformer_lens, label="TransformerLens"),)

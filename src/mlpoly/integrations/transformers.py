@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from mlpoly.integrations.adapters import Adapter, add_adapter
+from mlpoly.integrations.adapters import Adapter
 from mlpoly.integrations.advice import has_attention
 from mlpoly.integrations.parts import is_softmax
 from mlpoly.integrations.probe import check_computes
@@ -20,7 +20,7 @@ from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import in_one_dtype, linear_weights
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["FAMILIES", "BlockFamily"]
+__all__ = ["ADAPTERS", "FAMILIES", "BlockFamily"]
 
 _ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_act_fn", "gelu_impl")
 
@@ -141,6 +141,9 @@ FAMILIES = (
 )
 
 
-for _family in FAMILIES:
-    _ends = (_family.first[0], _family.last) if _family.layer or _family.residual else ("", "")
-    add_adapter(Adapter(_family.matches, _family.convert, *_ends, label=_family.name))
+def _adapter(family: BlockFamily) -> Adapter:
+    ends = (family.first[0], family.last) if family.layer or family.residual else ("", "")
+    return Adapter(family.matches, family.convert, *ends, label=family.name)
+
+
+ADAPTERS = tuple(map(_adapter, FAMILIES))
