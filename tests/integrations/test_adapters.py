@@ -590,7 +590,7 @@ class Block(torch.nn.Module):
     def forward(self, x):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
-assert [*mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()}))] == ["mlp"]
+assert [b.name for b in mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()}))] == ["mlp"]
 """
 
 
