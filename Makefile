@@ -67,7 +67,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "mlpoly needs Python 3.11 or newer, and '$(PYTHON)' is not (or is missing);" \
 	       "name one that is: make PYTHON=python3.11 ..." >&2; exit 1; }
-	@echo "Setting up $(VENV): about 2 GB of packages, a minute or two, once"
+	@echo "Setting up $(VENV): about 2 GB of packages, two or three minutes, once"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[all,dev,bench]' -c constraints.txt
 	@touch $@

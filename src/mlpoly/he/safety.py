@@ -83,7 +83,7 @@ class RangeReport(Tabular):
                 "P if Gaussian": r.expected,
                 **({"P under inputs": r.probability} if known else {}),
                 "counted": r.counted,
-                "largest": r.largest,
+                "largest/range": r.largest,
             }
             for r in self.layers
         ]
