@@ -95,6 +95,15 @@ def test_keys_of_another_circuit_are_refused(session, tmp_path):
         load_session(other, tmp_path / "keys")
 
 
+@pytest.mark.parametrize("changed", [{"levels": 10**12}, {"scale_bits": "40"}, {"ring_dimension": None}, {"more": 1}])
+def test_keys_with_other_parameters_are_refused(session, changed, tmp_path):
+    session.save_keys(tmp_path / "keys")
+    header, arrays = read_tensors(tmp_path / "keys")
+    write_tensors(tmp_path / "keys", arrays, header | {"parameters": header["parameters"] | changed})
+    with pytest.raises(FileFormatError, match="do not fit this circuit"):
+        load_session(CIRCUIT, tmp_path / "keys")
+
+
 def test_files_of_other_kinds_are_refused(session, tmp_path):
     CIRCUIT.save(tmp_path / "circuit")
     for act in (lambda path: load_session(CIRCUIT, path), session.load):

@@ -24,8 +24,8 @@ def depth_of_power(k: int) -> int:
 def products(vectors: Iterable[Vector]) -> dict[Vector, tuple[Vector, Vector]]:
     """Products of two vectors each that make the given powers of one layer, in an order in which they can be computed.
 
-    u^k = u^ceil(k/2) u^floor(k/2), and e u^k = (e u^floor((k+1)/2 - 1)) u^..., so that the depth is least. Vectors of
-    power one, and gates alone, are there from the start.
+    u^k = u^a u^(k - a) with a = ceil(k / 2), and e u^k = u^a (e u^(k - a)) with a = ceil((k + 1) / 2): the depth is
+    least. Vectors of power one, and gates alone, are there from the start.
     """
     made: dict[Vector, tuple[Vector, Vector]] = {}
 

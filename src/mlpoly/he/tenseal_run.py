@@ -352,9 +352,9 @@ def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSessio
     """
     header, arrays = read_format(path, _KEYS, "a file of public keys, as session.save_keys(path) writes it")
     try:
-        parameters = CKKS(**header["parameters"])
-        wanted = circuit.parameters(parameters.scale_bits, parameters.headroom_bits, parameters.ring_dimension)
-        if parameters != wanted or header["steps"] != sorted(pack(circuit).steps):
+        stored = header["parameters"]
+        parameters = circuit.parameters(*(stored[name] for name in ("scale_bits", "headroom_bits", "ring_dimension")))
+        if asdict(parameters) != stored or header["steps"] != sorted(pack(circuit).steps):
             raise ValueError("they are those of another circuit")
         return EncryptedSession(circuit, parameters, arrays)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
