@@ -58,6 +58,9 @@ def test_counts_on_data():
     inside = [np.abs(u).max(axis=1) <= 1 for u in DEEP.intermediates(far)]
     assert found.outside == pytest.approx(np.mean(~np.all(inside, axis=0)) / 2, abs=1e-12) and found.outside > 0.3
     assert found.overflow > 0.3 and found.samples == 400 and found.layers[0].probability is None
+    weighted = DEEP.outside(mp.Samples(np.concatenate([x, far]), np.repeat([3.0, 1.0], 200)))
+    assert weighted.outside == pytest.approx(found.outside / 2, rel=1e-12)
+    assert weighted.overflow == pytest.approx(found.overflow / 2, rel=1e-12)
     assert DEEP.outside(mp.Samples(x)).outside == 0 and "leave a range" in str(found)
     with pytest.raises(ValueError, match="inputs has shape"):
         DEEP.outside(np.zeros((2, 3)))

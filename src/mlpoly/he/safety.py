@@ -38,7 +38,7 @@ class LayerRange:
         Bound on the probability under the given inputs in closed form: the sum over units. Only for the first layer,
         whose forms are linear in the inputs, and only for a distribution.
     counted : float
-        Fraction of the samples with some unit outside.
+        Fraction of the samples with some unit outside, by their weights if they have any.
     largest : float
         Largest multiple of the range on the samples.
     """
@@ -103,6 +103,11 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     check_finite("inputs", x)
     if not len(x):
         raise ValueError("inputs is empty; pass at least one row.")
+    weights = to_numpy(inputs.weights) if isinstance(inputs, Samples) and inputs.weights is not None else None
+
+    def fraction(rows: np.ndarray) -> float:
+        return float(np.average(rows, weights=weights))
+
     known = isinstance(inputs, Gaussian | GaussianMixture)
     too_large = ~np.all([size <= CAPACITY for size in sizes(circuit, x)], axis=0)  # NaN is too large as well
     anywhere = np.zeros(len(too_large), dtype=bool)
@@ -113,9 +118,9 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
         anywhere = anywhere | left
         expected = values.shape[-1] * math.erfc(layer.radius / math.sqrt(2))
         exact = _tails((*layer.forms, *layer.gates), inputs) if known and i == 0 else None
-        found = min(expected, 1.0), exact, float(np.mean(left)), float(np.max(size))
+        found = min(expected, 1.0), exact, fraction(left), float(np.max(size))
         rows.append(LayerRange(layer.name, layer.radius, *found))
-    return RangeReport(tuple(rows), float(np.mean(anywhere)), len(anywhere), float(np.mean(too_large)))
+    return RangeReport(tuple(rows), fraction(anywhere), len(anywhere), fraction(too_large))
 
 
 def _tails(forms: Iterable[LinearTerm], inputs: Gaussian | GaussianMixture) -> float:
