@@ -95,7 +95,8 @@ def names_on(page: str) -> str:
     paths = re.findall(r"^::: (\S+)", Path("docs/reference", page).read_text(encoding="utf-8"), flags=re.MULTILINE)
     links = [f"[`{path.rpartition('.')[2]}`][{path}]" for path in paths]
     if page == "polynomials.md":
-        methods = [name for name, value in vars(Polynomial).items() if name[0] != "_" and value.__doc__]
+        members = {name: value for name, value in vars(Polynomial).items() if name[0] != "_"}
+        methods = [name for name, value in members.items() if callable(value) or hasattr(value, "__get__")]
         links += [f"[`.{name}`][{POLYNOMIAL}.{name}]" for name in methods]
     return ", ".join(links)
 

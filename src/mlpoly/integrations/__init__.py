@@ -186,8 +186,8 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     model : torch.nn.Module
         A model of Hugging Face transformers, or your own.
     blocks : str or sequence of str, optional
-        Names or patterns as in a shell: "model.layers.*.mlp", "*.layers.[0-3].mlp". Leading parts of the names may be
-        left out: "layers.*.mlp". All blocks by default.
+        Names or patterns as in a shell: ``model.layers.*.mlp``, ``*.layers.[0-3].mlp``. Leading parts of the names may
+        be left out: ``layers.*.mlp``. All blocks by default.
 
     Returns
     -------

@@ -39,7 +39,7 @@ def read_network(
         which names of weights it takes. Or an .onnx file, see `mlpoly.from_onnx`.
     activation : str or Activation, or a sequence of them, optional
         Activation of all hidden layers, or one for each. Files of weights do not tell; ONNX files do.
-    layout : {"out_in", "in_out"}, optional
+    layout : "out_in" or "in_out", optional
         Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of the names: "weight" is PyTorch's,
         "kernel" that of Keras and Flax.
 

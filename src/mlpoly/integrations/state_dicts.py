@@ -48,7 +48,7 @@ def network_from_state(
         the activations are. Behind the last layer there is none.
     activation : str or Activation, or a sequence of them, optional
         Activation of all hidden layers, or one for each; needed if there are hidden layers.
-    layout : {"out_in", "in_out"}, optional
+    layout : "out_in" or "in_out", optional
         Layout of the weights. By default that of the names: "weight" is PyTorch's, "kernel" that of Keras and Flax;
         for others the shapes must tell.
     ordered : bool

@@ -77,7 +77,7 @@ class MLP(Layer):
             Weight and bias of each layer, in order; a bias may be None.
         activation : str, Activation or callable, or a sequence of them
             Activation of all hidden layers, or one for each.
-        layout : {"out_in", "in_out"}, optional
+        layout : "out_in" or "in_out", optional
             Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
             and Flax. Needed where the shapes do not tell, above all for square weights.
 

@@ -36,7 +36,7 @@ def plot_explanation(
         Axes to draw on; by default those of a new figure of pyplot.
     image_shape : (int, int), optional
         Rows and columns, for inputs that are images: the image and the patterns of its features are shown.
-    by : {"degrees", "terms", "features"}, optional
+    by : "degrees", "terms" or "features", optional
         What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
         terms, or features for images.
     title : str

@@ -27,7 +27,7 @@ def plot_similarity(found: Similarity, ax: Axes | None = None, by: By | None = N
         What `mlpoly.similarity` returns.
     ax : matplotlib.axes.Axes, optional
         Axes to draw the distance on; by default those of a new figure of pyplot, with the cosine beside it.
-    by : {"degrees", "outputs"}, optional
+    by : "degrees" or "outputs", optional
         What the bars stand for; by default degrees, or outputs where there are none, on samples.
     title : str
     """

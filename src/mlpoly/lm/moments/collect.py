@@ -68,7 +68,7 @@ def collect(
     mask : callable, optional
         Function from token ids (b, t) to booleans (b, t), which positions count besides padding:
         ``lambda ids: ids != bos``.
-    precision : {"single", "double"}, optional
+    precision : "single" or "double", optional
         Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
         the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
     save_to : path, optional
