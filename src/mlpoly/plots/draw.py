@@ -181,7 +181,7 @@ def _grid(chart: Chart) -> tuple[int, int, list[str]]:
     keys = list(dict.fromkeys(mark.label for panel in chart.panels for mark in panel.marks if mark.label))
     longest = max(map(len, keys), default=0)
     width = style.WIDTH if len(chart.panels) > 1 else _ALONE
-    return min(int(width / (0.6 + 0.07 * longest)), len(keys) + 1), -(-len(chart.panels) // 3), keys
+    return min(int(width / (0.7 + 0.07 * longest)), len(keys) + 1), -(-len(chart.panels) // 3), keys
 
 
 def _draw_chart(figure: Figure | SubFigure, chart: Chart) -> None:
