@@ -49,6 +49,7 @@ def test_a_good_site_has_no_faults(tmp_path: Path) -> None:
         ("<p>so $x^2$ is</p>", "an unrendered formula: $x^2$"),
         (r"<p>so \(x\) is</p>", r"an unrendered formula: \("),
         (r"<td>\mathcal{N}</td>", r"an unrendered formula: \mathcal"),
+        ("<p>[<code>f</code>][mlpoly.f] is</p>", "a name without an entry in the reference: mlpoly.f"),
         ('<div data-mime-type="application/vnd.jupyter.stderr">W</div>', "a notebook shows a warning"),
     ],
 )

@@ -1,8 +1,8 @@
 """Check the built site: python tools/check_site.py out/site, which `make docs` does.
 
 Every link and every anchor leads somewhere within the folder, no page requests anything from another host when it is
-opened, no formula is left as LaTeX, and no notebook shows a warning. Links to other hosts are counted, and listed with
-``--external``, but not followed.
+opened, no formula is left as LaTeX, every name that is linked has an entry in the reference, and no notebook shows a
+warning. Links to other hosts are counted, and listed with ``--external``, but not followed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LATEX = re.compile(r"\$[^\s$][^$]*\$|\\[(\[]|\\[a-zA-Z]{2,}")
+REFERENCE = re.compile(r"\]\[(mlpoly[\w.]*)\]")  # what is left of [`fit`][mlpoly.fit] if there is no such entry
 VERBATIM = {"code", "pre", "script", "style", "math", "title"}  # where a dollar or a backslash stands for itself
 
 
@@ -42,6 +43,8 @@ class SitePage(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self.verbatim and (found := LATEX.search(data)):
             self.faults.append(f"an unrendered formula: {found[0]}")
+        if not self.verbatim and (found := REFERENCE.search(data)):
+            self.faults.append(f"a name without an entry in the reference: {found[1]}")
 
 
 def check(site: Path) -> tuple[list[str], set[str]]:

@@ -279,7 +279,7 @@ def test_the_code_on_the_page_runs(tmp_path, kind, capsys):
     exec(html.unescape(re.search(r"<code>(.*?)</code>", page, re.S)[1]), space)
     assert float(mp.fvu(space["net"], space["poly"])) < 1
     assert ("age" in capsys.readouterr().out) == (x is frame)
-    np.testing.assert_allclose(space["rows"], array, rtol=1e-6)
+    np.testing.assert_allclose(space["rows"], array, rtol=1e-6)  # the tensor is in float32
 
 
 def test_deep_networks_say_that_they_are_not_exact(tmp_path):

@@ -53,7 +53,7 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
 
 
 def radius_for(outside: float, forms: int) -> float:
-    """Standard deviations that Gaussian forms leave, any of them and together, with a probability of `outside`."""
+    """Standard deviations that some of a number of Gaussian forms exceed with a probability of at most `outside`."""
     if isinstance(outside, bool) or not isinstance(outside, float | int) or not 0 < outside < 1:
         raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
     tail = outside / (2 * max(forms, 1))
