@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test check test-data dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,8 +17,13 @@ help: ## list the targets
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits, in two minutes; open out/demo/report.html
 	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo
 
-test: lint docs dist ## lint, the documentation, the distributions, then every test that is not slow
-	$(PYTEST) -q -m "not slow"
+test: lint ## lint, then every test that is not slow; what is absent is skipped, and listed with its reason
+	$(PYTEST) -q -rs -m "not slow"
+
+check: test docs dist ## everything: test, the documentation, the distributions
+
+test-data: $(STAMP) ## the tests that need data, from MLPOLY_DATA
+	$(PYTEST) -q -rs -m "data and not slow"
 
 test-slow: $(STAMP) ## the slow tests
 	$(PYTEST) -m slow

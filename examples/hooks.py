@@ -1,25 +1,30 @@
 """Polynomials and features through the hooks of TransformerLens and nnsight.
 
     pip install transformer-lens nnsight
-    python examples/hooks.py [FOLDER]
+    python examples/hooks.py
 
-FOLDER holds a Llama of transformers with token ids (tokens.npy); by default stories260K, which
-``mlpoly data download stories260K`` fetches. All that is needed of mlpoly are two functions of a block's input: the
-block's polynomial, and the values of its features. Either library hands over that input and takes the output back.
+The model is the one of this package; `load_model` reads others. All that is needed of mlpoly are two functions of a
+block's input: the block's polynomial, and the values of its features. Either library hands over that input and takes
+the output back.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlpoly.lm import FeatureSet, block_features, collect, convert, graft, load_model
-from mlpoly.studies.paper.images import searched_folders
+from mlpoly.lm import (
+    FeatureSet,
+    block_features,
+    collect,
+    convert,
+    example_text,
+    graft,
+    load_model,
+    token_batches,
+)
 
 
 def with_nnsight(model: nn.Module, layer: int, poly: Any, features: FeatureSet, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,16 +68,12 @@ def bridged(model: nn.Module) -> Any:
 
 def main() -> None:
     """Compare both libraries with `graft`, on one block."""
-    given = [Path(argument) for argument in sys.argv[1:2]] or searched_folders("stories260K")
-    folder = next((place for place in given if (place / "tokens.npy").is_file()), None)
-    if folder is None:
-        raise SystemExit(f"{given[0]} has no tokens.npy; get stories260K with: mlpoly data download stories260K")
-    model, _ = load_model(folder)
-    tokens = torch.from_numpy(np.load(folder / "tokens.npy").astype(np.int64))
-    layer, name, ids = 2, "model.layers.2.mlp", tokens[-1:, :64]
+    model, tokenizer = load_model()
+    batches = list(token_batches(tokenizer, example_text(2_000), length=64))
+    layer, name, ids = 1, "model.layers.1.mlp", batches[-1][:1]
 
     # A block's polynomial and features, from its weights and the moments of its inputs.
-    moments = collect(model, list(tokens[:32].split(8)), name, show_progress=False)
+    moments = collect(model, batches[:-1], name, show_progress=False)
     poly = convert(model, moments, 3, closed_form=False, show_progress=False).polynomials[name]
     features = block_features(poly, model, name, k=5)
     print(features)

@@ -239,6 +239,6 @@ def test_a_missing_library_is_named_with_its_extra(answers: dict[str, str], requ
 def test_every_optional_library_has_its_extra() -> None:
     """The table of the code is that of pyproject.toml."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    packages = {"sklearn": "scikit-learn"}
+    packages = {"sklearn": "scikit-learn", "PIL": "pillow"}
     for module, extra in EXTRAS.items():
         assert any(line.startswith(f"{packages.get(module, module)}>=") for line in extras[extra]), module

@@ -303,7 +303,7 @@ def test_examples_are_about_ten_lines() -> None:
         assert len([line for line in code.splitlines() if line.strip()]) <= 12
 
 
-@pytest.mark.parametrize("script", ["stories.py", "hooks.py", "mnist_mixture.py", "deep_mnist.py"])
+@pytest.mark.parametrize("script", ["mnist_mixture.py", "deep_mnist.py"])
 def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "MLPOLY_DATA"} | {"XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, str(ROOT / "examples" / script)]

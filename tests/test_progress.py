@@ -49,11 +49,12 @@ def test_strongly_correlated_pairs_have_a_bar(rng):
     assert progress._Bar.drawn is None
 
 
-def test_announcements_are_for_terminals():
+def test_announcements_are_also_for_files():
     with contextlib.redirect_stderr(Terminal()) as terminal:
         progress.announce("now this", show=False)
         progress.announce("now that")
     assert terminal.getvalue() == "now that\n"
     with contextlib.redirect_stderr(io.StringIO()) as log:
+        progress.announce("now this", show=False)
         progress.announce("now that")
-    assert log.getvalue() == ""
+    assert log.getvalue() == "now that\n"

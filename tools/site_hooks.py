@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from markdown.extensions.toc import slugify
-from mkdocs.exceptions import Abort
 from mkdocs.structure.files import File
 from plotly.offline import get_plotlyjs
 
 import mlpoly
 from mlpoly import lm
 from mlpoly.polynomials import Polynomial
-from mlpoly.studies.paper.download import DownloadError, download
 
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
 TOPIC = re.compile(r"\n\n([^-#|\n][^\n]*)\n- ")  # a line with a list right below it: Markdown wants a blank line
@@ -33,15 +31,7 @@ OWNERS = {"mp": mlpoly, "lm": lm, "poly": Polynomial}
 
 
 def on_config(config: Any) -> Any:
-    """Keep outputs of notebooks until the library changes, and progress bars and advice of others out of them.
-
-    A notebook reads a model of 1 MB; without it, and without a network, the build stops before anything runs.
-    """
-    if not Path(os.environ.get("MLPOLY_DATA", ""), "stories260K", "tokens.npy").is_file():
-        try:
-            download("stories260K")
-        except DownloadError as error:
-            raise Abort(f"A notebook needs the model stories260K. {error}") from error
+    """Keep outputs of notebooks until the library changes, and progress bars and advice of others out of them."""
     source = hashlib.sha256()
     for path in sorted(Path("src").rglob("*.py")):
         source.update(path.read_bytes())

@@ -17,6 +17,8 @@ EXTRAS = {
     "matplotlib": "plots",
     "plotly": "plots",
     "jinja2": "plots",
+    "markupsafe": "plots",
+    "PIL": "plots",
     "transformers": "transformers",
     "accelerate": "transformers",
     "gguf": "transformers",

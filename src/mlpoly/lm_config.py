@@ -70,13 +70,13 @@ def with_options(config: LmConfig | None, options: dict[str, Any]) -> LmConfig:
 
 
 def command_line(
-    model: str | PathLike[str], config: LmConfig, paths: dict[str, Any], prompt: str | None, device: str
+    model: str | PathLike[str] | None, config: LmConfig, paths: dict[str, Any], prompt: str | None, device: str
 ) -> str:
     """The command line that repeats a study; it has the options that differ from the defaults.
 
     `paths` are values of flags by their names, None where a flag is left out.
     """
-    words = ["mlpoly", "lm", str(model)]
+    words = ["mlpoly", "lm", *([] if model is None else [str(model)])]
     given = paths | {"prompt": prompt, "device": None if device == "cpu" else device}
     words += [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
     for f in fields(config):

@@ -29,8 +29,8 @@ def progress(title: str, total: int | None, show: bool = True) -> Iterator[Calla
 
 
 def announce(text: str, show: bool = True) -> None:
-    """Print a line on stderr that says what is done next; like a bar, on a terminal only."""
-    if show and sys.stderr.isatty():
+    """Print a line on stderr that says what is done next; unlike a bar, in files and pipes too."""
+    if show:
         print(text, file=sys.stderr, flush=True)
 
 

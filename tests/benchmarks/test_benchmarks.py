@@ -1,12 +1,12 @@
 """The benchmarks' own logic: what is recorded, what counts as worse, and what the page says."""
 
 import json
-import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.data import data_folder
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import (
@@ -305,10 +305,10 @@ def test_the_table_of_several_models():
     assert "| `layers.0.mlp` | .500 | .400 .200 .0400 .0200 .0020 | .500 .400 .300 20.0 – | .500 .400" in made
 
 
+@pytest.mark.data
 def test_blocks_of_several_models_in_small(folder):
     """On little text of stories260K: what the Gaussian predicts falls with the degree, and adds up to its spectrum."""
-    if not Path(os.environ.get("MLPOLY_DATA", "missing"), "stories260K").is_dir():
-        pytest.skip("set MLPOLY_DATA to a folder that holds stories260K/")
+    data_folder("stories260K")
     public_table.main(tiny=True)
     results = saved(folder, "public_table")["results"]
     blocks = results["models"]["stories260K"]["blocks"]

@@ -122,7 +122,8 @@ def test_help_lists_every_option_with_its_default(capsys, name):
     found = dict(options(command))
     assert found
     for option, default in found.items():
-        flag = f"--{option.replace('_', '-')}" if option != "name" else "{mnist,fashion-mnist,stories260K}"  # no flag
+        flag = f"--{option.replace('_', '-')}" if option != "name" else "{mnist,fashion-mnist,stories260K}"
+        flag = "[MODEL]" if option == "model" else flag  # no flag, like the name
         said = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
         assert re.search(rf"{re.escape(flag)}[\] ,].*?\(default: {re.escape(said)}\)", text), option
     assert text.count("(default:") == len(found)
@@ -145,7 +146,7 @@ def test_help_lists_the_commands(capsys, flag):
 
 
 def test_lm_names_its_model(capsys):
-    assert helped(capsys, ["lm", "--help"]).startswith("usage: mlpoly lm [-h] [OPTIONS] MODEL ")
+    assert helped(capsys, ["lm", "--help"]).startswith("usage: mlpoly lm [-h] [OPTIONS] [MODEL]")
 
 
 QUICK = [
@@ -549,7 +550,7 @@ def test_interrupt(data, tmp_path, capfd, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reproduce_module, "study_dynamics", stopped)
-    assert main(["reproduce", "--data", data, "--out", str(tmp_path / "study"), *SMALL]) == 130
+    assert main(["reproduce", "--data", data, "--out", str(tmp_path / "study"), *SMALL, "--quiet"]) == 130
     assert capfd.readouterr() == ("", "mlpoly: interrupted; the same command resumes where it was.\n")
     assert len(read_results(tmp_path / "study").training) == 4  # what was finished is kept
 

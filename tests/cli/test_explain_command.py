@@ -39,7 +39,7 @@ def test_a_state_dict_and_a_csv_file(folder, capfd):
     named = "--outputs setosa versicolor virginica --out new/page.html"
     assert main(f"explain model.pt --data data.csv --activation relu {named}".split()) == 0
     out, err = capfd.readouterr()
-    assert (out.split(), err) == (["report:", "new/page.html"], "")
+    assert (out.split(), err) == (["report:", str(folder / "new" / "page.html")], "")
     page = (folder / "new" / "page.html").read_text(encoding="utf-8")
     assert "model.pt as a polynomial" in page and ">a &lt;b&gt;<" in page and "<span>virginica</span>" in page
     assert f"mlpoly explain model.pt --data data.csv --activation relu {named}" in page

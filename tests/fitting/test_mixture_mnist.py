@@ -21,10 +21,13 @@ FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("i
 MISSING = [name for name in FILES if not (FOLDER / name).is_file()]
 SAMPLES = 20_000
 
-pytestmark = pytest.mark.skipif(
-    "MLPOLY_DATA" not in os.environ or bool(MISSING),
-    reason=f"MNIST is not there: set MLPOLY_DATA to a folder that holds mnist/ with {', '.join(MISSING or FILES)}",
-)
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(
+        "MLPOLY_DATA" not in os.environ or bool(MISSING),
+        reason=f"MNIST is not there: set MLPOLY_DATA to a folder that holds mnist/ with {', '.join(MISSING or FILES)}",
+    ),
+]
 
 
 def digits(part, count):

@@ -9,7 +9,6 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
-import numpy as np
 import pytest
 
 import mlpoly as mp
@@ -18,7 +17,6 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from support import tiny_models  # noqa: E402 - after importorskip
 from support.mistakes import assert_explained, mistakes  # noqa: E402
-from support.stories import STORIES, needs_stories  # noqa: E402
 from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -28,9 +26,11 @@ from mlpoly.lm import (  # noqa: E402
     check_features,
     collect,
     convert,
+    example_text,
     load_model,
     read_features,
     steer,
+    token_batches,
     with_scores,
 )
 from mlpoly.lm.model.tracing import trace  # noqa: E402
@@ -231,13 +231,12 @@ def test_a_feature_that_writes_nothing_has_no_score() -> None:
     assert math.isnan(found.correlation) and math.isnan(found.slope)
 
 
-@needs_stories
 @pytest.mark.slow
 def test_features_of_a_trained_model_beat_the_null() -> None:
     """What a principal feature writes is what the block does with its square, and a vector drawn at random is not."""
-    model, _ = load_model(STORIES)
-    text = list(torch.from_numpy(np.load(STORIES / "tokens.npy").astype(np.int64)).split(4))
-    name = "model.layers.2.mlp"
+    model, tokenizer = load_model()
+    text = list(token_batches(tokenizer, example_text(2_000), length=64, batch_size=16))
+    name = "model.layers.1.mlp"
     moments = collect(model, text[:10], name)
     made = convert(model, moments, 3, bound=3.0, closed_form=False)
     features = block_features(made.polynomials[name], model, name, "principal", 4, inputs=moments.gaussian(name))

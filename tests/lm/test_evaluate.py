@@ -14,7 +14,7 @@ import mlpoly as mp
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from support.stories import STORIES, needs_stories  # noqa: E402 - after importorskip
+from support.data import data_folder  # noqa: E402 - after importorskip
 from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -136,11 +136,12 @@ def test_models_in_sixteen_bits_have_all_baselines(dtype: torch.dtype) -> None:
         assert row.cross_entropy == pytest.approx(other.cross_entropy, rel=0.02)  # 8 bits, all the way through
 
 
-@needs_stories
+@pytest.mark.data
 def test_stories260k_costs_what_the_documentation_says() -> None:
     """Cubics in place of all blocks, from the moments of 20 480 tokens, on 16 384 others."""
-    model, _ = load_model(STORIES)
-    ids = torch.from_numpy(np.load(STORIES / "tokens.npy").astype(np.int64))
+    folder = data_folder("stories260K")
+    model, _ = load_model(folder)
+    ids = torch.from_numpy(np.load(folder / "tokens.npy").astype(np.int64))
     train, held_out = list(ids[:80].split(16)), list(ids[-64:].split(16))
     moments = collect(model, train)
     for bound, cost in ((3.0, 0.0067), (None, 0.0208)):

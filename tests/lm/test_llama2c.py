@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+from support.data import data_folder  # noqa: E402 - after importorskip
 from support.llama2c_files import checkpoint_bytes, vocabulary_bytes  # noqa: E402 - after importorskip
 from support.tiny_models import VOCABULARY, llama  # noqa: E402
 
@@ -50,11 +51,10 @@ def test_a_model_comes_back_bit_for_bit(tmp_path: Path, files: tuple[Path, Path]
     assert json.loads((tmp_path / "folder" / "vocab.json").read_text())[-1] == "é"
 
 
+@pytest.mark.data
 def test_the_checksums_are_those_of_stories260k() -> None:
     """The files, made anew from the weights and texts that are here, have the checksums that a download must have."""
-    folder = Path(os.environ.get("MLPOLY_DATA", "missing")) / "stories260K"
-    if not folder.is_dir():
-        pytest.skip("set MLPOLY_DATA to a folder that holds stories260K/")
+    folder = data_folder("stories260K")
     known = _SOURCES["stories260K"].checksums
     pieces = [piece.encode("latin-1") for piece in json.loads((folder / "vocab.json").read_text())]
     found = vocabulary_bytes(pieces)

@@ -19,10 +19,10 @@ __all__ = ["LmCommand"]
 class LmCommand:
     """Replace the blocks of a language model by polynomials: measure, read, and write report.html."""
 
-    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
-    """A folder, a .gguf file, or a name on the Hugging Face hub."""
-    text: Annotated[Path, tyro.conf.arg(metavar="FILE")]
-    """Text in UTF-8, or an .npy file of token ids (n, t)."""
+    model: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[MODEL]")] = None
+    """A folder, a .gguf file, or a name on the Hugging Face hub; by default a small model of this package."""
+    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Text in UTF-8, or an .npy file of token ids (n, t); needed with MODEL."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("out/lm")
     """Folder of the study."""
     held_out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None

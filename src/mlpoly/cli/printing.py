@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -37,6 +38,8 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
         else:
             if isinstance(value, dict):
                 value = ", ".join(f"{k} {_text(v)}" for k, v in value.items())
+            if isinstance(value, Path):
+                value = value.resolve()  # so that it can be opened from anywhere
             for line in rows if isinstance(value, list | tuple) else [value]:
                 console.print(f"{name}: {line}", soft_wrap=True, markup=False)
 

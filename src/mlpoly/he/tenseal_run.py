@@ -8,6 +8,7 @@ Microsoft SEAL as TenSEAL ships it, `tenseal.sealapi`.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from os import PathLike
@@ -75,7 +76,7 @@ class EncryptedSession:
         self._for_products, self._for_rotations = seal.RelinKeys(), seal.GaloisKeys()
         self._decryptor = None
         if public_keys is None:
-            announce(f"Keys of {parameters}")
+            announce(f"Keys of {parameters}", sys.stderr.isatty())
             keys = seal.KeyGenerator(context)
             keys.create_public_key(self._public)
             keys.create_relin_keys(self._for_products)

@@ -10,6 +10,7 @@ with explain_missing("mlpoly.lm"):
     from mlpoly.lm.convert.convert import convert
     from mlpoly.lm.convert.skip_connections import skip_initialiser
     from mlpoly.lm.evaluate.losses import Evaluation, evaluate
+    from mlpoly.lm.example.language import example_text
     from mlpoly.lm.model.graft import graft
     from mlpoly.lm.model.loading import load_model
     from mlpoly.lm.moments.block_moments import Moments
@@ -41,6 +42,7 @@ __all__ = [
     "convert",
     "describe",
     "evaluate",
+    "example_text",
     "feature_page",
     "graft",
     "load_model",

@@ -270,6 +270,7 @@ def test_name_that_cannot_be_downloaded(name):
         download(name)
 
 
+@pytest.mark.data
 def test_checksums_are_those_of_real_mnist():
     folder = Path(os.environ.get("MLPOLY_DATA", "missing")) / "mnist"
     for name, expected in download_module._SOURCES["mnist"].checksums.items():

@@ -409,6 +409,7 @@ def real_mnist(elsewhere, monkeypatch):
     return Path(elsewhere) / "mnist"
 
 
+@pytest.mark.data
 def test_real_mnist(real_mnist):
     images = load_images("mnist")
     assert (images.train.shape, images.test.shape, images.shape) == ((60_000, 784), (10_000, 784), (28, 28))

@@ -272,7 +272,7 @@ def test_words(results):
             "claims": (Claim("First", "p", "measured 1", True, "fvu"), Claim("Second", "p", "m", None, "fvu")),
         }
     )
-    assert "report: out/report.html\n" in text
+    assert f"report: {Path('out/report.html').resolve()}\n" in text
     assert "seconds: training 1.235, report 2\n" in text
     assert "folders: a\nfolders: b\n" in text
     assert "test accuracy" in text
@@ -292,4 +292,4 @@ def test_brackets_are_no_markup(name):
 
 def test_long_paths_are_not_broken():
     path = Path("/".join(["folder"] * 40))
-    assert f"report: {path}\n" in shown({"report": path})
+    assert f"report: {path.resolve()}\n" in shown({"report": path})

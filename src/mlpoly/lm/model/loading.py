@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from mlpoly.extras import library
+from mlpoly.lm.example import EXAMPLE
 
 __all__ = ["load_model"]
 
@@ -20,7 +21,7 @@ _FAILURES = (OSError, ValueError, ImportError, RuntimeError, KeyError, Safetenso
 
 
 def load_model(
-    name_or_path: str | PathLike[str],
+    name_or_path: str | PathLike[str] | None = None,
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | str | None = None,
@@ -34,8 +35,9 @@ def load_model(
 
     Parameters
     ----------
-    name_or_path : str or path
-        A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M".
+    name_or_path : str or path, optional
+        A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M". By
+        default the small model that is shipped with the package, which speaks the language of `example_text`.
     device : str or torch.device
     dtype : torch.dtype or str, optional
         Dtype of the weights. By default that of the checkpoint; float32 for GGUF.
@@ -61,19 +63,13 @@ def load_model(
 
     Examples
     --------
-    >>> from tempfile import TemporaryDirectory
-    >>> import transformers
     >>> from mlpoly.lm import load_model
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> config = transformers.LlamaConfig(**sizes, num_hidden_layers=1)
-    >>> with TemporaryDirectory() as folder:
-    ...     transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    ...     model, tokenizer = load_model(folder)  # or load_model("HuggingFaceTB/SmolLM2-135M")
-    >>> type(model).__name__, model.training, tokenizer  # the folder has no tokenizer
-    ('LlamaForCausalLM', False, None)
+    >>> model, tokenizer = load_model()  # or load_model("HuggingFaceTB/SmolLM2-135M")
+    >>> type(model).__name__, model.training, tokenizer.decode(tokenizer.encode("3 + 4 = 7 ."))
+    ('LlamaForCausalLM', False, '<s> 3 + 4 = 7 .')
     """
     transformers = library("transformers", "transformers", "load_model")
-    place, gguf_file = _place(name_or_path, gguf_file)
+    place, gguf_file = _place(EXAMPLE if name_or_path is None else name_or_path, gguf_file)
     folder, options = Path(place), dict[str, Any](trust_remote_code=bool(trust_remote_code))
     if gguf_file is not None:
         for package in ("gguf", "accelerate"):

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from mlpoly.codec import to_plain
 from mlpoly.files import make_folder
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.devices import check_device, describe_machine
+from mlpoly.lm.example import LONGEST
+from mlpoly.lm.example.language import example_text
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.loading import load_model
 from mlpoly.lm.moments.collect import collect
@@ -36,8 +38,8 @@ _HELD_OUT = 0.1  # fraction of a text that nothing is fitted to, where no other 
 
 
 def study_lm(
-    model: str | PathLike[str],
-    text: Source,
+    model: str | PathLike[str] | None,
+    text: Source | None,
     out: str | PathLike[str],
     config: LmConfig | None = None,
     *,
@@ -52,10 +54,12 @@ def study_lm(
 
     Parameters
     ----------
-    model : str or path
-        A folder, a .gguf file or a name on the hub, see `load_model`.
-    text : str or path
+    model : str, path or None
+        A folder, a .gguf file or a name on the hub, see `load_model`; None for the model that is shipped with the
+        package, in sequences of at most 64 tokens.
+    text : str, path or None
         A text file, the text itself, or an .npy file of token ids (n, t), as models without a tokenizer need.
+        None for text in the language of the shipped model, see `example_text`.
     out : path
         Folder for everything: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. Run
         again after an interruption, the study resumes: stages that are done are not computed again.
@@ -76,14 +80,20 @@ def study_lm(
     -------
     LmResults
     """
+    if model is not None and text is None:
+        raise ValueError("text is missing: name a file, of which a few thousand words are enough (--text FILE).")
     config, device, folder = with_options(config, options), check_device(device), Path(out)
+    if model is None:
+        config = replace(config, length=min(config.length, LONGEST))
+    command = command_line(model, config, _flags(text, folder, held_out), prompt, device)
+    text = example_text() if text is None else text
     # Results of something else, wrong patterns and prompts are refused here, before the work begins.
     before = LmResults.load(folder) if (folder / "results.json").is_file() else None
     make_folder(folder)
     began = time.perf_counter()
     net, tokenizer = load_model(model, device=device, dtype=config.dtype)
     find_blocks(net, config.blocks)
-    texts = tokenizer or (vocabulary(model) if (Path(model) / "vocab.json").is_file() else None)
+    texts = tokenizer or (vocabulary(model) if model and (Path(model) / "vocab.json").is_file() else None)
     train, judge = _study_batches(tokenizer, text, held_out, config)
     ids = prompt_ids(judge[0][0, :_PROMPT] if prompt is None else prompt, texts)
     loaded = time.perf_counter()
@@ -100,12 +110,10 @@ def study_lm(
     import transformers
 
     path = as_path(text)
-    held = None if held_out is None else as_path(held_out)
-    paths = {"text": "TEXT.txt" if path is None else path, "out": folder, "held-out": held}
     about = to_plain(
         {
             "version": __version__,
-            "command": command_line(model, config, paths, prompt, device),
+            "command": command,
             "config": asdict(config),
             "model": describe_model(net),
             "data": {
@@ -130,6 +138,12 @@ def study_lm(
     write_tables(study.results, folder / "tables")
     write_lm_report(study.results, folder / "report.html")
     return study.results
+
+
+def _flags(text: Source | None, folder: Path, held_out: Source | None) -> dict[str, Any]:
+    """Paths on the command line that repeats a study; text that is not in a file has a name that says so."""
+    path = None if text is None else as_path(text) or "TEXT.txt"
+    return {"text": path, "out": folder, "held-out": None if held_out is None else as_path(held_out)}
 
 
 def _study_batches(

@@ -86,14 +86,15 @@ def reproduce(
     config = train or TrainConfig()
     study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device)
     label = _shown(study, label)  # before hours of work depend on it
+    study.create(config, seeds)  # what is refused is refused before anything is announced
     announce(f"Training {seeds} {'network' if seeds == 1 else 'networks'} of {config.hidden} units", show_progress)
     study_training(study, config, seeds, show_progress=show_progress)
     page = study_network_page(study, show_progress=show_progress)
-    announce(f"{page} is a first look at the network; now its polynomials at every checkpoint", show_progress)
+    announce(f"{page.resolve()} is a first look at the network; now its polynomials at every checkpoint", show_progress)
     study_dynamics(study, show_progress=show_progress)
     study_features(study, show_progress=show_progress)
     page = write_report(study.results, study.folder / "report.html")
-    announce(f"{page} can be opened now; attacks, claims and tables are still to come", show_progress)
+    announce(f"{page.resolve()} can be opened now; attacks, claims and tables are still to come", show_progress)
     study_attack(study, label=label, show_progress=show_progress)
     study_report(study, label=label, figures=figures)
     return study.results

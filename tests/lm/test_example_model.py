@@ -1,0 +1,85 @@
+"""The shipped language model: its language is what it says, its weights are small, and it has learned the rules."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from itertools import product
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from mlpoly.lm import collect, convert, evaluate, example_text, graft, load_model, token_batches  # noqa: E402
+from mlpoly.lm.example import EXAMPLE  # noqa: E402
+from mlpoly.lm.example.language import WORDS, sentences  # noqa: E402
+
+PLURALS = ("dogs", "cats", "trees", "birds", "children", "kings")
+
+
+def obeys(kind: str, words: tuple[str, ...]) -> bool:
+    """Whether a sentence keeps the rule of its kind, read off the words alone."""
+    if kind == "sum":
+        return (int(words[0]) + int(words[2])) % 10 == int(words[4])
+    if kind == "negation":
+        return words[-2] == ("yes" if (words[2] == "true") != ("not" in words) else "no")
+    if kind == "agreement":
+        copula = {("today", False): "is", ("today", True): "are", ("yesterday", False): "was"}
+        return words[-3] == copula.get((words[0], words[2] in PLURALS), "were")
+    text = "".join(words[:-1])
+    while any(pair in text for pair in ("()", "[]", "{}")):
+        text = text.replace("()", "").replace("[]", "").replace("{}", "")
+    return text == ""
+
+
+def test_sentences_obey_their_rules() -> None:
+    drawn = sentences(2_000, seed=5)
+    assert all(obeys(s.kind, s.words) for s in drawn)
+    assert {w for s in drawn for w in s.words} == set(WORDS)
+    assert len({s.kind for s in drawn}) == 4
+
+
+def test_nats_are_those_of_the_frequencies() -> None:
+    """The probability of a whole sum is 1/400, so its information is the log of 400; a count of it agrees."""
+    drawn = sentences(40_000, seed=6)
+    for s in drawn[:100]:
+        if s.kind == "sum":
+            assert sum(s.nats) == pytest.approx(math.log(400), rel=1e-15)
+    seen = sum(s.words == ("3", "+", "9", "=", "2", ".") for s in drawn)
+    assert abs(seen - 100) < 5 * math.sqrt(100)  # five standard errors of a Poisson count
+
+
+def test_the_folder_is_small_and_its_facts_are_of_this_model() -> None:
+    assert sum(path.stat().st_size for path in EXAMPLE.iterdir()) < 1.5e6
+    facts = json.loads((EXAMPLE / "facts.json").read_text(encoding="utf-8"))
+    model, tokenizer = load_model()
+    assert facts["parameters"] == sum(p.numel() for p in model.parameters())
+    assert len(tokenizer) == len(WORDS) + 2 == model.config.vocab_size
+    assert facts["entropy_of_the_source"] < facts["loss"] < facts["bigram"]
+
+
+def next_word(prompt: str, model, tokenizer) -> str:
+    with torch.no_grad():
+        return tokenizer.decode(model(torch.tensor([tokenizer.encode(prompt)])).logits[0, -1].argmax())
+
+
+def test_the_answer_is_the_product_of_two_signs_also_with_cubics() -> None:
+    model, tokenizer = load_model()
+    batches = list(token_batches(tokenizer, example_text(2_000), length=64))
+    cubic = convert(model, collect(model, batches[:-2], show_progress=False), 3, bound=3.0, closed_form=False)
+    right = {"model": 0, "cubics": 0}
+    cases = [(t, n, p) for t, n, p in product(("true", "false"), ("", "not "), PLURALS)]
+    for truth, negated, noun in cases:
+        prompt = f"it is {truth} that {noun} are {negated}old ?"
+        expected = "yes" if (truth == "true") != bool(negated) else "no"
+        right["model"] += next_word(prompt, model, tokenizer) == expected
+        with graft(model, cubic):
+            right["cubics"] += next_word(prompt, model, tokenizer) == expected
+    assert right["model"] == len(cases)
+    assert right["cubics"] >= 0.75 * len(cases)  # a constant answer is right in half of them
+    losses = evaluate(model, cubic, batches[-2:], baselines=("linear",), calibration=batches[:4])
+    assert losses.increase < losses.rows[-1].cross_entropy - losses.rows[0].cross_entropy
