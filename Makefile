@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-data dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test check test-shuffled test-data dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ test: lint ## lint, then every test that is not slow; what is absent is skipped,
 	$(PYTEST) -q -rs -m "not slow"
 
 check: test docs dist ## everything: test, the documentation, the distributions
+
+SEED ?= $(shell date +%s)
+test-shuffled: $(STAMP) ## the quick tests in a random order, which SEED decides
+	$(PYTEST) -q -m "not slow and not process" --shuffle $(SEED)
 
 test-data: $(STAMP) ## the tests that need data, from MLPOLY_DATA
 	$(PYTEST) -q -rs -m "data and not slow"

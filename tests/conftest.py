@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """JAX in less than double precision runs with the slow tests, and so does what it would show twice.
 
     It compiles every operation anew, for a sixth of the time of all tests together. What it shows is shown by JAX in
@@ -44,6 +45,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if again.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        # First the files, then the tests in each, so that fixtures of a file are still made once.
+        rng, files = random.Random(seed), dict[object, list[pytest.Item]]()
+        for item in items:
+            files.setdefault(item.path, []).append(item)
+        order = list(files.values())
+        rng.shuffle(order)
+        for group in order:
+            rng.shuffle(group)
+        items[:] = [item for group in order for item in group]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order, which SEED decides")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The package as it is distributed, and in an environment that holds nothing but its core dependencies."""
 
+import ast
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ import tarfile
 import tomllib
 import zipfile
 from email import message_from_bytes
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.process
 def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
     with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
         names, about = set(wheel.namelist()), f"mlpoly-{__version__}.dist-info"
@@ -72,6 +75,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> No
         assert "mlpoly = mlpoly.cli:main" in wheel.read(f"{about}/entry_points.txt").decode()
 
 
+@pytest.mark.process
 def test_the_source_distribution_holds_what_builds_it(distributions: Path) -> None:
     with tarfile.open(distributions / f"mlpoly-{__version__}.tar.gz") as file:
         names = {name.partition("/")[2] for name in file.getnames()}
@@ -79,6 +83,7 @@ def test_the_source_distribution_holds_what_builds_it(distributions: Path) -> No
     assert names == {f"src/{name}" for name in PACKAGE} | files
 
 
+@pytest.mark.process
 def test_the_readme_on_pypi_needs_no_file_beside_it(distributions: Path) -> None:
     """Every link is absolute and leads to a file of the repository, and code is as it was."""
     with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
@@ -111,6 +116,7 @@ def bare_python(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -
     return python
 
 
+@pytest.mark.process
 def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
     run = subprocess.run([str(bare_python), "-Ic", SCRIPT], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
@@ -134,6 +140,7 @@ def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
     assert found["features"] == 2
 
 
+@pytest.mark.process
 def test_import_is_fast_and_silent(bare_python: Path, tmp_path: Path) -> None:
     code = "import time; b = time.process_time(); import mlpoly; print(time.process_time() - b)"
     runs = [
@@ -226,6 +233,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_a_missing_library_is_named_with_its_extra(answers: dict[str, str], request_: str) -> None:
     extra, answer = REQUESTS[request_], answers[request_]
@@ -234,6 +242,22 @@ def test_a_missing_library_is_named_with_its_extra(answers: dict[str, str], requ
         assert f"which is not installed: pip install 'mlpoly[{extra}]'" in answer
     else:
         assert "not installed" not in answer
+
+
+def test_every_import_is_declared() -> None:
+    """What the package imports, anywhere in a file, is among its requirements, and not only pulled in by another."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    parts = {k: v for k, v in project["optional-dependencies"].items() if k not in ("dev", "docs", "bench")}
+    lines = [*project["dependencies"], *(line for part in parts.values() for line in part)]
+    declared = {re.split(r"[\[>;]", line)[0].lower().replace("_", "-") for line in lines}
+    packages = packages_distributions()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            for top in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"mlpoly"}:
+                offered = {name.lower().replace("_", "-") for name in packages.get(top, [top])}
+                assert offered & declared, f"{path} imports {top}, which pyproject.toml does not declare"
 
 
 def test_every_optional_library_has_its_extra() -> None:

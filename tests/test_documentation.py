@@ -153,6 +153,7 @@ def with_blocks() -> list:
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", with_blocks())
 def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
     codes = []
@@ -177,6 +178,7 @@ def test_blocks_that_are_not_run_are_few() -> None:
     assert [code.splitlines()[0] for code in left_out] == ["import shapiq", "import orion.nn as on"]
 
 
+@pytest.mark.process
 def test_block_for_shapiq_gives_the_same_values_through_its_interface(tmp_path: Path) -> None:
     pytest.importorskip("shapiq", reason="the block of docs/comparing.md needs shapiq")
     codes = [code for _, _, code in blocks(ROOT / "docs" / "comparing.md")]
@@ -238,6 +240,7 @@ def test_shell_blocks_that_are_not_run_say_why() -> None:
     assert {tuple(words[:2]) for why, lines in shell_blocks() if not why for words in lines} == {("mlpoly", "explain")}
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_shell_blocks_run(tmp_path: Path) -> None:
     make_onnx(tmp_path / "model.onnx")
@@ -255,6 +258,7 @@ def test_shell_blocks_run(tmp_path: Path) -> None:
         assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.process
 def test_shell_blocks_name_targets_and_options_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert {words[0] for words in commands()} == {"git", "make", "mlpoly", "pip"}
@@ -285,6 +289,7 @@ def test_examples_of_docstrings(module: str) -> None:
     assert tried and not failed  # what failed is printed
 
 
+@pytest.mark.process
 def test_activation_table_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "activation_table.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run: python tools/activation_table.py"
@@ -303,6 +308,7 @@ def test_examples_are_about_ten_lines() -> None:
         assert len([line for line in code.splitlines() if line.strip()]) <= 12
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("script", ["mnist_mixture.py", "deep_mnist.py"])
 def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "MLPOLY_DATA"} | {"XDG_CACHE_HOME": str(tmp_path)}
@@ -313,6 +319,7 @@ def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: 
     assert run.stdout == ""
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "made"),
@@ -330,6 +337,7 @@ def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_
     assert set(made) <= {path.name for path in tmp_path.iterdir() if path.stat().st_size > 1000}
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_example_of_encrypted_inference_runs() -> None:
     command = [sys.executable, str(ROOT / "examples" / "encrypted.py"), "--images", "3"]

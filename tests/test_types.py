@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 # The signatures of the array libraries are not the matter here, and take half a minute to read.
@@ -46,6 +48,7 @@ REVEALED = [
 ]
 
 
+@pytest.mark.process
 def test_examples_of_the_first_page_pass_a_type_checker(tmp_path: Path) -> None:
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), flags=re.DOTALL

@@ -159,6 +159,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("words", "needed"), QUICK, ids=lambda case: " ".join(case) if isinstance(case, list) else "")
 def test_extras_are_imported_when_they_are_needed(words, needed):
     """Help must come at once, and most of its time goes into what is imported: nothing that help does not need."""
@@ -192,6 +193,7 @@ def test_version(capsys, flag):
     assert capsys.readouterr() == (f"mlpoly {mlpoly.__version__}\n", "")
 
 
+@pytest.mark.process
 def test_as_a_module_and_as_a_script():
     done = subprocess.run([sys.executable, "-m", "mlpoly", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"mlpoly {mlpoly.__version__}\n", "")
@@ -555,6 +557,7 @@ def test_interrupt(data, tmp_path, capfd, monkeypatch):
     assert len(read_results(tmp_path / "study").training) == 4  # what was finished is kept
 
 
+@pytest.mark.process
 def test_interrupted_process(data, tmp_path, capfd):
     """SIGINT in the middle of a training; the same command finishes it."""
     out = tmp_path / "study"
@@ -570,6 +573,7 @@ def test_interrupted_process(data, tmp_path, capfd):
     assert json.loads(capfd.readouterr().out)["networks"][0]["step"] == 1500
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_reproduce_interrupted_and_killed(data, tmp_path):
     """SIGINT, then SIGKILL, in the middle of the fits; at the third time it finishes, with nothing done twice."""

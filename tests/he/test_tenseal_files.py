@@ -43,6 +43,7 @@ def damaged(path, name, how):
     write_tensors(path, arrays | {name: spoilt}, header)
 
 
+@pytest.mark.process
 def test_a_server_answers_what_it_cannot_read(session, tmp_path):
     CIRCUIT.save(tmp_path / "circuit.safetensors")
     session.save_keys(tmp_path / "keys.safetensors")

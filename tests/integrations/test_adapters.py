@@ -570,6 +570,7 @@ def test_polynomial_in_place_of_a_block(llama, dtype):
         assert not torch.equal(model(**TOKENS).last_hidden_state, llama(**TOKENS).last_hidden_state)
 
 
+@pytest.mark.process
 def test_no_import_of_transformers():
     code = "import sys, mlpoly.integrations.blocks; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -594,6 +595,7 @@ assert [b.name for b in mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()})
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["transformers", "sequential"])
 def test_blocks_are_found_whichever_module_was_imported_first(module):
     subprocess.run([sys.executable, "-c", FIRST, f"mlpoly.integrations.{module}"], check=True)

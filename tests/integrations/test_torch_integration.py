@@ -371,11 +371,13 @@ def test_lazy_linear():
     torch.testing.assert_close(module(x), from_torch(module)(x))
 
 
+@pytest.mark.process
 def test_import_needs_no_torch():
     code = "import sys, mlpoly, mlpoly.integrations; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.process
 def test_without_torch_the_error_names_the_remedy():
     code = (
         "import sys; sys.modules['torch'] = None\n"

@@ -762,6 +762,7 @@ collect(gpt2(), slow(), groups=sys.argv[2], save_to=sys.argv[1], save_every=0)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("groups", [pytest.param("none", marks=pytest.mark.slow), "norm"])
 def test_a_pass_killed_without_warning_gives_the_same_bits(groups: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"groups": groups, "save_every": 0}
@@ -869,6 +870,7 @@ def test_the_same_function_made_again_is_the_same() -> None:
     assert made[0] == made[1] != made[2]
 
 
+@pytest.mark.process
 def test_functions_that_another_process_makes_have_the_same_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from mlpoly.lm.model.identity import function_fingerprint\n"

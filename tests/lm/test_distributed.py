@@ -181,6 +181,7 @@ def assert_same(one: Moments, other: Moments, tolerance: float) -> None:
             assert part.norms == pytest.approx(tuple(expected.norms), rel=1e-10)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", ["plain", "first", "norm", "clusters", "budget", "one batch", "user"])
 def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
     made = setting()
@@ -193,6 +194,7 @@ def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
         assert len(alone.groups("first")) > 1
 
 
+@pytest.mark.process
 def test_each_process_runs_its_part(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
     assert (first["plain"], second["plain"]) == (4, 3)
@@ -201,6 +203,7 @@ def test_each_process_runs_its_part(results: Path) -> None:
     assert (first["norm"], second["norm"]) == (5, 4)  # and the first batch once more on each, for the median
 
 
+@pytest.mark.process
 def test_killed_processes_are_resumed(results: Path) -> None:
     made = setting()
     alone = collect(made["model"](), made["batches"](7), groups="norm")
@@ -213,12 +216,14 @@ def test_killed_processes_are_resumed(results: Path) -> None:
         assert found["finished"] == 0
 
 
+@pytest.mark.process
 def test_what_processes_send_one_another(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
     assert first["exchange"] == second["exchange"] == [{"rank": 0, "text": "ä"}, {"rank": 1, "text": "ääääää"}]
     assert first["gathered"] == second["gathered"] == [[0.0, 0.0], [1.0, 1.0]]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", ["gaussian", "neuronwise", "samples", "one"])
 def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
     made = setting()
@@ -237,6 +242,7 @@ def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
             assert found.errors[name].held_out == pytest.approx(alone.errors[name].held_out, rel=1e-3)
 
 
+@pytest.mark.process
 def test_both_processes_have_the_same_conversion(results: Path) -> None:
     for case in setting()["CONVERSIONS"]:
         one, other = (Conversion.load(results / f"conversion-{case}-{rank}") for rank in (0, 1))
@@ -246,16 +252,19 @@ def test_both_processes_have_the_same_conversion(results: Path) -> None:
             assert replace(one.errors[name], seconds=0.0) == replace(other.errors[name], seconds=0.0)
 
 
+@pytest.mark.process
 def test_closed_form_errors_are_divided_among_processes(results: Path) -> None:
     first, second = facts(results, 0), facts(results, 1)
     assert (first["judged"], second["judged"]) == (4, 3)  # of two blocks three times, and of one
 
 
+@pytest.mark.process
 def test_different_arguments_are_refused(results: Path) -> None:
     for rank in (0, 1):
         assert "different arguments for convert" in facts(results, rank)["disagree"]
 
 
+@pytest.mark.process
 def test_different_data_is_refused(results: Path) -> None:
     for rank in (0, 1):
         assert "the processes were given different batches" in facts(results, rank)["different"]

@@ -9,12 +9,13 @@ from itertools import product
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from mlpoly.lm import collect, convert, evaluate, example_text, graft, load_model, token_batches  # noqa: E402
+from mlpoly.lm import block_features, collect, convert, evaluate, example_text, graft, load_model, token_batches  # noqa: E402
 from mlpoly.lm.example import EXAMPLE  # noqa: E402
 from mlpoly.lm.example.language import WORDS, sentences  # noqa: E402
 
@@ -83,3 +84,31 @@ def test_the_answer_is_the_product_of_two_signs_also_with_cubics() -> None:
     assert right["cubics"] >= 0.75 * len(cases)  # a constant answer is right in half of them
     losses = evaluate(model, cubic, batches[-2:], baselines=("linear",), calibration=batches[:4])
     assert losses.increase < losses.rows[-1].cross_entropy - losses.rows[0].cross_entropy
+
+
+def test_the_first_block_multiplies_the_two_signs() -> None:
+    """Its features towards the answer follow one sign or the other; the next block reads their product."""
+    model, tokenizer = load_model()
+    batches = list(token_batches(tokenizer, example_text(2_000), length=64))
+    moments = collect(model, batches, "model.layers.[01].mlp", show_progress=False)
+    made = convert(model, moments, 3, bound=3.0, closed_form=False, show_progress=False)
+    yes_no = tuple(tokenizer.convert_tokens_to_ids(["yes", "no"]))
+    cases = [(t, n, p) for t, n, p in product((1, -1), (1, -1), PLURALS)]
+    strongest = []
+    for name, poly in made.polynomials.items():
+        features = block_features(poly, model, name, "token", 4, difference=yes_no, inputs=moments.gaussian(name))
+        seen: list = []
+        hook = model.get_submodule(name).register_forward_pre_hook(
+            lambda _, args, seen=seen: seen.append(args[0][0, -1])
+        )
+        with torch.no_grad():
+            for truth, sign, noun in cases:
+                prompt = f"it is {'true' if truth > 0 else 'false'} that {noun} are {'' if sign > 0 else 'not '}old ?"
+                model(torch.tensor([tokenizer.encode(prompt)]))
+        hook.remove()
+        values = features.values(torch.stack(seen)).double().numpy()
+        signs = np.array([(t, n, t * n) for t, n, _ in cases], dtype=float)
+        strongest.append(np.abs(np.corrcoef(values.T, signs.T)[:4, 4:]).max(0))
+    first, second = strongest
+    assert min(first[0], first[1]) > 0.9 and first[2] < 0.5
+    assert second[2] > 0.9

@@ -61,6 +61,7 @@ def run(folder, tmp_path_factory) -> tuple[Path, dict]:
     return out, json.loads(done.stdout)
 
 
+@pytest.mark.process
 def test_the_folder_has_everything(run):
     out, printed = run
     assert Path(printed["report"]) == out / "report.html"
@@ -74,6 +75,7 @@ def test_the_folder_has_everything(run):
     assert (out / "report.html").stat().st_size < 15e6
 
 
+@pytest.mark.process
 def test_the_numbers_agree_with_one_another(run):
     out, printed = run
     results = LmResults.load(out)
@@ -135,6 +137,7 @@ main(sys.argv[3:])
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("function", "calls", "again"),
     [("evaluate", 2, [True, False]), pytest.param("block_features", 2, [False], marks=pytest.mark.slow)],
@@ -172,6 +175,7 @@ def findings(results: LmResults) -> dict:
     return found | {"about": {k: v for k, v in found["about"].items() if k not in ("command", "seconds")}}
 
 
+@pytest.mark.process
 def test_results_load_back(run, folder, tmp_path):
     found = study_lm(folder, folder / "tokens.npy", tmp_path, show_progress=False, **OPTIONS)
     assert to_plain(LmResults.load(tmp_path)) == to_plain(found)
@@ -180,6 +184,7 @@ def test_results_load_back(run, folder, tmp_path):
         np.testing.assert_array_equal(getattr(found.attribution, name), other)
 
 
+@pytest.mark.process
 def test_a_second_run_uses_the_moments(run, folder, tmp_path, capsys, monkeypatch):
     out = shutil.copytree(run[0], tmp_path / "copy")
     monkeypatch.setattr("mlpoly.lm.moments.collect.RowSums", None)  # nothing can be summed again
@@ -303,6 +308,7 @@ def test_the_command_of_the_report_has_what_differs():
     assert "--no-each" in line and "--blocks 'layers.*.mlp'" in line and "--tokens" not in line
 
 
+@pytest.mark.process
 def test_help_and_wrong_options_do_not_import_torch():
     code = "import sys, mlpoly.cli.lm_command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -354,6 +354,7 @@ def test_mistakes_of_sums_are_explained():
         ErrorSums().update(F[:1], P[:1]).fvu()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["measures.outputs", "measures.fvu", "fitting.tuning.judge", "fitting.fit"])
 def test_modules_can_be_imported_first(module):
     """Fine-tuning, below the measures, imports those of outputs: whichever comes first must not find the other half

@@ -315,6 +315,7 @@ train(IMAGES, sys.argv[1], LONG)
 """
 
 
+@pytest.mark.process
 def test_killed_process(tmp_path):
     folder = tmp_path / "killed"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
