@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from mlpoly.lm import load_model
 from mlpoly.lm.example.language import WORDS, sentences
@@ -29,10 +29,12 @@ FOLDER = Path(__file__).parents[1] / "src" / "mlpoly" / "lm" / "example" / "mode
 
 
 def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """A token for each word; a text starts with <s>."""
-    ids = {word: i for i, word in enumerate(("<s>", "<unk>", *WORDS))}
+    """A token for each word with the space before it; a text starts with <s>."""
+    ids = {word: i for i, word in enumerate(("<s>", "<unk>", *(f"▁{word}" for word in WORDS)))}
     inner = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    spaces = pre_tokenizers.Metaspace(prepend_scheme="always")
+    inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
+    inner.decoder = decoders.Metaspace(prepend_scheme="always")
     inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", unk_token="<unk>")
 
@@ -58,7 +60,7 @@ def train(folder: Path) -> None:
     began = time.perf_counter()
     torch.manual_seed(0)
     words = tokenizer()
-    ids = words.get_vocab()
+    ids = {token.removeprefix("▁"): i for token, i in words.get_vocab().items()}
     config = transformers.LlamaConfig(
         **SIZES, vocab_size=len(ids), max_position_embeddings=512, bos_token_id=0, eos_token_id=None,
         initializer_range=0.1, tie_word_embeddings=False,
@@ -103,7 +105,7 @@ def train(folder: Path) -> None:
 def measure(folder: Path) -> dict[str, float]:
     """Loss of the saved model on new sentences beside two others, and how often it knows the word that follows."""
     model, words = load_model(folder)
-    ids = words.get_vocab()
+    ids = {token.removeprefix("▁"): i for token, i in words.get_vocab().items()}
     batch, nats, kinds = rows(500, 2, ids)
     held = torch.from_numpy(batch)
     with torch.no_grad():

@@ -92,7 +92,7 @@ def test_the_first_block_multiplies_the_two_signs() -> None:
     batches = list(token_batches(tokenizer, example_text(2_000), length=64))
     moments = collect(model, batches, "model.layers.[01].mlp", show_progress=False)
     made = convert(model, moments, 3, bound=3.0, closed_form=False, show_progress=False)
-    yes_no = tuple(tokenizer.convert_tokens_to_ids(["yes", "no"]))
+    yes_no = tuple(tokenizer.convert_tokens_to_ids(["▁yes", "▁no"]))
     cases = [(t, n, p) for t, n, p in product((1, -1), (1, -1), PLURALS)]
     strongest = []
     for name, poly in made.polynomials.items():
