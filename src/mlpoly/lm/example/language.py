@@ -84,9 +84,7 @@ def _agreement(draws: _Draws) -> None:
     if draws.rng.integers(2):
         draws.say("near", "the")
         draws.noun()
-        draws.say(_COPULAS[tense, number])
-    else:
-        draws.say(_COPULAS[tense, number])
+    draws.say(_COPULAS[tense, number])
     draws.one_of(*_ADJECTIVES)
 
 
