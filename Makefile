@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pyth
 .PHONY: help demo test check test-shuffled test-data dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
-	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits, in two minutes; open out/demo/report.html
 	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo

@@ -185,6 +185,15 @@ REQUESTS = {
     "command()": "",
 }
 
+# The same where the command line is installed, and nothing else is.
+COMMANDS = {
+    "command('lm', '--out', 'lm')": "torch",
+    "command('train', '--out', 'train')": "torch",
+    "command('reproduce', '--out', 'paper')": "torch",
+    "command('explain', 'poly.safetensors', '--data', 'rows.csv', '--out', 'page.html')": "plots",
+    "command('data', 'where')": "",
+}
+
 BLOCKED = """
 import contextlib, importlib, importlib.abc, io, json, sys
 requests, extras = json.loads(sys.argv[1]), set(json.loads(sys.argv[2]))
@@ -223,20 +232,29 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What is said to each request by a process in which no optional library can be imported."""
-    arguments = [json.dumps(list(REQUESTS)), json.dumps(list(EXTRAS))]
-    folder = tmp_path_factory.mktemp("blocked")
-    run = subprocess.run(
-        [sys.executable, "-c", BLOCKED, *arguments], capture_output=True, text=True, cwd=folder, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+    """What is said to each request by a process in which no optional library, or none but `cli`, can be imported."""
+    said: dict[str, str] = {}
+    for mode, requests in ("bare", REQUESTS), ("cli", COMMANDS):
+        missing = [name for name, extra in EXTRAS.items() if extra != mode]
+        run = subprocess.run(
+            [sys.executable, "-c", BLOCKED, json.dumps(list(requests)), json.dumps(missing)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path_factory.mktemp(mode),
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        said |= {f"{mode}: {request}": answer for request, answer in json.loads(run.stdout.splitlines()[-1]).items()}
+    return said
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("request_", REQUESTS)
-def test_a_missing_library_is_named_with_its_extra(answers: dict[str, str], request_: str) -> None:
-    extra, answer = REQUESTS[request_], answers[request_]
+@pytest.mark.parametrize(
+    ("asked", "extra"),
+    [(f"{mode}: {r}", e) for mode, asked in (("bare", REQUESTS), ("cli", COMMANDS)) for r, e in asked.items()],
+)
+def test_a_missing_library_is_named_with_its_extra(answers: dict[str, str], asked: str, extra: str) -> None:
+    answer = answers[asked]
     assert "ModuleNotFoundError" not in answer
     if extra:
         assert f"which is not installed: pip install 'mlpoly[{extra}]'" in answer

@@ -30,9 +30,6 @@ import onnx
 import onnx.parser
 import pytest
 import safetensors.numpy
-import tokenizers
-import torch
-import transformers
 from matplotlib import pyplot
 
 from mlpoly.integrations.transformers import FAMILIES
@@ -101,31 +98,6 @@ def assert_printed(shown: str, output: str) -> None:
     assert words == printed and got == pytest.approx(wanted, rel=1e-2), f"the page shows\n{shown}\nnot\n{output}"
 
 
-def make_text(path: Path) -> None:
-    """Sentences of a few words, in an order that depends on the file's name alone."""
-    words = ["the", "king", "and", "queen", "of", "France", "rode", "to", "Paris", "where", "they", "saw", "a", "coach"]
-    picked = [words[(i * i + len(path.name) * i) % len(words)] for i in range(6000)]
-    path.write_text("\n".join(" ".join(picked[i : i + 12]) + "." for i in range(0, len(picked), 12)), encoding="utf-8")
-
-
-def make_llama(path: Path) -> None:
-    """A random model of two layers with a tokenizer for such texts."""
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
-    text = path.parent / "for the tokenizer"
-    make_text(text)
-    tokenizer.train([str(text)], trainer)
-    text.unlink()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="!").save_pretrained(path)
-    torch.manual_seed(0)
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), "hidden_size": 16, "intermediate_size": 24}
-    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.3}
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(path)
-
-
 def make_onnx(path: Path) -> None:
     """A ReLU network with two hidden layers."""
     U, V, W = (", ".join(str(math.sin(i * n)) for i in range(n)) for n in (12, 16, 8))
@@ -141,7 +113,7 @@ def make_onnx(path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), path)
 
 
-MAKERS = {"model.onnx": make_onnx, "llama": make_llama, "wiki.txt": make_text, "other.txt": make_text}
+MAKERS = {"model.onnx": make_onnx}
 
 
 def with_blocks() -> list:

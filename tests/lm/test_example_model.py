@@ -110,5 +110,7 @@ def test_the_first_block_multiplies_the_two_signs() -> None:
         signs = np.array([(t, n, t * n) for t, n, _ in cases], dtype=float)
         strongest.append(np.abs(np.corrcoef(values.T, signs.T)[:4, 4:]).max(0))
     first, second = strongest
+    # The three signs are orthogonal over these cases, so that squared correlations of one feature add up to 1 at most:
+    # above 0.9 it follows one sign, and below 0.5 less than a quarter of its variance follows.
     assert min(first[0], first[1]) > 0.9 and first[2] < 0.5
     assert second[2] > 0.9
