@@ -296,6 +296,58 @@ def test_jax_gradients_with_a_neuron_without_variance_are_finite(name):
             assert np.all(np.isfinite(to_numpy(gradient))), key
 
 
+def summed(record):
+    """A number that every entry of the first moments, or of a polynomial's values, has its part in."""
+    return (record * record).sum()
+
+
+SCALARS = {
+    "fit": lambda net, g, x: summed(mp.fit(net, g, 1)(x)),
+    "bounded": lambda net, g, x: summed(mp.fit(net, g, 3).bounded(2.0)(x)),
+    "second_moment": lambda net, g, x: summed(mp.second_moment(net, g).raw),
+    "degree_spectrum": lambda net, g, x: mp.degree_spectrum(net, g, 3).variance[0].sum(),
+    "propagate": lambda net, g, x: summed(mp.propagate(net, g)[-1].cov),
+    "similarity": lambda net, g, x: mp.similarity(net, mp.fit(net, g, 2), g, centred=True).inner,
+    "fvu": lambda net, g, x: mp.fvu(net, mp.fit(net, g, 1), g).total,
+}
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", "sin"])
+@pytest.mark.parametrize("what", SCALARS)
+def test_gradients_at_units_without_weights(what, activation, kind):
+    """A unit that starts at zero still has a gradient, and its values are those without one."""
+    rng, step = np.random.default_rng(2), 1e-5  # central differences: a part of 1e-10, and rounding of 1e-11
+    rest = [np.array([0.3, -0.1]), *(rng.standard_normal(s) for s in ((2, 2), (2,)) if kind == "GLU")]
+    readout, mean, cov = np.array([[1.0, 0.7], [0.3, -1.0]]), [0.3, -0.2], [[1.0, 0.4], [0.4, 0.7]]
+    x = points(2, 5, seed=0)
+
+    def value(W, of):
+        net = getattr(mp, kind)(W, *map(of, rest), of(readout), None, activation=activation)
+        return SCALARS[what](net, mp.Gaussian(of(np.array(mean)), of(np.array(cov))), of(x))
+
+    W = np.array([[0.0, 0.0], [1.0, 0.5]])
+    weights = torch.tensor(W, requires_grad=True)
+    result = value(weights, torch.tensor)
+    result.backward()
+    assert abs(float(result.detach()) - value(W, np.asarray)) <= 1e-13 * abs(value(W, np.asarray))
+    moves = [step * np.array([[1.0, 0.0], [0.0, 0.0]]), step * np.array([[0.0, 1.0], [0.0, 0.0]])]
+    wanted = [(value(W + m, np.asarray) - value(W - m, np.asarray)) / (2 * step) for m in moves]
+    assert np.max(np.abs(wanted)) > 1e-3  # something to miss
+    assert_close(weights.grad[0], np.array(wanted), 1e-7)
+
+
+def test_jax_gradients_at_units_without_weights():
+    """As in PyTorch; E[tanh'] x for the first unit."""
+    with JAX64.active():
+        W = jnp.asarray([[0.0], [1.0]])
+        net = lambda W: mp.MLP(W, jnp.asarray([0.3, 0.1]), activation="tanh")  # noqa: E731
+        slope = jax.grad(lambda W: mp.fit(net(W), mp.Gaussian.standard(1), 1)(jnp.asarray([2.0]))[0])(W)
+        assert float(slope[0, 0]) == pytest.approx(
+            2 / np.cosh(0.3) ** 2, rel=1e-7
+        )  # eps over the scale that stands for zero
+
+
 @nets
 def test_gradients_without_any_variance_are_finite(name):
     values = numbers(name)

@@ -48,6 +48,22 @@ def test_no_direction_carries_more_than_the_first(rng):
         assert float(found.values[0]) >= float(mp.principal_forms(poly.output(u), k=1).values[0])
 
 
+@pytest.mark.parametrize("degree", [2, 3, 4])
+def test_forms_under_other_inputs_agree_with_their_features(degree):
+    """The part of degree 2 in the basis of these inputs, from a grid, and the features of its forms."""
+    other = gaussian(7, d=3)
+    poly = mp.fit(network("GLU", "gelu", d=3, h=7, o=4), gaussian(d=3), degree)
+    forms = mp.principal_forms(poly, 2, k=4, inputs=other)
+    x, weights = grid(other, 8)
+    z = (x - other.mean) @ other.inverse_root
+    products = [z[:, i] * z[:, j] if i < j else (z[:, i] ** 2 - 1) / 2**0.5 for i in range(3) for j in range(i, 3)]
+    coefficients = np.stack(products) @ (poly(x) * weights[:, None])  # of orthonormal quadratic polynomials
+    assert_close(forms.values, np.linalg.eigvalsh(coefficients.T @ coefficients)[::-1], 1e-11)
+    for form in range(4):
+        features = forms.features(form, k=3).values
+        assert 2 * np.sum(features**2) == pytest.approx(float(forms.values[form]), rel=1e-11, abs=1e-11)
+
+
 def test_eigenfeatures_of_a_form_say_it_whole():
     """A quadratic form is the sum of its eigenfeatures' squares, less their mean."""
     inputs = gaussian(d=4)

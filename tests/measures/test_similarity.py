@@ -1,5 +1,6 @@
 """Two functions compared: against samples, exact identities, other measures of this library and finite differences."""
 
+import itertools
 import math
 
 import jax
@@ -374,3 +375,54 @@ DEEP = chain(sizes=(4, 5, 4, 3))
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+def kinds_of_functions():
+    """Functions of two inputs of every kind, and inputs that all of them take."""
+    d, inputs, rng = 2, gaussian(d=2), np.random.default_rng(5)
+    x = inputs.sample(2000, seed=3)
+    named = itertools.product(("MLP", "GLU"), ("relu", "gelu", "sin"))
+    made = {f"{kind} {name}": network(kind, name, d, 6, 2, seed=i) for i, (kind, name) in enumerate(named)}
+    net = network("MLP", "tanh", d, 5, 2, seed=8)
+    made["ridge 3"] = mp.fit(net, inputs, 3)
+    made["gated ridge 2"] = mp.fit(made["GLU gelu"], inputs, 2)
+    made["dense 2"] = mp.fit(net, mixture(d, c=2), 2)
+    made["chaos 6"] = mp.fit(net, mp.Samples(x), 6)
+    made["affine"] = mp.Affine(rng.normal(size=(2, d)), rng.normal(size=2))
+    return made, inputs
+
+
+def test_every_pair_of_kinds_against_a_grid_whatever_degrees_are_listed():
+    functions, inputs = kinds_of_functions()
+    step, reach = 0.04, 10.0  # a kink costs the rule less than step^2 / 12 of its jump; the density ends at 1e-22
+    z = np.arange(-reach, reach + step / 2, step)
+    values, weights = {name: [] for name in functions}, []
+    for first in np.array_split(z, 10):
+        points = np.stack(np.meshgrid(first, z, indexing="ij"), -1).reshape(-1, 2)
+        weights.append(np.exp(-(points**2).sum(1) / 2) * step**2 / (2 * np.pi))
+        x = inputs.mean + points @ inputs.root.T
+        for name, function in functions.items():
+            values[name].append(function(x))
+    weights = np.concatenate(weights)[:, None]
+    values = {name: np.concatenate(parts) for name, parts in values.items()}
+    sizes = {name: np.sqrt(np.sum(weights * v**2, axis=0)) for name, v in values.items()}
+    for f, g in itertools.combinations_with_replacement(functions, 2):
+        inner = np.sum(weights * values[f] * values[g], axis=0)
+        for degree in (0, 1, 4, 8):
+            found = mp.similarity(functions[f], functions[g], inputs, max_degree=degree)
+            error = np.abs(found.per_output.inner - inner) / (sizes[f] * sizes[g])
+            assert np.max(error) <= step**2 / 4, (f, g, degree)
+            assert_close(found.by_degree.inner.sum(), found.inner, 1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [("float64", (1e-140, 1e-85, 1e80, 1e140)), ("float32", (1e-15, 1e15))])
+def test_the_cosine_does_not_depend_on_the_scale(dtype, scales):
+    net = map_arrays(network("MLP", "gelu", 4, 7, 3), lambda a: a.astype(dtype))
+    other = map_arrays(network("MLP", "relu", 4, 7, 3, seed=1), lambda a: a.astype(dtype))
+    inputs = map_arrays(G, lambda a: a.astype(dtype))
+    there = mp.similarity(net, other, inputs).cosine
+    for scale in scales:
+        scaled = net.with_parts(net.forms, net.readout * np.asarray(scale, dtype), net.bias * np.asarray(scale, dtype))
+        rounding = 20 * np.finfo(dtype).eps  # of a few products, roots and quotients
+        assert abs(mp.similarity(scaled, scaled, inputs).cosine - 1) <= rounding
+        assert abs(mp.similarity(scaled, other, inputs).cosine - there) <= rounding

@@ -482,3 +482,16 @@ def test_a_bound_is_a_positive_number(bound: Any) -> None:
 def test_a_bound_may_be_a_number_of_numpy() -> None:
     poly = mp.fit(make_net("MLP"), inputs_of(), 2)
     assert_close(poly.bounded(np.float32(2.0))(X), poly.bounded(2)(X), 0)  # type: ignore[arg-type]
+
+
+@kinds
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_change_of_units_commutes_with_bounds(kind: str, bias: bool) -> None:
+    net = make_net(kind)
+    if not bias:
+        net = net.with_parts(replace(net.forms, bias=None, gate_bias=None), net.readout, net.bias)
+    poly, scale, mean = mp.fit(net, inputs_of(), 3), np.array([2.0, 3.0, 0.5]), np.array([0.5, -1.0, 4.0])
+    here = poly.bounded(BOUND)(X)
+    x = mean + scale * X
+    assert_close(poly.bounded(BOUND).in_units(scale, mean)(x), here, 1e-12)
+    assert_close(poly.in_units(scale, mean).bounded(BOUND)(x), here, 1e-12)

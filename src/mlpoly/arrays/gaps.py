@@ -23,6 +23,7 @@ __all__ = [
     "positive_semidefinite",
     "relu",
     "safe_inverse",
+    "stop_gradient",
     "triangular_factor",
 ]
 
@@ -107,6 +108,17 @@ def add_at(array: Array, index: Any, values: Array) -> Array:
 def no_gradients(like: Array) -> AbstractContextManager[Any]:
     """Return a context without recording for differentiation; only PyTorch records unless told not to."""
     return sys.modules["torch"].no_grad() if is_torch(like) else nullcontext()
+
+
+def stop_gradient(a: Array) -> Array:
+    """The same values, constant under differentiation."""
+    if is_torch(a):
+        return a.detach()
+    if compat.is_jax_array(a):
+        import jax.lax
+
+        return jax.lax.stop_gradient(a)
+    return a
 
 
 def positive_semidefinite(matrix: Array, tolerance: float) -> bool:

@@ -13,6 +13,7 @@ __all__ = [
     "Array",
     "decidable",
     "device",
+    "differentiated",
     "is_torch",
     "is_tracer",
     "known_type",
@@ -76,6 +77,14 @@ def device(a: Array) -> Any:
 def on_cpu(a: Array) -> bool:
     """Whether an array lives in the memory of the host, where float32 products run twice as fast as float64."""
     return is_tracer(a) or str(device(a)).split(":")[0].lower() in ("cpu", "tfrt_cpu_0")
+
+
+def differentiated(a: Array) -> bool:
+    """Whether gradients may flow to an array; under jax.jit and torch.func nobody can tell, and the answer is yes."""
+    if is_torch(a):
+        torch = sys.modules["torch"]
+        return torch.is_grad_enabled() and (a.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(a))
+    return is_tracer(a)
 
 
 def readable(*arrays: Array) -> bool:

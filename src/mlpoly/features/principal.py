@@ -8,7 +8,7 @@ from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
-from mlpoly.records import record, static
+from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
 from mlpoly.units import OutputSum, angles, terms
 
@@ -134,4 +134,6 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     outputs = outputs * xp.where(largest, 1.0, -1.0)[:, None]
     whole = xp.sum(xp.linalg.diagonal(covariance))
     variances, outputs, whole = (cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole))
-    return PrincipalForms(variances, outputs, whole, ridge.truncate(n), under, n)
+    # In the basis of these inputs, since another one has another part of degree n.
+    part = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
+    return PrincipalForms(variances, outputs, whole, part, under, n)

@@ -38,7 +38,10 @@ def wave_covariances(
     together = (si - sj) ** 2 / 2 + si * sj * (1 + rho)
     alone = (si**2 + sj**2) / 2
     # exp(-apart) - exp(-alone) and exp(-together) - exp(-alone): their exponents differ by Cov(y_i, y_j).
-    less = -xp.expm1(-xp.abs(product)) * xp.sign(product)
+    # Not by absolute values, which have no gradient at zero.
+    positive = product > 0
+    above, below = xp.where(positive, product, 0.0), xp.where(positive, 0.0, product)
+    less = xp.where(positive, -xp.expm1(-above), xp.expm1(below))
     slow, fast = xp.exp(-xp.minimum(apart, alone)) * less, -xp.exp(-xp.minimum(together, alone)) * less
     if left.name == right.name:
         slow, fast = slow * xp.cos(mi - mj), fast * xp.cos(mi + mj)

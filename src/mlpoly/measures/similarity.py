@@ -48,9 +48,10 @@ class Overlap:
     def cosine(self) -> Array:
         """E[f g] / sqrt(E[f^2] E[g^2]); zero where one of the two is zero."""
         xp = namespace(inner=self.inner)
-        product = self.first * self.second
-        some = product > 0
-        return xp.where(some, self.inner / xp.sqrt(xp.where(some, product, 1.0)), 0.0)
+        some = (self.first > 0) & (self.second > 0)
+        # The product of both leaves the range of floats long before they do.
+        first, second = (xp.sqrt(xp.where(some, a, 1.0)) for a in (self.first, self.second))
+        return xp.where(some, self.inner / first / second, 0.0)
 
     def rows(self, names: Sequence[str]) -> list[tuple[Cell, ...]]:
         """Rows of a table: name, inner product, distance and cosine of each output or degree."""
@@ -198,10 +199,10 @@ class _Expansion:
         if self.hidden is None:
             return other.with_other(self, n)
         # The part of f at degree k has the inner product with g that it has with g's part at degree k.
-        best, most = self.hidden.best(max(other.function.degree, 1)), other.function.degree
+        best = self.hidden.best(max(other.function.degree, 1))
         own = xp.sum(other.energies[1:, :], axis=0)
         rows = [level[0, :]]
-        for k in range(1, most + 1):
+        for k in range(1, min(best.degree, other.function.degree) + 1):
             part = replace(best, series=_only(best.series, k))
             gap = other.function.gap(part, self.hidden.inputs)[1]
             rows.append((part.variance(self.hidden.inputs) + own - gap) / 2)

@@ -19,11 +19,14 @@ from mlpoly.arrays import (
     add_product,
     cast_like,
     chunks,
+    decidable,
+    differentiated,
     namespace,
     no_gradients,
     promote,
     readable,
     safe_inverse,
+    stop_gradient,
     widen,
 )
 from mlpoly.inputs import Gaussian
@@ -139,6 +142,8 @@ class Units:
                 f"weights or the inputs down, or use float64."
             )
         widths = xp.where(widths >= float(limits.smallest_normal), widths, 0.0)  # where their inverse overflows
+        if differentiated(forms.directions):
+            widths = xp.where(_without_weights(forms.directions), _tiny(widths), widths)
         made = cls(forms.directions, shifts, widths, forms.bias)
         if forms.gate_directions is None:
             return made
@@ -221,9 +226,21 @@ class Units:
     def expand(self, activation: Activation, degree: int) -> Series:
         """Hermite series of act(w_i.x + b_i), times v_i.x + c_i if gated, up to a total degree (MATH 1, 2)."""
         if self.gate is None:
-            return Series(project(activation, self.means, self.scales, degree))
-        c = project(activation, self.means, self.scales, degree + 1)
+            return Series(self._project(activation, degree))
+        c = self._project(activation, degree + 1)
         return Series(times_line(c, self.gate.means, self.gate.slopes), c[:degree, ...] if degree else None)
+
+    def _project(self, activation: Activation, degree: int) -> Array:
+        """Hermite coefficients (degree + 1, h) of act(w_i.x + b_i)."""
+        c = project(activation, self.means, self.scales, degree)
+        if not differentiated(self.directions):
+            return c
+        xp, still = namespace(c=c), _without_weights(self.directions)
+        if decidable(still) and not bool(xp.any(still)):
+            return c
+        # The tiny scale is there for the gradients; the value is that without it, also at a kink.
+        exact = project(activation, self.means, xp.where(still, 0.0, self.scales), 0)
+        return xp.concat([c[:1, :] + stop_gradient(exact - c[:1, :]), c[1:, :]])
 
 
 def root(variance: Array) -> Array:
@@ -234,11 +251,25 @@ def root(variance: Array) -> Array:
     return xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
 
 
+# A unit with zero weights is constant, and still has a gradient: c_1(s) t with t = w.(x - mean) / s tends to
+# E[act'] w.(x - mean). A tiny s in place of 0 leaves t = 0 as it is and gives that gradient; with s^2 at the rounding
+# error, quadratures have c_1 / s to the same s.
+
+
+def _without_weights(directions: Array) -> Array:
+    """Which rows (h,) are zero."""
+    return ~namespace(directions=directions).any(directions != 0, axis=1)
+
+
+def _tiny(scales: Array) -> float:
+    return math.sqrt(float(namespace(scales=scales).finfo(scales.dtype).eps))
+
+
 def _precomposed(forms: Any, factors: Array, offset: Array) -> Any:
     """Directions, shifts and bias of linear forms of factors * x + offset as forms of x."""
     W, like = widen(forms.directions), forms.directions
     moved = W @ offset
-    bias = None if forms.bias is None else cast_like(widen(forms.bias) + moved, forms.bias)
+    bias = cast_like(moved if forms.bias is None else widen(forms.bias) + moved, like)
     shifts = cast_like(widen(forms.shifts) - moved, forms.shifts)
     return replace(forms, directions=cast_like(W * factors, like), shifts=shifts, bias=bias)
 
