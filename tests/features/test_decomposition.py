@@ -202,7 +202,8 @@ def test_singular_covariance_and_constant_units(rng):
     found = mp.decompose(poly, 50)
     assert found.vectors.shape[0] <= 6  # symmetric matrices over three dimensions
     x = inputs.sample(20)
-    assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-8)
+    # Samples leave the three dimensions by the root of the rounding error of the covariance; its terms do not see that.
+    assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 20 * np.finfo(float).eps ** 0.5)
 
 
 def test_many_inputs_without_a_square_matrix(rng):
