@@ -84,10 +84,11 @@ class Conversion(Tabular):
 
         The folder is made if it is missing. Other files in it stay.
         """
+        places = [_subfolder(name) for name in self.polynomials]  # all of them before anything is written
         target = make_folder(folder)
         shared: dict[str, Any] = {"bound": self.bound, "method": self.provenance.get("method")}
         for number, (name, poly) in enumerate(self.polynomials.items()):
-            place = make_folder(target / (name or "_"))
+            place = make_folder(target / places[number])
             poly.save(place / _POLYNOMIAL)
             shared |= {"d_in": poly.dim_in, "d_out": poly.dim_out, "provenance": self.provenance}
             config = _BlockConfig(block=name, number=number, errors=self.errors[name], **shared)
@@ -209,6 +210,13 @@ class _BlockConfig:
     provenance: dict[str, Any]
 
 
+def _subfolder(block: str) -> str:
+    """Name of a block's folder. Names of blocks come from files too, and none may lead out of the conversion's."""
+    if block in (".", "..") or any(character in block for character in "/\\:"):
+        raise ValueError(f"the name of the block {block!r:.80} is a path; rename the module, without / \\ : in its name")
+    return block or "_"
+
+
 def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
     """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
     if cfg.get("version") != _VERSION:
@@ -218,7 +226,8 @@ def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
         )
     try:
         config = from_plain(_BlockConfig, cfg)
-    except FileFormatError as error:
+        _subfolder(config.block)
+    except ValueError as error:
         raise FileFormatError(f"{path} is damaged ({error}); convert again.") from None
     bounded = config.bound is None or config.bound > 0
     if not bounded or config.errors.block != config.block or to_plain(config) != cfg:
