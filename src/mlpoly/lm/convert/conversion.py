@@ -213,7 +213,7 @@ class _BlockConfig:
 def _subfolder(block: str) -> str:
     """Name of a block's folder. Names of blocks come from files too, and none may lead out of the conversion's."""
     if block in (".", "..") or any(character in block for character in "/\\:"):
-        raise ValueError(f"the name of the block {block!r:.80} is a path; rename the module, without / \\ : in its name")
+        raise ValueError(f"the name of the block {block!r:.80} is a path; use one without / \\ or :.")
     return block or "_"
 
 

@@ -57,16 +57,16 @@ def study_lm(
     model : str, path or None
         A folder, a .gguf file or a name on the hub, see `load_model`; None for the model that is shipped with the
         package, in sequences of at most 64 tokens.
-    text : str, path or None
-        A text file, the text itself, or an .npy file of token ids (n, t), as models without a tokenizer need.
-        None for text in the language of the shipped model, see `example_text`.
+    text : str, Path or None
+        A string is the text itself, a `pathlib.Path` a file: text, or .npy with token ids (n, t), as models without a
+        tokenizer need. None for text in the language of the shipped model, see `example_text`.
     out : path
         Folder for everything: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. Run
         again after an interruption, the study resumes: stages that are done are not computed again.
     config : LmConfig, optional
         Options; each can also be given by name, ``degree=2``.
-    held_out : str or path, optional
-        Text for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
+    held_out : str or Path, optional
+        Text, or a file of it, for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
     prompt : str, optional
         Text that is taken apart token by token; by default the beginning of the held-out text.
     device : str
