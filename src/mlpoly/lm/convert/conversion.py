@@ -18,7 +18,7 @@ from mlpoly.lm.convert.hub import download, upload
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Conversion"]
+__all__ = ["Conversion", "discard"]
 
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
@@ -107,8 +107,7 @@ class Conversion(Tabular):
             If a file is damaged, or of an older version of the format.
         """
         source = Path(folder)
-        found = [(path, read_json(path)) for path in sorted(source.glob(f"*/{_CONFIG}"))]
-        ours = [(path, cfg) for path, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
+        ours = _configs(source)
         if not ours:
             raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
         blocks = sorted(((_config(path, cfg), path.parent) for path, cfg in ours), key=lambda block: block[0].number)
@@ -208,6 +207,19 @@ class _BlockConfig:
     d_out: int
     errors: BlockErrors
     provenance: dict[str, Any]
+
+
+def discard(folder: Path) -> None:
+    """Delete a conversion, if there is one in the folder; other files stay."""
+    for path, _ in _configs(folder):
+        path.with_name(_POLYNOMIAL).unlink(missing_ok=True)
+        path.unlink()
+
+
+def _configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Every cfg.json of a conversion in the folder, with its contents."""
+    found = [(path, read_json(path)) for path in sorted(folder.glob(f"*/{_CONFIG}"))]
+    return [(path, cfg) for path, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
 
 
 def _subfolder(block: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -40,9 +41,31 @@ class LmResults:
         except FileFormatError as error:
             raise FileFormatError(f"{error} Or choose another --out.") from None
 
-    def is_of(self, about: dict[str, Any]) -> bool:
-        """Whether the results are of the same study: version, options, model, data, prompt and machine."""
-        return all(self.about.get(key) == value for key, value in about.items() if key not in ("command", "seconds"))
+    def check_resumes(self, about: dict[str, Any], folder: Path) -> None:
+        """Raise if the results in the folder are those of another study; warn if another machine made them."""
+        old, options = self.about, self.about["config"]
+        changed = [f"{name} {options.get(name)!r}" for name, v in about["config"].items() if options.get(name) != v]
+        # The first that differs: tokens depend on the options, and the prompt, if none is given, on the tokens.
+        differences = {
+            "another model": any(old["model"].get(k) != about["model"][k] for k in ("architecture", "weights")),
+            ", ".join(changed): bool(changed),
+            "another text": old["data"]["fingerprint"] != about["data"]["fingerprint"],
+            "another prompt": old["prompt"] != about["prompt"],
+        }
+        for what, differs in differences.items():
+            if differs:
+                raise ValueError(
+                    f"{folder} holds a study with {what}; choose another --out, or replace it with --restart "
+                    f"(resume=False)."
+                )
+        there, here = ({"mlpoly": part["version"], **part["machine"]} for part in (old, about))
+        moved = [f"{name} {there.get(name)}, now {value}" for name, value in here.items() if there.get(name) != value]
+        if moved:
+            warnings.warn(
+                f"the results in {folder} are kept although the machine or versions have changed ({'; '.join(moved)}); "
+                f"--restart (resume=False) computes them again.",
+                stacklevel=3,
+            )
 
 
 def write_tables(results: LmResults, folder: Path) -> None:

@@ -93,7 +93,8 @@ class Reader:
             raise ValueError(
                 f"the data is not that of the pass to be resumed: its first {batches} batches had the hash "
                 f"{fingerprint[:12]}, now there are {self.batches} with {self.fingerprint[:12]}. Pass the same "
-                f"batches in the same order, or start again with resume=False or another save_to."
+                f"batches in the same order, or start again with resume=False or another save_to (in a study "
+                f"--restart or another --out)."
             )
 
     def __iter__(self) -> Iterator[Batch]:
