@@ -30,6 +30,12 @@ def bert(**options: Any) -> nn.Module:
     return transformers.BertForMaskedLM(transformers.BertConfig(**SIZES, **options)).eval()
 
 
+def albert(**options: Any) -> nn.Module:
+    """Embeddings of half the width of the layers."""
+    torch.manual_seed(2)
+    return transformers.AlbertForMaskedLM(transformers.AlbertConfig(**SIZES, embedding_size=D // 2, **options)).eval()
+
+
 def gemma2(**options: Any) -> nn.Module:
     torch.manual_seed(2)
     config = transformers.Gemma2Config(**SIZES, num_key_value_heads=1, head_dim=8, pad_token_id=0, **options)
