@@ -986,7 +986,11 @@ def test_functions_that_call_themselves_and_values_without_a_content() -> None:
 
     loop: list[Any] = [calls, threading.Lock(), object(), nn.Linear(2, 2), {1, 2}, np.ones(2), open]
     loop.append(loop)
-    assert len(function_fingerprint(lambda x, p, k: loop)) == 64
+    by_loop = lambda x, p, k: loop  # noqa: E731
+    before = function_fingerprint(by_loop)
+    assert function_fingerprint(by_loop) == before
+    loop.append(3)
+    assert function_fingerprint(by_loop) != before
 
 
 def test_resume_with_a_budget(tmp_path: Path) -> None:

