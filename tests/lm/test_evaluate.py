@@ -143,6 +143,15 @@ def image_classifier() -> nn.Module:
     return tiny_models.vit("ViTForImageClassification", num_labels=3)
 
 
+def bars(found: Any) -> list[float]:
+    """Lengths of the bars of an evaluation's plot."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    try:
+        return [bar.get_width() for bar in found.plot().axes[0].patches]
+    finally:
+        pyplot.close("all")
+
+
 def converted(model: nn.Module, batches: list[Any]) -> Any:
     return convert(model, collect(model, batches), 2, closed_form=False)
 
@@ -167,6 +176,7 @@ def test_classifiers_are_measured_by_the_divergence_of_their_classes(make: Any, 
     assert again.loss().kl == found.loss().kl and np.isnan(again.original)
     assert str(again).splitlines()[0].split() == ["replaced", "by", "degree", "kl"]
     assert "nan" not in f"{again!r}"
+    assert bars(again) == [again.loss().kl]
 
 
 MODELS = {
@@ -201,6 +211,7 @@ def test_models_without_a_head_are_measured_by_the_cosine_of_their_hidden_states
     assert found.loss(by="removed").cosine < found.loss().cosine < 1
     assert found.tokens == len(f)
     assert str(found).splitlines()[0].split() == ["replaced", "by", "degree", "cosine"]
+    assert bars(found) == [1 - row.cosine for row in found.rows[1:]]
 
 
 def test_an_encoder_decoder_predicts_the_tokens_of_its_decoder() -> None:

@@ -190,11 +190,10 @@ def evaluate(
     if not tokens:
         raise ValueError("batches hold nothing to predict: sequences of two tokens are needed at least, or labels.")
     rows = []
-    for key, (entropy, kl, cosine) in sums.items():
+    for key, (loss, kl, cosine) in sums.items():
         degrees = [made.polynomial.degree for made in variants[key].values() if isinstance(made, PolynomialModule)]
-        measures = (
-            (nan, nan, cosine / tokens) if hidden else (entropy / targeted if targeted else nan, kl / tokens, None)
-        )
+        entropy = loss / targeted if targeted else nan
+        measures = (nan, nan, cosine / tokens) if hidden else (entropy, kl / tokens, None)
         rows.append(Loss(*key, max(degrees, default=0), *measures))
     return Evaluation(tuple(rows), tokens)
 

@@ -43,14 +43,15 @@ class LmResults:
 
     def check_resumes(self, about: dict[str, Any], folder: Path) -> None:
         """Raise if the results in the folder are those of another study; warn if another machine made them."""
-        old, options = self.about, self.about["config"]
+        old = {"config": {}, "model": {}, "data": {}, "machine": {}} | self.about
+        options, machine = old["config"], {"mlpoly": old.get("version"), **old["machine"]}
         changed = [f"{name} {options.get(name)!r}" for name, v in about["config"].items() if options.get(name) != v]
         # The first that differs: tokens depend on the options, and the prompt, if none is given, on the tokens.
         differences = {
             "another model": any(old["model"].get(k) != about["model"][k] for k in ("architecture", "weights")),
             ", ".join(changed): bool(changed),
-            "another text": old["data"]["fingerprint"] != about["data"]["fingerprint"],
-            "another prompt": old["prompt"] != about["prompt"],
+            "another text": old["data"].get("fingerprint") != about["data"]["fingerprint"],
+            "another prompt": old.get("prompt") != about["prompt"],
         }
         for what, differs in differences.items():
             if differs:
@@ -58,8 +59,8 @@ class LmResults:
                     f"{folder} holds a study with {what}; choose another --out, or replace it with --restart "
                     f"(resume=False)."
                 )
-        there, here = ({"mlpoly": part["version"], **part["machine"]} for part in (old, about))
-        moved = [f"{name} {there.get(name)}, now {value}" for name, value in here.items() if there.get(name) != value]
+        here = {"mlpoly": about["version"], **about["machine"]}
+        moved = [f"{name} {machine.get(name)}, now {v}" for name, v in here.items() if machine.get(name) != v]
         if moved:
             warnings.warn(
                 f"the results in {folder} are kept although the machine or versions have changed ({'; '.join(moved)}); "
@@ -72,7 +73,7 @@ def write_tables(results: LmResults, folder: Path) -> None:
     """Write every kind of result as a CSV file; a kind that there is nothing of has no file."""
     tables: dict[str, list[dict[str, Any]]] = {
         "fvu": [to_plain(errors) for errors in results.errors],
-        "loss": [to_plain(loss) for loss in results.losses],
+        "loss": [{k: v for k, v in to_plain(loss).items() if k != "cosine"} for loss in results.losses],
         "spectrum": [spectrum.row() for spectrum in results.spectra],
         "forms": [forms.row() for forms in results.forms],
         "features": [_feature_row(feature) for feature in results.features],
