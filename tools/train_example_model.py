@@ -62,7 +62,7 @@ def train(folder: Path) -> None:
     words = tokenizer()
     ids = {token.removeprefix("▁"): i for token, i in words.get_vocab().items()}
     config = transformers.LlamaConfig(
-        **SIZES, vocab_size=len(ids), max_position_embeddings=512, bos_token_id=0, eos_token_id=None,
+        **SIZES, vocab_size=len(ids), max_position_embeddings=LENGTH, bos_token_id=0, eos_token_id=None,
         initializer_range=0.1, tie_word_embeddings=False,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)

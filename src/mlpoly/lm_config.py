@@ -25,8 +25,8 @@ class LmConfig:
     """Number of tokens that the moments are collected from."""
     held_out_tokens: int = 4_000
     """Number of held-out tokens for errors and losses."""
-    length: int = 512
-    """Tokens in a sequence."""
+    length: int | None = None
+    """Tokens in a sequence; by default 512, or fewer if the model takes no more."""
     batch_size: int = 8
     """Sequences in a batch."""
     blocks: str | None = None
@@ -49,7 +49,8 @@ class LmConfig:
     def __post_init__(self) -> None:
         least = {"degree": 1, "tokens": 1, "held_out_tokens": 1, "length": 2, "batch_size": 1}
         for name, smallest in (least | dict.fromkeys(("spectrum", "features"), 0)).items():
-            as_integer(name, getattr(self, name), smallest)
+            if name != "length" or self.length is not None:
+                as_integer(name, getattr(self, name), smallest)
         for degree in self.degrees:
             as_integer("degrees", degree, 1)
         for name in ("groups", "method"):

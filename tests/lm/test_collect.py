@@ -23,7 +23,7 @@ import mlpoly as mp
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from support.backends import assert_close  # noqa: E402 - after importorskip
-from support.tiny_models import D, bert, gpt2, llama, token_ids  # noqa: E402
+from support.tiny_models import D, bert, gpt2, llama, token_ids, vit, wav2vec2, whisper  # noqa: E402
 from torch import nn  # noqa: E402
 
 from mlpoly.files import read_tensors, write_tensors  # noqa: E402
@@ -91,6 +91,94 @@ def test_moments_are_those_of_the_hooked_inputs(make: Any) -> None:
         lengths = np.linalg.norm(rows, axis=1)
         assert part.count == len(rows)
         assert part.norms == pytest.approx((lengths.mean(), lengths.min(), lengths.max()), rel=1e-6)
+
+
+def noise(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+WITHOUT_TOKENS = {
+    "images": (vit, lambda i: {"pixel_values": noise(3, 3, 8, 8, seed=i)}),
+    "sounds": (wav2vec2, lambda i: {"input_values": noise(2, 80, seed=i)}),
+    "unpadded sounds": (
+        wav2vec2,
+        lambda i: {"input_values": noise(2, 80, seed=i), "attention_mask": torch.ones(2, 80)},
+    ),
+    "spectrograms": (whisper, lambda i: {"input_features": noise(2, 8, 20, seed=i), "decoder_input_ids": ids_of(i)}),
+    "embeddings": (llama, lambda i: {"inputs_embeds": noise(2, 5, D, seed=i)}),
+}
+
+
+def ids_of(seed: int) -> torch.Tensor:
+    return token_ids(1, b=2, t=5, seed=seed)[0]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_TOKENS)
+def test_models_whose_inputs_are_no_token_ids(kind: str) -> None:
+    make, batch = WITHOUT_TOKENS[kind]
+    model, batches = make(), [batch(i) for i in range(20)]
+    moments, rows = collect(model, batches, groups="first"), recorded(model, batches)
+    assert moments.names == list(rows)
+    for name, x in rows.items():
+        assert_moments(moments.gaussian(name), x)
+        samples = sum(len(next(iter(b.values()))) for b in batches)
+        assert moments.groups(name)[1].count == samples  # the first position of each, a class token in ViT
+    assert moments.tokens == len(rows[moments.names[0]])
+    assert collect(model, batches[:-1]).provenance["data"] != moments.provenance["data"]
+
+
+def test_an_encoder_of_sounds_runs_without_its_decoder() -> None:
+    model, batches = whisper(), [{"input_features": noise(2, 8, 20, seed=i)} for i in range(4)]
+    whole = [b | {"decoder_input_ids": ids_of(0)} for b in batches]
+    name = "model.encoder.layers.0"
+    assert_moments(collect(model, batches, name).gaussian(name), recorded(model, whole)[name])
+
+
+def test_padding_of_embeddings_is_left_out() -> None:
+    model, x = llama(), noise(3, 6, D)
+    mask = torch.ones(3, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    found = collect(model, [{"inputs_embeds": x, "attention_mask": mask}])
+    for name, rows in recorded(model, [{"inputs_embeds": x, "attention_mask": mask}]).items():
+        assert_moments(found.gaussian(name), rows[mask.flatten().numpy() == 1])
+    assert found.tokens == 16
+
+
+def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> None:
+    model, batches = vit(), [{"pixel_values": noise(3, 3, 8, 8, seed=i)} for i in range(4)]
+
+    def interrupted() -> Iterator[Any]:
+        yield from batches[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(model, interrupted(), save_to=tmp_path, save_every=0)
+    with pytest.raises(ValueError, match="not that of the pass to be resumed"):
+        collect(model, batches[::-1], save_to=tmp_path)
+    assert_same(collect(model, batches, save_to=tmp_path), collect(model, batches))
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "options", "message"),
+    [
+        (
+            "vit",
+            {"pixel_values": noise(2, 3, 8, 8)},
+            {"tokens": 5},
+            r"has no 'input_ids'.*tokens= and mask= do not apply",
+        ),
+        ("vit", {"labels": torch.ones(2)}, {}, "neither 'input_ids' nor another input"),
+        (
+            "wav2vec2",
+            {"input_values": noise(2, 80), "attention_mask": torch.arange(80).expand(2, -1) < 50},
+            {},
+            r"attention_mask \(2, 80\), the model 38 positions.*pass samples without padding",
+        ),
+    ],
+)
+def test_samples_that_cannot_be_laid_out_are_refused(make: str, batch: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collect({"vit": vit, "wav2vec2": wav2vec2}[make](), [batch], **options)
 
 
 def test_blocks_are_chosen_by_pattern() -> None:
@@ -428,7 +516,7 @@ def test_head_and_cache_are_spared() -> None:
         ([torch.ones(3, dtype=torch.long)], ValueError, r"batch 0 has shape \(3,\), expected \(b, t\)"),
         ([torch.ones(2, 3)], TypeError, "integer token ids, got torch.float32"),
         ([[[1, 2], [3]]], TypeError, "all sequences of one length"),
-        ([{"pixels": 1}], ValueError, r"no 'input_ids', only \['pixels'\]"),
+        ([{"pixels": 1}], ValueError, r"neither 'input_ids' nor another .* only \['pixels'\]"),
         ([torch.full((1, 3), 99)], ValueError, "token ids from 99 to 99, but the model knows 0 to 31"),
         (
             [{"input_ids": torch.ones(1, 2, dtype=torch.long), "attention_mask": torch.ones(1, 3)}],
@@ -898,7 +986,11 @@ def test_functions_that_call_themselves_and_values_without_a_content() -> None:
 
     loop: list[Any] = [calls, threading.Lock(), object(), nn.Linear(2, 2), {1, 2}, np.ones(2), open]
     loop.append(loop)
-    assert len(function_fingerprint(lambda x, p, k: loop)) == 64
+    by_loop = lambda x, p, k: loop  # noqa: E731
+    before = function_fingerprint(by_loop)
+    assert function_fingerprint(by_loop) == before
+    loop.append(3)
+    assert function_fingerprint(by_loop) != before
 
 
 def test_resume_with_a_budget(tmp_path: Path) -> None:

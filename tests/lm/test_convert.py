@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 from support.strong_models import EXACT, llama, logits, state, token_ids  # noqa: E402 - after importorskip
 
 from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm.convert.block_errors import BlockErrors  # noqa: E402
 from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
 from mlpoly.lm.convert.convert import Method, convert  # noqa: E402
 from mlpoly.lm.model.graft import graft  # noqa: E402
@@ -143,6 +145,30 @@ def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(mp.FileFormatError, match="convert again"):
         Conversion.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "..", ".", "/tmp/escaped", "a/b", "..\\escaped", "C:escaped"])
+def test_names_of_blocks_do_not_lead_out_of_the_folder(name: str, tmp_path: Path) -> None:
+    model = llama("silu")
+    found = convert(model, collect(model, token_ids(1)), 1, "layers.0.mlp", closed_form=False)
+    (poly,), (errors,) = found.polynomials.values(), found.errors.values()
+    path = found.save(tmp_path / "out") / "model.layers.0.mlp" / "cfg.json"
+    content = json.loads(path.read_text())
+    content["block"] = content["errors"]["block"] = name
+    path.write_text(json.dumps(content))
+    with pytest.raises(mp.FileFormatError, match="is a path"):
+        Conversion.load(tmp_path / "out")
+    with pytest.raises(ValueError, match="is a path"):
+        Conversion({name: poly}, {name: replace(errors, block=name)}).save(tmp_path / "deep" / "again")
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_model_that_is_a_block_itself_has_a_folder(tmp_path: Path) -> None:
+    """Its name is empty."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
+    poly = mp.fit(mp.from_torch(module), mp.Gaussian.standard(4), 2)
+    Conversion({"": poly}, {"": BlockErrors("", 2)}).save(tmp_path)
+    assert list(Conversion.load(tmp_path).polynomials) == [""]
 
 
 def test_a_conversion_shows_itself() -> None:

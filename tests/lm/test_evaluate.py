@@ -14,7 +14,8 @@ import mlpoly as mp
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from support.data import data_folder  # noqa: E402 - after importorskip
+from support import tiny_models  # noqa: E402 - after importorskip
+from support.data import data_folder  # noqa: E402
 from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -22,7 +23,7 @@ from mlpoly.integrations import find_blocks  # noqa: E402
 from mlpoly.lm.convert.convert import convert  # noqa: E402
 from mlpoly.lm.evaluate.baselines import BASELINES, baseline_modules  # noqa: E402
 from mlpoly.lm.evaluate.losses import evaluate  # noqa: E402
-from mlpoly.lm.model.graft import Constant  # noqa: E402
+from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
 from mlpoly.lm.model.loading import load_model  # noqa: E402
 from mlpoly.lm.moments.collect import collect  # noqa: E402
 
@@ -118,10 +119,144 @@ def test_the_linear_baseline_is_least_squares() -> None:
     torch.testing.assert_close(made["mean"][block.name].value.double(), y.mean(0), atol=1e-6, rtol=1e-5)
 
 
-def test_a_model_without_logits_is_refused() -> None:
-    model, batches = llama("silu"), token_ids()
-    with pytest.raises(TypeError, match="not logits"):
-        evaluate(model.model, {}, batches, baselines=())
+def images(count: int) -> list[dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    shape = (6, 3, 8, 8)
+    return [{"pixel_values": torch.randn(shape, generator=draw), "labels": torch.arange(6) % 3} for _ in range(count)]
+
+
+def texts(count: int) -> list[dict[str, torch.Tensor]]:
+    mask = torch.ones(3, 7, dtype=torch.long)
+    mask[0, 4:] = 0
+    return [{"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 2, 1])} for ids in token_ids(count)]
+
+
+def without_labels(batches: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+    return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
+
+
+def text_classifier() -> nn.Module:
+    return tiny_models.bert("BertForSequenceClassification", num_labels=3)
+
+
+def image_classifier() -> nn.Module:
+    return tiny_models.vit("ViTForImageClassification", num_labels=3)
+
+
+def bars(found: Any) -> list[float]:
+    """Lengths of the bars of an evaluation's plot."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    try:
+        return [bar.get_width() for bar in found.plot().axes[0].patches]
+    finally:
+        pyplot.close("all")
+
+
+def converted(model: nn.Module, batches: list[Any]) -> Any:
+    return convert(model, collect(model, batches), 2, closed_form=False)
+
+
+@pytest.mark.parametrize(("make", "batches"), [(image_classifier, images(4)), (text_classifier, texts(8))])
+def test_classifiers_are_measured_by_the_divergence_of_their_classes(make: Any, batches: list[Any]) -> None:
+    model = strong(make())
+    polys = converted(model, batches)
+    found = evaluate(model, polys, batches, baselines=("removed",))
+    plain = without_labels(batches)
+    with torch.no_grad():
+        f = torch.cat([model(**batch).logits for batch in plain]).double()
+        with graft(model, polys):
+            p = torch.cat([model(**batch).logits for batch in plain]).double()
+        labels = torch.cat([batch["labels"] for batch in batches])
+        kl = nn.functional.kl_div(p.log_softmax(1), f.log_softmax(1), log_target=True, reduction="batchmean")
+        entropies = [float(nn.functional.cross_entropy(logits, labels)) for logits in (f, p)]
+    assert 1e-8 < found.loss().kl == pytest.approx(float(kl), rel=1e-6)
+    assert [row.cross_entropy for row in found.rows[:2]] == pytest.approx(entropies, rel=1e-6)
+    assert found.loss().kl < found.loss(by="removed").kl and found.tokens == len(labels)
+    again = evaluate(model, polys, plain, baselines=())  # the classes are not known
+    assert again.loss().kl == found.loss().kl and np.isnan(again.original)
+    assert str(again).splitlines()[0].split() == ["replaced", "by", "degree", "kl"]
+    assert "nan" not in f"{again!r}"
+    assert bars(again) == [again.loss().kl]
+
+
+MODELS = {
+    "BertModel": (lambda: tiny_models.bert("BertModel"), without_labels(texts(8))),
+    "LlamaModel": (lambda: tiny_models.llama().model, token_ids(8)),
+    "ViTModel": (tiny_models.vit, without_labels(images(4))),
+    "Wav2Vec2Model": (tiny_models.wav2vec2, [{"input_values": torch.linspace(-3, 3, 160).sin().reshape(2, 80)}]),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_without_a_head_are_measured_by_the_cosine_of_their_hidden_states(kind: str) -> None:
+    make, batches = MODELS[kind]
+    model = strong(make())
+    polys = converted(model, batches)
+    found = evaluate(model, polys, batches, baselines=("removed",))
+
+    def hidden() -> torch.Tensor:
+        rows = []
+        for batch in batches:
+            given = batch if isinstance(batch, dict) else {"input_ids": batch}
+            out = model(**given).last_hidden_state
+            rows.append(out[given["attention_mask"] != 0] if "attention_mask" in given else out.flatten(0, 1))
+        return torch.cat(rows).double()
+
+    with torch.no_grad():
+        f = hidden()
+        with graft(model, polys):
+            p = hidden()
+    expected = ((f * p).sum(1) / (f.norm(dim=1) * p.norm(dim=1))).mean()
+    assert found.loss().cosine == pytest.approx(float(expected), abs=1e-9) and found.loss("none", "").cosine == 1.0
+    assert found.loss(by="removed").cosine < found.loss().cosine < 1
+    assert found.tokens == len(f)
+    assert str(found).splitlines()[0].split() == ["replaced", "by", "degree", "cosine"]
+    assert bars(found) == [1 - row.cosine for row in found.rows[1:]]
+
+
+def test_an_encoder_decoder_predicts_the_tokens_of_its_decoder() -> None:
+    model = strong(tiny_models.t5())
+    source, labels = token_ids(2)
+    shifted = torch.cat([torch.zeros(3, 1, dtype=torch.long), labels[:, :-1]], 1)  # 0 begins a text
+    given = {"input_ids": source, "decoder_input_ids": shifted}
+    with torch.no_grad():
+        out = model(input_ids=source, labels=labels)
+        following = nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), shifted[:, 1:].flatten())
+    found = evaluate(model, {}, [given | {"labels": labels}], baselines=())
+    assert found.original == pytest.approx(float(out.loss), rel=1e-6) and found.tokens == 21
+    found = evaluate(model, {}, [given], baselines=())
+    assert found.original == pytest.approx(float(following), rel=1e-6) and found.tokens == 18
+    polys = converted(model, [given])
+    assert evaluate(model, polys, [given], baselines=()).loss().kl > 0
+
+
+def test_sounds_to_text() -> None:
+    """Whisper's decoder predicts tokens; of the positions of a sound that CTC labels, the targets are not known."""
+    features = {"input_features": torch.linspace(-9, 9, 320).sin().reshape(2, 8, 20), "decoder_input_ids": IDS}
+    whisper = strong(tiny_models.whisper())
+    found = evaluate(whisper, converted(whisper, [features]), [features], baselines=())
+    assert found.tokens == 8 and found.loss().kl > 0 and found.original > 0
+    ctc, sound = strong(tiny_models.wav2vec2("Wav2Vec2ForCTC")), {"input_values": torch.linspace(-3, 3, 80)[None].sin()}
+    found = evaluate(ctc, converted(ctc, [sound]), [sound], baselines=())
+    assert found.tokens == 19 and found.loss().kl > 0 and np.isnan(found.original)
+
+
+IDS = torch.arange(10).reshape(2, 5)
+
+
+def test_outputs_that_cannot_be_compared_are_refused() -> None:
+    batches = without_labels(texts(1))
+    for model in (
+        tiny_models.bert("BertForSequenceClassification", num_labels=1),
+        tiny_models.bert("BertForQuestionAnswering"),
+    ):
+        with pytest.raises(
+            TypeError, match=r"not logits \(b, t, v\), logits \(b, v\) of two classes at least, or last"
+        ):
+            evaluate(model, {}, batches, baselines=())
+    tagger = tiny_models.bert("BertForTokenClassification", num_labels=2)
+    with pytest.raises(ValueError, match=r"go up to \d+, but BertForTokenClassification has 2 classes"):
+        evaluate(tagger, {}, batches, baselines=())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -21,7 +21,7 @@ from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
 from mlpoly.integrations import find_blocks  # noqa: E402
-from mlpoly.lm import FeatureSet, block_features, collect, describe, graft, read_features, steer  # noqa: E402
+from mlpoly.lm import FeatureSet, block_features, check_features, collect, describe, graft, read_features, steer  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
 from mlpoly.lm.reading.feature_set import logit_directions  # noqa: E402
 
@@ -178,6 +178,24 @@ def test_slices_are_the_same_features(small, kind):
         assert chosen.names == tuple(found.names[i] for i in places) and len(chosen) == len(places)
         assert_close(chosen.values(x), found.values(x)[:, places], 1e-12)
         assert_close(chosen.amounts(x) @ chosen.writes, found.amounts(x)[:, places] @ found.writes[places], 1e-12)
+
+
+@pytest.mark.parametrize("make", [tiny_models.bert, tiny_models.albert])
+def test_a_head_that_transforms_the_residual_stream_has_no_logits_of_features(make):
+    """The rows of the unembedding are no directions of the residual stream there; in ALBERT not even of its width."""
+    model, polys = model_and_polynomials(make)
+    name, poly = list(polys.items())[-1]
+    features, batches = block_features(poly, model, name, k=3), token_ids(2)
+    found = read_features(model, features, batches, tokenizer=WORDS)
+    assert all(reading.raises == reading.lowers == () and reading.positive for reading in found)
+    assert "raises and lowers: the head does not read the residual stream" in describe(found[0])
+    assert str(found).splitlines()[2:]  # it prints as a table all the same
+    for refused in (
+        lambda: check_features(model, features, batches),
+        lambda: block_features(poly, model, name, "token", token=5),
+    ):
+        with pytest.raises(ValueError, match="no direct path to its logits"):
+            refused()
 
 
 # -- on text -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -121,6 +122,70 @@ def test_missing_packages_for_gguf(package: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, package, None)  # makes the import fail
     with pytest.raises(ImportError, match=rf"GGUF file model\.gguf needs {package}.*'mlpoly\[transformers\]'"):
         load_model(tmp_path / "model.gguf")
+
+
+def write_gguf(path: Path, begins: bool | None) -> None:
+    """A Llama of one block with random weights and five tokens, as llama.cpp writes it."""
+    gguf = pytest.importorskip("gguf")
+    d, h, words = 16, 24, ["<s>", "a", "b", "c", "ab"]
+    writer = gguf.GGUFWriter(path, "llama")
+    sizes = {"block_count": 1, "context_length": 64, "embedding_length": d, "feed_forward_length": h, "head_count": 2}
+    for name, value in (sizes | {"head_count_kv": 2, "vocab_size": len(words), "layer_norm_rms_eps": 1e-5}).items():
+        getattr(writer, f"add_{name}")(value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(words)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    if begins is not None:
+        writer.add_add_bos_token(begins)
+    shapes = {"token_embd": (len(words), d), "output": (len(words), d), "output_norm": (d,)}
+    inner = {"attn_norm": (d,), "ffn_norm": (d,), "ffn_gate": (h, d), "ffn_up": (h, d), "ffn_down": (d, h)}
+    inner |= {f"attn_{name}": (d, d) for name in ("q", "k", "v", "output")}
+    shapes |= {f"blk.0.{name}": shape for name, shape in inner.items()}
+    draw = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draw.standard_normal(shape).astype(np.float32))
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+
+
+@pytest.mark.parametrize("reader", ["transformers", "gguf"])
+@pytest.mark.parametrize("begins", [True, False, None])
+def test_a_gguf_that_says_so_begins_every_sequence_with_its_token(
+    begins: bool | None, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate")
+    write_gguf(tmp_path / "tiny.gguf", begins)
+    if reader == "gguf":  # as with older versions of transformers, which have no reader of their own
+        begins_texts = sys.modules["mlpoly.lm.model.loading"]._begins_texts
+
+        def without(*args: Any) -> bool:
+            with monkeypatch.context() as patch:
+                patch.setitem(sys.modules, "transformers.integrations.gguf.reader", None)
+                return begins_texts(*args)
+
+        monkeypatch.setattr("mlpoly.lm.model.loading._begins_texts", without)
+    model, tokenizer = load_model(tmp_path / "tiny.gguf")
+    first = [0] if begins else []
+    assert tokenizer.encode("abc") == [*first, 4, 3]
+    rows = torch.cat(list(token_batches(tokenizer, "ab" * 30, length=6)))
+    assert rows.shape[0] >= 5 and (rows[:, 0] == (0 if begins else 4)).all() and (rows[:, 1:] == 4).all()
+    assert type(model).__name__ == "LlamaForCausalLM"
+
+
+def test_a_tokenizer_that_ignores_what_the_gguf_says_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate")
+    write_gguf(tmp_path / "tiny.gguf", True)
+    real = transformers.AutoTokenizer.from_pretrained
+
+    def ignores(*args: Any, add_bos_token: bool, **options: Any) -> Any:
+        return real(*args, **options)
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", ignores)
+    with pytest.warns(UserWarning, match=r"tiny\.gguf says that a text begins .* adds none: losses will be too high"):
+        load_model(tmp_path / "tiny.gguf")
 
 
 def test_the_shipped_model() -> None:

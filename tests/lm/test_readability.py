@@ -135,8 +135,6 @@ def test_padding_is_no_token() -> None:
         for ids in TRAIN
     ]
     features = planted(rule)
-    reader = features.reader
-    assert reader is not None
     (plain,) = readability(MODEL, features, TRAIN, HELD_OUT)
     trimmed = planted(lambda ids: rule(ids)[:, :24])
     (same,) = readability(MODEL, trimmed, padded, HELD_OUT)

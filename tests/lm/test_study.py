@@ -113,7 +113,7 @@ def test_the_numbers_agree_with_one_another(run):
     assert [(f.block, f.degree) for f in results.forms] == [(e.block, k) for e in errors[:2] for k in (1, 2)]
     for feature in results.features:
         assert sum(feature.histogram) == pytest.approx(1) and feature.positive and feature.negative
-        assert feature.causal.tokens == 64 and -1 <= feature.causal.correlation <= 1
+        assert feature.causal.tokens == 64 and np.isfinite(feature.causal.correlation)
         assert feature.readability is not None and feature.readability.feature == feature.name
         assert feature.positive[0].value >= feature.positive[-1].value > feature.negative[0].value
     with (out / "tables/features.csv").open(encoding="utf-8") as file:
@@ -189,11 +189,107 @@ def test_a_second_run_uses_the_moments(run, folder, tmp_path, capsys, monkeypatc
     out = shutil.copytree(run[0], tmp_path / "copy")
     monkeypatch.setattr("mlpoly.lm.moments.collect.RowSums", None)  # nothing can be summed again
     before = (out / "moments/moments.safetensors").read_bytes()
+    (out / "results.json").unlink()
     arguments = ["lm", str(folder), "--text", str(folder / "tokens.npy"), "--out", str(out), *SMALL, *FEW]
     assert main([*arguments, "--features", "0", "--no-each"]) == 0
     printed = capsys.readouterr().out
     assert "report:" in printed and "polynomial" in printed
     assert (out / "moments/moments.safetensors").read_bytes() == before
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"degree": 3}, "holds a study with degree 2; choose another --out, or replace it with --restart"),
+        ({"features": 0, "each": False}, "holds a study with each True, features 2; choose"),
+        ({"tokens": 200}, "holds a study with tokens 300; choose"),
+        ({"text": "other.npy"}, "holds a study with another text; choose"),
+        ({"prompt": [1, 2]}, "holds a study with another prompt; choose"),
+        ({"model": "other"}, "holds a study with another model; choose"),
+    ],
+    ids=str,
+)
+def test_results_of_other_options_are_kept_and_the_study_refused(run, folder, tmp_path, monkeypatch, change, words):
+    out = shutil.copytree(run[0], tmp_path / "out")
+    llama(initializer_range=0.3).save_pretrained(tmp_path / "other")
+    ids = np.random.default_rng(1).integers(1, VOCABULARY, size=(40, 16))
+    np.save(tmp_path / "other.npy", ids.astype(np.int32))
+    options = OPTIONS | {"model": folder, "text": folder / "tokens.npy"} | change
+    options |= {name: tmp_path / value for name, value in change.items() if name in ("model", "text")}
+    before = contents(out)
+    monkeypatch.setattr("mlpoly.lm.study.run.collect", None)  # refused before the work begins
+    with pytest.raises(ValueError, match=words):
+        study_lm(out=out, show_progress=False, **options)
+    assert contents(out) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.process
+def test_restart_replaces_a_study(run, folder, tmp_path):
+    """One block in place of two: nothing of the other is left."""
+    out = shutil.copytree(run[0], tmp_path / "out")
+    other = out / "mine" / "cfg.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    options = OPTIONS | {"blocks": "layers.1.mlp", "degree": 1, "spectrum": 0, "features": 0}
+    found = study_lm(folder, folder / "tokens.npy", out, resume=False, show_progress=False, **options)
+    assert {errors.block for errors in found.errors} == {"model.layers.1.mlp"}
+    saved = Conversion.load(out)
+    assert list(saved.polynomials) == ["model.layers.1.mlp"] and saved.degree == 1
+    assert {path.stem for path in (out / "tables").iterdir()} == {"fvu", "loss", "attribution"}
+    assert other.read_text() == "{}"
+
+
+@pytest.mark.process
+def test_results_survive_another_machine_and_other_versions(run, folder, tmp_path, monkeypatch):
+    out = shutil.copytree(run[0], tmp_path / "out")
+    machine = {"device": "a processor", "system": "", "python": "", "torch": "", "numpy": "9.0"}
+    monkeypatch.setattr("mlpoly.lm.study.run.describe_machine", lambda device: machine)
+    monkeypatch.setattr(stages, "convert", None)  # nothing can be computed again
+    with pytest.warns(UserWarning, match=r"are kept although .*numpy [\d.]+, now 9\.0.*--restart"):
+        found = study_lm(folder, folder / "tokens.npy", out, show_progress=False, **OPTIONS)
+    assert findings(found) == findings(LmResults.load(run[0]))
+
+
+BERT = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+BERT |= {"num_attention_heads": 2, "max_position_embeddings": 64}
+T5 = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+
+
+def test_models_that_do_not_predict_the_next_token_are_refused_at_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mlpoly.lm.study.run.collect", None)
+    kinds = {
+        "BertModel": "has no unembedding",
+        "BertForSequenceClassification": "has no unembedding",
+        "BertForMaskedLM": "not a causal language model",
+        "T5ForConditionalGeneration": "not a causal language model",
+    }
+    for kind, words in kinds.items():
+        config = transformers.T5Config(**T5) if kind.startswith("T5") else transformers.BertConfig(**BERT)
+        getattr(transformers, kind)(config).save_pretrained(tmp_path / kind)
+        with pytest.raises(TypeError, match=words):
+            study_lm(tmp_path / kind, folder / "tokens.npy", tmp_path / "out", show_progress=False, **OPTIONS)
+
+
+def test_a_length_that_the_model_does_not_take_is_refused(folder, tmp_path, monkeypatch):
+    """The shipped model was trained on 64 tokens, as many as the one in the folder takes."""
+    monkeypatch.setattr("mlpoly.lm.study.run.collect", None)
+    for model, text in ((None, None), (folder, folder / "tokens.npy")):
+        with pytest.raises(ValueError, match="length is 65, but the model takes 64 tokens at most; use --length 64"):
+            study_lm(model, text, tmp_path, length=65, show_progress=False)
+
+
+def test_the_length_is_by_default_what_the_model_takes(folder, tmp_path):
+    long = np.random.default_rng(0).integers(1, VOCABULARY, size=(8, 100))
+    np.save(tmp_path / "long.npy", long)
+    options = {name: value for name, value in OPTIONS.items() if name != "length"} | {"degrees": (1,), "degree": 1}
+    found = study_lm(folder, tmp_path / "long.npy", tmp_path / "out", show_progress=False, **options)
+    assert found.about["config"]["length"] == 64 and "--length" not in found.about["command"]
+    assert found.about["data"]["held_out"] == 64
 
 
 def test_halves_of_surrogate_pairs_and_formulas_in_the_vocabulary_do_not_cost_the_work(folder, tmp_path, capsys):

@@ -36,7 +36,7 @@ def test_text_is_cut_into_equal_sequences(tmp_path: Path) -> None:
     assert flat(batches) == flat(batches) == text[: 16 * whole]
     file = tmp_path / "text.txt"
     file.write_text(text, encoding="utf-8")
-    for source in (file, str(file), [file], [text]):
+    for source in (file, [file], [text]):
         assert flat(token_batches(Letters(), source, length=16)) == text[: 16 * whole]
     assert flat(token_batches(Letters(), [file, text], length=16)) == (2 * text)[: 2 * len(text) // 16 * 16]
 
@@ -86,7 +86,7 @@ def test_arrays_of_tokens(tmp_path: Path) -> None:
     batches = list(token_batches(None, tmp_path / "ids.npy", batch_size=2))
     assert [tuple(b.shape) for b in batches] == [(2, 6), (2, 6), (1, 6)]
     assert torch.cat(batches).tolist() == ids.tolist()
-    assert torch.cat(list(token_batches(None, str(tmp_path / "ids.npy"), length=4))).tolist() == ids[:, :4].tolist()
+    assert torch.cat(list(token_batches(None, tmp_path / "ids.npy", length=4))).tolist() == ids[:, :4].tolist()
     np.save(tmp_path / "stream.npy", ids.ravel())
     assert (
         torch.cat(list(token_batches(None, tmp_path / "stream.npy", length=10))).tolist() == ids.reshape(3, 10).tolist()
@@ -105,7 +105,7 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("äöü".encode("latin-1"))
     with pytest.raises(mp.FileFormatError, match=r"latin\.txt is not text in UTF-8 .* at byte 0"):
         list(token_batches(Letters(), tmp_path / "latin.txt"))
-    for missing in (tmp_path / "missing", str(tmp_path / "missing.txt")):
+    for missing in (tmp_path / "missing", tmp_path / "missing.txt"):
         with pytest.raises(FileNotFoundError, match="no file"):
             token_batches(Letters(), missing)
     with pytest.raises(ValueError, match=r"the text 'some words', which needs a tokenizer"):
@@ -125,6 +125,19 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "damaged.npy").write_bytes(content.replace(b" " * 13 + b"\n", b"\n"))  # the header is as long as before
     with pytest.raises(mp.FileFormatError, match=r"damaged.npy is not a readable"):
         list(token_batches(None, tmp_path / "damaged.npy"))
+
+
+def test_a_string_is_text_and_a_path_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("words", "two words"):
+        Path(name).write_text("the text of a file", encoding="utf-8")
+    assert flat(token_batches(Letters(), Path("words"), length=4)) == "the text of a fi"
+    for name in ("words", "two words", "corpus.jsonl", "Folder/Corpus.TXT", str(tmp_path / "words")):
+        for text in (name, ["some text", name]):
+            with pytest.raises(ValueError, match=rf"text is the name of a file, .*pass pathlib\.Path\('{name}'\)"):
+                token_batches(Letters(), text)
+    for text in ("word", "words\n", "see corpus.jsonl", "a\0b", "x" * 5000, "files.txt\nmore.txt"):
+        assert flat(token_batches(Letters(), text, length=1)) == text
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.9, 0.99])

@@ -25,15 +25,55 @@ def gpt2(**options: Any) -> nn.Module:
     return transformers.GPT2LMHeadModel(config).eval()
 
 
-def bert(**options: Any) -> nn.Module:
+def bert(kind: str = "BertForMaskedLM", **options: Any) -> nn.Module:
     torch.manual_seed(2)
-    return transformers.BertForMaskedLM(transformers.BertConfig(**SIZES, **options)).eval()
+    return getattr(transformers, kind)(transformers.BertConfig(**SIZES, **options)).eval()
+
+
+def albert(**options: Any) -> nn.Module:
+    """Embeddings of half the width of the layers."""
+    torch.manual_seed(2)
+    return transformers.AlbertForMaskedLM(transformers.AlbertConfig(**SIZES, embedding_size=D // 2, **options)).eval()
 
 
 def gemma2(**options: Any) -> nn.Module:
     torch.manual_seed(2)
     config = transformers.Gemma2Config(**SIZES, num_key_value_heads=1, head_dim=8, pad_token_id=0, **options)
     return transformers.Gemma2ForCausalLM(config).eval()
+
+
+def vit(kind: str = "ViTModel", **options: Any) -> nn.Module:
+    """Four patches and a class token for each image."""
+    torch.manual_seed(3)
+    sizes = {name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers")}
+    config = transformers.ViTConfig(**sizes, num_attention_heads=2, image_size=8, patch_size=4, **options)
+    return getattr(transformers, kind)(config).eval()
+
+
+def wav2vec2(kind: str = "Wav2Vec2Model") -> nn.Module:
+    """Nineteen positions for 80 values of a sound."""
+    torch.manual_seed(4)
+    sizes = {name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")}
+    convolutions = {"conv_dim": (8, 8), "conv_stride": (2, 2), "conv_kernel": (3, 3), "num_conv_pos_embeddings": 4}
+    options = {"num_attention_heads": 2, "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0}
+    return getattr(transformers, kind)(transformers.Wav2Vec2Config(**sizes, **convolutions, **options)).eval()
+
+
+def whisper() -> nn.Module:
+    """Ten positions for twenty frames of a sound."""
+    torch.manual_seed(5)
+    parts = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 24))}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_mel_bins": 8}
+    lengths = {"max_source_positions": 10, "max_target_positions": 12}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
+    config = transformers.WhisperConfig(vocab_size=VOCABULARY, d_model=D, **parts, **heads, **lengths, **ids)
+    return transformers.WhisperForConditionalGeneration(config).eval()
+
+
+def t5(kind: str = "T5ForConditionalGeneration") -> nn.Module:
+    torch.manual_seed(6)
+    sizes = {"vocab_size": VOCABULARY, "d_model": D, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    return getattr(transformers, kind)(transformers.T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0)).eval()
 
 
 def token_ids(n: int, b: int = 3, t: int = 7, seed: int = 0) -> list[torch.Tensor]:

@@ -20,7 +20,7 @@ class LmCommand:
     """Replace the blocks of a language model by polynomials: measure, read, and write report.html."""
 
     model: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[MODEL]")] = None
-    """A folder, a .gguf file, or a name on the Hugging Face hub; by default a small model of this package."""
+    """A causal language model: a folder, a .gguf file, or a name on the hub; by default a small one of this package."""
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Text in UTF-8, or an .npy file of token ids (n, t); needed with MODEL."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("out/lm")
@@ -32,7 +32,7 @@ class LmCommand:
     device: Annotated[str, tyro.conf.arg(metavar="DEVICE")] = "cpu"
     """Device of PyTorch, such as cuda."""
     restart: bool = False
-    """Compute everything again, even if the folder has it."""
+    """Compute everything again, in place of what the folder has."""
     json: bool = False
     """Print the result as JSON."""
     quiet: bool = False

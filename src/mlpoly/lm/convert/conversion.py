@@ -18,7 +18,7 @@ from mlpoly.lm.convert.hub import download, upload
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Conversion"]
+__all__ = ["Conversion", "discard"]
 
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
@@ -84,10 +84,11 @@ class Conversion(Tabular):
 
         The folder is made if it is missing. Other files in it stay.
         """
+        places = [_subfolder(name) for name in self.polynomials]  # all of them before anything is written
         target = make_folder(folder)
         shared: dict[str, Any] = {"bound": self.bound, "method": self.provenance.get("method")}
         for number, (name, poly) in enumerate(self.polynomials.items()):
-            place = make_folder(target / (name or "_"))
+            place = make_folder(target / places[number])
             poly.save(place / _POLYNOMIAL)
             shared |= {"d_in": poly.dim_in, "d_out": poly.dim_out, "provenance": self.provenance}
             config = _BlockConfig(block=name, number=number, errors=self.errors[name], **shared)
@@ -106,8 +107,7 @@ class Conversion(Tabular):
             If a file is damaged, or of an older version of the format.
         """
         source = Path(folder)
-        found = [(path, read_json(path)) for path in sorted(source.glob(f"*/{_CONFIG}"))]
-        ours = [(path, cfg) for path, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
+        ours = _configs(source)
         if not ours:
             raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
         blocks = sorted(((_config(path, cfg), path.parent) for path, cfg in ours), key=lambda block: block[0].number)
@@ -209,6 +209,26 @@ class _BlockConfig:
     provenance: dict[str, Any]
 
 
+def discard(folder: Path) -> None:
+    """Delete a conversion, if there is one in the folder; other files stay."""
+    for path, _ in _configs(folder):
+        path.with_name(_POLYNOMIAL).unlink(missing_ok=True)
+        path.unlink()
+
+
+def _configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Every cfg.json of a conversion in the folder, with its contents."""
+    found = [(path, read_json(path)) for path in sorted(folder.glob(f"*/{_CONFIG}"))]
+    return [(path, cfg) for path, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
+
+
+def _subfolder(block: str) -> str:
+    """Name of a block's folder. Names of blocks come from files too, and none may lead out of the conversion's."""
+    if block in (".", "..") or any(character in block for character in "/\\:"):
+        raise ValueError(f"the name of the block {block!r:.80} is a path; use one without / \\ or :.")
+    return block or "_"
+
+
 def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
     """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
     if cfg.get("version") != _VERSION:
@@ -218,7 +238,8 @@ def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
         )
     try:
         config = from_plain(_BlockConfig, cfg)
-    except FileFormatError as error:
+        _subfolder(config.block)
+    except ValueError as error:
         raise FileFormatError(f"{path} is damaged ({error}); convert again.") from None
     bounded = config.bound is None or config.bound > 0
     if not bounded or config.errors.block != config.block or to_plain(config) != cfg:

@@ -4,6 +4,3 @@ from pathlib import Path
 
 EXAMPLE = Path(__file__).parent / "model"
 """Folder of the model and its tokenizer; `tools/train_example_model.py` makes it."""
-
-LONGEST = 64
-"""Tokens in the sequences that the model was trained on; it does not extrapolate to longer ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def load_model(
     -------
     model : transformers.PreTrainedModel
     tokenizer : transformers.PreTrainedTokenizerBase or None
-        Tokenizer, None if the folder has none.
+        Tokenizer, None if the folder has none. Where a GGUF file says so, it begins texts with a beginning-of-sequence
+        token.
 
     Raises
     ------
@@ -98,9 +100,34 @@ def load_model(
     if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
         return model, None
     try:
-        return model, transformers.AutoTokenizer.from_pretrained(place, **options)
+        if gguf_file is not None and _begins_texts(place, gguf_file, revision):
+            options["add_bos_token"] = True  # which transformers does not read from the file
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
     except _FAILURES as error:
         raise _explained(place, error, "the tokenizer") from error
+    if "add_bos_token" in options and tokenizer.encode("a")[:1] != [tokenizer.bos_token_id]:
+        warnings.warn(
+            f"{gguf_file} says that a text begins with the beginning-of-sequence token, but the tokenizer that "
+            f"transformers {transformers.__version__} makes of it adds none: losses will be too high. Load the "
+            f"tokenizer of the original model instead.",
+            stacklevel=2,
+        )
+    return model, tokenizer
+
+
+def _begins_texts(place: str, gguf_file: str, revision: str | None) -> bool:
+    """Whether a GGUF file says that texts begin with the beginning-of-sequence token."""
+    from transformers.utils.hub import cached_file
+
+    file, key = str(cached_file(place, gguf_file, revision=revision)), "tokenizer.ggml.add_bos_token"
+    try:
+        from transformers.integrations.gguf.reader import read_gguf_metadata
+    except ImportError:  # an older version
+        from gguf import GGUFReader  # takes seconds for a large vocabulary
+
+        field = GGUFReader(file).get_field(key)
+        return field is not None and bool(field.parts[field.data[0]][0])
+    return bool(read_gguf_metadata(file)[0].get(key, False))
 
 
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:

@@ -38,16 +38,17 @@ class Runner:
 
     def __call__(self, batch: Batch) -> Any:
         """Return the output of the model."""
-        low, high = (int(end) for end in batch.inputs["input_ids"].aminmax())
-        # A GPU answers an unknown token with an error that says nothing, and cannot be used afterwards.
-        if self._vocabulary is not None and not 0 <= low <= high < self._vocabulary:
-            raise ValueError(
-                f"batch {batch.number} has token ids from {low} to {high}, but the model knows 0 to "
-                f"{self._vocabulary - 1}; use the tokenizer that belongs to it."
-            )
+        if batch.of_tokens and self._vocabulary is not None:
+            low, high = (int(end) for end in batch.inputs["input_ids"].aminmax())
+            # A GPU answers an unknown token with an error that says nothing, and cannot be used afterwards.
+            if not 0 <= low <= high < self._vocabulary:
+                raise ValueError(
+                    f"batch {batch.number} has token ids from {low} to {high}, but the model knows 0 to "
+                    f"{self._vocabulary - 1}; use the tokenizer that belongs to it."
+                )
         inputs = {name: value.to(self._device) for name, value in batch.inputs.items()}
-        if "input_ids" not in self._names:  # a wrapper that passes everything on, or a model of the user's
-            return self._part(**inputs) if self._any_name else self._part(inputs["input_ids"])
+        if batch.main not in self._names:  # a wrapper that passes everything on, or a model of the user's
+            return self._part(**inputs) if self._any_name else self._part(inputs[batch.main])
         options = {"use_cache": False} if "use_cache" in self._names else {}
         given = {name: value for name, value in inputs.items() if name in self._names}
         try:
@@ -67,7 +68,8 @@ def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
     whole = body if isinstance(body, nn.Module) else model
     entries = {block.entry for block in blocks}
     encoder = getattr(whole, "encoder", None)
-    if isinstance(encoder, nn.Module) and "input_ids" in inspect.signature(encoder.forward).parameters:
+    main = getattr(model, "main_input_name", "input_ids")
+    if isinstance(encoder, nn.Module) and main in inspect.signature(encoder.forward).parameters:
         whole = encoder if entries <= set(encoder.modules()) else whole
     return whole if entries <= set(whole.modules()) else model
 
@@ -177,6 +179,7 @@ def watching(model: nn.Module, blocks: Sequence[Block]) -> Iterator[Callable[[Ba
 def _rows(block: Block, x: Tensor, batch: Batch) -> tuple[Tensor, Batch]:
     """Return the rows (n, d) of a block's input that belong to the tokens that count, and the batch of those tokens."""
     rows = x.detach().reshape(-1, x.shape[-1])
+    batch = batch.laid_out(len(rows))
     places = batch.shape[0] * batch.shape[1]
     routed = block.module.routed if isinstance(block.module, Expert) else None
     if routed is not None and routed[1] == places:

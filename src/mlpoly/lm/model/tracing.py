@@ -16,7 +16,10 @@ from mlpoly.integrations.blocks import listed
 from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.model.running import evaluating, hooked
 
-__all__ = ["FrozenNorm", "Trace", "trace", "unembedding"]
+__all__ = ["NO_PATH", "FrozenNorm", "Trace", "trace", "unembedding"]
+
+# Of a model whose trace has no `final` norm: BERT, whose head transforms the residual stream first, for one.
+NO_PATH = "the head does not read the residual stream through one norm, so that there is no direct path to its logits"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class Trace:
     """Inputs and outputs of a model's blocks on one prompt, with the norms around them; None where there is no norm."""
 
     logits: Tensor  # (t, vocabulary) before any scale or cap
-    final: FrozenNorm | None = None  # the norm whose result the unembedding reads
+    final: FrozenNorm | None = None  # the norm whose result the unembedding reads; see `NO_PATH`
     inputs: dict[str, Tensor] = field(default_factory=dict)  # (t, d) of each block
     outputs: dict[str, Tensor] = field(default_factory=dict)
     before: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that made a block's input

@@ -77,7 +77,8 @@ class Checkpoint:
             if before.get(key) != value:
                 raise ValueError(
                     f"{path.parent} holds a pass with other options: {key} was {before.get(key)!r:.80}, now it is "
-                    f"{value!r:.80}. Use the same, or start again with resume=False or another save_to."
+                    f"{value!r:.80}. Use the same, or start again with resume=False or another save_to (in a study "
+                    f"--restart or another --out)."
                 )
         kinds = [type(part) for part in progress] if isinstance(progress, list) else []
         if kinds != [int, str, dict] or progress[0] < 0:

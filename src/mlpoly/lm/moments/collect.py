@@ -54,15 +54,16 @@ def collect(
     model : torch.nn.Module
         Model of Hugging Face transformers, or your own.
     batches : iterable
-        Integer tensors (b, t) of token ids, or mappings as a tokenizer gives them: "input_ids", "attention_mask" and
-        other arguments of the model. Positions where the attention mask is 0 are left out.
+        Integer tensors (b, t) of token ids, or mappings from names to arguments of the model: as a tokenizer gives
+        them ("input_ids", "attention_mask"), or for models of images and sounds a processor ("pixel_values",
+        "input_values", "input_features"), or "inputs_embeds". Positions where the attention mask is 0 are left out.
     blocks : str or sequence of str, optional
         Names or patterns of blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.integrations.find_blocks`. All
         blocks by default.
     groups : {"none", "first", "norm", "clusters"}, NormOutliers, TokenClusters or callable
         Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length,
         see `NormOutliers`; clusters of inputs, four by default, see `TokenClusters`; or a function of inputs x (n, d),
-        positions (n,) and token ids (n,) that returns the number of the group of each (n,).
+        positions (n,) and token ids (n,), -1 where there are none, that returns the number of the group of each (n,).
     tokens : int, optional
         Number of tokens to use, exactly; by default all.
     mask : callable, optional
@@ -161,7 +162,10 @@ def collect(
         raise ValueError("the processes were given different batches; give all of them the same, each takes its part.")
     check_reached(reader.tokens, [name for name in names if not found[name]])
     found = {name: parts for name, parts in found.items() if parts}
-    extra = {"data": reader.fingerprint, "tokens": reader.tokens, "groups": rule.describe()}
+    # Of samples that are no tokens, the positions that the model makes of them are counted.
+    rows = max(sum(part.count for part in parts.values()) for parts in found.values())
+    seen = reader.tokens if reader.of_tokens else rows
+    extra = {"data": reader.fingerprint, "tokens": seen, "groups": rule.describe()}
     moments = Moments(found, about | extra | {"precision": precision, "versions": versions()})
     checkpoint.finish(moments, reached)
     return moments

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.convert.conversion import Conversion
-from mlpoly.lm.model.tracing import trace, unembedding
+from mlpoly.lm.model.tracing import NO_PATH, trace, unembedding
 from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
@@ -150,10 +150,7 @@ def attribute(
     ids = prompt_ids(prompt, tokenizer)
     seen = trace(model, ids)
     if seen.final is None:
-        raise ValueError(
-            f"the head of {type(model).__name__} does not read the residual stream through one norm, so that there is "
-            f"no direct path to its logits; use degree_parts with a direction of your own."
-        )
+        raise ValueError(f"{type(model).__name__}: {NO_PATH}; use degree_parts with a direction of your own.")
     missing = [name for name in chosen if name not in seen.inputs]
     if missing:
         raise ValueError(seen.without(missing[0]))

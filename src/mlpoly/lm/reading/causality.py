@@ -14,7 +14,7 @@ from mlpoly.arrays import as_integer
 from mlpoly.integrations.blocks import Block
 from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
-from mlpoly.lm.model.tracing import FrozenNorm, Trace, trace, unembedding
+from mlpoly.lm.model.tracing import NO_PATH, FrozenNorm, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
 from mlpoly.lm.reading.steering import steer
@@ -151,10 +151,7 @@ def check_features(
     check_reached(sum(len(batch.kept) for batch in read), ())
     wiring = trace(model, [0]) if wiring is None else wiring
     if wiring.final is None:
-        raise ValueError(
-            f"the head of {type(model).__name__} does not read the residual stream through one norm, so that there is "
-            f"no direct path to its logits to predict their changes by."
-        )
+        raise ValueError(f"{type(model).__name__}: {NO_PATH} to predict their changes by.")
     final = wiring.final.module
     norms = {name: norm.module for name in blocks if (norm := wiring.after[name]) is not None}
     watched = [final, *norms.values(), _head(model), *(m for b in blocks.values() for m in (b.entry, b.exit))]

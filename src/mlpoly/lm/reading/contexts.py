@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mlpoly.arrays import as_integer
 from mlpoly.integrations.blocks import Block
 from mlpoly.lm.model.running import visit
-from mlpoly.lm.model.tracing import Trace, trace, unembedding
+from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
 from mlpoly.lm.reading.readability import ReadabilityScore
@@ -89,8 +89,10 @@ class FeatureReading:
     histogram: tuple[float, ...]  # fractions of the tokens, in equal bins from -8 to 8; the ends hold what is beyond
     positive: tuple[Context, ...]  # contexts with the largest values, at most one from a sequence
     negative: tuple[Context, ...]  # and with the smallest
-    raises: tuple[TokenScore, ...]  # tokens of the text whose logits it raises most where its amount rises
-    lowers: tuple[TokenScore, ...]  # and lowers most
+    # Tokens of the text whose logits it raises most where its amount rises, and lowers most. Empty where there is no
+    # direct path to the logits: BERT's head transforms the residual stream.
+    raises: tuple[TokenScore, ...]
+    lowers: tuple[TokenScore, ...]
     causal: CausalScore | None = None  # see `check_features`
     readability: ReadabilityScore | None = None  # see `readability`
 
@@ -166,6 +168,8 @@ def describe(feature: FeatureReading) -> str:
         lines += [f"  {c.value:+7.2f}  {c}" for c in contexts[:5]]
     for side in ("raises", "lowers"):
         lines.append(f"{side}: " + " ".join(repr(t.text) for t in getattr(feature, side)[:10]))
+    if not feature.raises:
+        lines[-2:] = [f"raises and lowers: {NO_PATH}"]
     if (causal := feature.causal) is not None:
         lines.append(
             f"removed, the logits change as predicted by the direct path with correlation {causal.correlation:.2f}, "
@@ -260,7 +264,8 @@ def read_features(
     window : (int, int)
         Number of tokens before and behind the peak of a context.
     tokens : int
-        Number of tokens whose logits are raised, and lowered; tokens that the text does not have are left out.
+        Number of tokens whose logits are raised, and lowered; tokens that the text does not have are left out. There
+        are none for a head that does not read the residual stream through one norm (BERT, ALBERT).
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
 
@@ -306,17 +311,19 @@ def read_features(
     visit(model, list(blocks.values()), batches, see)
     text, seen = token_text(tokenizer), torch.tensor(sorted(counts))
     weight = unembedding(model)
-    seen = seen[seen < len(weight)]
+    seen = seen[:0] if wiring.final is None else seen[seen < len(weight)]
     readings = FeatureReadings()
     for found in sums:
-        writes = found.features.writes.double()
-        with torch.no_grad():
-            rows = [
-                logit_directions(model, found.block, weight[part.to(weight.device)], wiring)
-                for part in seen.split(_ROWS)
-            ]
-            scores = (torch.cat(rows) @ writes.to(weight.device).T).cpu()  # (tokens, k)
-        scores = scores - scores.mean(0)  # the softmax sees no common change
+        writes = found.features.writes.double().to(weight.device)
+        scores = torch.zeros(0, len(writes), dtype=torch.float64)  # (tokens, k)
+        if len(seen):
+            with torch.no_grad():
+                rows = [
+                    logit_directions(model, found.block, weight[part.to(weight.device)], wiring)
+                    for part in seen.split(_ROWS)
+                ]
+                scores = (torch.cat(rows) @ writes.T).cpu()
+            scores = scores - scores.mean(0)  # the softmax sees no common change
         readings += found.result(text, seen, scores, tokens)
     return readings
 

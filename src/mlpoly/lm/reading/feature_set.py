@@ -18,7 +18,7 @@ from mlpoly.integrations import find_blocks
 from mlpoly.integrations.blocks import Block, listed
 from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.model.identity import weights_fingerprint
-from mlpoly.lm.model.tracing import Trace, trace, unembedding
+from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import replace as changed
@@ -160,6 +160,8 @@ def logit_directions(model: nn.Module, block: str, rows: Tensor, wiring: Trace |
     seen = trace(model, [0]) if wiring is None else wiring
     if block not in seen.inputs:
         raise ValueError(seen.without(block))
+    if seen.final is None:
+        raise ValueError(f"{type(model).__name__}: {NO_PATH}; pass directions of your own.")
     rows = rows.double()
     for norm in (seen.final, seen.after[block]):
         rows = rows if norm is None else norm.scaled(rows)

@@ -150,6 +150,8 @@ def _values(
     def see(block: Block, x: Tensor, batch: Batch) -> None:
         decoder = "decoder" in block.name.split(".") and "decoder_input_ids" in batch.inputs
         kind = "decoder_" if decoder else ""
+        if f"{kind}input_ids" not in batch.inputs:
+            raise ValueError(f"batch {batch.number} has no tokens to predict the features of {block.name!r} from.")
         ids, attended = batch.inputs[f"{kind}input_ids"].cpu(), batch.inputs.get(f"{kind}attention_mask")
         ids = ids if attended is None else torch.where(attended.cpu() != 0, ids, -1)
         windows = nn.functional.pad(ids, (last - 1, 0), value=-1).unfold(1, last, 1).flip(-1)  # (b, t, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -40,16 +41,39 @@ class LmResults:
         except FileFormatError as error:
             raise FileFormatError(f"{error} Or choose another --out.") from None
 
-    def is_of(self, about: dict[str, Any]) -> bool:
-        """Whether the results are of the same study: version, options, model, data, prompt and machine."""
-        return all(self.about.get(key) == value for key, value in about.items() if key not in ("command", "seconds"))
+    def check_resumes(self, about: dict[str, Any], folder: Path) -> None:
+        """Raise if the results in the folder are those of another study; warn if another machine made them."""
+        old = {"config": {}, "model": {}, "data": {}, "machine": {}} | self.about
+        options, machine = old["config"], {"mlpoly": old.get("version"), **old["machine"]}
+        changed = [f"{name} {options.get(name)!r}" for name, v in about["config"].items() if options.get(name) != v]
+        # The first that differs: tokens depend on the options, and the prompt, if none is given, on the tokens.
+        differences = {
+            "another model": any(old["model"].get(k) != about["model"][k] for k in ("architecture", "weights")),
+            ", ".join(changed): bool(changed),
+            "another text": old["data"].get("fingerprint") != about["data"]["fingerprint"],
+            "another prompt": old.get("prompt") != about["prompt"],
+        }
+        for what, differs in differences.items():
+            if differs:
+                raise ValueError(
+                    f"{folder} holds a study with {what}; choose another --out, or replace it with --restart "
+                    f"(resume=False)."
+                )
+        here = {"mlpoly": about["version"], **about["machine"]}
+        moved = [f"{name} {machine.get(name)}, now {v}" for name, v in here.items() if machine.get(name) != v]
+        if moved:
+            warnings.warn(
+                f"the results in {folder} are kept although the machine or versions have changed ({'; '.join(moved)}); "
+                f"--restart (resume=False) computes them again.",
+                stacklevel=3,
+            )
 
 
 def write_tables(results: LmResults, folder: Path) -> None:
     """Write every kind of result as a CSV file; a kind that there is nothing of has no file."""
     tables: dict[str, list[dict[str, Any]]] = {
         "fvu": [to_plain(errors) for errors in results.errors],
-        "loss": [to_plain(loss) for loss in results.losses],
+        "loss": [{k: v for k, v in to_plain(loss).items() if k != "cosine"} for loss in results.losses],
         "spectrum": [spectrum.row() for spectrum in results.spectra],
         "forms": [forms.row() for forms in results.forms],
         "features": [_feature_row(feature) for feature in results.features],

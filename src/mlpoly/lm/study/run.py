@@ -19,10 +19,11 @@ from mlpoly.codec import to_plain
 from mlpoly.files import make_folder
 from mlpoly.integrations import find_blocks
 from mlpoly.integrations.devices import check_device, describe_machine
-from mlpoly.lm.example import LONGEST
+from mlpoly.lm.convert.conversion import discard
 from mlpoly.lm.example.language import example_text
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.loading import load_model
+from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.study.lm_results import LmResults, write_tables
 from mlpoly.lm.study.report.lm_page import write_lm_report
@@ -55,24 +56,25 @@ def study_lm(
     Parameters
     ----------
     model : str, path or None
-        A folder, a .gguf file or a name on the hub, see `load_model`; None for the model that is shipped with the
-        package, in sequences of at most 64 tokens.
-    text : str, path or None
-        A text file, the text itself, or an .npy file of token ids (n, t), as models without a tokenizer need.
-        None for text in the language of the shipped model, see `example_text`.
+        A folder, a .gguf file or a name on the hub, see `load_model`: a causal language model. None for the model that
+        is shipped with the package.
+    text : str, Path or None
+        A string is the text itself, a `pathlib.Path` a file: text, or .npy with token ids (n, t), as models without a
+        tokenizer need. None for text in the language of the shipped model, see `example_text`.
     out : path
         Folder for everything: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. Run
-        again after an interruption, the study resumes: stages that are done are not computed again.
+        again after an interruption, the study resumes: stages that are done are not computed again. A folder with a
+        study of another model, text or options is refused.
     config : LmConfig, optional
         Options; each can also be given by name, ``degree=2``.
-    held_out : str or path, optional
-        Text for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
+    held_out : str or Path, optional
+        Text or file for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
     prompt : str, optional
         Text that is taken apart token by token; by default the beginning of the held-out text.
     device : str
         A device of PyTorch.
     resume : bool
-        Whether to use moments and results that the folder already has; on the command line, --restart says no.
+        Whether to use what the folder already has; otherwise, with --restart on the command line, it is replaced.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 
@@ -83,30 +85,22 @@ def study_lm(
     if model is not None and text is None:
         raise ValueError("text is missing: name a file, of which a few thousand words are enough (--text FILE).")
     config, device, folder = with_options(config, options), check_device(device), Path(out)
-    if model is None:
-        config = replace(config, length=min(config.length, LONGEST))
     command = command_line(model, config, _flags(text, folder, held_out), prompt, device)
     text = example_text() if text is None else text
     # Results of something else, wrong patterns and prompts are refused here, before the work begins.
-    before = LmResults.load(folder) if (folder / "results.json").is_file() else None
+    results = LmResults.load(folder) if (folder / "results.json").is_file() else None
     make_folder(folder)
     began = time.perf_counter()
     net, tokenizer = load_model(model, device=device, dtype=config.dtype)
     find_blocks(net, config.blocks)
+    _check_predicts(net)
+    length = _length(net, config.length)
+    config = replace(config, length=length)
     texts = tokenizer or (vocabulary(model) if model and (Path(model) / "vocab.json").is_file() else None)
-    train, judge = _study_batches(tokenizer, text, held_out, config)
+    train, judge = _study_batches(tokenizer, text, held_out, length, config)
     ids = prompt_ids(judge[0][0, :_PROMPT] if prompt is None else prompt, texts)
     loaded = time.perf_counter()
-    moments = collect(
-        net,
-        train,
-        config.blocks,
-        groups=config.groups,
-        tokens=min(config.tokens, sum(batch.numel() for batch in train)),
-        save_to=folder / "moments",
-        resume=resume,
-        show_progress=show_progress,
-    )
+    tokens = min(config.tokens, sum(batch.numel() for batch in train))
     import transformers
 
     path = as_path(text)
@@ -118,17 +112,32 @@ def study_lm(
             "model": describe_model(net),
             "data": {
                 "text": path.name if path is not None else "a text",
-                "tokens": moments.tokens,
+                "tokens": tokens,
                 "held_out": sum(batch.numel() for batch in judge),
                 "fingerprint": _fingerprint([*train, *judge]),
             },
             "prompt": ids,
             "machine": {**describe_machine(device), "transformers": transformers.__version__},
-            "seconds": {"load": loaded - began, "collect": time.perf_counter() - loaded},
         }
     )
-    kept = before if before is not None and resume and before.is_of(about) else LmResults(about, (), ())
-    study = LmStudy(folder, config, kept, net, texts, train, judge, moments, show_progress)
+    if not resume:
+        _clear(folder)
+    elif results is not None:
+        results.check_resumes(about, folder)
+    moments = collect(
+        net,
+        train,
+        config.blocks,
+        groups=config.groups,
+        tokens=tokens,
+        save_to=folder / "moments",
+        resume=resume,
+        show_progress=show_progress,
+    )
+    if results is None or not resume:
+        about["seconds"] = {"load": loaded - began, "collect": time.perf_counter() - loaded}
+        results = LmResults(about, (), ())
+    study = LmStudy(folder, config, results, net, texts, train, judge, moments, show_progress)
     study_spectra(study)
     chosen = study_degrees(study)
     if study.results.attribution is None:  # it comes last, so that features may be missing too
@@ -146,11 +155,37 @@ def _flags(text: Source | None, folder: Path, held_out: Source | None) -> dict[s
     return {"text": path, "out": folder, "held-out": None if held_out is None else as_path(held_out)}
 
 
+def _clear(folder: Path) -> None:
+    """Delete what a study left in the folder but its moments: the next one may not have all of its blocks or tables."""
+    for old in (*folder.glob("tables/*.csv"), folder / "results.safetensors", folder / "results.json"):
+        old.unlink(missing_ok=True)
+    discard(folder)
+
+
+def _check_predicts(model: Any) -> None:
+    """Raise for a model whose losses, features and attributions a study cannot measure, before the work begins."""
+    if getattr(model.config, "is_encoder_decoder", False) or trace(model, [0]).final is None:
+        raise TypeError(
+            f"{type(model).__name__} is not a causal language model whose head reads the residual stream through one "
+            f"norm, as a study needs; collect, convert and evaluate of mlpoly.lm take it."
+        )
+
+
+def _length(model: Any, length: int | None) -> int:
+    """Tokens in a sequence: as many as are asked for, if the model takes them."""
+    longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if length is None:
+        return 512 if longest is None else min(512, longest)
+    if longest is not None and length > longest:
+        raise ValueError(f"length is {length}, but the model takes {longest} tokens at most; use --length {longest}.")
+    return length
+
+
 def _study_batches(
-    tokenizer: Any, text: Source, held_out: Source | None, config: LmConfig
+    tokenizer: Any, text: Source, held_out: Source | None, length: int, config: LmConfig
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Batches (b, t) of token ids to work with, and others to judge by."""
-    path, length, size = as_path(text), config.length, config.batch_size
+    path, size = as_path(text), config.batch_size
     if held_out is None and path is not None and path.suffix == ".npy":
         ids = torch.from_numpy(read_ids(path))
         if ids.ndim == 1:

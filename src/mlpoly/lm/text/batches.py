@@ -1,10 +1,10 @@
-"""Batches of token ids as they come from a tokenizer: which positions count, how many there are, and their hash."""
+"""Batches of a model's inputs: which positions count, how many there are, and their hash."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -23,16 +23,50 @@ _END = object()  # of an iterator
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch and the n positions of it that count."""
+    """One batch and the n positions of it that count.
+
+    In a batch of token ids the positions are those of the tokens. In one of images, sounds or embeddings, `laid_out`
+    has them, once the model runs and shows how many there are.
+    """
 
     number: int  # among all batches, from 0
     inputs: dict[str, Tensor]  # arguments of the model
-    shape: tuple[int, int]  # sequences b and their length t
+    shape: tuple[int, int]  # sequences b and their length t, 0 where it is not known yet
     kept: Tensor  # (n,) places of the positions that count, in the batch laid out as b t rows
     positions: Tensor  # (n,) in their sequences, padding not counted
     tokens: Tensor  # (n,) ids
     decoder: Batch | None = None  # the tokens of the decoder, where the model was given some for it
+    main: str = "input_ids"  # the input that the model reads, by its name
     _copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    _layouts: dict[int, Batch] = field(default_factory=dict, repr=False)
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the model reads token ids."""
+        return self.main == "input_ids"
+
+    def laid_out(self, places: int) -> Batch:
+        """Return the batch with this many positions in all its samples together; with token ids, itself.
+
+        The ids at the positions are then -1, as there are none.
+        """
+        if self.of_tokens:
+            return self
+        if places not in self._layouts:
+            (b, _), mask = self.shape, self.inputs.get("attention_mask")
+            shape = (b, places // b)
+            if mask is None or bool(mask.all()):
+                mask = torch.ones(shape)
+            if places % b or tuple(mask.shape) != shape:
+                raise ValueError(
+                    f"batch {self.number} has {b} samples and an attention_mask {tuple(mask.shape)}, the model "
+                    f"{places} positions, so that it is not known which of them are padding; pass samples without "
+                    f"padding, or choose other blocks with blocks=."
+                )
+            attended = mask.cpu() != 0
+            places_of = _places(attended, attended, torch.full(shape, -1))
+            self._layouts[places] = replace(self, shape=shape, **places_of, _copies={}, _layouts={})
+        return self._layouts[places]
 
     def of(self, name: str) -> Batch:
         """Return the batch that a block of this name sees: a decoder has tokens and padding of its own."""
@@ -46,8 +80,8 @@ class Batch:
         chosen = order[places]
         count = chosen >= 0
         own = chosen[count]
-        parts = (self.kept[own], self.positions[own], self.tokens[own])
-        return Batch(self.number, self.inputs, self.shape, *parts), count.nonzero().squeeze(1)
+        parts: dict[str, Any] = {"kept": self.kept[own], "positions": self.positions[own], "tokens": self.tokens[own]}
+        return replace(self, **parts, _copies={}, _layouts={}), count.nonzero().squeeze(1)
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Return `kept`, `positions` and `tokens` on a device; copied there once for all blocks."""
@@ -56,12 +90,20 @@ class Batch:
         return self._copies[device]
 
 
+def _places(attended: Tensor, counted: Tensor, ids: Tensor, budget: int | None = None) -> dict[str, Any]:
+    """Fields of a batch (b, t): the places that count, up to a number of them, their positions and their ids."""
+    kept = counted.flatten().nonzero().squeeze(1)[:budget]
+    positions = attended.long().cumsum(1) - 1  # counted from the first that is not padding
+    return {"kept": kept, "positions": positions.flatten()[kept], "tokens": ids.flatten()[kept]}
+
+
 class Reader:
-    """Reads batches once, counting and hashing: token ids (b, t), or mappings that have them as "input_ids".
+    """Reads batches once, counting and hashing: token ids (b, t), or mappings from names to inputs of the model.
 
     With a number of `tokens`, the last batch is cut so that there are exactly this many. A `mask` of token ids (b, t)
     says which positions count, besides those that are not padding. The hash is over the tokens that count, sequence by
-    sequence, so that it does not depend on padding or on how sequences are put into batches.
+    sequence, so that it does not depend on padding or on how sequences are put into batches. Batches without token ids
+    are hashed whole, and their samples counted.
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:
@@ -78,7 +120,9 @@ class Reader:
         self._source, self._mask = iter(batches), mask
         self._budget = None if tokens is None else as_integer("tokens", tokens, 1)
         self._hash = hashlib.sha256()
-        self.batches = self.tokens = 0  # read so far, those of the batch that was handed out last included
+        # Read so far, those of the batch that was handed out last included; samples, where the batches have no tokens.
+        self.batches = self.tokens = 0
+        self.of_tokens = True
 
     @property
     def fingerprint(self) -> str:
@@ -93,24 +137,23 @@ class Reader:
             raise ValueError(
                 f"the data is not that of the pass to be resumed: its first {batches} batches had the hash "
                 f"{fingerprint[:12]}, now there are {self.batches} with {self.fingerprint[:12]}. Pass the same "
-                f"batches in the same order, or start again with resume=False or another save_to."
+                f"batches in the same order, or start again with resume=False or another save_to (in a study "
+                f"--restart or another --out)."
             )
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give the batches that have tokens that count."""
+        """Give the batches, but those of tokens of which none count."""
         while self._budget is None or self.tokens < self._budget:
             given = next(self._source, _END)
             if given is _END:
                 return
             batch = self._read(given)
-            if batch.kept.shape[0]:
+            if batch.kept.shape[0] or not batch.of_tokens:
                 yield batch
 
     def _read(self, given: Any) -> Batch:
         """Return a batch, given in any of the forms, as the arguments of the model; count and hash it."""
         if isinstance(given, Mapping):
-            if "input_ids" not in given:
-                raise ValueError(f"batch {self.batches} has no 'input_ids', only {sorted(map(str, given))}.")
             named = {str(name): value for name, value in given.items() if value is not None and name != "labels"}
         else:
             named = {"input_ids": given}
@@ -122,10 +165,17 @@ class Reader:
                 f"of one length. A tokenizer gives them with return_tensors='pt' and padding=True."
             ) from None
         decoder = self._batch(inputs, "decoder_", None) if "decoder_input_ids" in inputs else None
-        batch = self._batch(inputs, "", None if self._budget is None else self._budget - self.tokens, decoder)
+        if "input_ids" in inputs:
+            batch = self._batch(inputs, "", None if self._budget is None else self._budget - self.tokens, decoder)
+        else:
+            batch = self._without_tokens(inputs, decoder)
+            self._hash_tensors(inputs)
         self.batches += 1
-        self.tokens += batch.kept.shape[0]
-        for part in (batch,) if decoder is None else (decoder, batch):
+        self.of_tokens = self.of_tokens and batch.of_tokens
+        self.tokens += batch.kept.shape[0] if batch.of_tokens else batch.shape[0]
+        for part in (batch if batch.of_tokens else None, decoder):
+            if part is None:
+                continue
             rows = torch.div(part.kept, part.shape[1], rounding_mode="floor")
             for tokens in part.tokens.split(rows.bincount(minlength=part.shape[0]).tolist()):
                 if len(tokens):
@@ -160,7 +210,26 @@ class Reader:
                     f"it must give one boolean per token."
                 )
             counted = attended & found
-        kept = counted.flatten().nonzero().squeeze(1)[:budget]
-        positions = attended.long().cumsum(1) - 1  # counted from the first token that is not padding
-        places = kept, positions.flatten()[kept], ids.flatten()[kept]
-        return Batch(self.batches, inputs, (ids.shape[0], ids.shape[1]), *places, decoder)
+        places = _places(attended, counted, ids, budget)
+        return Batch(self.batches, inputs, (ids.shape[0], ids.shape[1]), **places, decoder=decoder)
+
+    def _without_tokens(self, inputs: dict[str, Tensor], decoder: Batch | None) -> Batch:
+        """Return a batch of images, sounds or embeddings, whose positions only the model knows."""
+        main = next((name for name, value in inputs.items() if value.is_floating_point() and value.ndim > 1), None)
+        if main is None:
+            raise ValueError(
+                f"batch {self.batches} has neither 'input_ids' nor another input of the model in floating point, only "
+                f"{sorted(inputs)}."
+            )
+        if self._budget is not None or self._mask is not None:
+            raise ValueError(
+                f"batch {self.batches} has no 'input_ids', only {sorted(inputs)}, so that tokens= and mask= do not "
+                f"apply; pass fewer batches instead."
+            )
+        none = torch.zeros(0, dtype=torch.long)
+        return Batch(self.batches, inputs, (len(inputs[main]), 0), none, none, none, decoder, main)
+
+    def _hash_tensors(self, inputs: dict[str, Tensor]) -> None:
+        for name, value in sorted(inputs.items()):
+            self._hash.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            self._hash.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -22,6 +23,7 @@ __all__ = ["Source", "TokenBatches", "as_path", "read_ids", "split_text", "title
 
 Source = str | PathLike[str]
 
+_SUFFIXES = (".txt", ".md", ".npy", ".npz", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".gz", ".html", ".xml")
 _CHUNK = 1 << 20  # characters that are tokenised at once, up to the end of their last line
 
 
@@ -41,9 +43,9 @@ def token_batches(
     ----------
     tokenizer : tokenizer of transformers, or None
         Not needed for .npy files.
-    text : str, path, or several
-        A text file in UTF-8, the text itself, or an .npy file of integer token ids (n, t), whose rows are taken as
-        sequences, cut to `length`. Several texts are joined. A string counts as a path if there is such a file.
+    text : str, Path, or several
+        A string is the text itself, a `pathlib.Path` a file: text in UTF-8, or .npy with integer token ids (n, t),
+        whose rows are taken as sequences, cut to `length`. Several texts are joined.
     length : int
         Tokens in a sequence, the special ones included.
     batch_size : int
@@ -205,15 +207,16 @@ def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
 
 
 def as_path(source: Source) -> Path | None:
-    """Return the file that a source stands for, or None if it is text."""
-    if isinstance(source, str) and ("\n" in source or len(source) > 1000):  # not a name of a file
+    """Return the file if the source is a path, or None if it is text; text that looks like a path is refused."""
+    if isinstance(source, str):
+        line = len(source) <= 1000 and "\n" not in source
+        if line and (os.path.isfile(source) or (len(source.split()) == 1 and source.lower().endswith(_SUFFIXES))):
+            raise ValueError(f"text is the name of a file, {source!r}; pass pathlib.Path({source!r}) to read it.")
         return None
     path = Path(source)
-    if path.is_file():
-        return path
-    if isinstance(source, str) and path.suffix not in (".txt", ".md", ".npy"):
-        return None
-    raise FileNotFoundError(f"no file {path} to read text or token ids from.")
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path} to read text or token ids from.")
+    return path
 
 
 def title(source: Source) -> str:

@@ -74,6 +74,7 @@ addEventListener("DOMContentLoaded", () => {
         item.title = `score ${Page.signed(score)}`;
         list.append(item);
       });
+      if (!tokens.length) list.append(made("li", "no direct path to the logits"));
       return [made("h4", title, cls), list];
     };
 
