@@ -208,7 +208,7 @@ class _ClosedForm:
             return _dense_explained(self.net, given)
         # Products of the w of x_S alone, where x = mean + A w + B v with v independent of w.
         xp = namespace(A=A)
-        values, vectors = xp.linalg.eigh(given.left)
+        values, vectors = xp.linalg.eigh(Gaussian.unchecked(given.center, given.left).covariance)
         B = vectors * xp.sqrt(xp.clip(values, 0, None))
         known, count = int(A.shape[1]), int(A.shape[1]) + int(B.shape[1])
         check_monomials(count, self.net.degree, "take fewer inputs or a lower degree")
