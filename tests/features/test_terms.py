@@ -1,6 +1,7 @@
 """Terms, formulas and explanations; what all forms of polynomials share is in the contract of polynomials."""
 
 import itertools
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -301,3 +302,21 @@ def test_too_many_monomials_name_a_remedy():
     )
     with pytest.raises(ValueError, match=r"degree 25.*lower degree"):
         mp.explain(composed, None, np.zeros(2))
+
+
+def test_terms_of_many_independent_inputs_need_no_matrix() -> None:
+    """Of 20 000 inputs a matrix has 3.2 GB, and there are too many products of two to look at."""
+    d, rng = 20_000, np.random.default_rng(0)
+    inputs = mp.Gaussian(np.zeros(d), rng.uniform(0.5, 2, d))
+    net = mp.MLP(rng.standard_normal((3, d)) / d**0.5, None, np.ones((1, 3)), None, "gelu")
+    poly = mp.fit(net, inputs, 2)
+    tracemalloc.start()
+    terms = poly.truncate(1).terms(k=2)
+    with pytest.raises(mp.TooLargeError, match=r"200030000 monomials, .*poly.truncate\(1\)"):
+        poly.terms()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 8 * d
+    effects = poly.truncate(1).coefficients().linear[0] * np.sqrt(inputs.cov)
+    assert [t.inputs[0] for t in terms] == np.argsort(-np.abs(effects))[:2].tolist()
+    assert [t.effect for t in terms] == pytest.approx(effects[[t.inputs[0] for t in terms]], rel=1e-12)
