@@ -310,7 +310,7 @@ def accuracy_of_outputs(f: Array, labels: Any, weights: Array | None = None) -> 
 
 
 def agreement_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Estimate:
-    """Fraction of samples on which f and p (n, o) choose the same class: the largest output, or the side of 0 of one."""
+    """Fraction of samples on which the largest outputs of f and p (n, o), or the signs of single ones, agree."""
     f, p = checked_outputs(f, p)
     return estimate(chosen(f) == chosen(p), f, weights)
 

@@ -84,10 +84,10 @@ class Chain(Network):
         return self.layers[0].entry
 
     @property
-    def activation_names(self) -> str:
+    def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
-        names = [name for layer in self.layers for name in layer.activation_names.split(", ")]
-        return ", ".join(name for name in dict.fromkeys(names) if name != "identity") or "identity"
+        names = dict.fromkeys(name for layer in self.layers for name in layer.activations)
+        return tuple(name for name in names if name != "identity") or ("identity",)
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
@@ -162,9 +162,9 @@ class Residual(Network):
         """None: the inputs themselves are among the terms of the outputs."""
 
     @property
-    def activation_names(self) -> str:
+    def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
-        return self.net.activation_names
+        return self.net.activations
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., d) of inputs x (..., d)."""
