@@ -23,8 +23,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
 from mlpoly.features.term_search import descend, matching_pursuit
-from mlpoly.inputs import Gaussian
-from mlpoly.inputs.interface import Inputs
+from mlpoly.inputs import Gaussian, Inputs, inputs_of
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress import progress
 from mlpoly.records import record, replace, static
@@ -276,19 +275,9 @@ def _random_directions(random: np.random.Generator, like: Array, rows: Array) ->
     return unit(constant(random.standard_normal((like.shape[0], rows.shape[0])), rows) @ rows)
 
 
-def _gaussian(poly: Polynomial, inputs: Inputs | None) -> Gaussian:
+def _gaussian(poly: Polynomial, inputs: Any) -> Gaussian:
     """The Gaussian with the mean and covariance of the inputs."""
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError(
-            "inputs are needed, because this polynomial does not know what it was fitted under; pass "
-            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
-        )
-    if not isinstance(inputs, Inputs):
-        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
-    if inputs.dim != poly.dim_in:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
-    inputs = inputs.like(poly.prototype)
+    inputs = inputs_of(poly, inputs)
     namespace(inputs=inputs.prototype, polynomial=poly.prototype)
     if isinstance(inputs, Gaussian):
         return inputs

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, as_integer, check_columns, check_finite, check_shape, to_numpy, widen
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs import Inputs, Samples, inputs_of
 from mlpoly.inputs.interface import check_names
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
@@ -112,17 +112,12 @@ def strongest_terms(
     names: Sequence[str] | None,
     k: int,
     center: Array | str | None,
-    inputs: Inputs | None,
+    inputs: Any,
 ) -> Terms:
     """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
     k = as_integer("k", k, 1)
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError(
-            "terms ranks monomials by their standard deviation under the inputs, and this polynomial does not know "
-            "what it was fitted under; pass inputs=Gaussian(...)."
-        )
-    under, one = numpy_inputs(inputs, poly.dim_in), single_output(poly, output)
+    inputs = inputs_of(poly, inputs)
+    under, one = numpy_inputs(inputs), single_output(poly, output)
     labels = input_names(poly, names, inputs)
     origin = _origin(center, under)
     about = one if origin is None else one.in_units(1.0, -origin)
@@ -144,12 +139,8 @@ def single_output(poly: Polynomial, output: int | Array) -> Polynomial:
     return replace(one, inputs=None).to(np.zeros(1))
 
 
-def numpy_inputs(inputs: Any, dim: int) -> Inputs:
-    """Inputs in NumPy's float64, checked against the number of inputs of a polynomial."""
-    if not isinstance(inputs, Inputs):
-        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
-    if inputs.dim != dim:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {dim} inputs.")
+def numpy_inputs(inputs: Inputs) -> Inputs:
+    """Inputs in NumPy's float64."""
     if isinstance(inputs.prototype, np.ndarray) and inputs.prototype.dtype == np.float64:
         return inputs  # as it is, with the roots that it has computed
     return map_arrays(inputs, lambda a: to_numpy(widen(a)).astype(np.float64))
