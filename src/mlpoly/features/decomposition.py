@@ -32,6 +32,7 @@ from mlpoly.units import Gate, Series, Units
 
 __all__ = ["QuadraticDecomposition", "TermKind", "decompose"]
 
+_ROUNDING = 100  # rounding errors of the coefficients of a sum over neurons, in those of its values
 TermKind = Literal["squares", "products"]
 
 
@@ -216,8 +217,11 @@ def decompose(
         part = quadratic_part(poly, gaussian)
         check_finite("the quadratic part of poly", part.writes)
         energy = part.energy()
-        if not energy > 0:
-            raise ValueError("the part of degree 2 of poly is zero under these inputs: there is nothing to decompose.")
+        if not energy > (_ROUNDING * rounding_error(poly.prototype) * _size(poly, gaussian)) ** 2:
+            raise ValueError(
+                "the part of degree 2 of poly is zero, up to rounding, under these inputs: there is nothing to "
+                "decompose."
+            )
         a, b, targets = part.products() if terms == "products" else part.squares()
         chosen, _ = matching_pursuit(a, b, targets, energy, rank)
         tied, a = b is a, take_rows(a, chosen)
@@ -273,6 +277,13 @@ def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _Ordered
 def _random_directions(random: np.random.Generator, like: Array, rows: Array) -> Array:
     """Unit directions of the shape of `like`, within the span of rows (m, d)."""
     return unit(constant(random.standard_normal((like.shape[0], rows.shape[0])), rows) @ rows)
+
+
+def _size(poly: Polynomial, inputs: Gaussian) -> float:
+    """Root mean square of the linear map that touches a polynomial at the mean: the size of its rounding errors."""
+    mean = cast_like(inputs.mean, poly.prototype)
+    value, slopes = widen(poly(mean)), _times(widen(poly.gradient(mean)), widen(inputs.root))
+    return math.sqrt(float((value**2).sum() + (slopes**2).sum()))
 
 
 def _gaussian(poly: Polynomial, inputs: Any) -> Gaussian:

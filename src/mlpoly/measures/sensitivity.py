@@ -115,8 +115,8 @@ def sensitivity(
     order : {1, 2}
         2 adds the interactions of all pairs of groups.
     permutations : int, optional
-        Number of orders that are drawn for the Shapley effects, an even number. By default all subsets are used for up
-        to 12 groups, and 64 orders for more.
+        Number of orders that are drawn for the Shapley effects, an even number from 4. By default all subsets are
+        used for up to 12 groups, and 64 orders for more.
     seed : int
     show_progress : bool
 
