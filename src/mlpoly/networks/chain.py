@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from mlpoly.arrays import Array, check_points, namespace
+import numpy as np
+
+from mlpoly.arrays import Array, check_points, constant, namespace
 from mlpoly.networks.affine import Affine
-from mlpoly.networks.layer import Layer, Network
+from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.records import arrays_of, record
 from mlpoly.tables import Table
 
@@ -265,6 +267,8 @@ def _simplified(net: Network) -> Network:
     """The same function with every affine map merged into a layer beside it; a chain of one layer is that layer."""
     if isinstance(net, Residual):
         return Residual(_simplified(net.net))
+    if isinstance(net, Layer) and not net.dim_hidden:
+        return _with_a_unit(net)
     if not isinstance(net, Chain):
         return net
     made: list[Network] = []
@@ -277,3 +281,9 @@ def _simplified(net: Network) -> Network:
         else:
             made.append(part)
     return made[0] if len(made) == 1 else Chain(made)
+
+
+def _with_a_unit(net: Layer) -> Layer:
+    """A layer without hidden units as one with a single unit of zeros, so that no other code meets empty arrays."""
+    W, rows = constant(np.zeros((1, net.dim_in)), net.prototype), constant(np.zeros((net.dim_out, 1)), net.prototype)
+    return net.with_parts(Forms(W, None, None if net.forms.gate_directions is None else W), rows, net.bias)
