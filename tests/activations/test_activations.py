@@ -14,6 +14,7 @@ from support.backends import assert_close, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.activations import project
+from mlpoly.activations.piecewise import piecewise
 
 ROOT_FACTORIAL = np.sqrt([math.factorial(k) for k in range(9)])
 
@@ -563,3 +564,13 @@ def test_a_declared_bump_is_found(scratch_registry):
     v = math.hypot(10, width)
     want = width / v * math.exp(-0.5 * (10 / v) ** 2)
     assert mp.hermite_coefficients("bump", 0.0, 10.0, 0)[0] == pytest.approx(want, rel=1e-10)
+
+
+def test_jumps_of_too_high_a_degree_are_refused():
+    """A cubic on both sides is no jump, and the function itself is integrated."""
+    cube = ([0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0])
+    piecewise("stepped cube", "y^3 + 1[y > 0]", lambda y: y**3 + (y > 0), [0.0], cube)
+    with pytest.raises(ValueError, match=r"'half cube' jump at 0.5 by a polynomial of degree 3, .* up to degree 2"):
+        piecewise("half cube", "", lambda y: np.maximum(y, 0) ** 3, [-1.0, 0.5], [[0.0], [0.0], cube[0]])
+    net = mp.MLP(np.eye(1), activation=lambda y: y**3 * (y > 0))
+    assert mp.fit(net, mp.Gaussian.standard(1), 0)(np.zeros((1, 1)))[0, 0] == pytest.approx(math.sqrt(2 / math.pi))

@@ -260,6 +260,19 @@ def test_neurons_as_outputs():
     assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-9)
 
 
+def test_a_quadratic_part_that_is_rounding_is_refused():
+    """A linear map has none: what a fit leaves there is 1e-33 of its variance. A part of 1e-20 is one."""
+    rng = np.random.default_rng(0)
+    linear, tiny = mp.Affine(rng.standard_normal((2, D))), 1e-10 * rng.standard_normal((2, D, D))
+    for inputs in (mixture(D), mp.Samples(rng.standard_normal((500, D)))):
+        poly = mp.fit(linear, inputs, 2)
+        assert 0 < np.abs(poly.coefficients().quadratic).max() < 1e-13
+        with pytest.raises(ValueError, match=r"is zero, up to rounding, .*nothing to decompose"):
+            mp.decompose(poly, 2, INPUTS)
+    whole = mp.DensePolynomial(np.zeros(D), np.ones(2), linear.W, tiny + np.swapaxes(tiny, 1, 2))
+    assert mp.decompose(whole, D * (D + 1) // 2, INPUTS).residual < 1e-6
+
+
 def test_display_and_plot():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

@@ -11,6 +11,8 @@ from support.networks import network
 
 import mlpoly as mp
 from mlpoly.features import eigen
+from mlpoly.plots.interactions import interaction_effects
+from mlpoly.plots.response import response_chart
 
 D, H, OUT = 40, 30, 3
 
@@ -191,7 +193,7 @@ def test_whitened_needs_the_inputs_which_a_file_has(tmp_path):
     known = mp.eigenfeatures(loaded, output=0, metric="whitened")
     assert_close(known.values, mp.eigenfeatures(POLY, output=0, metric="whitened").values)
     loaded = mp.records.replace(loaded, inputs=None)
-    with pytest.raises(ValueError, match="metric='whitened' needs the inputs"):
+    with pytest.raises(ValueError, match="inputs are needed, because"):
         mp.eigenfeatures(loaded, output=0, metric="whitened")
     given = mp.eigenfeatures(loaded, output=0, metric="whitened", inputs=mp.Gaussian.standard(D))
     assert_close(given.values, mp.eigenfeatures(POLY, output=0).values)
@@ -216,3 +218,31 @@ def test_what_is_missing_is_said_before_how_many(rng):
         mp.eigenfeatures(poly, output=6, k=9)
     with pytest.raises(ValueError, match="k must be at least 1"):
         mp.eigenfeatures(poly, output=0, k=0)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda p, inputs: mp.eigenfeatures(p, 0, inputs=inputs, metric="whitened"),
+        lambda p, inputs: mp.decompose(p, 1, inputs),
+        lambda p, inputs: mp.principal_forms(p, inputs=inputs),
+        lambda p, inputs: p.terms(inputs=inputs),
+        lambda p, inputs: mp.explain(p, inputs, np.zeros(D)),
+        lambda p, inputs: interaction_effects(p, inputs=inputs),
+        lambda p, inputs: response_chart(None, p, inputs),
+    ],
+)
+def test_inputs_that_are_missing_or_wrong_are_explained(ask):
+    """By every function that falls back on the inputs of the fit."""
+    x = np.random.default_rng(0).standard_normal((50, D))
+    with pytest.raises(TypeError, match=r"inputs must be a Gaussian, .*got ndarray; for data use mlpoly.Samples\(x\)"):
+        ask(POLY, x)
+    with pytest.raises(ValueError, match=f"inputs have dimension 9, but the polynomial takes {D} inputs"):
+        ask(POLY, mp.Gaussian.standard(9))
+    with pytest.raises(ValueError, match=r"inputs are needed, because .* pass inputs=Gaussian"):
+        ask(mp.records.replace(POLY, inputs=None), None)
+
+
+def test_eigenfeatures_in_the_metric_of_inputs_refuse_an_array_too():
+    with pytest.raises(TypeError, match="got ndarray; for data use"):
+        mp.eigenfeatures(POLY, 0, inputs=np.zeros((5, D)))

@@ -117,7 +117,7 @@ ERRORS = [
     ("degree above", lambda: mp.principal_forms(POLY, 3), ValueError, "no part of degree 3", "fit it with degree=3"),
     ("degree zero", lambda: mp.principal_forms(POLY, 0), ValueError, "degree"),
     ("k zero", lambda: mp.principal_forms(POLY, k=0), ValueError, "k must"),
-    ("inputs", lambda: mp.principal_forms(POLY, inputs=3), TypeError, "inputs must be a Gaussian", "moments.gaussian"),
+    ("inputs", lambda: mp.principal_forms(POLY, inputs=3), TypeError, "inputs must be a Gaussian", "mlpoly.Samples"),
     ("size", lambda: mp.principal_forms(POLY, inputs=mp.Gaussian.standard(7)), ValueError, "dimension 7", "takes 4"),
     ("no polynomial", lambda: mp.principal_forms("poly"), TypeError, "poly must be the polynomial of one hidden"),
     ("linear", lambda: mp.principal_forms(POLY, 1).features(0), ValueError, "no eigenvectors", "degree=2"),

@@ -1,6 +1,7 @@
 """Terms, formulas and explanations; what all forms of polynomials share is in the contract of polynomials."""
 
 import itertools
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 import sympy
 import torch
+from support.inputs import grid
 from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
@@ -301,3 +303,41 @@ def test_too_many_monomials_name_a_remedy():
     )
     with pytest.raises(ValueError, match=r"degree 25.*lower degree"):
         mp.explain(composed, None, np.zeros(2))
+
+
+def test_terms_of_many_independent_inputs_need_no_matrix() -> None:
+    """Of 20 000 inputs a matrix has 3.2 GB, and there are too many products of two to look at."""
+    d, rng = 20_000, np.random.default_rng(0)
+    inputs = mp.Gaussian(np.zeros(d), rng.uniform(0.5, 2, d))
+    net = mp.MLP(rng.standard_normal((3, d)) / d**0.5, None, np.ones((1, 3)), None, "gelu")
+    poly = mp.fit(net, inputs, 2)
+    tracemalloc.start()
+    terms = poly.truncate(1).terms(k=2)
+    with pytest.raises(mp.TooLargeError, match=r"200030000 monomials, .*poly.truncate\(1\)"):
+        poly.terms()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 8 * d
+    effects = poly.truncate(1).coefficients().linear[0] * np.sqrt(inputs.cov)
+    assert [t.inputs[0] for t in terms] == np.argsort(-np.abs(effects))[:2].tolist()
+    assert [t.effect for t in terms] == pytest.approx(effects[[t.inputs[0] for t in terms]], rel=1e-12)
+
+
+def test_fractions_of_a_composed_polynomial_state_their_sampling_error() -> None:
+    """Its variance is from samples of the inputs: within four standard errors of that on an exact grid."""
+    rng = np.random.default_rng(1)
+    layer = mp.MLP(rng.standard_normal((4, 2)), rng.standard_normal(4), activation="gelu")
+    net = mp.Chain([layer, mp.MLP(rng.standard_normal((3, 4)), None, rng.standard_normal((1, 3)), None, "gelu")])
+    inputs = mp.Gaussian(rng.standard_normal(2), np.diag([0.5, 2.0]))
+    poly = mp.fit(net, inputs, 2, method="composed")
+    terms = poly.terms()
+    x, w = grid(inputs, 10)  # exact for the square of a polynomial of degree 4
+    values = poly(x)[:, 0]
+    exact = w @ (values - w @ values) ** 2
+    error = terms.sampling_error
+    assert 0.001 < error < 0.1
+    assert abs(terms[0].effect ** 2 / terms[0].fraction / exact - 1) < 4 * error
+    assert f"from samples of the inputs, with a standard error of {error:.1%}" in str(terms)
+    single = mp.fit(layer, inputs, 2).terms()
+    assert single.sampling_error == 0 and "standard error" not in str(single)
+    assert poly.terms(inputs=mp.Samples(inputs.sample(500))).sampling_error == 0

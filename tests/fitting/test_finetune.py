@@ -161,6 +161,14 @@ def test_divergence_as_loss():
     assert finetune(net, start, inputs, **SHORT).report.kl_after is None
 
 
+def test_divergence_of_one_logit_as_loss():
+    """Of a binary classifier with one output, whose softmax would be a constant."""
+    net, inputs = network(outputs=3.0), mixture()
+    net = mp.MLP(net.W1, net.b1, net.W2[:1, :], net.b2[:1], "gelu")
+    report = finetune(net, wrong("dense", net), inputs, loss="kl", **SHORT).report
+    assert 0 < report.kl_after < 0.6 * report.kl_before
+
+
 # -- where samples come from -----------------------------------------------------------------------
 
 

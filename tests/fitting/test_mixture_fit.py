@@ -461,6 +461,24 @@ def test_the_certificate_is_the_gradient():
     assert excess[0] > 0 and 3 < excess[1] / excess[0] < 5  # a quadratic bowl
 
 
+@pytest.mark.parametrize("degree", [0, 1])
+@kinds
+def test_the_certificate_of_degree_one_is_computed(kind, degree):
+    """Against E[(f - p) m] on a grid, for an answer that is rounded to float32, and rounding for one that is not.
+
+    The components' optima are rounded too, which the certificate does not see: hence a factor of ten.
+    """
+    net, mix = smooth_case(kind, 2)
+    assert mp.fit(net, mix, degree).report.gradient <= 1e-13
+    single = in_library(net, NUMPY32)
+    net, poly = in_library(single, NUMPY64), mp.fit(single, mix, degree)
+    x, w = grid(mix, NODES)
+    z = (x - mix.mean) @ np.linalg.inv(np.linalg.cholesky(mix.covariance)).T
+    m = np.concatenate([np.ones((len(x), 1)), z[:, : 2 * degree]], axis=1) * w[:, None]
+    gradient = np.linalg.norm(m.T @ (net(x) - in_library(poly, NUMPY64)(x))) / np.linalg.norm(m.T @ net(x))
+    assert gradient / 10 < poly.report.gradient < 10 * gradient < 1e-5
+
+
 def test_warm_starts():
     """From the answer nothing is left to do; from that of a nearby network less than from zero."""
     net, mix = hard_case()
@@ -627,6 +645,20 @@ def test_many_outputs_are_solved_in_blocks(iterative):
     assert_close(poly.report.misfit, fit_dense(net, mix, 2).report.misfit, 1e-10)
     start = mp.fit(net, mp.Gaussian.standard(8), 2)
     assert_close(exactly(net, mix, 2, start=start)(points(8)), poly(points(8)), 1e-10)
+
+
+def test_the_history_counts_all_outputs(iterative):
+    """40 outputs are solved in two blocks: their history is the sum of those of fits of the two, the shorter held."""
+    mix, net = mixture(8, c=3), make_net("MLP", "relu", 8, h=12, o=40)
+    net = mp.MLP(net.W1, net.b1, net.W2 * np.repeat([1.0, 1e-3], [32, 8])[:, None], net.b2, "relu")
+    whole = exactly(net, mix, 2).report
+    parts = [mp.MLP(net.W1, net.b1, net.W2[rows], net.b2[rows], "relu") for rows in (slice(32), slice(32, 40))]
+    one, two = (exactly(part, mix, 2).report.history for part in parts)
+    assert len(whole.history) == whole.iterations == max(len(one), len(two)) != min(len(one), len(two))
+    shorter, longer = sorted((one, two), key=len)
+    sums = [a + b for a, b in itertools.zip_longest(longer, shorter, fillvalue=shorter[-1])]
+    assert_close(np.array(whole.history), np.array(sums), 1e-9)
+    assert whole.plot() is not None
 
 
 @pytest.mark.parametrize("distance", [1e2, 1e3, 1e4])

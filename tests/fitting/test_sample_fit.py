@@ -98,3 +98,14 @@ def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
             SampleFit(net, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start has 4 neurons of 3 inputs, the network has 5 of 3"):
         SampleFit(net, mp.fit(network("MLP", rng, h=4), inputs, 2))
+
+
+def test_affine_maps_beside_the_hidden_layer_are_merged() -> None:
+    rng = np.random.default_rng(1)
+    first = mp.Affine(rng.standard_normal((4, 3)), rng.standard_normal(4))
+    layer = mp.MLP(rng.standard_normal((8, 4)), None, rng.standard_normal((2, 8)), None, "gelu")
+    net, x = mp.Chain([first, layer]), rng.standard_normal((500, 3))
+    start = mp.fit(net, mp.Gaussian.standard(3), 2)
+    merged = mp.MLP(layer.W1 @ first.W, layer.W1 @ first.b, layer.W2, None, "gelu")
+    found, want = (SampleFit(n, start).update(x).polynomial() for n in (net, merged))
+    assert_close(found(x), want(x), 1e-12)

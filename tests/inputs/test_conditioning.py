@@ -1,9 +1,12 @@
 """Some inputs known: the distribution of the others, against textbook formulas, Bayes by hand and exact identities."""
 
 import math
+import tracemalloc
 
+import mpmath
 import numpy as np
 import pytest
+from scipy.stats import norm
 from support.backends import NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library, to_numpy
 from support.inputs import covariance, gaussian, mixture
 from support.mistakes import assert_explained, mistakes
@@ -272,3 +275,78 @@ def test_gradients_flow_to_the_covariance():
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e9, 1e12, 1e100, 1e155, 1e200, 1e300])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_weights_of_a_mixture_far_out(far, sign):
+    """Against Bayes' rule in 700 digits: the widest component wins, of equally wide ones that with the nearest mean.
+
+    The third and fourth components have one covariance of the known input, and means 1e-9 apart: their ratio is
+    determined even where all squares of the known value are the same float.
+    """
+    means = np.array([[0.0, 1.0], [-1.0, 2.0], [0.5, 3.0], [0.5 + 2**-30, -4.0]])
+    covs = np.stack([[[v, 0.3], [0.3, 1.0]] for v in (1.0, 1.5, 4.0, 4.0)])
+    covs[3, 1, 1] = 2.0
+    mix = mp.GaussianMixture(np.array([0.5, 0.2, 0.1, 0.2]), means, covs)
+    x = sign * far
+    with mpmath.workdps(700):
+        logs = [
+            mpmath.log(w) - mpmath.log(v) / 2 - (mpmath.mpf(x) - mpmath.mpf(m)) ** 2 / (2 * mpmath.mpf(v))
+            for w, m, v in zip(mix.weights, means[:, 0], covs[:, 0, 0], strict=True)
+        ]
+        parts = [mpmath.exp(a - max(logs)) for a in logs]
+        exact = np.array([float(a / sum(parts)) for a in parts])
+    found = mix.condition({0: x})
+    kept = exact > 0
+    # The exponent of the ratio, up to about 1e9 * 2^-30 / 4 before one weight is nothing, has relative rounding 1e-15.
+    assert_close(found.weights, exact[kept], 1e-12)
+    want = sum(w * (m[1] + 0.3 / v[0, 0] * (x - m[0])) for w, m, v in zip(exact, means, covs, strict=True))
+    net = mp.MLP(np.eye(2), None, np.array([[0.0, 1.0]]), None, "identity")
+    np.testing.assert_allclose(mp.conditional_mean(net, mix, 0)(np.array([[x]]))[0, 0], want, rtol=1e-12)
+
+
+def test_a_diagonal_covariance_stays_diagonal():
+    """With 20 000 inputs a matrix would have 3.2 GB; the largest arrays here are those of the network."""
+    d, rng = 20_000, np.random.default_rng(0)
+    variances = rng.uniform(0.5, 2, (2, d))
+    variances[:, 7] = 0.0
+    mix = mp.GaussianMixture(np.array([0.4, 0.6]), np.zeros((2, d)), variances, shared=False)
+    net = mp.MLP(rng.standard_normal((3, d)) / d**0.5, rng.standard_normal(3), np.eye(3), None, "relu")
+    x = rng.standard_normal((2, 3))
+    tracemalloc.start()
+    found = [inputs.condition({1: 0.5, 3: -1.0}) for inputs in (mix.components[0], mix)]
+    means = [mp.conditional_mean(net, inputs, [1, 3, 9])(x) for inputs in (mix.components[0], mix)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 8 * d
+    np.testing.assert_array_equal(found[0].cov, np.delete(variances[0], [1, 3]))
+    assert all(g.cov.shape == (d - 2,) for g in found[1].components)
+    with pytest.raises(ValueError, match="input 7 does not vary"):
+        mix.components[0].condition({7: 1.0})
+    # The same without all but the first twenty inputs, whose covariance may be a matrix.
+    few = mp.MLP(net.W1[:, :20], net.b1, np.eye(3), None, "relu")
+    small = [mp.GaussianMixture(mix.weights, np.zeros((2, 20)), c) for c in (_matrices(variances), variances[:, :20])]
+    for inputs in small:
+        assert_close(mp.conditional_mean(few, inputs, [1, 3, 9])(x), _by_units(few, mix, x), 1e-12)
+        assert_close(inputs.condition({1: 0.5, 3: -1.0}).weights, found[1].weights, 1e-12)
+    assert means[1].shape == (2, 3)
+
+
+def _matrices(variances):
+    return np.stack([np.diag(v[:20]) for v in variances])
+
+
+def _by_units(net, mix, x):
+    """E[relu(y)] of units that are normal given inputs 1, 3 and 9, by hand."""
+    known, free = [1, 3, 9], np.setdiff1d(np.arange(net.dim_in), [1, 3, 9])
+    variances = [g.cov[: net.dim_in] for g in mix.components]
+    weights = np.stack(
+        [w * np.prod(norm.pdf(x, 0, np.sqrt(v[known])), axis=1) for w, v in zip(mix.weights, variances, strict=True)]
+    )
+    total = 0.0
+    for w, v in zip(weights / weights.sum(0), variances, strict=True):
+        mean = x @ net.W1[:, known].T + net.b1
+        spread = np.sqrt(net.W1[:, free] ** 2 @ v[free])
+        total = total + w[:, None] * (mean * norm.cdf(mean / spread) + spread * norm.pdf(mean / spread))
+    return total

@@ -233,3 +233,26 @@ def test_repr():
         f"accuracy={found.accuracy}, network_accuracy={found.network_accuracy})"
     )
     assert "accuracy" not in repr(compare(net, poly, x))
+
+
+@backends(NUMPY64, TORCH32)
+def test_one_output_is_the_logit_of_class_one(backend):
+    """Against the Bernoulli divergence by hand, and against the same classifier with two outputs."""
+    rng = np.random.default_rng(3)
+    net = mp.MLP(rng.standard_normal((8, 3)), rng.standard_normal(8), rng.standard_normal((1, 8)), None, "tanh")
+    poly, x = mp.fit(net, mp.Gaussian.standard(3), 1), rng.standard_normal((400, 3))
+    f, p = net(x)[:, 0], poly(x)[:, 0]
+    labels = (f + rng.standard_normal(400) > 0).astype(int)
+    one, two = 1 / (1 + np.exp(-f)), 1 / (1 + np.exp(-p))
+    kl = np.mean(one * np.log(one / two) + (1 - one) * np.log((1 - one) / (1 - two)))
+    wanted = (kl, np.mean((f > 0) == (p > 0)), np.mean((p > 0) == labels), np.mean((f > 0) == labels))
+    found = mp.compare(in_library(net, backend), in_library(poly, backend), make(x, backend), labels)
+    for value, want in zip(list(found.measures().values())[1:], wanted, strict=True):
+        assert float(value) == pytest.approx(want, rel=100 * backend.tolerance)
+    both = [lambda x, m=model: m(x) * np.array([-0.5, 0.5]) for model in (net, poly)]
+    again = mp.compare(*both, x, labels)
+    for name in ("kl", "agreement", "accuracy"):
+        assert float(getattr(again, name)) == pytest.approx(float(getattr(found, name)), rel=100 * backend.tolerance)
+    assert float(mp.accuracy(lambda x: x[:, :1] * 0, x, labels)) == np.mean(labels == 0)  # above 0, not at it
+    with pytest.raises(ValueError, match=r"labels has -1, .*one output.* are 0 and 1; use \(labels == 1\).astype"):
+        mp.accuracy(net, x, 2 * labels - 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.inputs import gaussian, grid
-from support.networks import glu, mlp
+from support.networks import glu, mlp, network
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
@@ -342,3 +342,13 @@ def test_second_moment_of_a_wide_layer_needs_no_square_of_it(monkeypatch, rng):
     second_moment(mlp(rng, "relu", 4, 200, 2), gaussian(rng))
     assert len(seen) == 10
     assert max(a * b for a, b in seen) == 64 * 64
+
+
+def test_a_bound_that_matters_is_printed() -> None:
+    """Where it could change a digit of the number: lines from 1.5 standard deviations on, not for exact kernels."""
+    net, inputs = network("MLP", "tanh", 3, 20, 1), mp.Gaussian.standard(3)
+    rough, fine = (mp.fvu(net, mp.fit(net, inputs, 3, bound=bound)) for bound in (1.5, 6.0))
+    assert float(rough.bound) > 0.005 * float(rough)
+    assert f", bound on its error {float(rough.bound):.2g}, outputs=1)" in repr(rough)
+    assert f"bound on the error {float(rough.bound):.2g}" in rough._repr_html_()
+    assert float(fine.bound) < 0.005 * float(fine) and "bound" not in repr(fine)

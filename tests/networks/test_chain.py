@@ -118,3 +118,11 @@ def test_records_work_with_jax_torch_and_pickle() -> None:
 def test_bad_networks(make_it, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         make_it()
+
+
+def test_activations_with_commas_in_their_names() -> None:
+    net = mp.Chain([mp.MLP(np.eye(2), activation=f"hardtanh({low}, 2)") for low in (-1, -3, -1)])
+    assert net.activations == ("hardtanh(-1, 2)", "hardtanh(-3, 2)")
+    assert mp.Residual(net).activations == net.activations
+    assert mp.fit(net, mp.Gaussian.standard(2), 1).source.activation == "hardtanh(-1, 2), hardtanh(-3, 2)"
+    assert mp.Chain([affine(2, 2, 0), mp.Residual(affine(2, 2, 1))]).activations == ("identity",)

@@ -349,7 +349,7 @@ def test_interactions_of_bad_input(net, inputs, poly):
         plot_interactions(poly, 3)
     with pytest.raises(ValueError, match=r"effects have shape \(2, 3\)"):
         interaction_map(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="inputs are missing"):
+    with pytest.raises(ValueError, match="inputs are needed, because"):
         plot_interactions(replace(poly, inputs=None))
 
 
@@ -383,7 +383,7 @@ def test_response_of_bad_input(net, poly):
         response_chart(net, poly, directions={"up": 4})
     with pytest.raises(ValueError, match="output is 7"):
         response_chart(net, poly, output=7)
-    with pytest.raises(ValueError, match="inputs are missing"):
+    with pytest.raises(ValueError, match="inputs are needed, because"):
         response_chart(net, replace(poly, inputs=None))
     with pytest.raises(ValueError, match="polys is empty"):
         response_chart(net, [])

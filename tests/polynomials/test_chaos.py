@@ -223,3 +223,18 @@ def test_thousands_of_monomials_on_singular_components():
     assert poly.report.gradient <= 1e-12 and np.abs(poly.values).max() < 10
     x = mix.sample(3000)
     assert mp.fvu(net, poly, samples=x).total < mp.fvu(net, mp.fit(net, mix, 2), samples=x).total
+
+
+def test_the_sum_of_a_ridge_and_a_dense_polynomial_of_higher_degree():
+    """Either way round, against the sum of the values; too many monomials are refused with the remedy."""
+    rng = np.random.default_rng(5)
+    mix = mp.GaussianMixture(np.array([0.5, 0.5]), rng.standard_normal((2, 3)), np.array([np.eye(3), 2 * np.eye(3)]))
+    net = mp.MLP(rng.standard_normal((6, 3)), rng.standard_normal(6), rng.standard_normal((2, 6)), None, "gelu")
+    ridge, dense = mp.fit(net, mp.Gaussian.standard(3), 4), mp.fit(net, mix, 2)
+    x = 2 * rng.standard_normal((30, 3))
+    for total, sign in ((ridge + dense, 1), (dense + ridge, 1), (ridge - dense, -1)):
+        assert isinstance(total, mp.ChaosPolynomial) and total.degree == 4
+        np.testing.assert_allclose(total(x), ridge(x) + sign * dense(x), rtol=1e-11, atol=1e-11)
+    wide = mp.DensePolynomial(np.zeros(300), np.zeros(1), np.ones((1, 300)), np.ones((1, 300, 300)))
+    with pytest.raises(mp.TooLargeError, match="add the values of the polynomials"):
+        mp.fit(mp.MLP(np.ones((1, 300))), mp.Gaussian.standard(300), 4) + wide

@@ -19,6 +19,7 @@ from mlpoly.special import hermite, in_deviations, normal_pdf, powers_in_hermite
 
 __all__ = ["piecewise"]
 
+_HIGHEST_JUMP = 2  # that of the tail integrals
 Polynomial = Sequence[float]  # coefficients in powers of y, ascending
 
 
@@ -36,6 +37,13 @@ def piecewise(
     """
     size = max(len(p) for p in pieces)
     padded = [[*map(float, p), *[0.0] * (size - len(p))] for p in pieces]
+    for at, left, right in zip(breaks, padded, padded[1:], strict=False):
+        jump = max((k for k in range(size) if left[k] != right[k]), default=0)
+        if jump > _HIGHEST_JUMP:
+            raise ValueError(
+                f"pieces of {name!r} jump at {at:g} by a polynomial of degree {jump}, and the closed form goes up to "
+                f"degree {_HIGHEST_JUMP}; pass the function itself as activation, which is then integrated."
+            )
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         xp = namespace(mean=mean, std=std)

@@ -23,8 +23,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
 from mlpoly.features.term_search import descend, matching_pursuit
-from mlpoly.inputs import Gaussian
-from mlpoly.inputs.interface import Inputs
+from mlpoly.inputs import Gaussian, Inputs, inputs_of
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress import progress
 from mlpoly.records import record, replace, static
@@ -33,6 +32,7 @@ from mlpoly.units import Gate, Series, Units
 
 __all__ = ["QuadraticDecomposition", "TermKind", "decompose"]
 
+_ROUNDING = 100  # rounding errors of the coefficients of a sum over neurons, in those of its values
 TermKind = Literal["squares", "products"]
 
 
@@ -217,8 +217,11 @@ def decompose(
         part = quadratic_part(poly, gaussian)
         check_finite("the quadratic part of poly", part.writes)
         energy = part.energy()
-        if not energy > 0:
-            raise ValueError("the part of degree 2 of poly is zero under these inputs: there is nothing to decompose.")
+        if not energy > (_ROUNDING * rounding_error(poly.prototype) * _size(poly, gaussian)) ** 2:
+            raise ValueError(
+                "the part of degree 2 of poly is zero, up to rounding, under these inputs: there is nothing to "
+                "decompose."
+            )
         a, b, targets = part.products() if terms == "products" else part.squares()
         chosen, _ = matching_pursuit(a, b, targets, energy, rank)
         tied, a = b is a, take_rows(a, chosen)
@@ -276,19 +279,16 @@ def _random_directions(random: np.random.Generator, like: Array, rows: Array) ->
     return unit(constant(random.standard_normal((like.shape[0], rows.shape[0])), rows) @ rows)
 
 
-def _gaussian(poly: Polynomial, inputs: Inputs | None) -> Gaussian:
+def _size(poly: Polynomial, inputs: Gaussian) -> float:
+    """Root mean square of the linear map that touches a polynomial at the mean: the size of its rounding errors."""
+    mean = cast_like(inputs.mean, poly.prototype)
+    value, slopes = widen(poly(mean)), _times(widen(poly.gradient(mean)), widen(inputs.root))
+    return math.sqrt(float((value**2).sum() + (slopes**2).sum()))
+
+
+def _gaussian(poly: Polynomial, inputs: Any) -> Gaussian:
     """The Gaussian with the mean and covariance of the inputs."""
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError(
-            "inputs are needed, because this polynomial does not know what it was fitted under; pass "
-            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
-        )
-    if not isinstance(inputs, Inputs):
-        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
-    if inputs.dim != poly.dim_in:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
-    inputs = inputs.like(poly.prototype)
+    inputs = inputs_of(poly, inputs)
     namespace(inputs=inputs.prototype, polynomial=poly.prototype)
     if isinstance(inputs, Gaussian):
         return inputs

@@ -19,6 +19,7 @@ from mlpoly.arrays import (
     namespace,
     to_numpy,
 )
+from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import at_least_single
@@ -124,16 +125,9 @@ def eigenfeatures(
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
     quadratic = poly.quadratic_form(along)
     root: Array = None
+    if metric == "whitened" or inputs is not None:
+        inputs = inputs_of(poly, inputs)
     if metric == "whitened":
-        inputs = poly.inputs if inputs is None else inputs
-        if inputs is None:
-            raise ValueError(
-                "metric='whitened' needs the inputs, and this polynomial does not know what it was fitted under; pass "
-                "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
-            )
-        if inputs.dim != poly.dim_in:
-            raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {poly.dim_in} inputs.")
-        inputs = inputs.like(poly.prototype)
         namespace(inputs=inputs.prototype, polynomial=poly.prototype)
         root = cast_like(inputs.root, poly.prototype)
 

@@ -10,13 +10,13 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlpoly.errors import TooLargeError
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs import Gaussian, Inputs, Samples
 from mlpoly.polynomials import Polynomial
 
 __all__ = ["Monomials", "check_count", "count_monomials", "monomial_spread", "slices", "strongest"]
@@ -63,9 +63,8 @@ def slices(poly: Polynomial) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]
     d = poly.dim_in
     if poly.degree >= 1:
         yield (), 1, poly.coefficients().linear[0, :]
-    upper = np.triu(np.ones((d, d), dtype=bool))
     for k in range(2, poly.degree + 1):
-        tensor = poly.tensor_slices(k)
+        tensor, upper = poly.tensor_slices(k), np.triu(np.ones((d, d), dtype=bool))
         for lead in itertools.combinations_with_replacement(range(d), k - 2):
             # k! / prod(counts!) entries of the symmetric tensor belong to the same monomial.
             counts = np.bincount(np.asarray(lead, dtype=int), minlength=d)
@@ -102,7 +101,7 @@ def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[floa
     -------
     list of (product, inputs, coefficient)
     """
-    check_count(poly, MOST, "truncate it first, poly.truncate(2), or take fewer inputs")
+    check_count(poly, MOST, f"truncate it first, poly.truncate({min(2, poly.degree - 1)}), or take fewer inputs")
     best: list[tuple[float, tuple[int, ...], float, float]] = []  # a heap: the weakest comes first
     for lead, k, coefficients in slices(poly):
         products = coefficients * weights(lead, k)
@@ -135,7 +134,7 @@ def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
         return _spread_on_samples(inputs, center)
     parts: Any = inputs.components  # type: ignore[attr-defined]
     fractions = [float(w) for w in inputs.weights]  # type: ignore[attr-defined]
-    moments = [_Products(np.asarray(g.mean) - center, np.asarray(g.covariance)) for g in parts]
+    moments = [_Products(g, center) for g in parts]
 
     def spread(lead: tuple[int, ...], degree: int) -> np.ndarray:
         means = [m.mean(lead, degree) for m in moments]
@@ -150,13 +149,18 @@ def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
 
 
 class _Products:
-    """Means and variances of monomials under N(mean, cov), (d,) or (d, d) for a slice.
+    """Means and variances of monomials in x - center under a Gaussian, (d,) or (d, d) for a slice.
 
     Integration by parts removes one factor at a time: E[y_a f] = mean_a E[f] + sum_b cov_ab E[df/dy_b].
     """
 
-    def __init__(self, mean: np.ndarray, cov: np.ndarray) -> None:
-        self.center, self.cov = mean, cov
+    def __init__(self, inputs: Gaussian, center: np.ndarray) -> None:
+        self.inputs, self.center = inputs, np.asarray(inputs.mean) - center
+
+    @cached_property
+    def cov(self) -> np.ndarray:
+        """The covariance as a matrix, which monomials of degree 1 do without."""
+        return np.asarray(self.inputs.covariance)
 
     def mean(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
         if degree == 1:
@@ -166,7 +170,7 @@ class _Products:
 
     def variance(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
         if degree == 1:
-            return np.diagonal(self.cov)
+            return np.asarray(self.inputs._variances())
         _, covariance = self._moments(lead)
         return covariance((1,) * degree, (1,) * degree) + np.zeros_like(self.cov)
 

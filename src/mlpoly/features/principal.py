@@ -6,7 +6,7 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
-from mlpoly.inputs import Gaussian
+from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
@@ -112,15 +112,12 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     n, k = as_integer("degree", degree, 1), as_integer("k", k, 1)
     if n > ridge.degree:
         raise ValueError(f"poly has degree {ridge.degree} and no part of degree {n}; fit it with degree={n} or more.")
-    under = ridge.inputs if inputs is None else inputs
+    under = inputs_of(ridge, inputs)
     if not isinstance(under, Gaussian):
         raise TypeError(
             f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), for a block of a "
             f"language model inputs=moments.gaussian(name)."
         )
-    if under.dim != ridge.dim_in:
-        raise ValueError(f"inputs have dimension {under.dim}, but the polynomial takes {ridge.dim_in} inputs.")
-    under = under.like(ridge.prototype)
     p = ridge.rebase(under)
     total = OutputSum(eye(p.units.size, p.series.plain) if p.readout is None else p.readout, full=True)
     for rows, columns, inner in angles(p.units, under):

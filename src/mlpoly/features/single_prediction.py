@@ -23,8 +23,7 @@ from mlpoly.features.eigen import eigenfeatures
 from mlpoly.features.monomials import strongest
 from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output
 from mlpoly.fitting import fit
-from mlpoly.inputs import Inputs
-from mlpoly.inputs.interface import checked_inputs
+from mlpoly.inputs import Inputs, checked_inputs, inputs_of
 from mlpoly.networks import check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
@@ -181,19 +180,14 @@ def explain(
     k = as_integer("k", k, 1)
     network = None
     if isinstance(net_or_poly, Polynomial):
-        poly, inputs = net_or_poly, net_or_poly.inputs if inputs is None else inputs
-        if inputs is None:
-            raise ValueError(
-                "this polynomial does not know what it was fitted under; pass inputs=Gaussian(...), whose mean is the "
-                "point of comparison."
-            )
+        poly, inputs = net_or_poly, inputs_of(net_or_poly, inputs)
     else:
         net = check_network(net_or_poly)
         if inputs is None:
             raise ValueError("inputs is None; a network needs them, for example Gaussian.from_samples(x).")
         inputs = checked_inputs(inputs, net.dim_in, net.prototype)
         poly = fit(net, inputs, degree)
-    one, under = single_output(poly, output), numpy_inputs(inputs, poly.dim_in)
+    one, under = single_output(poly, output), numpy_inputs(inputs)
     if one.degree > _HIGHEST:
         raise ValueError(
             f"the polynomial has degree {one.degree}, and parts are taken up to degree {_HIGHEST}; explain a "

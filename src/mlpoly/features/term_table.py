@@ -10,7 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, as_integer, check_columns, check_finite, check_shape, to_numpy, widen
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs import Inputs, Samples, inputs_of
 from mlpoly.inputs.interface import check_names
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
@@ -65,6 +65,9 @@ class Terms(Tabular, Sequence[Term]):
         The monomials are those of x - center; None for those of x.
     outputs : int
         Number of outputs of the polynomial; a single one has no number in titles.
+    sampling_error : float
+        Relative standard error of the variance that fractions refer to. It is 0 in closed form, and on samples of the
+        caller's; that of a composed polynomial is estimated from 65 536 samples of the inputs.
     """
 
     terms: tuple[Term, ...]
@@ -74,6 +77,7 @@ class Terms(Tabular, Sequence[Term]):
     total: int
     center: np.ndarray | None = None
     outputs: int = 0
+    sampling_error: float = 0.0
 
     @overload
     def __getitem__(self, index: int) -> Term: ...
@@ -92,10 +96,15 @@ class Terms(Tabular, Sequence[Term]):
         where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
         about = "" if self.center is None else ", in deviations from the center"
         rows = tuple((t.name, t.coefficient, t.effect, t.fraction) for t in self.terms)
+        notes = [_CANCEL] if self.center is None and any(t.fraction > 1 for t in self.terms) else []
+        if self.sampling_error:
+            notes.append(
+                f"The variance is from samples of the inputs, with a standard error of {self.sampling_error:.1%}."
+            )
         return Table(
             ("term", "coefficient", "effect", "fraction of variance"),
             rows,
-            note=_CANCEL if self.center is None and any(t.fraction > 1 for t in self.terms) else "",
+            note=" ".join(notes),
             title=f"The {len(rows)} strongest of {self.total} terms{where}{about}; constant {self.constant:.4g}",
         )
 
@@ -112,29 +121,25 @@ def strongest_terms(
     names: Sequence[str] | None,
     k: int,
     center: Array | str | None,
-    inputs: Inputs | None,
+    inputs: Any,
 ) -> Terms:
     """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
     k = as_integer("k", k, 1)
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError(
-            "terms ranks monomials by their standard deviation under the inputs, and this polynomial does not know "
-            "what it was fitted under; pass inputs=Gaussian(...)."
-        )
-    under, one = numpy_inputs(inputs, poly.dim_in), single_output(poly, output)
+    inputs = inputs_of(poly, inputs)
+    under, one = numpy_inputs(inputs), single_output(poly, output)
     labels = input_names(poly, names, inputs)
     origin = _origin(center, under)
     about = one if origin is None else one.in_units(1.0, -origin)
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
-    total = _variance(one, under)
+    total, error = _variance(one, under)
     found = []
     for effect, factors, coefficient in strongest(about, spread, k):
         fraction = effect**2 / total if total > 0 else float("nan")
         found.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
     index = None if np.ndim(output) else int(output) % poly.dim_out
-    return Terms(tuple(found), index, labels, constant, count_monomials(poly.dim_in, poly.degree), origin, poly.dim_out)
+    count = count_monomials(poly.dim_in, poly.degree)
+    return Terms(tuple(found), index, labels, constant, count, origin, poly.dim_out, error)
 
 
 def single_output(poly: Polynomial, output: int | Array) -> Polynomial:
@@ -144,12 +149,8 @@ def single_output(poly: Polynomial, output: int | Array) -> Polynomial:
     return replace(one, inputs=None).to(np.zeros(1))
 
 
-def numpy_inputs(inputs: Any, dim: int) -> Inputs:
-    """Inputs in NumPy's float64, checked against the number of inputs of a polynomial."""
-    if not isinstance(inputs, Inputs):
-        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
-    if inputs.dim != dim:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the polynomial takes {dim} inputs.")
+def numpy_inputs(inputs: Inputs) -> Inputs:
+    """Inputs in NumPy's float64."""
     if isinstance(inputs.prototype, np.ndarray) and inputs.prototype.dtype == np.float64:
         return inputs  # as it is, with the roots that it has computed
     return map_arrays(inputs, lambda a: to_numpy(widen(a)).astype(np.float64))
@@ -187,14 +188,17 @@ def _origin(center: Array | str | None, inputs: Inputs) -> np.ndarray | None:
     return to_numpy(widen(point)).astype(np.float64)
 
 
-def _variance(one: Polynomial, inputs: Any) -> float:
-    """Variance of a polynomial of one output, in closed form where there is one."""
-    if isinstance(inputs, Samples) or not one.closed_form:
-        x = inputs.x if isinstance(inputs, Samples) else inputs.sample(_DRAWS)
-        weights = getattr(inputs, "weights", None) if isinstance(inputs, Samples) else None
-        values = one(x)[:, 0]
-        mean = np.average(values, weights=weights)
-        return float(np.average((values - mean) ** 2, weights=weights))
+def _variance(one: Polynomial, inputs: Any) -> tuple[float, float]:
+    """Variance of a polynomial of one output, and its relative standard error: 0 unless samples are drawn for it."""
+    if isinstance(inputs, Samples):
+        values = one(inputs.x)[:, 0]
+        mean = np.average(values, weights=inputs.weights)
+        return float(np.average((values - mean) ** 2, weights=inputs.weights)), 0.0
+    if not one.closed_form:
+        values = one(inputs.sample(_DRAWS))[:, 0]
+        squares = (values - values.mean()) ** 2
+        variance = float(squares.mean())
+        return variance, float(squares.std()) / _DRAWS**0.5 / variance if variance > 0 else 0.0
     means, variances = np.array([one.moments(g) for g in inputs.components])[..., 0].T
     weights = np.asarray(inputs.weights, dtype=np.float64)
-    return float(weights @ (variances + (means - weights @ means) ** 2))
+    return float(weights @ (variances + (means - weights @ means) ** 2)), 0.0

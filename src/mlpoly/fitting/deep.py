@@ -44,5 +44,5 @@ def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512)
         inputs=inputs,
         source=Source(net.activation_names, METHOD),
     )
-    found = distance_to_optimum(made, net, inputs, pairs) if pairs else (math.nan,) * 3
+    found = distance_to_optimum(made, net, inputs, pairs) if pairs else (math.nan,) * 4
     return replace(made, report=ExpansionReport(METHOD, scalar(explained), *found))

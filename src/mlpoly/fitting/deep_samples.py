@@ -19,6 +19,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
@@ -208,11 +209,11 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) 
 
 def distance_to_optimum(
     poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int
-) -> tuple[float, float, float]:
-    """Variance of a network, error of the optimum, and excess of a polynomial's error over it, from few samples.
+) -> tuple[float, float, float, float]:
+    """Variance of a network, error of the optimum, and excess of a polynomial's error with its standard error.
 
     The mean correction of the polynomial's terms estimates its distance to the optimum, inflated by its variance, which
-    is known. All are NaN for a network that jumps, whose Jacobian does not tell.
+    is known. All are NaN for a network that jumps, whose Jacobian does not determine the optimum.
 
     Parameters
     ----------
@@ -224,7 +225,7 @@ def distance_to_optimum(
         Number of samples, each of which stands for itself and its mirror image; fewer if their Jacobians are large.
     """
     if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
-        return math.nan, math.nan, math.nan
+        return (math.nan,) * 4
     with no_gradients(net.prototype):
         net = net.to(widen(net.prototype))
         forward = coordinates(net, inputs)[0] if poly.directions is None else widen(poly.directions)
@@ -232,12 +233,12 @@ def distance_to_optimum(
         in_z = _of_coordinates(net, inputs, forward)
         shape = (_pairs(in_z, pairs), in_z.dim_in)
         z = constant(np.random.default_rng(0).standard_normal(shape), in_z.prototype)
-        step, noise, error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
+        step, noise, error, standard_error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
         xp = namespace(z=z)
         values = in_z(xp.concat([z, -z]))
         variance = scalar(xp.sum(xp.var(values, axis=0)))
     excess = min(max(step.norm() - noise, 0.0), error)
-    return variance, error - excess, excess
+    return variance, error - excess, excess, standard_error
 
 
 def _of_coordinates(net: Network, inputs: Gaussian, forward: Array) -> Network:
@@ -277,7 +278,7 @@ def _sample(
         seed, chunk, chunks = before.seed, before.chunk, before.chunks
         variances, misfits = before.excess * chunks**2, before.misfit * chunks
 
-    def correction(number: int) -> tuple[_Terms, float, float]:
+    def correction(number: int) -> _Correction:
         z = np.random.default_rng([seed, number]).standard_normal((chunk // 2, net.dim_in))
         return _correction(net, constant(z, net.prototype), terms)
 
@@ -290,9 +291,9 @@ def _sample(
     try:
         with progress("samples", solver.max_samples, solver.show_progress) as update:
             if not chunks and terms.quadratic is None:
-                terms = terms.plus(correction(0)[0], 1.0)  # in place of a closed form
+                terms = terms.plus(correction(0).step, 1.0)  # in place of a closed form
             while not state()[2] and (not chunks or (chunks + 1) * chunk <= solver.max_samples):
-                step, variance, error = correction(chunks + 1)
+                step, variance, error, _ = correction(chunks + 1)
                 if not math.isfinite(variance + error):
                     raise ValueError("the network overflows at samples of the inputs; scale its weights or the inputs.")
                 # The step estimates the distance to the optimum, which is part of the error; its variance inflates it.
@@ -328,30 +329,57 @@ def _fingerprint(net: Network) -> str:
     return digest(*arrays_of(net).values())
 
 
-def _correction(net: Network, z: Array, terms: _Terms) -> tuple[_Terms, float, float]:
-    """Correction of terms of a network, its variance, and the mean squared error of the terms, from samples z (n, r).
+class _Correction(NamedTuple):
+    """Correction of terms, from samples.
 
-    Every z stands for itself and -z. Variances and errors are sums over coefficients in the orthonormal basis.
+    Attributes
+    ----------
+    step : _Terms
+    variance : float
+        Variance of the step, summed over coefficients in the orthonormal basis.
+    error : float
+        Mean squared error of the terms that are corrected, summed over outputs.
+    standard_error : float
+        Standard error of ``step.norm() - variance``, the estimated squared distance of these terms to the optimum.
     """
+
+    step: _Terms
+    variance: float
+    error: float
+    standard_error: float
+
+
+def _correction(net: Network, z: Array, terms: _Terms) -> _Correction:
+    """Correction of terms of a network from samples z (n, r), each of which stands for itself and -z."""
     xp, n = namespace(z=z), z.shape[0]
     values, pull = value_and_pullback(net, xp.concat([z, -z]))
     even, odd = (values[:n, :] + values[n:, :]) / 2 - terms.mean, (values[:n, :] - values[n:, :]) / 2
-    linear = quadratic = None
-    squares = 0.0  # of the corrections that single pairs would give, summed
+    linear = quadratic = slopes = bends = None
     if terms.linear is not None:
         J = pull(eye(net.dim_out, values)[None, :, :])
         odd = odd - z @ terms.linear.T
         slopes = (J[:n, ...] + J[n:, ...]) / 2 - terms.linear
-        linear, squares = xp.mean(slopes, axis=0), xp.sum(slopes**2)
+        linear = xp.mean(slopes, axis=0)
     if terms.quadratic is not None:
         half = xp.tensordot(z, terms.quadratic, axes=([1], [2]))  # Q z, (n, o, r)
         even = even - xp.vecdot(half, z[:, None, :]) + terms.trace
         bends = (J[:n, ...] - J[n:, ...]) / 2 - 2 * half
         quadratic = xp.tensordot(bends, z, axes=([0], [0])) / (4 * n)
         quadratic = quadratic + xp.matrix_transpose(quadratic)
-        # 2 |(u z' + z u') / 4|^2 = (|u|^2 |z|^2 + (u.z)^2) / 4, the 2 from the orthonormal basis
-        lengths = xp.sum(bends**2, axis=(1, 2)) * xp.sum(z**2, axis=1)
-        squares = squares + xp.sum(lengths + xp.sum(xp.vecdot(bends, z[:, None, :]) ** 2, axis=1)) / 4
     step = _Terms(xp.mean(even, axis=0), linear, quadratic)
-    spread = scalar(squares + xp.sum(even**2)) / n - step.norm()
-    return step, max(spread, 0.0) / (n - 1), scalar(xp.sum(even**2) + xp.sum(odd**2)) / n
+    # Every pair gives a step of its own: its squared length, and its inner product with the mean step.
+    lengths, along = xp.sum(even**2, axis=1), even @ step.mean
+    if slopes is not None:
+        lengths = lengths + xp.sum(slopes**2, axis=(1, 2))
+        along = along + xp.sum(slopes * linear, axis=(1, 2))
+    if bends is not None:
+        # 2 |(u z' + z u') / 4|^2 = (|u|^2 |z|^2 + (u.z)^2) / 4, the 2 from the orthonormal basis
+        squares = xp.sum(bends**2, axis=2) * xp.sum(z**2, axis=1)[:, None] + xp.vecdot(bends, z[:, None, :]) ** 2
+        lengths = lengths + xp.sum(squares, axis=1) / 4
+        along = along + xp.sum(bends * xp.tensordot(z, quadratic, axes=([1], [2])), axis=(1, 2))
+    variance = max(scalar(xp.mean(lengths)) - step.norm(), 0.0) / (n - 1)
+    # The squared distance is the mean of inner products of different pairs' steps, a U-statistic: to first order its
+    # error is twice that of the mean inner product of one pair's step with all others.
+    others = (n * along - lengths) / (n - 1)
+    standard_error = 2 * scalar(xp.std(others)) / math.sqrt(n)
+    return _Correction(step, variance, scalar(xp.sum(even**2) + xp.sum(odd**2)) / n, standard_error)

@@ -134,7 +134,8 @@ def finetune(
     momentum : float
         Momentum between 0 and 1; beta1 of AdamW.
     loss : {"mse", "kl"}
-        Squared error, or divergence of the softmax of the polynomial from that of the network.
+        Squared error, or divergence of the softmax of the polynomial from that of the network; of the sigmoid for a
+        network with one output.
     validation : like `data`, optional
         Source of the held-out samples; an array is used whole. By default `data`: a separate draw, or up to a fifth of
         the rows of an array, which are then excluded from training.

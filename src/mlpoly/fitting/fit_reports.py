@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 _FAR = 0.05  # excess over the optimum, as a fraction of its error, above which the report says what to do
+_KNOWN = 4  # standard errors from which on an excess is stated; below, the report says only how large it can be
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 
 
@@ -177,6 +178,9 @@ class ExpansionReport(Report):
         Squared error of the optimum, estimated from the network and its Jacobian at the same samples.
     excess : float
         Excess of the squared error over that of the optimum, from the same samples.
+    standard_error : float
+        Standard error of `excess`. An excess of less than four of them is hardly known: it is between zero and about
+        ``excess + 2 * standard_error``.
     """
 
     method: str
@@ -184,6 +188,7 @@ class ExpansionReport(Report):
     variance: float
     misfit: float
     excess: float
+    standard_error: float
 
     @property
     def fvu(self) -> float:
@@ -195,10 +200,13 @@ class ExpansionReport(Report):
             return self.method
         if not self.variance > 0:
             return f"{self.method}: the network does not vary under these inputs"
-        above = f", {self.excess / self.misfit:.1%} above that of the optimum" if self.misfit > 0 else ""
-        remedy = "; method='sampled' comes closer" if self.excess > _FAR * self.misfit > 0 else ""
-        found = f"fraction of variance unexplained about {self.fvu:.3g}{above}, estimated from samples"
-        return f"{self.method}: {found}{remedy}"
+        known = self.excess >= _KNOWN * self.standard_error
+        above = self.excess if known else self.excess + 2 * self.standard_error
+        stated = f"fraction of variance unexplained about {self.fvu:.3g}"
+        if self.misfit > 0:
+            stated += f", {'' if known else 'at most about '}{above / self.misfit:.1%} above that of the optimum"
+        remedy = "; method='sampled' comes closer" if above > _FAR * self.misfit > 0 else ""
+        return f"{self.method}: {stated}, estimated from samples{remedy}"
 
 
 @dataclass(frozen=True)

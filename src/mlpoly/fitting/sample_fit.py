@@ -65,6 +65,7 @@ class SampleFit(Generic[P]):
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
         self._net, self._fraction = check_layer(net), float(fraction)
+        net = self._net  # with affine maps before and behind the hidden layer merged into it
         self._closed: RidgePolynomial = start.inner if isinstance(start, BoundedPolynomial) else start
         if self._closed.units.directions.shape != net.forms.directions.shape:
             raise ValueError(

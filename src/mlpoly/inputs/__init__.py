@@ -2,7 +2,7 @@
 
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Gaussians, Inputs, checked_inputs
+from mlpoly.inputs.interface import Gaussians, Inputs, checked_inputs, inputs_of
 from mlpoly.inputs.mixture import GaussianMixture
 from mlpoly.inputs.samples import Samples
 
@@ -14,4 +14,5 @@ __all__ = [
     "MomentAccumulator",
     "Samples",
     "checked_inputs",
+    "inputs_of",
 ]

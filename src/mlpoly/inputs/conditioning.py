@@ -12,7 +12,11 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     constant,
+    constant_index,
+    device,
+    eye,
     namespace,
+    no_gradients,
     readable,
     rounding_error,
     safe_inverse,
@@ -32,48 +36,83 @@ __all__ = ["Given", "check_possible", "chosen_names", "input_places", "known_inp
 class Given:
     """A Gaussian split into the known inputs x_S and the others; in float64 where the library has it.
 
+    Where the covariance is diagonal, so is everything here: no matrix of size d is made.
+
     Attributes
     ----------
     places, others : integer array (s,), (d - s,)
         Positions of the inputs that are known, and of those that are not.
-    factor : array (d, r)
-        A with A A' = P_S, the covariance of E[x | x_S]: x_S tells E[x | x_S] = mean + A w, w standard normal.
+    rank : int
+        Number r of directions in which x_S varies.
+    whitener : array (r, s), or (s,) for a diagonal covariance
+        w = whitener (x_S - mean_S) is standard normal; the entries of inputs that do not vary are zero.
     """
 
     def __init__(self, inputs: Gaussian, places: np.ndarray) -> None:
         self.places = np.asarray(places, dtype=np.int64)
         self.others = np.setdiff1d(np.arange(inputs.dim), self.places)
-        self.center, self.covariance = widen(inputs.mean), widen(inputs.covariance)
+        self.center, self._count = widen(inputs.mean), inputs.dim
+        self.middle = take_rows(self.center, self.places)
         xp = namespace(mean=self.center)
-        rows = take_rows(self.covariance, self.places)  # (s, d)
+        # The covariance is known to the precision of its dtype: directions below that do not vary.
+        floor = 10 * rounding_error(inputs.mean) * max(len(places), 1)
+        self.slack = max(10 * math.sqrt(floor), 1e-6)  # standard deviations that may be hidden in these directions
+        cov = self.center * 0 + 1 if inputs.cov is None else widen(inputs.cov)
+        self.covariance, self.diagonal = cov, len(cov.shape) == 1
+        if self.diagonal:
+            self.scale = self.whitener = safe_inverse(xp.sqrt(take_rows(cov, self.places)))
+            self.rank, self.volume = int(xp.count_nonzero(self.scale)), -_log_sum(self.scale)
+            return
+        rows = take_rows(cov, self.places)  # (s, d)
         inner = take_rows(rows.T, self.places).T
         self.scale = scale = safe_inverse(xp.sqrt(xp.linalg.diagonal(inner)))
         values, vectors = xp.linalg.eigh(0.5 * (inner + inner.T) * scale * scale[:, None])
-        # The covariance is known to the precision of its dtype: directions below that do not vary.
-        floor = 10 * rounding_error(inputs.mean) * max(len(places), 1)
         keep = np.flatnonzero(to_numpy(values) > floor)
-        self.slack = max(10 * math.sqrt(floor), 1e-6)  # standard deviations that may be hidden in these directions
-        self.values, vectors = take_rows(values, keep), take_rows(vectors.T, keep).T
-        # w = whitener (x_S - mean_S)
-        self.whitener = (vectors * scale[:, None]).T * (1 / xp.sqrt(self.values))[:, None]
-        self.support = vectors @ vectors.T
+        values, vectors = take_rows(values, keep), take_rows(vectors.T, keep).T
+        self.whitener = (vectors * scale[:, None]).T * (1 / xp.sqrt(values))[:, None]
+        self.support, self.rank = vectors @ vectors.T, len(keep)
         self.factor = rows.T @ self.whitener.T
+        if self.rank == int(xp.count_nonzero(scale)):
+            self.volume = xp.sum(xp.log(values)) / 2 - _log_sum(scale)
+        else:  # inputs that determine one another vary in a subspace, whose volume is that of the columns of a factor
+            factor = triangular_factor(take_rows(self.factor, self.places))
+            self.volume = _log_sum(xp.abs(xp.linalg.diagonal(factor)))
 
-    def coordinates(self, known: Array) -> Array:
-        """The w (n, r) of values x_S (n, s)."""
-        return (widen(known) - take_rows(self.center, self.places)) @ self.whitener.T
+    @cached_property
+    def factor(self) -> Array:
+        """A (d, r) with A A' = P_S, the covariance of E[x | x_S]: E[x | x_S] = mean + A w, w standard normal."""
+        xp = namespace(center=self.center)
+        spreads = take_rows(xp.sqrt(self.covariance), self.places)
+        return self._placed(spreads * eye(len(self.places), spreads)).T
+
+    def _placed(self, known: Array) -> Array:
+        """Values (n, s) of the known inputs among zeros for all others, (n, d)."""
+        xp, index = namespace(known=known), np.full(self._count, len(self.places))
+        index[self.places] = np.arange(len(self.places))
+        padded = xp.concat([known, xp.zeros((known.shape[0], 1), dtype=known.dtype, device=device(known))], axis=1)
+        return take_rows(padded.T, index).T
+
+    def coordinates(self, known: Array, size: Any = 1.0) -> Array:
+        """The w (n, r) of values x_S (n, s), over a `size` (n, 1)."""
+        u = widen(known) / size - self.middle / size
+        return u * self.whitener if self.diagonal else u @ self.whitener.T
 
     def mean(self, known: Array) -> Array:
         """E[x | x_S] (n, d) of values x_S (n, s)."""
-        return self.center + self.coordinates(known) @ self.factor.T
+        if not self.diagonal:
+            return self.center + self.coordinates(known) @ self.factor.T
+        moved = namespace(scale=self.scale).where(self.scale > 0, widen(known) - self.middle, 0.0)
+        return self.center + self._placed(moved)
 
     @cached_property
     def left(self) -> Array:
-        """Covariance of x given x_S, (d, d): zero for the known inputs."""
+        """Covariance of x given x_S, (d, d) or its diagonal (d,): zero for the known inputs."""
         xp = namespace(center=self.center)
-        free = np.ones(len(to_numpy(self.center)))
+        free = np.ones(self._count)
         free[self.places] = 0.0
         mask = constant(free, self.center)
+        if self.diagonal:
+            return self.covariance * mask
         left = self.covariance - self.factor @ self.factor.T
         # Rounding must not leave a negative variance, which would be a covariance no more.
         variance = xp.linalg.diagonal(self.covariance)
@@ -83,26 +122,25 @@ class Given:
 
     def possible(self, known: Array) -> Array:
         """Whether values x_S (n, s) can occur: where x_S does not vary there is only one."""
-        xp = namespace(known=known)
-        gap = (widen(known) - take_rows(self.center, self.places)) * self.scale
-        still = (self.scale == 0) & (
-            xp.abs(widen(known) - take_rows(self.center, self.places))
-            > 1e-6 * (1 + xp.abs(take_rows(self.center, self.places)))
-        )
+        xp, u = namespace(known=known), widen(known) - self.middle
+        still = (self.scale == 0) & (xp.abs(u) > 1e-6 * (1 + xp.abs(self.middle)))
+        if self.diagonal or not len(self.places):
+            return ~xp.any(still, axis=1)
+        gap = u * self.scale
         beyond = gap - gap @ self.support
-        tolerance = self.slack * (1 + xp.max(xp.abs(gap), axis=1, keepdims=True)) if len(self.places) else 1.0
+        tolerance = self.slack * (1 + xp.max(xp.abs(gap), axis=1, keepdims=True))
         return ~xp.any(still | (xp.abs(beyond) > tolerance), axis=1)
 
     def log_density(self, known: Array) -> Array:
         """Logarithm of the density of values x_S (n, s), on the subspace in which x_S varies."""
-        xp = namespace(known=known)
-        w, count = self.coordinates(known), int(self.values.shape[0])
-        if count == int(xp.count_nonzero(self.scale)):
-            volume = xp.sum(xp.log(self.values)) / 2 - xp.sum(xp.log(xp.where(self.scale > 0, self.scale, 1.0)))
-        else:  # inputs that determine one another vary in a subspace, whose volume is that of the columns of a factor
-            factor = triangular_factor(take_rows(self.factor, self.places))
-            volume = xp.sum(xp.log(xp.abs(xp.linalg.diagonal(factor))))
-        return -xp.sum(w * w, axis=1) / 2 - volume - count * math.log(2 * math.pi) / 2
+        xp, w = namespace(known=known), self.coordinates(known)
+        return -xp.sum(w * w, axis=1) / 2 - self.volume - self.rank * math.log(2 * math.pi) / 2
+
+
+def _log_sum(a: Array) -> Array:
+    """Sum of the logarithms of all positive entries."""
+    xp = namespace(a=a)
+    return xp.sum(xp.log(xp.where(a > 0, a, 1.0)))
 
 
 def posterior(weights: Array, given: Sequence[Given], known: Array) -> Array:
@@ -110,25 +148,52 @@ def posterior(weights: Array, given: Sequence[Given], known: Array) -> Array:
 
     A component that varies in fewer directions of x_S has an infinite density there: it alone counts where the values
     lie in its subspace.
+
+    Far out the squares |w_c|^2 leave the range of floats, and long before that their differences are rounding. So they
+    are computed over the size of the values, and between components with the same covariance of x_S, where they are
+    linear in x_S, from w_c - w_b = whitener (mean_b - mean_c).
     """
-    xp = namespace(weights=weights)
-    ranks = np.array([int(g.values.shape[0]) for g in given])
-    logs = xp.stack([xp.log(weights[c]) + g.log_density(known) for c, g in enumerate(given)], axis=1)
+    xp, known = namespace(weights=weights), widen(known)
+    if not known.shape[1]:
+        return xp.broadcast_to(weights, (known.shape[0], len(given))) + 0
     possible = xp.stack([g.possible(known) for g in given], axis=1) & (weights > 0)[None, :]
-    if len(set(ranks.tolist())) > 1:
+    ranks = [g.rank for g in given]
+    if len(set(ranks)) > 1:
         rank = constant(np.asarray(ranks, dtype=float), weights)
         lowest = xp.min(xp.where(possible, rank, math.inf), axis=1, keepdims=True)
         possible = possible & (rank == lowest)
-    top = xp.max(xp.where(possible, logs, -math.inf), axis=1, keepdims=True)
-    top = xp.where(xp.isfinite(top), top, 0.0)
-    parts = xp.where(possible, xp.exp(xp.where(possible, logs - top, 0.0)), 0.0)
+    with no_gradients(known):
+        size = xp.max(xp.abs(known), axis=1, keepdims=True)
+        size = xp.where(size > float(xp.finfo(known.dtype).max) ** 0.25, size, 1.0)
+    w = [g.coordinates(known, size) for g in given]
+    squares, beyond = [], []  # |w_c|^2 = size^2 square + size beyond
+    alike: dict[tuple[Any, ...], int] = {}
+    for c, g in enumerate(given):
+        b = alike.setdefault((g.diagonal, to_numpy(g.whitener).tobytes()), c)
+        step = (given[b].middle - g.middle) * g.whitener if g.diagonal else g.whitener @ (given[b].middle - g.middle)
+        squares.append(xp.sum(w[b] ** 2, axis=1))
+        beyond.append(xp.sum(step * (w[c] + w[b]), axis=1))
+    order = constant_index(np.arange(len(given)), weights)
+    level = xp.log(xp.where(weights > 0, weights, 1.0)) - xp.stack([g.volume for g in given])
+    terms = (level[None, :], xp.stack(squares, axis=1), xp.stack(beyond, axis=1))
+
+    def against(best: Array) -> Array:
+        """Logarithms (n, c) of the weights over that of one component for each row, (n,)."""
+        mine = best[:, None] == order[None, :]
+        level, square, beyond = (a - xp.sum(xp.where(mine, a, 0.0), axis=1, keepdims=True) for a in terms)
+        with np.errstate(over="ignore"):
+            return xp.where(possible, level - size * (size * square + beyond) / 2, -math.inf)
+
+    nearest = xp.argmin(xp.where(possible, terms[1], math.inf), axis=1)
+    logs = against(xp.argmax(against(nearest), axis=1))
+    parts = xp.where(possible, xp.exp(xp.where(possible, logs, 0.0)), 0.0)
     total = xp.sum(parts, axis=1, keepdims=True)
     return parts / xp.where(total > 0, total, 1.0)
 
 
 def check_possible(name: str, given: Sequence[Given], values: Array) -> None:
     """Raise if values (n, s) of the known inputs cannot occur under any of some Gaussians."""
-    if not readable(values) or any(g.values.shape[0] == len(g.places) for g in given):
+    if not readable(values) or any(g.rank == len(g.places) for g in given):
         return
     xp = namespace(values=values)
     possible = xp.any(xp.stack([g.possible(values) for g in given]), axis=0)

@@ -196,7 +196,8 @@ class Gaussian(Gaussians):
         given = Given(self, places)
         check_possible("known", [given], values[None, :])
         mean, others = given.mean(values[None, :])[0, :], given.others
-        left = take_rows(take_rows(given.left, others).T, others)
+        left = take_rows(given.left, others)
+        left = left if given.diagonal else take_rows(left.T, others)
         mean, cov = (cast_result(a, self.mean) for a in (take_rows(mean, others), left))
         return replace(self, mean=mean, cov=cov, neutral=False, names=chosen_names(self.names, others))
 

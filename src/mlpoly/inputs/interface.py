@@ -31,7 +31,7 @@ from mlpoly.tables import Table, Tabular
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["Gaussians", "Inputs", "check_names", "checked_inputs", "digest", "unit_arrays"]
+__all__ = ["Gaussians", "Inputs", "check_names", "checked_inputs", "digest", "inputs_of", "unit_arrays"]
 
 T = TypeVar("T", bound="Inputs")
 
@@ -224,15 +224,30 @@ def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, A
 
 def checked_inputs(inputs: Any, dim: int, weights: Array) -> Any:
     """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights."""
+    inputs = _of_dim(inputs, dim, "network").like(weights)
+    namespace(net=weights, inputs=inputs.prototype)
+    return inputs
+
+
+def inputs_of(poly: Any, inputs: Any) -> Any:
+    """The inputs, checked, or those that a polynomial was fitted under if they are None; of any array library."""
+    inputs = poly.inputs if inputs is None else inputs
+    if inputs is None:
+        raise ValueError(
+            "inputs are needed, because this polynomial does not know what it was fitted under; pass "
+            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
+        )
+    return _of_dim(inputs, poly.dim_in, "polynomial").like(poly.prototype)
+
+
+def _of_dim(inputs: Any, dim: int, function: str) -> Any:
     if not isinstance(inputs, Inputs):
         raise TypeError(
             f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}; for data use "
             f"mlpoly.Samples(x) or mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
         )
     if inputs.dim != dim:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the network takes {dim} inputs.")
-    inputs = inputs.like(weights)
-    namespace(net=weights, inputs=inputs.prototype)
+        raise ValueError(f"inputs have dimension {inputs.dim}, but the {function} takes {dim} inputs.")
     return inputs
 
 

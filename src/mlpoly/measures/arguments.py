@@ -20,6 +20,7 @@ from mlpoly.arrays import (
 )
 
 __all__ = [
+    "check_binary",
     "check_functions",
     "checked_labels",
     "checked_outputs",
@@ -101,6 +102,17 @@ def checked_labels(labels: Any, samples: Array) -> Array:
     if found.shape != tuple(samples.shape[:1]):
         raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
     return constant_index(found, samples)
+
+
+def check_binary(labels: Array) -> None:
+    """Raise unless all labels (n,) are 0 or 1, the classes of a network with one output."""
+    found = to_numpy(labels) if readable(labels) else np.zeros(0)
+    others = found[(found != 0) & (found != 1)]
+    if others.size:
+        raise ValueError(
+            f"labels has {others[0]}, but the classes of a network with one output, the logit of class 1, are 0 and 1; "
+            f"use (labels == {found.max()}).astype(int)."
+        )
 
 
 def checked_weights(weights: Any, samples: Array) -> Array | None:

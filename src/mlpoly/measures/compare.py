@@ -34,6 +34,8 @@ class Comparison(Tabular):
         Fraction of samples on which the largest output of both is the same one.
     accuracy, network_accuracy : Estimate or None
         Fraction of samples whose largest output is that of their label, if labels were given.
+
+    The outputs are logits. A single one is that of class 1 against class 0, with the sigmoid in place of the softmax.
     """
 
     fvu: FVU
@@ -79,6 +81,7 @@ def compare(
     poly : Polynomial, or any callable
     samples : array (n, d)
     labels : integers (n,), optional
+        0 and 1 for a network with one output.
     outputs : array (n, o), optional
         ``net(samples)``, if already known, for example when several polynomials are compared.
 

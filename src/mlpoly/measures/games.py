@@ -42,8 +42,11 @@ def drawn_orders(count: int, permutations: int | None) -> int:
     if permutations is None:
         return _PERMUTATIONS if count > ENUMERATED else 0
     number = as_integer("permutations", permutations, 2)
-    if number % 2:
-        raise ValueError(f"permutations must be even, as every order is used in both directions; got {number}.")
+    if number % 2 or number < 4:
+        raise ValueError(
+            f"permutations must be even, as every order is used in both directions, and at least 4 for a standard "
+            f"error; got {number}."
+        )
     return number
 
 
@@ -73,8 +76,6 @@ def shapley_values(worth: Callable[[Sequence[int]], Array], count: int, permutat
         found.append((each[0] + each[1]) / 2)
     samples = xp.stack(found)  # (draws / 2, g, o)
     mean = xp.mean(samples, axis=0)
-    if len(found) < 2:
-        return mean, mean * math.nan
     return mean, xp.sqrt(xp.sum((samples - mean) ** 2, axis=0) / (len(found) * (len(found) - 1)))
 
 
@@ -112,4 +113,9 @@ def input_groups(groups: Any, inputs: Inputs) -> tuple[tuple[str, ...], list[np.
     rest = np.setdiff1d(np.arange(inputs.dim), np.concatenate(places))
     if len(rest):
         names, places = [*names, "others"], [*places, rest]
-    return tuple(map(str, names)), places
+    names = list(map(str, names))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        why = ", which is that of all inputs in no group" if len(rest) and twice == names[-1] else ""
+        raise ValueError(f"groups has two groups of the name {twice!r}{why}; give one of them another name.")
+    return tuple(names), places

@@ -25,7 +25,7 @@ def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples
     Parameters
     ----------
     net : MLP, GLU, or any callable from (n, d) to (n, o)
-        Its outputs f are logits.
+        Its outputs f are logits. A single one is that of class 1 against class 0, whose probability is its sigmoid.
     poly : Polynomial, or any callable
     samples : array (n, d)
 
@@ -56,6 +56,7 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
     model : MLP, GLU, Polynomial, or any callable from (n, d) to (n, o)
     samples : array (n, d)
     labels : integers (n,)
+        For a model with one output, the logit of class 1, they are 0 and 1: class 1 is where the output is above 0.
 
     Returns
     -------
@@ -76,6 +77,8 @@ def accuracy(model: Callable[[Array], Array], samples: Array, labels: Any) -> Es
 
 def agreement(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Array) -> Estimate:
     """Fraction of samples on which the largest outputs of two models are the same one.
+
+    A single output is the logit of class 1: the classes are the same where both are above 0, or neither is.
 
     Parameters
     ----------

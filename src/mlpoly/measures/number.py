@@ -11,6 +11,9 @@ from mlpoly.tables import Table, Tabular
 __all__ = ["FVU", "Estimate", "Number"]
 
 
+_VISIBLE = 0.005  # bound on the error of a number, relative to it, from which it can change the digits that are printed
+
+
 class Number(Tabular):
     """A record that can be converted, formatted and compared like its main number."""
 
@@ -104,7 +107,9 @@ class FVU(Number):
         if not readable(self.total):
             return "FVU(traced)"
         error = "" if self.standard_error is None else f" +- {scalar(self.standard_error):.1g}"
-        return f"FVU(total={scalar(self.total):.3g}{error}, outputs={self.per_output.shape[0]})"
+        bound = 0.0 if self.bound is None else scalar(self.bound)
+        stated = f", bound on its error {bound:.2g}" if bound > _VISIBLE * scalar(self.total) else ""
+        return f"FVU(total={scalar(self.total):.3g}{error}{stated}, outputs={self.per_output.shape[0]})"
 
 
 @record

@@ -27,7 +27,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.measures.arguments import checked_labels, checked_outputs, checked_samples, checked_weights
+from mlpoly.measures.arguments import check_binary, checked_labels, checked_outputs, checked_samples, checked_weights
 from mlpoly.measures.number import FVU, Estimate
 from mlpoly.records import map_arrays, replace
 
@@ -278,10 +278,12 @@ def unexplained(mean: Array, variance: Array, missed: Array, squares: Array) -> 
 
 
 # -- classifiers -------------------------------------------------------------------------------------------------------
+#
+# The outputs are logits. A single one is that of class 1 against class 0, as of a binary classifier with a sigmoid.
 
 
 def kl_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Estimate:
-    """Mean KL(softmax f || softmax p) over samples, in nats.
+    """Mean KL(softmax f || softmax p) over samples, in nats; for one output, of the sigmoids.
 
     Parameters
     ----------
@@ -295,14 +297,20 @@ def kl_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Estimate:
 
 
 def accuracy_of_outputs(f: Array, labels: Any, weights: Array | None = None) -> Estimate:
-    """Fraction of samples whose largest output, of f (n, o), is that of their label; labels are integers (n,)."""
+    """Fraction of samples whose largest output, of f (n, o), is that of their label; labels are integers (n,).
+
+    For one output, the labels are 0 or 1, and class 1 is chosen where the output is above 0.
+    """
     f = as_float_array("f", f)
     check_shape("f", f, (None, None), "one row per sample, outputs in columns")
-    return estimate(chosen(f) == checked_labels(labels, f), f, weights)
+    labels = checked_labels(labels, f)
+    if f.shape[1] == 1:
+        check_binary(labels)
+    return estimate(chosen(f) == labels, f, weights)
 
 
 def agreement_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Estimate:
-    """Fraction of samples on which the largest outputs of f and p (n, o) are the same one."""
+    """Fraction of samples on which the largest outputs of f and p (n, o), or the signs of single ones, agree."""
     f, p = checked_outputs(f, p)
     return estimate(chosen(f) == chosen(p), f, weights)
 
@@ -333,12 +341,18 @@ def _counted(weights: Array | None, *tables: Array) -> tuple[Any, ...]:
 
 
 def chosen(outputs: Array) -> Array:
-    """Index of the largest output of each sample, (n,), as an integer: 16-bit floats can count only 256 classes."""
-    return namespace(outputs=outputs).argmax(outputs, axis=-1)
+    """Class of each sample, (n,), as an integer: 16-bit floats can count only 256 classes."""
+    return namespace(outputs=outputs).argmax(_logits(outputs), axis=-1)
+
+
+def _logits(outputs: Array) -> Array:
+    """Logits of all classes, (..., o): a single output is that of class 1, and class 0 has logit 0."""
+    xp = namespace(outputs=outputs)
+    return xp.concat([xp.zeros_like(outputs), outputs], axis=-1) if outputs.shape[-1] == 1 else outputs
 
 
 def divergences(f: Array, p: Array) -> Array:
-    """KL(softmax f || softmax p) of each sample, (n,), from outputs (n, o)."""
+    """KL(softmax f || softmax p) of each sample, (n,), from outputs (n, o); for one output, of the sigmoids."""
     xp = namespace(f=f, p=p)
 
     def each(f: Array, p: Array) -> Array:
@@ -362,6 +376,6 @@ def _row_chunks(outputs: Array) -> list[slice]:
 
 
 def _log_softmax(outputs: Array) -> Array:
-    xp, wide = namespace(outputs=outputs), widen(outputs)
+    xp, wide = namespace(outputs=outputs), _logits(widen(outputs))
     shifted = wide - xp.max(wide, axis=-1, keepdims=True)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))

@@ -115,8 +115,8 @@ def sensitivity(
     order : {1, 2}
         2 adds the interactions of all pairs of groups.
     permutations : int, optional
-        Number of orders that are drawn for the Shapley effects, an even number. By default all subsets are used for up
-        to 12 groups, and 64 orders for more.
+        Number of orders that are drawn for the Shapley effects, an even number from 4. By default all subsets are
+        used for up to 12 groups, and 64 orders for more.
     seed : int
     show_progress : bool
 
@@ -208,7 +208,7 @@ class _ClosedForm:
             return _dense_explained(self.net, given)
         # Products of the w of x_S alone, where x = mean + A w + B v with v independent of w.
         xp = namespace(A=A)
-        values, vectors = xp.linalg.eigh(given.left)
+        values, vectors = xp.linalg.eigh(Gaussian.unchecked(given.center, given.left).covariance)
         B = vectors * xp.sqrt(xp.clip(values, 0, None))
         known, count = int(A.shape[1]), int(A.shape[1]) + int(B.shape[1])
         check_monomials(count, self.net.degree, "take fewer inputs or a lower degree")

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from mlpoly.arrays import Array, check_points, namespace
+import numpy as np
+
+from mlpoly.arrays import Array, check_points, constant, namespace
 from mlpoly.networks.affine import Affine
-from mlpoly.networks.layer import Layer, Network
+from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.records import arrays_of, record
 from mlpoly.tables import Table
 
@@ -84,10 +86,10 @@ class Chain(Network):
         return self.layers[0].entry
 
     @property
-    def activation_names(self) -> str:
+    def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
-        names = [name for layer in self.layers for name in layer.activation_names.split(", ")]
-        return ", ".join(name for name in dict.fromkeys(names) if name != "identity") or "identity"
+        names = dict.fromkeys(name for layer in self.layers for name in layer.activations)
+        return tuple(name for name in names if name != "identity") or ("identity",)
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
@@ -162,9 +164,9 @@ class Residual(Network):
         """None: the inputs themselves are among the terms of the outputs."""
 
     @property
-    def activation_names(self) -> str:
+    def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
-        return self.net.activation_names
+        return self.net.activations
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., d) of inputs x (..., d)."""
@@ -265,6 +267,8 @@ def _simplified(net: Network) -> Network:
     """The same function with every affine map merged into a layer beside it; a chain of one layer is that layer."""
     if isinstance(net, Residual):
         return Residual(_simplified(net.net))
+    if isinstance(net, Layer) and not net.dim_hidden:
+        return _with_a_unit(net)
     if not isinstance(net, Chain):
         return net
     made: list[Network] = []
@@ -277,3 +281,9 @@ def _simplified(net: Network) -> Network:
         else:
             made.append(part)
     return made[0] if len(made) == 1 else Chain(made)
+
+
+def _with_a_unit(net: Layer) -> Layer:
+    """A layer without hidden units as one with a single unit of zeros, so that no other code meets empty arrays."""
+    W, rows = constant(np.zeros((1, net.dim_in)), net.prototype), constant(np.zeros((net.dim_out, 1)), net.prototype)
+    return net.with_parts(Forms(W, None, None if net.forms.gate_directions is None else W), rows, net.bias)

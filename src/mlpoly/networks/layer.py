@@ -41,8 +41,13 @@ class Network(Tabular, ABC):
 
     @property
     @abstractmethod
-    def activation_names(self) -> str:
+    def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
+
+    @property
+    def activation_names(self) -> str:
+        """Names of the activations as one text."""
+        return ", ".join(self.activations)
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:
@@ -125,9 +130,9 @@ class Layer(Network):
         return self.forms.stacked
 
     @property
-    def activation_names(self) -> str:
+    def activations(self) -> tuple[str, ...]:
         """Name of the activation."""
-        return self.activation.name
+        return (self.activation.name,)
 
     @property
     def dim_in(self) -> int:

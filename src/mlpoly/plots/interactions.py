@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlpoly.arrays import as_integer, to_numpy, widen
-from mlpoly.inputs import Inputs
+from mlpoly.inputs import Inputs, inputs_of
 from mlpoly.inputs.interface import check_names
 from mlpoly.plots.chart import HeatMap
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
@@ -57,8 +57,8 @@ def plot_interactions(
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 
-    inputs = poly.inputs if inputs is None else inputs
-    names = inputs.names if names is None and inputs is not None else names
+    inputs = inputs_of(poly, inputs)
+    names = inputs.names if names is None else names
     heat = interaction_map(
         interaction_effects(poly, output, inputs), names, k, title or f"Interactions, output {output}"
     )
@@ -71,9 +71,7 @@ def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None
     Symmetric, each product once: entries (i, j) and (j, i) both hold the effect of their common product. The diagonal
     has the squares.
     """
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError("inputs are missing: this polynomial does not know what it was fitted under; give inputs=.")
+    inputs = inputs_of(poly, inputs)
     if poly.degree < 2:
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
     if not -poly.dim_out <= output < poly.dim_out:

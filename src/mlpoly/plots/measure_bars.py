@@ -20,7 +20,7 @@ __all__ = ["plot_comparison", "plot_estimate", "plot_fvu", "plot_outputs"]
 _MEASURES = {
     "fvu": "fraction of variance unexplained",
     "kl": "KL divergence, nats",
-    "agreement": "same largest output",
+    "agreement": "same class",
     "accuracy": "accuracy of the polynomial",
     "network_accuracy": "accuracy of the network",
 }
@@ -86,7 +86,7 @@ def plot_comparison(found: Comparison, ax: Axes | None = None, title: str = "") 
     >>> found = mp.compare(net, mp.fit(net, inputs, degree=3), inputs.sample(100, seed=0))
     >>> figure = plot_comparison(found)  # or found.plot()
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    ['fraction of variance unexplained', 'KL divergence, nats', 'same largest output']
+    ['fraction of variance unexplained', 'KL divergence, nats', 'same class']
     """
     from mlpoly.plots.draw import show  # needs matplotlib
 

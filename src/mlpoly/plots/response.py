@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, constant, to_numpy, widen
-from mlpoly.inputs import Inputs
+from mlpoly.inputs import Inputs, inputs_of
 from mlpoly.plots.chart import Axis, Chart, Curve, Dash, Panel, degree_colour
 from mlpoly.polynomials import Polynomial
 
@@ -77,9 +77,7 @@ def response_chart(
     first = polys[-1]
     if not -first.dim_out <= output < first.dim_out:
         raise ValueError(f"output is {output}, but the polynomial has {first.dim_out} outputs.")
-    inputs = first.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError("inputs are missing: this polynomial does not know what it was fitted under; give inputs=.")
+    inputs = inputs_of(first, inputs)
     mean, cov = to_numpy(widen(inputs.mean)), to_numpy(widen(inputs.covariance))
     if directions is None:
         if first.degree < 1:

@@ -66,7 +66,8 @@ class Polynomial(ABC):
     needs : dict from str to str
         Tensors that require another one: name to the name of the other.
     closed_form : bool
-        Whether the form has `gap`, so that its error under a distribution needs no samples.
+        Whether its error under a distribution needs no samples: the form has `gap`, or for piecewise polynomials that
+        of its `projected` polynomial, with a bound on the rest.
 
     Examples
     --------
@@ -558,8 +559,7 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
         )
     found = one._absorbed(two) or two._absorbed(one)
     if found is None:
-        degree = max(one.degree, two.degree)
-        raise ValueError(f"a {names} of degree {degree} have no common form; truncate it first, to degree 2.")
+        raise TypeError(f"a {names} have no common form; add their values, lambda x: p(x) + q(x).")
     return _made(found, inputs)
 
 

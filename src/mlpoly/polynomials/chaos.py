@@ -40,7 +40,7 @@ from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.records import record, replace, static
 
-__all__ = ["ChaosPolynomial"]
+__all__ = ["ChaosPolynomial", "sum_in_products"]
 
 _HIGHEST = 1000  # largest exponent accepted in a file whose polynomial has fewer terms than that
 _INVERTIBLE = 1e-10  # least ratio of the singular values of coordinates from which x can be recovered
@@ -256,31 +256,12 @@ class ChaosPolynomial(Polynomial):
         same = [(self.center, other.center), (self.whitener, other.whitener)]
         if all(a is b or (readable(a, b) and a.shape == b.shape and bool((a == b).all())) for a, b in same):
             return self._with_terms(other._table, other.values)
-        return self._in_common_coordinates(other)
+        return sum_in_products(self, other, self.center)
 
     def _absorbed(self, other: Polynomial) -> ChaosPolynomial | None:
         if isinstance(other, DensePolynomial) and max(self.degree, other.degree) <= 2:
             return None  # the dense form represents the sum, and is cheaper to evaluate
-        return self._in_common_coordinates(other)
-
-    def _in_common_coordinates(self, other: Polynomial) -> ChaosPolynomial:
-        """The sum in the coordinates of that of the two whose coordinates determine x, else in x - center."""
-        d, degree = self.dim_in, max(self.degree, other.degree)
-        check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
-        center, whitener = self.center, eye(d, self.center)
-        back = widen(whitener)
-        for p in (self, other):
-            if isinstance(p, ChaosPolynomial) and p.whitener.shape[0] == d and readable(p.whitener):
-                sizes = np.linalg.svd(to_numpy(widen(p.whitener)), compute_uv=False)
-                if sizes[-1] > _INVERTIBLE * sizes[0]:
-                    center, whitener = p.center, p.whitener
-                    back = namespace(whitener=whitener).linalg.inv(widen(whitener))
-                    break
-        own = ladder(d, degree)
-        values = (self.in_products(center, back, own) + other.in_products(center, back, own)).T
-        like = promote(self.values, other.prototype)[0]
-        center, whitener, values = (cast_like(a, like) for a in (center, whitener, values))
-        return ChaosPolynomial(center, whitener, own.exponents, values)
+        return sum_in_products(self, other, self.center)
 
     def _with_terms(self, exponents: np.ndarray, values: Array) -> ChaosPolynomial:
         """The polynomial plus products of the same coordinates with exponents (s, r) and coefficients (o, s)."""
@@ -295,3 +276,23 @@ class ChaosPolynomial(Polynomial):
         padded = xp.concat([more.T, more.T[:1, ...] * 0])
         made = xp.concat([own.T + take_rows(padded, shared), take_rows(more.T, rest)]).T
         return replace(self, exponents=(*self.exponents, *map(tuple, exponents[rest].tolist())), values=made)
+
+
+def sum_in_products(one: Polynomial, two: Polynomial, center: Array) -> ChaosPolynomial:
+    """Sum of any two polynomials in the coordinates of the first that determine x, else in x - center."""
+    d, degree = one.dim_in, max(one.degree, two.degree)
+    check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
+    whitener = eye(d, center)
+    back = widen(whitener)
+    for p in (one, two):
+        if isinstance(p, ChaosPolynomial) and p.whitener.shape[0] == d and readable(p.whitener):
+            sizes = np.linalg.svd(to_numpy(widen(p.whitener)), compute_uv=False)
+            if sizes[-1] > _INVERTIBLE * sizes[0]:
+                center, whitener = p.center, p.whitener
+                back = namespace(whitener=whitener).linalg.inv(widen(whitener))
+                break
+    own = ladder(d, degree)
+    values = (one.in_products(center, back, own) + two.in_products(center, back, own)).T
+    like = promote(one.prototype, two.prototype)[0]
+    center, whitener, values = (cast_like(a, like) for a in (center, whitener, values))
+    return ChaosPolynomial(center, whitener, own.exponents, values)

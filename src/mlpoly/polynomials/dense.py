@@ -278,8 +278,12 @@ class DensePolynomial(Polynomial):
         linear, quadratic = (a if b is None else b if a is None else a + b for a, b in pairs)
         return DensePolynomial(one.center, one.constant + two.constant, linear, quadratic, one.directions)
 
-    def _absorbed(self, other: Polynomial) -> DensePolynomial | None:
-        return self._plus(other) if other.degree <= 2 else None
+    def _absorbed(self, other: Polynomial) -> Polynomial | None:
+        if other.degree <= 2:
+            return self._plus(other)
+        from mlpoly.polynomials.chaos import sum_in_products  # imports this module
+
+        return sum_in_products(self, other, self.center) if other.closed_form else None
 
     def _changed(self, change: Callable[[Array], Array]) -> DensePolynomial:
         """Apply a linear map to all coefficients."""

@@ -156,7 +156,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
         raise ValueError(
             f"order=3 takes a chain of layers without gates or residual connections; order=2 takes {net!r}."
         )
-    parts = net.layers if isinstance(net, Chain) else (net,)
+    parts = [check_network(part) for part in (net.layers if isinstance(net, Chain) else (net,))]
     weights = widen(inputs.weights)
     current = [(weights[c], State.at(g)) for c, g in enumerate(inputs.components)]
     behind = []

@@ -183,9 +183,16 @@ def _solve_iteratively(
         gain_left=math.nan if out_of_sight else max(s.gain_left for s in solutions),
         kept=whitening.kept,
         dropped=whitening.dropped,
-        history=solutions[0].history if len(solutions) == 1 else (),
+        history=_together([s.history for s in solutions], reached),
     )
     return xp.concat(answers), report
+
+
+def _together(histories: list[tuple[float, ...]], reached: list[float]) -> tuple[float, ...]:
+    """Misfit of all outputs after each iteration; outputs that are solved earlier keep the misfit they reached."""
+    longest = max(map(len, histories))
+    rows = [h + (h[-1:] or (m,)) * (longest - len(h)) for h, m in zip(histories, reached, strict=True)]
+    return tuple(map(sum, zip(*rows, strict=True)))
 
 
 def normal_equations(
