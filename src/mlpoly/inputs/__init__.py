@@ -2,7 +2,7 @@
 
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Gaussians, Inputs, checked_inputs
+from mlpoly.inputs.interface import Gaussians, Inputs, check_order, checked_inputs
 from mlpoly.inputs.mixture import GaussianMixture
 from mlpoly.inputs.samples import Samples
 
@@ -13,5 +13,6 @@ __all__ = [
     "Inputs",
     "MomentAccumulator",
     "Samples",
+    "check_order",
     "checked_inputs",
 ]

@@ -82,7 +82,11 @@ def from_sklearn(estimator: Any) -> Network:
         A Pipeline ends with one of the others. Its earlier steps must be affine: StandardScaler, MinMaxScaler,
         MaxAbsScaler, RobustScaler, PCA (also with ``whiten=True``), TruncatedSVD, feature selection, "passthrough",
         and a ColumnTransformer or Pipeline of such steps. They are folded into the first weights, so the network takes
-        rows in the original units. A SimpleImputer changes nothing where nothing is missing.
+        rows in the original units. A SimpleImputer changes nothing where nothing is missing; one that takes a number
+        such as 0 for missing is refused.
+
+        Of an estimator that was fitted on a data frame, the network keeps the names of the columns, `net.names`:
+        inputs and data with the same columns in another order are refused.
 
         Of a search (GridSearchCV) it is the best estimator. The scaler of a TransformedTargetRegressor is folded into
         the last weights.

@@ -84,6 +84,11 @@ class Chain(Network):
         return self.layers[0].entry
 
     @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, or None."""
+        return self.layers[0].names
+
+    @property
     def activation_names(self) -> str:
         """Names of the activations, in order, each once."""
         names = [name for layer in self.layers for name in layer.activation_names.split(", ")]
@@ -160,6 +165,11 @@ class Residual(Network):
     @property
     def entry(self) -> None:
         """None: the inputs themselves are among the terms of the outputs."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, or None."""
+        return self.net.names
 
     @property
     def activation_names(self) -> str:
