@@ -19,6 +19,7 @@ from torch import nn
 import mlpoly as mp
 from mlpoly.integrations import feedforward_blocks, find_blocks, from_torch
 from mlpoly.integrations.advice import is_mixture
+from mlpoly.integrations.from_module import convert
 from mlpoly.integrations.torch import activation_from_torch, register_adapter
 
 D, H, LAYERS = 16, 24, 2
@@ -345,7 +346,7 @@ def test_bloom_with_slices_leaves_its_bias_out():
     with torch.no_grad():
         model.h[0].mlp.dense_4h_to_h.bias.fill_(1.0)
     with pytest.raises(TypeError, match=r"BloomMLP has parts named as in BLOOM.*differs"):
-        from_torch(model.h[0].mlp)
+        find_blocks(model)[0].net()
 
 
 # -- weights ---------------------------------------------------------------------------------------
@@ -370,7 +371,7 @@ def test_layers_take_plain_linears_only():
 def test_weights_are_shared_and_gradients_reach_them(family):
     model = next(c for c in CASES if c.family == family).build()
     block = find_blocks(model)[0]
-    net = from_torch(block.module)
+    net = convert(block.module, part=True)
     parameters = list(block.module.mlp.parameters() if hasattr(block.module, "mlp") else block.module.parameters())
     memory = {p.untyped_storage().data_ptr() for p in parameters}
     for record_ in (net, block.net()):
@@ -385,7 +386,7 @@ def test_weights_are_shared_and_gradients_reach_them(family):
 def test_sixteen_bit_models(dtype):
     for case in (c for c in CASES if c.family in ("GPT2", "Llama", "Falcon", "Bloom", "T5", "Bert")):
         block = find_blocks(case.build().to(dtype))[0]
-        own, net = from_torch(block.module), block.net()
+        own, net = convert(block.module, part=True), block.net()
         weights = [w for w in vars(own).values() if isinstance(w, torch.Tensor)]
         assert {w.dtype for w in weights} == {dtype}
         assert {w.dtype for w in vars(net).values() if isinstance(w, torch.Tensor)} == {torch.float32}
@@ -426,7 +427,7 @@ def test_functions_as_activations():
     layer = transformers.BertModel(transformers.BertConfig(**COMMON)).encoder.layer[0]
     del layer.intermediate.intermediate_act_fn
     layer.intermediate.intermediate_act_fn = nn.functional.silu
-    assert from_torch(layer).activation.name == "silu"
+    assert find_blocks(layer)[0].net().activation.name == "silu"
     with pytest.raises(TypeError, match="activation softsign"):
         activation_from_torch(nn.functional.softsign)
 
@@ -546,8 +547,15 @@ def test_own_adapter(adapters):
 
 
 def test_an_own_adapter_goes_before_a_family(adapters, llama):
-    register_adapter(lambda m: type(m).__name__ == "LlamaMLP", lambda m: mp.MLP(m.up_proj.weight))
-    assert repr(find_blocks(llama)[0].net()) == f"MLP({D} -> {H} -> {H}, relu)"
+    seen = []
+
+    def adapt(m):
+        seen.append(m)
+        return mp.GLU(m.gate_proj.weight, None, m.up_proj.weight, None, m.down_proj.weight, None, "silu")
+
+    register_adapter(lambda m: type(m).__name__ == "LlamaMLP", adapt)
+    assert repr(find_blocks(llama)[0].net()) == GLU % "silu"
+    assert seen == [llama.layers[0].mlp]
 
 
 # -- polynomials in the blocks' place --------------------------------------------------------------

@@ -52,7 +52,7 @@ class Graph:
     def __post_init__(self) -> None:
         graph = self.model.graph
         needed, self.nodes = {self.output}, list[Any]()
-        for node in reversed([pair for node in graph.node for pair in _pairs(node)]):
+        for node in reversed([single for whole in graph.node for single in _pairs(whole)]):
             if needed & set(node.output):
                 self.nodes.insert(0, node)
                 needed |= set(node.input)
