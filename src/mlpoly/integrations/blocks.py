@@ -77,6 +77,8 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         # What torch.compile wrapped is looked at as the wrapper.
         if (inside is not None and path.startswith(inside)) or last == "_orig_mod":
             continue
+        if isinstance(module, torch.jit.ScriptModule):
+            continue
         name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
         original = unwrapped(module) if "_orig_mod" in module._modules else module
         if is_stacked(original):

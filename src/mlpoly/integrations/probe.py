@@ -29,7 +29,8 @@ _SIZES = (1.0, 10.0, 100.0, 1e4)
 # factor of 1.00001 is a difference; rounding itself stays far below, at 2e-7 for blocks of 768 inputs.
 _ROUNDINGS = 16
 _LEAST = 1e-6  # a module may compute in float32 inside, or have constants with ten digits
-# Of rounding in TensorFloat, 1e-5 (its ten bits round the factors of both sides alike), where float64 cannot be used.
+# For weights in float32 that batch norms and slopes were folded into, which may cancel large means. And for rounding in
+# TensorFloat, 1e-5 (its ten bits round the factors of both sides alike), where float64 cannot be used.
 _TOLERANCE_32 = 1e-4
 _TOLERANCE_16 = 0.05  # for the few modules that must be tested in 16 bits
 
@@ -87,18 +88,16 @@ def check_computes(
     dtype = weight.dtype if patched else torch.promote_types(weight.dtype, torch.float32)
     # What is folded into weights, batch norms and slopes, rounds them once more.
     folded = any(isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.PReLU)) for part in module.modules())
-
-    def compared(dtype: torch.dtype) -> tuple[float, float]:
-        return _compared(module, net, dtype, weight.dtype if folded else dtype, residual, whole, ends)
-
+    digits = weight.itemsize if folded else dtype.itemsize
+    least = _TOLERANCE_16 if digits == 2 else _TOLERANCE_32 if digits == 4 and folded else _LEAST
     try:
-        found, allowed = compared(dtype)
+        found, allowed = _compared(module, net, dtype, least, residual, whole, ends)
     except Exception as error:  # the module's own code may raise anything
         said = f"{type(error).__name__}: {error}"
         raise UnrunError(f"{unlike}: a test input gave an error ({said}). {remedy}") from error
     if not found <= allowed and dtype == torch.float32:
         try:
-            found, allowed = compared(torch.float64)
+            found, allowed = _compared(module, net, torch.float64, least, residual, whole, ends)
         except Exception:  # not every module and device can do float64
             allowed = max(allowed, _TOLERANCE_32)
     if not found <= allowed:
@@ -113,12 +112,12 @@ def _compared(
     module: nn.Module,
     net: Network,
     dtype: torch.dtype,
-    rounded: torch.dtype,
+    least: float,
     residual: bool,
     whole: bool,
     ends: tuple[str, str] | None,
 ) -> tuple[float, float]:
-    """Relative difference in norm between a module and a network, and that which rounding to `rounded` may make.
+    """Relative difference in norm between a module and a network, and that which rounding may make, at least `least`.
 
     Those at the size of inputs for which the first exceeds the second most.
     """
@@ -129,7 +128,7 @@ def _compared(
     points = torch.tensor(_SIZES)[:, None, None] * torch.randn(length, net.dim_in, generator=generator)
     x = points.to(net.prototype.device, dtype)
     x = x.flatten(0, 1) if whole else x  # a block takes a batch of sequences
-    eps = _ROUNDINGS * torch.finfo(rounded).eps
+    eps = _ROUNDINGS * torch.finfo(dtype).eps
 
     def shaken(a: torch.Tensor) -> torch.Tensor:
         return a * (1 + eps * torch.randn(a.shape, generator=generator).sign().to(a))
@@ -145,33 +144,19 @@ def _compared(
         return math.inf, 0.0
     branch = expected - x if isinstance(net, Residual) and dtype.itemsize > 2 else expected
     rows = [a.reshape(1 if ends else len(_SIZES), -1).cpu().double() for a in (found, expected, branch, moved)]
-    gaps = [_gap(*parts, dtype=dtype, rounded=rounded) for parts in zip(*rows, strict=True)]
+    narrow, gaps = dtype.itemsize == 2, []
+    for found, expected, branch, moved in zip(*rows, strict=True):
+        # Float16 may overflow, and so may large powers, if not in one of the two alone.
+        seen = torch.isfinite(found) if narrow else torch.isfinite(found) | torch.isfinite(expected)
+        found, expected, branch, moved = (a[seen] for a in (found, expected, branch, moved))
+        # The branch of a residual may be small beside the input, and is what has to be right. The margin is for
+        # rounding.
+        size = float(expected.norm())
+        scale = min(size, float(branch.norm()) + 0.01 * size) or 1.0
+        difference, rounding = float((found - expected).norm()), float((moved - expected).norm()) + eps * size
+        allowed = least if narrow or not math.isfinite(rounding) else max(least, rounding / scale)
+        gaps.append((math.inf if math.isnan(difference) else difference / scale, allowed))
     return max(gaps, key=lambda gap: gap[0] / gap[1])
-
-
-def _gap(
-    found: torch.Tensor,
-    expected: torch.Tensor,
-    branch: torch.Tensor,
-    moved: torch.Tensor,
-    *,
-    dtype: torch.dtype,
-    rounded: torch.dtype,
-) -> tuple[float, float]:
-    """Relative difference of outputs at inputs of one size, and that which rounding may make."""
-    # Float16 may overflow, and so may large powers, if not in one of the two alone.
-    seen = torch.isfinite(found) if dtype.itemsize == 2 else torch.isfinite(found) | torch.isfinite(expected)
-    found, expected, branch, moved = (a[seen] for a in (found, expected, branch, moved))
-    # The branch of a residual may be small beside the input, and is what has to be right. The margin is for rounding.
-    size = float(expected.norm())
-    scale = min(size, float(branch.norm()) + 0.01 * size)
-    ratio = float((found - expected).norm()) / (scale or 1.0)
-    if rounded.itemsize == 2:
-        allowed = _TOLERANCE_16
-    else:
-        rounding = float((moved - expected).norm()) + _ROUNDINGS * torch.finfo(rounded).eps * size
-        allowed = max(_LEAST, rounding / (scale or 1.0)) if math.isfinite(rounding) else _LEAST
-    return (math.inf if math.isnan(ratio) else ratio), allowed
 
 
 def _between(module: nn.Module, x: torch.Tensor, entry: str, exit: str) -> tuple[torch.Tensor, torch.Tensor]:
