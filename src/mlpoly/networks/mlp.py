@@ -71,7 +71,7 @@ class MLP(Layer):
     @staticmethod
     def from_layers(
         layers: Sequence[tuple[Array, Array | None]],
-        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation] = "relu",
+        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation | None] = "relu",
         layout: Layout | None = None,
     ) -> Network:
         """Return a network of any depth from the weights and biases of its layers.
@@ -81,7 +81,7 @@ class MLP(Layer):
         layers : sequence of pairs
             Weight and bias of each layer, in order; a bias may be None.
         activation : str, Activation or callable, or a sequence of them
-            Activation of all hidden layers, or one for each.
+            Activation of all hidden layers, or one for each, where None is no activation: two linear maps in a row.
         layout : "out_in" or "in_out", optional
             Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
             and Flax. Needed where the shapes do not tell, above all for square weights.
