@@ -118,3 +118,17 @@ def test_records_work_with_jax_torch_and_pickle() -> None:
 def test_bad_networks(make_it, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         make_it()
+
+
+def test_names_of_inputs_are_those_of_the_first_layer():
+    first, last = mp.Affine(np.ones((2, 3)), names=["a", "b", "c"]), mp.MLP(np.ones((2, 2)), names=["u", "v"])
+    assert first.names == mp.Chain([first, last]).names == check_network(mp.Chain([first, last])).names
+    assert first.names == ("a", "b", "c") and mp.Residual(last).names == last.names == ("u", "v")
+    assert mp.GLU(np.ones((2, 3)), None, np.ones((2, 3)), names=first.names).names == first.names
+    assert mp.MLP(np.ones((2, 3))).names is mp.Chain([mp.MLP(np.ones((2, 3)))]).names is None
+    with pytest.raises(ValueError, match="names has 1 entries, but there are 3 inputs"):
+        mp.MLP(np.ones((2, 3)), names=["a"])
+    with pytest.raises(
+        ValueError, match=r"inputs have 'b' at place 0, but that is input 1 of net.*x\[list\(net\.names"
+    ):
+        mp.fit(mp.Chain([first, last]), mp.Gaussian(np.zeros(3), names=["b", "a", "c"]), 1)

@@ -174,7 +174,8 @@ def _listed(module: nn.Module) -> str:
     if norm is not None:  # where it acts is not known, nor whether another one follows
         paths = [f"{paths[0]}, {_path(norm)}", "..."]
     code = f"mlpoly.from_torch(torch.nn.Sequential({', act, '.join(paths)}))"
-    return f", or list the layers, with act the activation that forward applies, as a module: {code}"
+    shown = "with act the activation that forward applies, as a module"
+    return f", or list the layers if they act one after the other, {shown}: {code}"
 
 
 def _path(name: str) -> str:
