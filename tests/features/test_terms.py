@@ -119,11 +119,11 @@ def test_columns_in_another_order_are_refused():
     poly, given = mp.fit(net, inputs, 2), mp.conditional_mean(net, inputs, ["age", "bmi"])
     labels = np.zeros(len(FRAME), int)
     for name, code, act in (
-        ("samples", "poly.inputs.names", lambda: mp.fvu(net, poly, samples=other)),
-        ("samples", "poly.inputs.names", lambda: mp.kl(net, poly, samples=other)),
-        ("samples", "poly.inputs.names", lambda: mp.agreement(net, poly, other)),
-        ("samples", "poly.inputs.names", lambda: mp.compare(net, poly, other)),
-        ("samples", "poly.inputs.names", lambda: mp.accuracy(poly, other, labels)),
+        ("samples", "poly.names", lambda: mp.fvu(net, poly, samples=other)),
+        ("samples", "poly.names", lambda: mp.kl(net, poly, samples=other)),
+        ("samples", "poly.names", lambda: mp.agreement(net, poly, other)),
+        ("samples", "poly.names", lambda: mp.compare(net, poly, other)),
+        ("samples", "model.names", lambda: mp.accuracy(poly, other, labels)),
         ("x0", "inputs.names", lambda: mp.explain(net, inputs, other.iloc[0])),
         ("x0", "inputs.names", lambda: mp.explain(poly, None, other.iloc[0])),
         ("x0", "inputs.names", lambda: mp.shapley(net, inputs, other.iloc[0])),

@@ -19,6 +19,7 @@ from torch import nn
 import mlpoly as mp
 from mlpoly.integrations import feedforward_blocks, find_blocks, from_torch
 from mlpoly.integrations.advice import is_mixture
+from mlpoly.integrations.from_module import convert
 from mlpoly.integrations.torch import activation_from_torch, register_adapter
 
 D, H, LAYERS = 16, 24, 2
@@ -345,7 +346,7 @@ def test_bloom_with_slices_leaves_its_bias_out():
     with torch.no_grad():
         model.h[0].mlp.dense_4h_to_h.bias.fill_(1.0)
     with pytest.raises(TypeError, match=r"BloomMLP has parts named as in BLOOM.*differs"):
-        from_torch(model.h[0].mlp)
+        find_blocks(model)[0].net()
 
 
 # -- weights ---------------------------------------------------------------------------------------
@@ -370,7 +371,7 @@ def test_layers_take_plain_linears_only():
 def test_weights_are_shared_and_gradients_reach_them(family):
     model = next(c for c in CASES if c.family == family).build()
     block = find_blocks(model)[0]
-    net = from_torch(block.module)
+    net = convert(block.module, part=True)
     parameters = list(block.module.mlp.parameters() if hasattr(block.module, "mlp") else block.module.parameters())
     memory = {p.untyped_storage().data_ptr() for p in parameters}
     for record_ in (net, block.net()):
@@ -385,7 +386,7 @@ def test_weights_are_shared_and_gradients_reach_them(family):
 def test_sixteen_bit_models(dtype):
     for case in (c for c in CASES if c.family in ("GPT2", "Llama", "Falcon", "Bloom", "T5", "Bert")):
         block = find_blocks(case.build().to(dtype))[0]
-        own, net = from_torch(block.module), block.net()
+        own, net = convert(block.module, part=True), block.net()
         weights = [w for w in vars(own).values() if isinstance(w, torch.Tensor)]
         assert {w.dtype for w in weights} == {dtype}
         assert {w.dtype for w in vars(net).values() if isinstance(w, torch.Tensor)} == {torch.float32}
@@ -426,7 +427,7 @@ def test_functions_as_activations():
     layer = transformers.BertModel(transformers.BertConfig(**COMMON)).encoder.layer[0]
     del layer.intermediate.intermediate_act_fn
     layer.intermediate.intermediate_act_fn = nn.functional.silu
-    assert from_torch(layer).activation.name == "silu"
+    assert find_blocks(layer)[0].net().activation.name == "silu"
     with pytest.raises(TypeError, match="activation softsign"):
         activation_from_torch(nn.functional.softsign)
 
@@ -545,9 +546,93 @@ def test_own_adapter(adapters):
         register_adapter(Layer, lambda m: None, entry=nn.Linear)
 
 
+class Squared(nn.Module):
+    """A block with a squared ReLU, alone or as a part of its module, which may take more than one tensor."""
+
+    def __init__(self, part, more=False):
+        super().__init__()
+        self.norm, self.a, self.b = nn.LayerNorm(D), nn.Linear(D, H), nn.Linear(H, D)
+        self.part, self.more = part, more
+
+    def forward(self, x, more=None):
+        assert not self.more or more is not None
+        return x + self.block(self.norm(x)) if self.part else self.block(x)
+
+    def block(self, x):
+        return self.b(torch.relu(self.a(x)) ** 2)
+
+
+def as_mlp(activation):
+    return lambda m: mp.MLP(m.a.weight, m.a.bias, m.b.weight, m.b.bias, activation)
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_wrong_adapter_is_refused(adapters, part):
+    model, ends = nn.ModuleList([Squared(part)]), {"entry": "a", "exit": "b"} if part else {}
+    register_adapter(Squared, as_mlp("gelu"), **ends)
+    with pytest.raises(TypeError, match=r"adapter for Squared is not what the module computes: .* differs .*%"):
+        find_blocks(model)[0].net()
+    register_adapter(Squared, as_mlp("relu2"), **ends)
+    assert find_blocks(model)[0].net().activation.name == "relu2"
+
+
+def test_a_wrong_adapter_for_rows_is_refused(adapters):
+    class Rows(Squared):
+        def forward(self, x):
+            assert x.ndim == 2
+            return self.block(x)
+
+    register_adapter(Rows, as_mlp("gelu"))
+    with pytest.raises(TypeError, match=r"adapter for Rows is not what the module computes: .* differs"):
+        from_torch(Rows(False))
+    register_adapter(Rows, as_mlp("relu2"))
+    assert from_torch(Rows(False)).activation.name == "relu2"
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_an_adapter_that_cannot_be_checked_says_so(adapters, part):
+    register_adapter(Squared, as_mlp("relu2"), **({"entry": "a", "exit": "b"} if part else {}))
+    with pytest.warns(UserWarning, match="adapter for Squared is not compared with the module, which does not run"):
+        find_blocks(nn.ModuleList([Squared(part, more=True)]))[0].net()
+
+
+class ScaledLayer(nn.TransformerEncoderLayer):
+    """The parts of torch's layer; the feedforward part is another."""
+
+    def _ff_block(self, x):
+        return self.linear2(self.activation(2 * self.linear1(x)))
+
+
+def test_more_than_a_block_is_refused_where_a_network_is_asked_for():
+    layers = [
+        nn.TransformerEncoderLayer(D, 2, H),
+        nn.TransformerDecoderLayer(D, 2, H),
+        *(next(c for c in CASES if c.family == f).build().get_submodule(at)
+          for f, at in (("Bert", "encoder.layer.0"), ("OPT", "decoder.layers.0"), ("Bloom", "h.0.mlp"))),
+    ]  # fmt: skip
+    for layer in layers:
+        with pytest.raises(
+            TypeError, match=r"does more than its feedforward block, between .*find_blocks\(module\)\[0\]"
+        ):
+            from_torch(layer)
+        with pytest.raises(TypeError, match=r"find_blocks\(module\)"):
+            from_torch(nn.Sequential(nn.Linear(D, D), layer))
+        (block,) = find_blocks(layer)
+        assert (block.net().dim_in, block.net().dim_out) == (D, D)
+    with pytest.raises(TypeError, match="for ScaledLayer is not what the module computes"):
+        find_blocks(ScaledLayer(D, 2, H))[0].net()
+
+
 def test_an_own_adapter_goes_before_a_family(adapters, llama):
-    register_adapter(lambda m: type(m).__name__ == "LlamaMLP", lambda m: mp.MLP(m.up_proj.weight))
-    assert repr(find_blocks(llama)[0].net()) == f"MLP({D} -> {H} -> {H}, relu)"
+    seen = []
+
+    def adapt(m):
+        seen.append(m)
+        return mp.GLU(m.gate_proj.weight, None, m.up_proj.weight, None, m.down_proj.weight, None, "silu")
+
+    register_adapter(lambda m: type(m).__name__ == "LlamaMLP", adapt)
+    assert repr(find_blocks(llama)[0].net()) == GLU % "silu"
+    assert seen == [llama.layers[0].mlp]
 
 
 # -- polynomials in the blocks' place --------------------------------------------------------------

@@ -96,6 +96,54 @@ def test_an_activation_for_each_layer(tmp_path):
     assert_same(read_network(saved(module, tmp_path / "model.pt"), ["relu", "tanh"]), module)
 
 
+class Factored(nn.Module):
+    """A linear map of low rank in its middle, or an activation between its two parts."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.enter, self.a, self.b, self.leave = nn.Linear(4, 6), nn.Linear(6, 2), nn.Linear(2, 6), nn.Linear(6, 3)
+        self.between = between
+
+    def forward(self, x):
+        low = self.a(torch.tanh(self.enter(x)))
+        return self.leave(torch.tanh(self.b(torch.tanh(low) if self.between else low)))
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_whether_an_activation_is_in_a_bottleneck_has_to_be_said(between, tmp_path):
+    module = prepared(Factored(between))
+    place = saved(module, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"a and b map 6 -> 2 -> 6 values") as caught:
+        read_network(place, "tanh")
+    told = ["tanh", "tanh", "tanh"], ["tanh", None, "tanh"]
+    assert all(str(way) in str(caught.value) for way in told)
+    for way in (told[0],) if between else (told[1], ["tanh", "identity", "tanh"]):
+        net = read_network(place, way)
+        assert net.activation_names == "tanh"
+        assert_same(net, module)
+    flax = {}
+    for name, layer in module.named_children():
+        flax |= {f"{name}.kernel": layer.weight.detach().numpy().T, f"{name}.bias": layer.bias.detach().numpy()}
+    with pytest.raises(ValueError, match=r"a and b map 6 -> 2 -> 6 values"):
+        network_from_state(flax, "tanh")
+
+
+@pytest.mark.parametrize("inner", [2, 6, 7])
+def test_the_numbers_of_a_sequential_tell_where_there_is_no_activation(inner, tmp_path):
+    parts = nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, inner), nn.Linear(inner, 6), nn.Tanh(), nn.Linear(6, 3)
+    module = prepared(nn.Sequential(*parts))
+    net = read_network(saved(module, tmp_path / "model.pt"), "tanh")
+    assert repr(net) == f"Chain(4 -> 6 -> {inner} -> 6 -> 3)"
+    assert_same(net, module)
+
+
+def test_the_numbers_of_a_sequential_tell_that_a_bottleneck_has_an_activation(tmp_path):
+    module = prepared(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 4)))
+    assert_same(read_network(saved(module, tmp_path / "model.pt"), "tanh"), module)
+    one = prepared(Named(fc1=nn.Linear(4, 2), fc2=nn.Linear(2, 4)))  # an activation is named, so there is one
+    assert_same(read_network(saved(one, tmp_path / "one.pt"), "tanh"), one)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_dtypes(dtype, tmp_path):
     module = prepared(MODULES["sequential"]).to(dtype)

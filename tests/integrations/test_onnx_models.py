@@ -280,6 +280,51 @@ def test_swish():
     np.testing.assert_allclose(net(points()), y / (1 + np.exp(-y / 2)), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "name"),
+    [
+        (["r Relu a", "y Min r far"], "hardtanh(0, 25)"),
+        (["r Min a far", "y Relu r"], "hardtanh(0, 25)"),
+        (["r Relu a", "y Clip r - far"], "hardtanh(0, 25)"),
+        (["y Clip a - far"], "threshold(-25, -25)"),
+        (["y Clip a near far"], "hardtanh(-7, 25)"),
+        (["y Clip a zero largest"], "relu"),
+        (["r Clip a near far", "y Clip r - three"], "hardtanh(-7, 3)"),
+        (["y Max a near zero"], "relu"),
+        (["g Gelu a", "y Min g far"], "gelu, threshold(-25, -25)"),
+        (["p Sigmoid a", "q Mul a p", "y Min q far"], "silu, threshold(-25, -25)"),
+        (["s Softplus a", "y Min far s"], "softplus, threshold(-25, -25)"),
+    ],
+)
+def test_limits_on_values_far_from_zero(nodes, name):
+    numbers = {"far": np.array(25.0), "near": np.array(-7.0), "largest": np.array(np.finfo(np.float32).max, float)}
+    graph = model("a Gemm x W B", *nodes, **NUMBERS, **numbers)
+    net = mp.from_onnx(graph)
+    assert net.activation_names == name
+    x = 20 * points()
+    assert (x @ W + B > 25).mean() > 0.1
+    assert (x @ W + B < -7).mean() > 0.1
+    assert_same(net, graph, x, 1e-7 if "gelu" in name else 1e-12)  # the evaluator has erf in float32
+
+
+@pytest.mark.parametrize("op", ["Sum", "Max", "Min"])
+@pytest.mark.parametrize(
+    "given", [["a"], ["a", "a", "a"], ["a", "zero", "low"], ["low", "a", "zero", "six"]], ids=" ".join
+)
+def test_operations_on_any_number_of_values(op, given):
+    graph = model("a Gemm x W B", f"b {op} {' '.join(given)}", "c Tanh b", "y Gemm c V C", **NUMBERS)
+    assert_same(mp.from_onnx(graph), graph)
+
+
+def test_sums_of_many_values():
+    graph = model("a MatMul x W", "b Sum B a one BB", "c Relu b", "d MatMul c D", "e Sum x d", "y Sum C4 one e",
+                  BB=2 * B, C4=RNG.normal(size=4), D=RNG.normal(size=(6, 4)), **NUMBERS)  # fmt: skip
+    net = mp.from_onnx(graph)
+    assert_same(net, graph)
+    constant = model("k Sum B B one", "a MatMul x W", "y Add a k", **NUMBERS)
+    assert_same(mp.from_onnx(constant), constant)
+
+
 def test_numbers_of_float32_models_read_as_they_were_written():
     graph = model("a Gemm x W B", ("y LeakyRelu a", {"alpha": 0.1}), dtype=np.float32)
     assert mp.from_onnx(graph).activation.name == "leaky_relu(0.1)"

@@ -28,6 +28,7 @@ from sklearn.preprocessing import (
 from support.mistakes import assert_explained, mistakes
 
 import mlpoly as mp
+from mlpoly.records import replace
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 5)) * [1, 10, 0.1, 3, 2] + [0, 40, 1, -3, 5]
@@ -114,6 +115,11 @@ STEPS = {
         ("empty", StandardScaler(), []),
         ("mask", "passthrough", np.array([True, False, False, True, False])),
     ], remainder="passthrough"),
+    "weighted columns": ColumnTransformer([
+        ("one", StandardScaler(), [3, 1]),
+        ("two", PCA(2, svd_solver="full"), [0, 2, 3]),
+        ("mask", "passthrough", [False, False, False, True, False]),
+    ], remainder=MinMaxScaler(), transformer_weights={"one": 10.0, "two": -0.3, "mask": 0.5, "remainder": 2.0}),
 }  # fmt: skip
 
 
@@ -142,6 +148,48 @@ def test_data_frames():
     assert_same(net(X), model.predict(frame))
     moved = X + np.array([0, 0, 1, 0, 1])  # the columns that are dropped
     np.testing.assert_array_equal(net(moved), net(X))
+
+
+@pytest.mark.parametrize("columns", [slice("b", "d"), slice("c", None), slice(None, "b"), slice(-2, None),
+                                     lambda frame: ["e", "a"]], ids=str)  # fmt: skip
+def test_columns_chosen_by_slices_of_labels_and_by_functions(columns):
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    chosen = ColumnTransformer([("some", StandardScaler(), columns)], remainder=MinMaxScaler())
+    model = fitted(make_pipeline(chosen, regressor()), x=frame)
+    assert_same(mp.from_sklearn(model)(X), model.predict(frame))
+
+
+SWAPPED = {
+    "fit": lambda net, poly, inputs: mp.fit(net, inputs, 2),
+    "fvu": lambda net, poly, inputs: mp.fvu(net, poly, inputs),
+    "fvu of another network": lambda net, poly, inputs: mp.fvu(replace(net, names=None), poly, inputs),
+    "fvu of a nameless polynomial": lambda net, poly, inputs: mp.fvu(net, poly - poly, inputs),
+    "similarity": lambda net, poly, inputs: mp.similarity(net, net, inputs),
+    "similarity of two": lambda net, poly, inputs: mp.similarity(replace(net, names=None), poly, inputs),
+    "sensitivity": lambda net, poly, inputs: mp.sensitivity(net, inputs),
+    "sensitivity of a polynomial": lambda net, poly, inputs: mp.sensitivity(poly, inputs),
+    "spectrum": lambda net, poly, inputs: mp.degree_spectrum(net, inputs, 2),
+    "propagate": lambda net, poly, inputs: mp.propagate(net, inputs),
+    "explain": lambda net, poly, inputs: mp.explain(net, inputs, X[0]),
+}
+
+
+@pytest.mark.parametrize("act", SWAPPED.values(), ids=SWAPPED)
+@pytest.mark.parametrize("hidden", [(6,), (6, 4)], ids=str)
+@pytest.mark.parametrize("kind", [mp.Gaussian.from_samples, mp.Samples])
+def test_inputs_whose_columns_are_in_another_order_are_refused(kind, hidden, act):
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    net = mp.from_sklearn(fitted(make_pipeline(StandardScaler(), regressor(hidden)), x=frame))
+    assert net.names == net.to(np.zeros(1, np.float32)).names == tuple("abcde")
+    poly = mp.fit(net, mp.Gaussian.from_samples(frame), 2)
+    try:
+        act(net, poly, kind(frame))
+    except TypeError:  # some measures take only one hidden layer, or no samples
+        return
+    act(net, poly, kind(X))
+    act(net, poly, kind(frame.set_axis(list("fghij"), axis=1)))
+    with pytest.raises(ValueError, match=r"'b' at place 0, but that is input 1 of .*\[list\(.*\.names\)\]"):
+        act(net, poly, kind(frame[list("bacde")]))
 
 
 def test_an_imputer_that_drops_a_column():
@@ -215,6 +263,9 @@ def piped(*steps):
         ("power", piped(PowerTransformer()), TypeError, "'powertransformer'", r"pipeline\[1:\]"),
         ("clipped", piped(MinMaxScaler(clip=True)), TypeError, "not affine with these options"),
         ("indicator", piped(SimpleImputer(add_indicator=True)), TypeError, "not affine with these options"),
+        ("zero is missing", piped(SimpleImputer(missing_values=0)), TypeError, "not affine with these options",
+         r"; mlpoly\.from_sklearn\(pipeline\[1:\]\) takes what comes after it"),
+        ("a number is missing", piped(SimpleImputer(missing_values=-1.0)), TypeError, "not affine with these options"),
         ("function", piped(FunctionTransformer(np.arcsinh)), TypeError, "not affine with these options"),
         ("subclass", piped(Squared()), TypeError, "not affine in its inputs"),
         ("columns", piped(ColumnTransformer([("a", PowerTransformer(), [0, 1])])), TypeError,

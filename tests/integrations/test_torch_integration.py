@@ -16,7 +16,7 @@ from torch.nn.utils import prune
 
 import mlpoly as mp
 from mlpoly.arrays import from_numpy, to_numpy
-from mlpoly.integrations import from_torch
+from mlpoly.integrations import find_blocks, from_torch
 from mlpoly.integrations.torch import PolynomialModule, activation_from_torch, register_adapter
 
 ACTIVATIONS = [
@@ -197,10 +197,10 @@ def test_advice_begins_with_the_simplest_thing():
     with pytest.raises(TypeError) as caught:
         from_torch(Block())
     message = str(caught.value)
-    code = "mlpoly.from_torch(torch.nn.Sequential(m.up, torch.nn.GELU(), m.down))"
-    assert message.startswith("from_torch does not know Block: it sees submodules") and "relu" not in message.lower()
-    assert f"with the activation that forward applies instead of GELU: {code}. " in message and len(message) < 600
-    assert eval(code, {"mlpoly": mp, "torch": torch, "m": Block()}).dim_hidden == 6
+    code = "mlpoly.from_torch(torch.nn.Sequential(m.up, act, m.down))"
+    assert message.startswith("from_torch does not know Block: it sees submodules") and "elu" not in message.lower()
+    assert f"with act the activation that forward applies, as a module: {code}. " in message and len(message) < 700
+    assert eval(code, {"mlpoly": mp, "torch": torch, "m": Block(), "act": nn.Tanh()}).dim_hidden == 6
 
 
 class Named(nn.Module):
@@ -236,6 +236,82 @@ def test_a_scale_of_a_thousandth_is_seen(dtype):
     assert from_torch(Named().to(dtype)).dim_out == 3
     with pytest.raises(TypeError, match=r"Named has the parts of an MLP.*differs from the network's by 0\.10%"):
         from_torch(Named(scale=1.001).to(dtype))
+
+
+class Limited(Named):
+    """The same parts, with a limit on the hidden units or on the outputs."""
+
+    def __init__(self, limit, inside):
+        super().__init__()
+        self.limit, self.inside = limit, inside
+
+    def forward(self, x):
+        hidden = self.lin_in(x)
+        if self.inside:
+            return self.lin_out(self.nl(hidden.clamp(max=self.limit)))
+        return self.lin_out(self.nl(hidden)).clamp(-self.limit, self.limit)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("limit", [5.0, 50.0, 500.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_limits_far_out_are_seen(dtype, limit, inside):
+    with pytest.raises(TypeError, match=r"Limited has the parts of an MLP, .* differs from the network's by .*%"):
+        from_torch(Limited(limit, inside).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [1.00001, 0.99998])
+def test_a_scale_beside_one_is_seen(dtype, scale):
+    with pytest.raises(TypeError, match=r"differs from the network's by [12]e-05 of its size"):
+        from_torch(Named(scale=scale).to(dtype))
+
+
+def test_modules_that_cannot_do_float64_are_compared_less_closely():
+    class Single(Named):
+        def forward(self, x):
+            if x.dtype == torch.float64:
+                raise NotImplementedError("no float64 on this device")
+            return super().forward(x)
+
+    assert from_torch(Single(scale=1.00005).float()).dim_out == 3
+    with pytest.raises(TypeError, match=r"differs from the network's by 0\.10%"):
+        from_torch(Single(scale=1.001).float())
+
+
+@pytest.mark.parametrize("wide", [16, 1500])
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh(), nn.Softplus(), nn.Hardswish(), nn.GELU("tanh")], ids=str)
+def test_rounding_is_not_taken_for_another_function(activation, wide):
+    torch.manual_seed(0)
+    one, two, three = nn.Linear(wide, 2 * wide), nn.Linear(2 * wide, wide), nn.Linear(wide, 3)
+    module = nn.Sequential(one, activation, two, activation, three)
+    assert from_torch(module).dim_out == 3
+    # The mean of a batch norm is a thousand deviations, so that folding it loses three of the seven digits of float32.
+    norm = nn.BatchNorm1d(2 * wide)
+    norm.running_mean.normal_().add_(1000)
+    with torch.no_grad():
+        one.bias.add_(1000)
+    assert from_torch(nn.Sequential(one, norm, activation, two).eval()).dim_out == wide
+
+
+@pytest.mark.usefixtures("adapters")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_sines_of_large_numbers_may_be_rounded(dtype):
+    register_adapter(Block, adapt)
+    assert from_torch(Block().to(dtype)).activation.name == "sin"
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda module: torch.jit.trace(module, torch.zeros(1, 4))])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_refused_with_a_remedy(make):
+    hidden = make(sequential(nn.GELU()).float())
+    for act in (from_torch, find_blocks):
+        with pytest.raises(TypeError, match=r"\(TorchScript\), which hides its parts; pass the module .*onnx\.export"):
+            act(hidden)
+    with pytest.raises(TypeError, match=r"\(TorchScript\), which hides its parts; use the module it was made from"):
+        from_torch(nn.Sequential(hidden, nn.ReLU()))
+    inside = nn.ModuleList([hidden, sequential(nn.GELU())])
+    assert [block.name for block in find_blocks(inside)] == ["1"]
 
 
 @pytest.mark.parametrize("error", [AttributeError("no x"), KeyError("k"), ZeroDivisionError("by zero")], ids=repr)

@@ -35,8 +35,8 @@ def test_eigenpairs_are_those_of_the_matrix(values):
     assert_close(vectors.T @ vectors, np.eye(K), 1e-13)
     assert residual <= 1000 * np.finfo(float).eps
     error = np.linalg.norm(matrix @ vectors - vectors * found, axis=0).max()
-    # It says how good they are: products with the matrix are turned with the vectors in at most twelve steps, each a sum
-    # over at most SIZE columns, so that each adds up to SIZE roundings.
+    # It says how good they are: products with the matrix are turned with the vectors in at most twelve steps, each a
+    # sum over at most SIZE columns, so that each adds up to SIZE roundings.
     assert abs(error / np.abs(values).max() - residual) <= 12 * SIZE * np.finfo(float).eps
     assert_close(np.abs(dense_eigenpairs(matrix, K)[0]), np.abs(found), 1e-12)
 

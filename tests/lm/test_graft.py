@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -14,7 +15,9 @@ transformers = pytest.importorskip("transformers")
 from support.strong_models import EXACT, D, bert, llama, logits, polynomials, state, token_ids  # noqa: E402
 from torch import nn  # noqa: E402 - after importorskip
 
+import mlpoly as mp  # noqa: E402
 from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.lm import collect  # noqa: E402
 from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
 
 
@@ -37,6 +40,51 @@ def test_another_polynomial_changes_something(make: Any, degree: int) -> None:
     before = logits(model, ids)
     with graft(model, polynomials(model, degree - 1)):
         assert (logits(model, ids) - before).abs().max() > 1e-3
+
+
+class Layer(nn.Module):
+    """A residual block of a class of its own, or as a part of the layer."""
+
+    def __init__(self, part: bool) -> None:
+        super().__init__()
+        self.part = part
+        if part:  # as in OPT
+            self.self_attn, self.activation_fn = nn.Identity(), nn.GELU()
+            self.fc1, self.fc2 = nn.Linear(4, 8), nn.Linear(8, 4)
+        else:
+            self.mlp = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+
+    def forward(self, x: Any) -> Any:
+        return x + (self.fc2(self.activation_fn(self.fc1(x))) if self.part else self.mlp(x))
+
+
+@pytest.mark.parametrize(
+    ("place", "part"), [("model", False), ("layer", False), ("block", False), ("model", True), ("layer", True)]
+)
+def test_compiled_models_have_their_blocks_under_their_names(place: str, part: bool) -> None:
+    torch.manual_seed(0)
+    plain: Any = nn.Sequential(nn.Embedding(10, 4), Layer(part), Layer(part))
+    model = copy.deepcopy(plain)
+    if place == "block":
+        model[1].mlp = torch.compile(model[1].mlp, backend="eager")
+    elif place == "layer":
+        model[1] = torch.compile(model[1], backend="eager")
+    else:
+        model = torch.compile(model, backend="eager")
+    ids = torch.arange(10).reshape(2, 5)
+    with torch.no_grad():
+        before = model(ids)  # compiled code without any hooks
+        names = ["1", "2"] if part else ["1.mlp", "2.mlp"]
+        assert [block.name for block in find_blocks(model)] == names
+        assert [block.name for block in find_blocks(model, names[0])] == names[:1]
+        poly = mp.fit(find_blocks(model)[0].net(), mp.Gaussian.standard(4), 2)
+        with graft(model, {names[0]: poly}), graft(plain, {names[0]: poly}):
+            assert torch.equal(model(ids), plain(ids))
+            assert not torch.allclose(model(ids), before)
+        assert torch.equal(model(ids), before)
+    found, expected = (collect(m, [ids], show_progress=False) for m in (model, plain))
+    for name in names:
+        assert torch.equal(found.gaussian(name).cov, expected.gaussian(name).cov)
 
 
 def test_the_block_itself_does_not_run() -> None:

@@ -126,3 +126,17 @@ def test_activations_with_commas_in_their_names() -> None:
     assert mp.Residual(net).activations == net.activations
     assert mp.fit(net, mp.Gaussian.standard(2), 1).source.activation == "hardtanh(-1, 2), hardtanh(-3, 2)"
     assert mp.Chain([affine(2, 2, 0), mp.Residual(affine(2, 2, 1))]).activations == ("identity",)
+
+
+def test_names_of_inputs_are_those_of_the_first_layer():
+    first, last = mp.Affine(np.ones((2, 3)), names=["a", "b", "c"]), mp.MLP(np.ones((2, 2)), names=["u", "v"])
+    assert first.names == mp.Chain([first, last]).names == check_network(mp.Chain([first, last])).names
+    assert first.names == ("a", "b", "c") and mp.Residual(last).names == last.names == ("u", "v")
+    assert mp.GLU(np.ones((2, 3)), None, np.ones((2, 3)), names=first.names).names == first.names
+    assert mp.MLP(np.ones((2, 3))).names is mp.Chain([mp.MLP(np.ones((2, 3)))]).names is None
+    with pytest.raises(ValueError, match="names has 1 entries, but there are 3 inputs"):
+        mp.MLP(np.ones((2, 3)), names=["a"])
+    with pytest.raises(
+        ValueError, match=r"inputs have 'b' at place 0, but that is input 1 of net.*x\[list\(net\.names"
+    ):
+        mp.fit(mp.Chain([first, last]), mp.Gaussian(np.zeros(3), names=["b", "a", "c"]), 1)

@@ -16,6 +16,7 @@ __all__ = [
     "as_integer",
     "check_columns",
     "check_finite",
+    "check_names",
     "check_points",
     "check_shape",
     "column_names",
@@ -67,6 +68,21 @@ def column_names(value: Any) -> tuple[str, ...] | None:
     if not hasattr(value, "columns") or not hasattr(value, "to_numpy"):
         return None
     return tuple(str(column) for column in value.columns)
+
+
+def check_names(names: Any, count: int) -> tuple[str, ...] | None:
+    """Return the names of the inputs as a tuple, or raise unless there are `count` different ones; None stays None."""
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise TypeError(f"names is the text {names!r}; pass one name for each of the {count} inputs, in a list.")
+    found = tuple(str(name) for name in names)
+    if len(found) != count:
+        raise ValueError(f"names has {len(found)} entries, but there are {count} inputs; pass one name for each.")
+    twice = [name for name in dict.fromkeys(found) if found.count(name) > 1] if len(set(found)) < count else []
+    if twice:
+        raise ValueError(f"names has {twice[0]!r} more than once; every input needs a name of its own.")
+    return found
 
 
 def check_columns(name: str, value: Any, names: Sequence[str] | None, code: str = "inputs.names") -> None:

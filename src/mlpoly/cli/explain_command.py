@@ -22,8 +22,9 @@ class ExplainCommand:
     """Rows of inputs: .npz with x, .npy, or .csv with a header."""
     labels: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     """Column of the .csv file or key of the .npz file with the labels; by default y, or the only column of words."""
-    activation: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Activation of the hidden layers, such as relu, where the file of the model does not have it."""
+    activation: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None
+    """Activation of the hidden layers, such as relu, or one for each, where the file of the model does not have it;
+    identity for none."""
     layout: Annotated[Literal["out_in", "in_out"] | None, tyro.conf.arg(metavar="{out_in,in_out}")] = None
     """Order of the axes of the weights, where both would fit: out_in as in PyTorch, in_out as in Keras and Flax."""
     image_shape: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="ROWS COLUMNS")] = None
@@ -64,7 +65,7 @@ class ExplainCommand:
             examples=self.examples,
             title=self.title or f"{self.model.name} as a polynomial",
             show_progress=not self.quiet,
-            activation=self.activation,
+            activation=self.activation[0] if self.activation and len(self.activation) == 1 else self.activation,
             layout=self.layout,
             command=self._line(),
         )

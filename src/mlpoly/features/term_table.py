@@ -8,10 +8,19 @@ from typing import Any, overload
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, as_integer, check_columns, check_finite, check_shape, to_numpy, widen
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    check_columns,
+    check_finite,
+    check_names,
+    check_shape,
+    to_numpy,
+    widen,
+)
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
-from mlpoly.inputs.interface import check_names
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 from mlpoly.tables import Table, Tabular

@@ -193,7 +193,7 @@ def fit(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     net = check_network(net)
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
     by_layer = method == "composed" and bound is None  # then there may be a degree for each hidden layer

@@ -77,7 +77,7 @@ def fit_composed(
     net, guard = check_network(net), _checked_guard(guard)
     layers = layers_of(net)
     degrees = _degree_of_each(degree, layers)
-    given = checked_inputs(inputs, net.dim_in, net.prototype)
+    given = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
     if isinstance(given, Samples):
         if guard not in ("auto", 0.0):
             raise ValueError(

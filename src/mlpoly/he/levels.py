@@ -117,7 +117,7 @@ def plan(
     net, levels = check_network(net), as_integer("levels", levels, 1)
     top = as_integer("max_degree", max_degree, 1)
     radius_for(outside, 1)  # raises before the work if it is no probability
-    given = checked_inputs(inputs, net.dim_in, net.prototype)
+    given = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
     degrees = [2**c for c in range(top.bit_length())]
     errors, variance = _errors(net, Gaussian.unchecked(given.mean, given.covariance), degrees)
     choices = _choices(errors, variance, degrees, levels)

@@ -2,7 +2,7 @@
 
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Gaussians, Inputs, checked_inputs, inputs_of
+from mlpoly.inputs.interface import Gaussians, Inputs, check_order, checked_inputs, inputs_of
 from mlpoly.inputs.mixture import GaussianMixture
 from mlpoly.inputs.samples import Samples
 
@@ -13,6 +13,7 @@ __all__ = [
     "Inputs",
     "MomentAccumulator",
     "Samples",
+    "check_order",
     "checked_inputs",
     "inputs_of",
 ]

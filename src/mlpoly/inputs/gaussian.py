@@ -14,6 +14,7 @@ from mlpoly.arrays import (
     astype,
     cast_result,
     check_finite,
+    check_names,
     check_shape,
     column_names,
     constant,
@@ -28,7 +29,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible, chosen_names, known_inputs
-from mlpoly.inputs.interface import Gaussians, check_names, digest
+from mlpoly.inputs.interface import Gaussians, digest
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:

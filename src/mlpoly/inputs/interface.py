@@ -31,7 +31,7 @@ from mlpoly.tables import Table, Tabular
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["Gaussians", "Inputs", "check_names", "checked_inputs", "digest", "inputs_of", "unit_arrays"]
+__all__ = ["Gaussians", "Inputs", "check_order", "checked_inputs", "digest", "inputs_of", "unit_arrays"]
 
 T = TypeVar("T", bound="Inputs")
 
@@ -191,19 +191,15 @@ class Gaussians(Inputs):
         return xp.stack([weights @ power for power in powers[: order + 1]])
 
 
-def check_names(names: Any, count: int) -> tuple[str, ...] | None:
-    """Return the names of the inputs as a tuple, or raise unless there are `count` different ones; None stays None."""
-    if names is None:
-        return None
-    if isinstance(names, str):
-        raise TypeError(f"names is the text {names!r}; pass one name for each of the {count} inputs, in a list.")
-    found = tuple(str(name) for name in names)
-    if len(found) != count:
-        raise ValueError(f"names has {len(found)} entries, but there are {count} inputs; pass one name for each.")
-    twice = [name for name in dict.fromkeys(found) if found.count(name) > 1] if len(set(found)) < count else []
-    if twice:
-        raise ValueError(f"names has {twice[0]!r} more than once; every input needs a name of its own.")
-    return found
+def check_order(inputs: Any, names: Sequence[str] | None, function: str = "net") -> None:
+    """Raise if inputs have a name at another place than the `names` that a function has for its inputs."""
+    places = {name: i for i, name in enumerate(names or ())}
+    for i, name in enumerate(getattr(inputs, "names", None) or ()):
+        if places.get(name, i) != i:
+            raise ValueError(
+                f"inputs have {name!r} at place {i}, but that is input {places[name]} of {function}; make them from "
+                f"the columns in its order, x[list({function}.names)], or from x.to_numpy() if the order is right."
+            )
 
 
 def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, Array]:
@@ -222,9 +218,14 @@ def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, A
     return found[0], found[1]
 
 
-def checked_inputs(inputs: Any, dim: int, weights: Array) -> Any:
-    """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights."""
-    inputs = _of_dim(inputs, dim, "network").like(weights)
+def checked_inputs(inputs: Any, dim: int, weights: Array, names: Sequence[str] | None = None) -> Any:
+    """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights.
+
+    `names` are those that the network has for its inputs.
+    """
+    inputs = _of_dim(inputs, dim, "network")
+    check_order(inputs, names)
+    inputs = inputs.like(weights)
     namespace(net=weights, inputs=inputs.prototype)
     return inputs
 

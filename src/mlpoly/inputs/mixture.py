@@ -15,6 +15,7 @@ from mlpoly.arrays import (
     as_integer,
     astype,
     check_finite,
+    check_names,
     check_shape,
     column_names,
     constant,
@@ -29,7 +30,7 @@ from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible, known_inputs, posterior
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Gaussians, check_names
+from mlpoly.inputs.interface import Gaussians
 from mlpoly.records import from_arrays, record, replace, static
 
 __all__ = ["GaussianMixture"]

@@ -12,6 +12,7 @@ from mlpoly.arrays import (
     as_float_array,
     as_integer,
     check_finite,
+    check_names,
     check_shape,
     chunks,
     column_names,
@@ -25,7 +26,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Inputs, check_names, digest
+from mlpoly.inputs.interface import Inputs, digest
 from mlpoly.records import record, replace, static
 
 __all__ = ["Samples"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from mlpoly.networks import Network
@@ -64,8 +65,9 @@ def add_adapter(adapter: Adapter) -> None:
 
 
 def matching_adapters(module: nn.Module) -> Iterator[Adapter]:
-    """The adapters that match a module, the latest first."""
-    return (adapter for adapter in reversed(_adapters) if adapter.takes(module))
+    """The adapters that match a module, the latest first; none for TorchScript, which hides the parts of a module."""
+    hidden = isinstance(module, torch.jit.ScriptModule)
+    return (adapter for adapter in reversed(_adapters) if not hidden and adapter.takes(module))
 
 
 def find_adapter(module: nn.Module) -> Adapter | None:
@@ -75,7 +77,7 @@ def find_adapter(module: nn.Module) -> Adapter | None:
 
 def has_own_adapter(module: nn.Module) -> bool:
     """Whether a user registered an adapter that matches a module."""
-    return any(adapter.own and adapter.takes(module) for adapter in _adapters)
+    return any(adapter.own for adapter in matching_adapters(module))
 
 
 def register_adapter(
@@ -90,7 +92,8 @@ def register_adapter(
         to it. The latest adapter that matches is used.
     adapter : callable
         Function from the module to a network that holds the module's own parameters: an `MLP` or `GLU` for a block
-        of a model; for a network of its own also a `Chain`, `Residual` or `Affine`.
+        of a model; for a network of its own also a `Chain`, `Residual` or `Affine`. The network is compared with the
+        module on test inputs; if the module alone does not take a tensor, there is a warning instead.
     entry, exit : str
         Submodules whose input and output are those of the block, such as "fc1" and "fc2", for a block that is only a
         part of the module. By default the module itself.
@@ -103,6 +106,8 @@ def register_adapter(
     ...     def __init__(self):
     ...         super().__init__()
     ...         self.up, self.down = torch.nn.Linear(3, 8), torch.nn.Linear(8, 2)
+    ...     def forward(self, x):
+    ...         return self.down(torch.tanh(self.up(x)))
     >>> register_adapter(Block, lambda m: mp.MLP(m.up.weight, m.up.bias, m.down.weight, m.down.bias, "tanh"))
     >>> mp.from_torch(Block())
     MLP(3 -> 8 -> 2, tanh)

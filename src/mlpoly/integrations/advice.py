@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+import torch
 from torch import nn
 
 from mlpoly.integrations.adapters import find_adapter
@@ -12,13 +13,28 @@ from mlpoly.integrations.parts import kind_of, parts_of
 from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import is_plain
 
-__all__ = ["advice", "check_parts", "has_attention", "is_mixture", "sketch"]
+__all__ = ["ROUTE", "advice", "check_parts", "check_visible", "has_attention", "is_mixture", "sketch"]
 
 _MATRIX = """
     def flat(x):  # shape: that of one input, such as (1, 28, 28)
         return layer(x.reshape(1, *shape)).flatten()
     zero = torch.zeros(math.prod(shape))
     mlpoly.Affine(torch.func.jacrev(flat)(zero), flat(zero))"""
+
+
+ROUTE = (
+    "Or export it, which records what forward does with an example x: torch.onnx.export(m.eval(), x, 'm.onnx', "
+    "dynamo=False), then mlpoly.from_onnx('m.onnx')."
+)
+
+
+def check_visible(module: nn.Module) -> None:
+    """Raise a TypeError for a module of TorchScript."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(
+            f"{type(module).__name__} is scripted or traced (TorchScript), which hides its parts; pass the module that "
+            f"it was made from. {ROUTE}"
+        )
 
 
 def is_mixture(module: nn.Module) -> bool:
@@ -37,9 +53,10 @@ def sketch(name: str) -> str:
     return (
         f"    from mlpoly.integrations.torch import register_adapter\n"
         f"    def adapt(m):\n"
-        f"        return mlpoly.MLP(m.fc1.weight, m.fc1.bias, m.fc2.weight, m.fc2.bias, activation='gelu')\n"
+        f"        return mlpoly.MLP(m.fc1.weight, m.fc1.bias, m.fc2.weight, m.fc2.bias, activation=...)\n"
         f"    register_adapter({name}, adapt)\n"
-        f"    # a gated unit is an mlpoly.GLU; entry='fc1', exit='fc2' if the module does more than its block"
+        f"    # activation: what forward applies, such as 'relu'; a gated unit is an mlpoly.GLU(gate, up, down); with\n"
+        f"    # entry='fc1', exit='fc2' if the module does more than its block"
     )
 
 
@@ -64,10 +81,9 @@ def advice(module: nn.Module) -> str:
         return f"from_torch does not know {name}. {reason}"
     return (
         f"from_torch does not know {name}: it sees submodules, and not what forward does with functions. Make "
-        f"activations and scalings submodules in the order in which they act (self.act = torch.nn.GELU()), or list the "
-        f"layers, with the activation that forward applies instead of GELU: {_listed(module)}. Once for all modules of "
-        f"the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with that network, or an "
-        f"mlpoly.GLU for a gated unit. help(mlpoly.from_torch) lists what is known."
+        f"activations and scalings submodules in the order in which they act{_listed(module)}. {ROUTE} Once for all "
+        f"modules of the class: mlpoly.integrations.torch.register_adapter({name}, lambda m: ...), with an mlpoly.MLP, "
+        f"or an mlpoly.GLU for a gated unit. help(mlpoly.from_torch) lists what is known."
     )
 
 
@@ -114,9 +130,11 @@ def _obstacle(module: nn.Module) -> nn.Module:
 def _reason(part: nn.Module) -> str:
     """Why a module cannot be converted and what is possible instead; empty for one of an unknown kind."""
     name, adapter = type(part).__name__, find_adapter(part)
+    if isinstance(part, torch.jit.ScriptModule):
+        return f"{name} is scripted or traced (TorchScript), which hides its parts; use the module it was made from."
     pools = [kind.__name__ for kind in type(part).__mro__ if kind.__module__ == "torch.nn.modules.pooling"]
     if adapter is not None and adapter.entry:
-        return f"{name} is more than its feedforward block; mlpoly.from_torch of the {name} itself gives that block."
+        return f"{name} is more than its feedforward block; mlpoly.find_blocks(module) gives that block."
     if isinstance(part, (nn.modules.conv._ConvNd, nn.BatchNorm2d, nn.BatchNorm3d)) or any("Avg" in p for p in pools):
         return (
             f"{name} is not fully connected. But on inputs of one size it is affine, so its matrix can stand in an "
@@ -146,14 +164,18 @@ def _reason(part: nn.Module) -> str:
 
 
 def _listed(module: nn.Module) -> str:
-    """Code for the Linears of a module with activations between, if their sizes suggest it; only its pattern if not."""
+    """Code for the Linears of a module with activations between, if their sizes suggest it; empty if not."""
     linears = {n: m for n, m in module.named_modules() if isinstance(m, nn.Linear)}
     norm = next((n for n, m in module.named_modules() if isinstance(m, nn.BatchNorm1d)), None)
     fit = all(one.out_features == two.in_features for one, two in pairwise(linears.values()))
-    paths = [_path(name) for name in (linears if fit and 2 <= len(linears) <= 6 else ("fc1", "fc2"))]
+    if not fit or not 2 <= len(linears) <= 6:
+        return ""
+    paths = [_path(name) for name in linears]
     if norm is not None:  # where it acts is not known, nor whether another one follows
         paths = [f"{paths[0]}, {_path(norm)}", "..."]
-    return f"mlpoly.from_torch(torch.nn.Sequential({', torch.nn.GELU(), '.join(paths)}))"
+    code = f"mlpoly.from_torch(torch.nn.Sequential({', act, '.join(paths)}))"
+    shown = "with act the activation that forward applies, as a module"
+    return f", or list the layers if they act one after the other, {shown}: {code}"
 
 
 def _path(name: str) -> str:

@@ -10,10 +10,12 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
+import mlpoly.integrations.torch  # noqa: F401 -- registers the adapters
 from mlpoly.integrations.adapters import find_adapter
-from mlpoly.integrations.advice import is_mixture, sketch
+from mlpoly.integrations.advice import check_visible, is_mixture, sketch
 from mlpoly.integrations.experts import experts_of, is_expert, is_stacked
-from mlpoly.integrations.torch import from_torch
+from mlpoly.integrations.from_module import convert
+from mlpoly.integrations.probe import unwrapped
 from mlpoly.networks import Layer, check_layer
 from mlpoly.records import map_arrays
 
@@ -38,7 +40,7 @@ class Block:
     exit : nn.Module
         Module whose output is the block's output (..., o).
     module : nn.Module
-        Module that `mlpoly.from_torch` converts.
+        Module of the block, or that the block is a part of.
     """
 
     name: str
@@ -55,7 +57,7 @@ class Block:
             By default the module's own, without a copy; but float32, and a copy, for 16-bit weights. A fit returns its
             polynomial in the dtype of the network, and 16 bits are too few for coefficients.
         """
-        net = check_layer(from_torch(self.module))
+        net = check_layer(convert(unwrapped(self.module), part=True))
         wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype
         return map_arrays(net, lambda weight: weight.detach().to(wide))
 
@@ -67,20 +69,28 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     """See `mlpoly.integrations.find_blocks`."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    check_visible(model)
     found = []
     inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
-    for name, module in model.named_modules():  # a module used several times comes once
-        if inside is not None and name.startswith(inside):
+    for path, module in model.named_modules():  # a module used several times comes once
+        *outer, last = path.split(".")
+        # What torch.compile wrapped is looked at as the wrapper.
+        if (inside is not None and path.startswith(inside)) or last == "_orig_mod":
             continue
-        if is_stacked(module):
-            found += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(module)]
+        if isinstance(module, torch.jit.ScriptModule):
             continue
-        adapter = find_adapter(module)
+        name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
+        original = unwrapped(module) if "_orig_mod" in module._modules else module
+        if is_stacked(original):
+            found += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(original)]
+            continue
+        adapter = find_adapter(original)
         if adapter is None or not adapter.listed:
             continue
         if not adapter.entry:
-            inside = f"{name}." if name else ""
-        found.append(Block(name, module.get_submodule(adapter.entry), module.get_submodule(adapter.exit), module))
+            inside = f"{path}." if path else ""
+        entry, exit = (original.get_submodule(end) if end else module for end in (adapter.entry, adapter.exit))
+        found.append(Block(name, entry, exit, module))
     if not found:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(

@@ -27,7 +27,7 @@ _STATES = ("state_dict", "model_state_dict", "model", "params")  # where checkpo
 
 def read_network(
     path: str | PathLike[str],
-    activation: str | Activation | Sequence[str | Activation] | None = None,
+    activation: str | Activation | Sequence[str | Activation | None] | None = None,
     layout: Layout | None = None,
 ) -> Network:
     """Read a network from a file. No code from the file is run.
@@ -38,7 +38,9 @@ def read_network(
         A .safetensors file, or a .pt, .pth, .bin or .ckpt file with a state dict of PyTorch: `network_from_state` says
         which names of weights it takes. Or an .onnx file, see `mlpoly.from_onnx`.
     activation : str or Activation, or a sequence of them, optional
-        Activation of all hidden layers, or one for each. Files of weights do not tell; ONNX files do.
+        Activation of all hidden layers, or one for each, where None is no activation. Files of weights do not tell, not
+        even whether there is one between two layers, see `network_from_state`: compare the network with some outputs of
+        the model. ONNX files do.
     layout : "out_in" or "in_out", optional
         Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of the names: "weight" is PyTorch's,
         "kernel" that of Keras and Flax.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,12 @@ __all__ = ["Elementwise", "activations_of", "combined", "elementwise", "line"]
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-# Points at which two functions are compared; none is a likely kink.
-_GRID = np.linspace(-20, 20, 800) + 0.003
+# Points at which two functions are compared; none is a likely kink. Those far out show limits on large values.
+_FAR = np.geomspace(20, 1e6, 100)
+_GRID = np.concatenate([np.linspace(-20, 20, 800) + 0.003, _FAR, -_FAR])
 _TOLERANCE = 1e-6  # constants are stored in float32; gelu and its approximation by tanh differ by 5e-4
 _TOLERANCE_16 = 2e-3
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,17 +37,25 @@ class Elementwise:
         Activation that it is, if known.
     line : pair of float or None
         Scale and shift, if it is affine.
+    bounds : pair of float or None
+        Smallest and largest value, perhaps infinite, if it is the identity between them.
     """
 
     function: Function
     where: str
     activation: Activation | None = None
     line: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None
 
 
 def line(scale: float, shift: float, where: str) -> Elementwise:
     """The function y -> scale * y + shift."""
     return Elementwise(lambda y: scale * y + shift, where, line=(scale, shift))
+
+
+def _clip(low: float, high: float, where: str) -> Elementwise:
+    """The function y -> min(max(y, low), high)."""
+    return Elementwise(lambda y: np.clip(y, low, high), where, bounds=(low, high))
 
 
 def combined(
@@ -74,6 +85,8 @@ def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwis
         activation = get(name, **parameters)
         return Elementwise(activation.function, where, activation)
 
+    if op == "Relu":
+        return [_clip(0.0, math.inf, where)]
     if op in _NAMED:
         return [named(_NAMED[op])]
     if op in _PLAIN:
@@ -92,20 +105,15 @@ def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwis
     if op == "ThresholdedRelu":
         return [named("jumprelu", threshold=alpha)]
     if op == "HardSigmoid":
-        return [line(alpha, numbers["beta"], where), named("hardtanh", low=0.0, high=1.0)]
+        return [line(alpha, numbers["beta"], where), _clip(0.0, 1.0, where)]
     if op == "Gelu":
         return [named("gelu_tanh" if numbers.get("approximate") == "tanh" else "gelu")]
     if op == "Swish" and alpha:  # y sigmoid(alpha y)
         return [line(alpha, 0.0, where), named("silu"), line(1 / alpha, 0.0, where)]
-    if op == "Clip" and low is not None and high is not None:
-        return [named("relu6") if (low, high) == (0.0, 6.0) else named("hardtanh", low=low, high=high)]
-    if op == "Clip" and low is not None:
-        return [named("relu") if low == 0 else named("threshold", threshold=low, value=low)]
-    if op == "Clip" and high is not None:
-        floor = named("relu") if high == 0 else named("threshold", threshold=-high, value=-high)
-        return [line(-1.0, 0.0, where), floor, line(-1.0, 0.0, where)]
     if op == "Clip":
-        return []
+        # Exporters write the largest float32 for no limit.
+        low, high = (-math.inf if low is None or low <= -_LARGEST else low), high if high is not None else math.inf
+        return [_clip(low, math.inf if high >= _LARGEST else high, where)]
     if op == "Pow" and (power := numbers.get("exponent")) is not None:
         return [named({2: "square", 3: "cube"}[power]) if power in (2, 3) else Elementwise(lambda y: y**power, where)]
     return None
@@ -126,7 +134,7 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
         If there is a function that is not a known activation.
     """
     made: list[Activation | tuple[float, float]] = []
-    start = 0
+    run, start = _joined(run), 0
     while start < len(run):
         for end in range(len(run), start, -1):
             if found := _recognised(run[start:end], _TOLERANCE_16 if digits == 2 else _TOLERANCE):
@@ -142,6 +150,29 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
     return made
 
 
+def _joined(run: Sequence[Elementwise]) -> list[Elementwise]:
+    """The same functions, where limits that follow each other are one: a maximum with 0 and then a minimum with 25."""
+    made: list[Elementwise] = []
+    for part in run:
+        if made and (before := made[-1].bounds) and part.bounds:
+            low, high = (float(part.function(np.asarray(bound))) for bound in before)
+            part = _clip(low, high, part.where)
+            made.pop()
+        made.append(part)
+    return made
+
+
+def _limited(low: float, high: float) -> list[Activation | tuple[float, float]]:
+    """The limits as activations."""
+    if math.isinf(high):
+        if math.isinf(low):
+            return [(1.0, 0.0)]
+        return [get("relu") if low == 0 else get("threshold", threshold=low, value=low)]
+    if math.isinf(low):
+        return [(-1.0, 0.0), *_limited(-high, math.inf), (-1.0, 0.0)]
+    return [get("relu6") if (low, high) == (0.0, 6.0) else get("hardtanh", low=low, high=high)]
+
+
 def _recognised(run: Sequence[Elementwise], tolerance: float) -> list[Activation | tuple[float, float]]:
     """What a whole run computes, up to a factor; empty if it is not known."""
     if all(part.line is not None for part in run):
@@ -152,16 +183,21 @@ def _recognised(run: Sequence[Elementwise], tolerance: float) -> list[Activation
         return [(scale, shift)]
     if len(run) == 1 and run[0].activation is not None:
         return [run[0].activation]
+    if len(run) == 1 and run[0].bounds is not None:
+        return _limited(*run[0].bounds)
     nearest, best, factor = tolerance, None, 1.0
     with np.errstate(all="ignore"):
         values = _composed(run)(_GRID)
-        for family in families() if np.isfinite(values).all() and values.any() else ():
+        for family in families() if np.isfinite(values[: -2 * len(_FAR)]).all() and values.any() else ():
             try:
                 known = np.asarray(get(family.name)(_GRID))
             except Exception:  # a user's function for arrays of another library
                 continue
-            ratio = float(values @ known / (known @ known))
-            apart = float(np.max(np.abs(values - ratio * known) / (1 + np.abs(known)))) / (abs(ratio) or 1.0)
+            seen = np.isfinite(values) & np.isfinite(known)  # exponentials overflow far out
+            ratio = float(values[seen] @ known[seen] / (known[seen] @ known[seen]))
+            apart = float(np.max(np.abs(values - ratio * known)[seen] / (1 + np.abs(known[seen])))) / (
+                abs(ratio) or 1.0
+            )
             if ratio and apart <= nearest:
                 nearest, best, factor = apart, get(family.name), ratio
     if best is None:
@@ -181,7 +217,6 @@ def _composed(run: Sequence[Elementwise]) -> Function:
 
 
 _NAMED = {
-    "Relu": "relu",
     "Sigmoid": "sigmoid",
     "Tanh": "tanh",
     "Softplus": "softplus",

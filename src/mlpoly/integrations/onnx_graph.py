@@ -52,7 +52,7 @@ class Graph:
     def __post_init__(self) -> None:
         graph = self.model.graph
         needed, self.nodes = {self.output}, list[Any]()
-        for node in reversed(graph.node):
+        for node in reversed([single for whole in graph.node for single in _pairs(whole)]):
             if needed & set(node.output):
                 self.nodes.insert(0, node)
                 needed |= set(node.input)
@@ -115,8 +115,10 @@ class Graph:
             return self._joined(node, self.paths[operands[0]], self.paths[operands[1]])
         data = [name for name in operands if name in self.paths]
         lost = [name for name in operands if name in self.sizes]
-        if len(data) != 1 or (lost and op != "Reshape"):
+        if len(data) != 1:
             raise refusal(node, "it combines several values that depend on the input")
+        if lost and op != "Reshape":
+            raise refusal(node, f"it uses {lost[0]!r}, which is computed from the shape of a value")
         before, constant = self.paths[data[0]], self._constant(node)
         if op in ("Identity", "Dropout"):
             return before
@@ -318,6 +320,20 @@ class Graph:
         return assemble(made)
 
 
+def _pairs(node: Any) -> list[Any]:
+    """A sum, maximum or minimum of any number of values as nodes that combine two, and any other node alone."""
+    if node.op_type not in ("Sum", "Max", "Min") or len(node.input) == 2:
+        return [node]
+    if len(node.input) == 1:
+        return [helper.make_node("Identity", node.input, node.output, node.name)]
+    first, *others = node.input
+    values = [f"{node.output[0]} of {k}" for k in range(2, len(node.input))] + list(node.output)
+    return [
+        helper.make_node(node.op_type, pair, [value], node.name)
+        for pair, value in zip(zip([first, *values], others, strict=False), values, strict=True)
+    ]
+
+
 def _first_size(pieces: Sequence[Any]) -> int | None:
     for piece in pieces:
         if isinstance(piece, Network):
@@ -360,6 +376,23 @@ _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 # file may come from anywhere.
 _FOLDED = {
     *("Constant", "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Shape"),
-    *("Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Reciprocal", "Pow", "Exp", "MatMul", "Concat", "Gather", "Slice"),
+    *(
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Sum",
+        "Max",
+        "Min",
+        "Neg",
+        "Sqrt",
+        "Reciprocal",
+        "Pow",
+        "Exp",
+        "MatMul",
+        "Concat",
+        "Gather",
+        "Slice",
+    ),
     "DequantizeLinear",
 }

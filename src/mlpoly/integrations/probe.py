@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from contextlib import suppress
 from types import MethodType
 from typing import Any
 
@@ -18,16 +17,21 @@ from torch import nn
 
 from mlpoly.arrays import readable
 from mlpoly.integrations.module import full_precision
-from mlpoly.networks import Layer, Network, Residual
+from mlpoly.networks import Network, Residual
 from mlpoly.records import map_arrays
 
-__all__ = ["MismatchError", "check_computes", "evaluated", "unwrapped", "without"]
+__all__ = ["MismatchError", "UnrunError", "check_computes", "evaluated", "unwrapped", "without"]
 
 _POINTS = 8
-_SIZES = (1.0, 100.0)  # the second reveals clamps, which ordinary inputs do not reach
-# Detects a scale of 1.001. Rounding in float32 stays far below, at 2e-7 for blocks of 768 inputs; with TensorFloat,
-# whose ten bits round the factors of both sides alike, at 1e-5.
-_TOLERANCE = 1e-4
+# In standard deviations of ordinary inputs; those far out show limits on large values.
+_SIZES = (1.0, 10.0, 100.0, 1e4)
+# A difference is taken for rounding up to that of inputs and biases which are off by so many times eps. In float32, a
+# factor of 1.00001 is a difference; rounding itself stays far below, at 2e-7 for blocks of 768 inputs.
+_ROUNDINGS = 16
+_LEAST = 1e-6  # a module may compute in float32 inside, or have constants with ten digits
+# For weights in float32 that batch norms and slopes were folded into, which may cancel large means. And for rounding in
+# TensorFloat, 1e-5 (its ten bits round the factors of both sides alike), where float64 cannot be used.
+_TOLERANCE_32 = 1e-4
 _TOLERANCE_16 = 0.05  # for the few modules that must be tested in 16 bits
 
 
@@ -35,10 +39,24 @@ class MismatchError(TypeError):
     """A module computes something else than its parts suggest."""
 
 
+class UnrunError(MismatchError):
+    """A module did not run on test inputs."""
+
+
 def check_computes(
-    module: nn.Module, net: Network, unlike: str, remedy: str, *, residual: bool = False, whole: bool = False
+    module: nn.Module,
+    net: Network,
+    unlike: str,
+    remedy: str,
+    *,
+    residual: bool = False,
+    whole: bool = False,
+    ends: tuple[str, str] | None = None,
 ) -> None:
     """Raise if a module in evaluation mode and a network over its weights differ on test inputs.
+
+    The test sees no difference that is smaller than rounding, or that these few inputs do not reach: a limit on values
+    beyond theirs, a case for a special input.
 
     Parameters
     ----------
@@ -53,10 +71,13 @@ def check_computes(
     whole : bool
         Whether the module is a network of its own, whose forward hooks are part of it. Hooks of a block in a model
         belong to whoever observes that model, and do not run.
+    ends : pair of str, optional
+        Submodules that take the input and return the output of the network, if it is a part of what the module does.
 
     Raises
     ------
     MismatchError
+        An UnrunError if the module gives an error.
     """
     weight = net.prototype
     if not readable(weight):
@@ -67,52 +88,97 @@ def check_computes(
     dtype = weight.dtype if patched else torch.promote_types(weight.dtype, torch.float32)
     # What is folded into weights, batch norms and slopes, rounds them once more.
     folded = any(isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.PReLU)) for part in module.modules())
-    tolerance = _TOLERANCE_16 if dtype.itemsize == 2 or (folded and weight.itemsize == 2) else _TOLERANCE
+    digits = weight.itemsize if folded else dtype.itemsize
+    least = _TOLERANCE_16 if digits == 2 else _TOLERANCE_32 if digits == 4 and folded else _LEAST
     try:
-        found = _difference(module, net, dtype, residual, whole)
+        found, allowed = _compared(module, net, dtype, least, residual, whole, ends)
     except Exception as error:  # the module's own code may raise anything
         said = f"{type(error).__name__}: {error}"
-        raise MismatchError(f"{unlike}: a test input gave an error ({said}). {remedy}") from error
-    if not found <= tolerance and dtype == torch.float32 and not isinstance(net, Layer):
-        with suppress(Exception):  # rounding grows from layer to layer; not every module and device can do float64
-            found = _difference(module, net, torch.float64, residual, whole)
-    if not found <= tolerance:
+        raise UnrunError(f"{unlike}: a test input gave an error ({said}). {remedy}") from error
+    if not found <= allowed and dtype == torch.float32:
+        try:
+            found, allowed = _compared(module, net, torch.float64, least, residual, whole, ends)
+        except Exception:  # not every module and device can do float64
+            allowed = max(allowed, _TOLERANCE_32)
+    if not found <= allowed:
         rounding = f" Or {weight.dtype} has too few digits to fold its batch norms or slopes: try module.double()."
-        said = f"on test inputs its output differs from the network's by {found:.2%}"
+        amount = f"{found:.2%}" if found >= 1e-4 else f"{found:.1g} of its size"
+        said = f"on test inputs its output differs from the network's by {amount}"
         raise MismatchError(f"{unlike}: {said}. {remedy}{rounding if folded else ''}")
 
 
 @torch.no_grad()
-def _difference(module: nn.Module, net: Network, dtype: torch.dtype, residual: bool, whole: bool) -> float:
-    """Largest relative difference, in norm, between a module and a network on test inputs."""
+def _compared(
+    module: nn.Module,
+    net: Network,
+    dtype: torch.dtype,
+    least: float,
+    residual: bool,
+    whole: bool,
+    ends: tuple[str, str] | None,
+) -> tuple[float, float]:
+    """Relative difference in norm between a module and a network, and that which rounding may make, at least `least`.
+
+    Those at the size of inputs for which the first exceeds the second most.
+    """
     wide: Any = evaluated(module, hooks=whole, dtype=dtype)
     net = map_arrays(net, lambda weight: weight.to(dtype))
     length = getattr(module, "chunk_size_feed_forward", 0) or _POINTS  # chunks must divide the points evenly
-    points = torch.randn(length, net.dim_in, generator=torch.Generator().manual_seed(0))
-    points = points.to(net.prototype.device, dtype)
-    differences = []
-    with full_precision(points):
-        for size in _SIZES:
-            x = size * (points if whole else points[None])  # a block takes a batch of sequences
+    generator = torch.Generator().manual_seed(0)
+    points = torch.tensor(_SIZES)[:, None, None] * torch.randn(length, net.dim_in, generator=generator)
+    x = points.to(net.prototype.device, dtype)
+    x = x.flatten(0, 1) if whole else x  # a block takes a batch of sequences
+    eps = _ROUNDINGS * torch.finfo(dtype).eps
+
+    def shaken(a: torch.Tensor) -> torch.Tensor:
+        return a * (1 + eps * torch.randn(a.shape, generator=generator).sign().to(a))
+
+    with full_precision(x):
+        if ends is None:
             found = wide(x, torch.zeros_like(x)) if residual else wide(x)
-            expected = net(x)
-            if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
-                return math.inf
-            # Float16 may overflow, and so may large powers, if not in one of the two alone.
-            seen = torch.isfinite(found) if dtype.itemsize == 2 else torch.isfinite(found) | torch.isfinite(expected)
-            branch = expected - x if isinstance(net, Residual) else expected
-            found, expected, branch = (a[seen].cpu().double() for a in (found, expected, branch))
-            scale = float(expected.norm())
-            if isinstance(net, Residual) and dtype.itemsize > 2:
-                # The branch may be small beside the input, and is what has to be right. The margin is for rounding.
-                scale = float(branch.norm()) + 0.01 * scale
-            ratio = float((found - expected).norm()) / (scale or 1.0)
-            differences.append(math.inf if math.isnan(ratio) else ratio)
-    return max(differences)
+        else:
+            x, found = _between(wide, x, *ends)
+        expected = net(x)
+        moved = map_arrays(net, lambda weight: shaken(weight) if weight.ndim == 1 else weight)(shaken(x))
+    if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
+        return math.inf, 0.0
+    branch = expected - x if isinstance(net, Residual) and dtype.itemsize > 2 else expected
+    rows = [a.reshape(1 if ends else len(_SIZES), -1).cpu().double() for a in (found, expected, branch, moved)]
+    narrow, gaps = dtype.itemsize == 2, []
+    for found, expected, branch, moved in zip(*rows, strict=True):
+        # Float16 may overflow, and so may large powers, if not in one of the two alone.
+        seen = torch.isfinite(found) if narrow else torch.isfinite(found) | torch.isfinite(expected)
+        found, expected, branch, moved = (a[seen] for a in (found, expected, branch, moved))
+        # The branch of a residual may be small beside the input, and is what has to be right. The margin is for
+        # rounding.
+        size = float(expected.norm())
+        scale = min(size, float(branch.norm()) + 0.01 * size) or 1.0
+        difference, rounding = float((found - expected).norm()), float((moved - expected).norm()) + eps * size
+        allowed = least if narrow or not math.isfinite(rounding) else max(least, rounding / scale)
+        gaps.append((math.inf if math.isnan(difference) else difference / scale, allowed))
+    return max(gaps, key=lambda gap: gap[0] / gap[1])
+
+
+def _between(module: nn.Module, x: torch.Tensor, entry: str, exit: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """What enters a part of a module last, and what comes out of it, when the module takes x."""
+    seen: dict[str, torch.Tensor] = {}
+
+    def enter(_: Any, args: Any, kwargs: Any) -> None:
+        seen["entry"] = next(a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)).clone()
+
+    def leave(_: Any, args: Any, output: torch.Tensor) -> None:
+        seen["exit"] = output.clone()  # some modules write to it later
+
+    module.get_submodule(entry).register_forward_pre_hook(enter, with_kwargs=True)
+    module.get_submodule(exit).register_forward_hook(leave)
+    module(x)
+    return seen["entry"], seen["exit"]
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
     """The original of a module that torch.compile or TransformerLens wrapped, and any other module unchanged."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
     inner = module._modules.get("_orig_mod", module._modules.get("_original_component"))
     return unwrapped(inner) if isinstance(inner, nn.Module) else module
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from mlpoly.activations import Activation
 from mlpoly.integrations.adapters import Adapter
-from mlpoly.integrations.advice import check_parts
+from mlpoly.integrations.advice import ROUTE, check_parts
 from mlpoly.integrations.batch_norm import is_batch_norm, scaling
 from mlpoly.integrations.from_module import convert
 from mlpoly.integrations.parts import kind_of, parts_of
@@ -21,7 +21,7 @@ __all__ = ["ADAPTERS", "from_parts", "from_sequential"]
 _REMEDY = (
     "Forward hooks, or a forward other than the parts in their order (a class may add its input to them), make it "
     "another function: remove them, or pass the weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...), several "
-    "in an mlpoly.Chain, with mlpoly.Residual for residual connections."
+    f"in an mlpoly.Chain, with mlpoly.Residual for residual connections. {ROUTE}"
 )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from mlpoly.extras import explain_missing
-from mlpoly.networks import Affine, Network, check_network
+from mlpoly.networks import Affine, Chain, Network, check_network
 from mlpoly.networks.layered import from_layers
 from mlpoly.networks.pieces import Scaling, assemble
+from mlpoly.records import replace
 
 with explain_missing("from_sklearn", "scikit-learn"):
     from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
@@ -35,13 +38,25 @@ Map = Scaling | Affine  # what a step of a pipeline does to rows
 
 def from_sklearn(estimator: Any) -> Network:
     """See `mlpoly.from_sklearn`."""
+    names = getattr(estimator, "feature_names_in_", None)  # of data frames
+    return _named(_network(estimator), None if names is None else tuple(names))
+
+
+def _named(net: Network, names: tuple[str, ...] | None) -> Network:
+    """The network with names for its inputs."""
+    if isinstance(net, Chain):
+        return replace(net, layers=(_named(net.layers[0], names), *net.layers[1:]))
+    return replace(net, names=names)
+
+
+def _network(estimator: Any) -> Network:
     if isinstance(estimator, BaseSearchCV):
         estimator = getattr(_fitted(estimator), "best_estimator_", estimator)
     if isinstance(estimator, Pipeline):
         maps = _pipeline_maps(estimator.steps[:-1], "pipeline", "pipeline")
-        return _preceded(from_sklearn(estimator.steps[-1][1]), maps)
+        return _preceded(_network(estimator.steps[-1][1]), maps)
     if isinstance(estimator, TransformedTargetRegressor):
-        net = from_sklearn(_fitted(estimator).regressor_)
+        net = _network(_fitted(estimator).regressor_)
         maps = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
         return check_network(assemble([net, *maps]))
     if not isinstance(estimator, (MLPRegressor, MLPClassifier)):
@@ -55,7 +70,7 @@ def from_sklearn(estimator: Any) -> Network:
         warnings.warn(
             f"from_sklearn leaves out the exponential at the end of {type(estimator).__name__}(loss='poisson'): the "
             f"network's outputs are the logarithms of the predictions.",
-            stacklevel=3,
+            stacklevel=4,
         )
     wide = [(np.asarray(W, np.float64), np.asarray(b, np.float64)) for W, b in layers]
     return from_layers(wide, _ACTIVATIONS[estimator.activation], layout="in_out")
@@ -128,24 +143,20 @@ def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> l
             reason = "is not affine with these options"
     if isinstance(step, SelectorMixin):
         return [_selection(step.get_support(), step)]
-    raise TypeError(f"from_sklearn cannot take {place}: {step!r} {reason}. {remedy[0].upper()}{remedy[1:]}.")
+    raise TypeError(f"from_sklearn cannot take {place}: {step!r} {reason}; {remedy}.")
 
 
 def _columns_map(step: Any, place: str, remedy: str) -> Affine:
     """The affine map of a ColumnTransformer, whose outputs are those of its transformers one after the other."""
     rows, bias = [], []
-    for name, part, columns in step.transformers_:
-        if isinstance(part, str) and part == "drop":
-            continue
-        if isinstance(columns, str) or (np.ndim(columns) == 1 and len(columns) and isinstance(columns[0], str)):
-            names = list(step.feature_names_in_)
-            columns = [names.index(c) for c in ([columns] if isinstance(columns, str) else columns)]
-        here = np.atleast_1d(np.arange(step.n_features_in_)[columns])
-        if not len(here):
+    for name, part, _ in step.transformers_:
+        here = step._transformer_to_input_indices[name]  # its columns may be labels, slices, masks or a function
+        if (isinstance(part, str) and part == "drop") or not len(here):
             continue
         block: Any = reduce(_joined, [_selection(here, step), *_maps_of(part, f"{name!r} of {place}", remedy)])
-        rows.append(block.W)
-        bias.append(np.zeros(block.dim_out) if block.b is None else block.b)
+        weight = (step.transformer_weights or {}).get(name, 1.0)
+        rows.append(weight * block.W)
+        bias.append(np.zeros(block.dim_out) if block.b is None else weight * block.b)
     return Affine(np.concatenate(rows), np.concatenate(bias))
 
 
@@ -180,8 +191,12 @@ def _principal(step: Any) -> list[Map]:
 
 
 def _imputed(step: Any) -> list[Map] | None:
-    """Nothing is missing in inputs of a network, so an imputer only drops the columns that it could not learn."""
-    if step.add_indicator or not np.issubdtype(step.statistics_.dtype, np.floating):
+    """Nothing is missing in inputs of a network, so an imputer only drops the columns that it could not learn.
+
+    Unless it takes a number for missing.
+    """
+    numeric = isinstance(step.missing_values, Real) and math.isfinite(step.missing_values)
+    if step.add_indicator or numeric or not np.issubdtype(step.statistics_.dtype, np.floating):
         return None
     kept = np.isfinite(step.statistics_) | step.keep_empty_features
     return [] if kept.all() else [_selection(kept, step)]

@@ -28,7 +28,7 @@ _EPSILON = 1e-5  # of batch norm in PyTorch by default; a state dict does not ho
 
 def network_from_state(
     state: Mapping[str, np.ndarray],
-    activation: str | Activation | Sequence[str | Activation] | None = None,
+    activation: str | Activation | Sequence[str | Activation | None] | None = None,
     layout: Layout | None = None,
     *,
     ordered: bool = True,
@@ -46,8 +46,14 @@ def network_from_state(
 
         Batch norms are folded in, with PyTorch's default eps, 1e-5, if the numbering of an nn.Sequential tells where
         the activations are. Behind the last layer there is none.
+
+        Weights do not show whether there is an activation between two layers. One is assumed between all of them,
+        unless other numbers of an nn.Sequential are missing, but none between these two. Where the values between two
+        layers are fewer than before and behind them, as in a linear map of low rank and in an autoencoder, `activation`
+        has to say it. Compare the network with some outputs of the model.
     activation : str or Activation, or a sequence of them, optional
-        Activation of all hidden layers, or one for each; needed if there are hidden layers.
+        Activation of all hidden layers, or one for each, where None is no activation; needed if there are hidden
+        layers.
     layout : "out_in" or "in_out", optional
         Layout of the weights. By default that of the names: "weight" is PyTorch's, "kernel" that of Keras and Flax;
         for others the shapes must tell.
@@ -57,7 +63,7 @@ def network_from_state(
     Raises
     ------
     ValueError
-        If the names are not those of one such network, or leave the activation, layout or order open.
+        If the names are not those of one such network, or leave the activations, layout or order open.
     """
     common = _common_prefix(list(state))
     state = {name.removeprefix(common): np.asarray(a) for name, a in state.items()}
@@ -78,17 +84,50 @@ def network_from_state(
         _needed(activation)
     if len(linear) < len(groups):
         return _with_batch_norms(groups, _single(activation), layout)
-    return from_layers(_in_order(linear, layout, ordered), activation or "identity", layout)
+    order = _in_order(linear, layout, ordered)
+    if isinstance(activation, (str, Activation)) and len(order) > 2:
+        activation = _activations(order, [linear[name][0] for name in order], activation)
+    elif isinstance(activation, Sequence) and not isinstance(activation, str):
+        activation = [None if each == "identity" else each for each in activation]
+    return from_layers([linear[name] for name in order], activation or "identity", layout)
 
 
-def _in_order(layers: Mapping[str, Pair], layout: Layout | None, ordered: bool) -> list[Pair]:
-    """Weights and biases in the order in which the network computes its layers."""
+def _activations(names: Sequence[str], weights: Sequence[np.ndarray], activation: Any) -> list[Any]:
+    """The activations between layers of some names, None where there is none.
+
+    Raises
+    ------
+    ValueError
+        Where there may be one or none.
+    """
+    numbers = [int(name) for name in names] if all(name.isdigit() for name in names) else []
+    steps = [two - one for one, two in pairwise(numbers)]
+    if max(steps, default=1) > 1:  # of a Sequential, where activations have numbers too
+        return [activation if step > 1 else None for step in steps]
+    sizes = [W.shape for W in weights]
+    if any(one[0] != two[1] for one, two in pairwise(sizes)):
+        sizes = [shape[::-1] for shape in sizes]  # of the other layout
+    for i, ((_, before), (behind, inner)) in enumerate(pairwise(sizes)):
+        if inner < min(before, behind):
+            given = [repr(getattr(activation, "name", activation))] * (len(names) - 1)
+            none = [*given[:i], "None", *given[i + 1 :]]
+            raise ValueError(
+                f"{names[i]} and {names[i + 1]} map {before} -> {inner} -> {behind} values, as two parts of one linear "
+                f"map of low rank do, and as hidden layers of an autoencoder do; weights do not tell whether there is "
+                f"an activation between them. Name one for each place: activation=[{', '.join(given)}], or "
+                f"[{', '.join(none)}] if there is none there (identity on the command line)."
+            )
+    return [activation] * (len(names) - 1)
+
+
+def _in_order(layers: Mapping[str, Pair], layout: Layout | None, ordered: bool) -> list[str]:
+    """The layers in the order in which the network computes them."""
     names = sorted(layers, key=_natural)
     words = [re.sub(r"\d+", "#", name) for name in names]
     if len(set(words)) == 1:
-        return [layers[name] for name in names]
+        return names
     if ordered and _fit_together(list(layers.values()), layout):
-        return list(layers.values())
+        return list(layers)
     # Names with the same words keep the order of their numbers.
     numbered = [[name for name, w in zip(names, words, strict=True) if w == word] for word in words]
     orders = [
@@ -98,7 +137,7 @@ def _in_order(layers: Mapping[str, Pair], layout: Layout | None, ordered: bool) 
         and _fit_together([layers[name] for name in order], layout)
     ]
     if len(orders) == 1:
-        return [layers[name] for name in orders[0]]
+        return list(orders[0])
     raise ValueError(
         f"the names {', '.join(names)} do not tell the order of the layers, and {'several' if orders else 'no'} orders "
         f"of their shapes fit together; pass them in order in Python: mlpoly.MLP.from_layers([(W, b), ...])."
@@ -126,7 +165,7 @@ def _needed(activation: Any) -> None:
 
 def _single(activation: Any) -> Activation:
     if isinstance(activation, Sequence) and not isinstance(activation, str):
-        if len(set(map(get, activation))) != 1:
+        if len({get(each or "identity") for each in activation}) != 1:
             raise ValueError("activation must be one name for a gated unit or beside batch norms.")
         activation = activation[0]
     return get(activation or "identity")

@@ -65,14 +65,14 @@ def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly"
 
 
 def _has_sizes(value: Any) -> bool:
-    return all(hasattr(value, a) for a in ("dim_in", "dim_out", "__call__"))
+    return all(hasattr(value, a) for a in ("dim_in", "dim_out", "names", "__call__"))
 
 
 def checked_samples(samples: Any, minimum: int = 1, **models: Any) -> Array:
     """Check samples (n, d) of the inputs of models, at least `minimum` of them, and return them as floats."""
     dim = check_models(**models)
-    for model in models.values():  # a polynomial knows the names of its inputs
-        check_columns("samples", samples, getattr(getattr(model, "inputs", None), "names", None), "poly.inputs.names")
+    for name, model in models.items():  # networks and polynomials know the names of their inputs, other functions not
+        check_columns("samples", samples, model.names if _has_sizes(model) else None, f"{name}.names")
     samples = as_float_array("samples", samples, integers=True)
     check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
     if samples.shape[0] < minimum:

@@ -7,7 +7,7 @@ from typing import cast
 
 from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
 from mlpoly.fitting.deep import fit_expansion
-from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
+from mlpoly.inputs import Gaussian, Inputs, Samples, check_order, checked_inputs
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.number import FVU
 from mlpoly.measures.outputs import ErrorSums, fvu_of_outputs, outputs_of, unexplained
@@ -81,6 +81,8 @@ def fvu(
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
     if inputs is None and samples is None:
         inputs = getattr(poly, "inputs", None)
+    for name, function in (("net", net), ("poly", poly)) if inputs is not None else ():
+        check_order(inputs, getattr(function, "names", None), name)
     if isinstance(inputs, Samples):
         return fvu_of_outputs(*outputs_of(net, poly, inputs.x, minimum=2), inputs.weights)
     if samples is not None:
@@ -107,7 +109,7 @@ def fvu(
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
     """FVU on samples drawn from the inputs, with the estimate of the closure beside it where there is one."""
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
     sums = ErrorSums()
     for number, rows in enumerate(chunks(draws, _ROWS)):
         x = cast_like(inputs.sample(rows.stop - rows.start, [seed, number]), net.prototype)

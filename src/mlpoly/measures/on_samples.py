@@ -17,7 +17,7 @@ __all__ = ["degrees_on_samples", "moments_on_samples"]
 
 def moments_on_samples(net: Network, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""
-    checked_inputs(inputs, check_network(net).dim_in, net.prototype)
+    checked_inputs(inputs, check_network(net).dim_in, net.prototype, net.names)
     f = evaluated("net", net, inputs.x)
     check_finite("net(samples)", f)
     outputs = Samples(f, inputs.weights)
@@ -31,7 +31,7 @@ def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array,
     One decomposition serves all degrees: the component of the columns of degree k that is orthogonal to all lower
     degrees spans a space, and the outputs' part in that space is the variance at degree k.
     """
-    checked_inputs(inputs, check_network(net).dim_in, net.prototype)
+    checked_inputs(inputs, check_network(net).dim_in, net.prototype, net.names)
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:

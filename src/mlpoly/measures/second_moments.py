@@ -68,7 +68,7 @@ def components(net: Layer | Polynomial, inputs: Any) -> list[tuple[Any, Gaussian
 
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
     if not decidable(net.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
-from mlpoly.inputs import Gaussian, Inputs, Samples
+from mlpoly.inputs import Gaussian, Inputs, Samples, check_order
 from mlpoly.kernels import cross_covariance, hidden_of, variance_by_degree
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.second_moments import components
@@ -131,6 +131,8 @@ def similarity(
     """
     n = as_integer("max_degree", max_degree, 0)
     check_functions(f, g, ("f", "g"))
+    check_order(inputs, f.names, "f")
+    check_order(inputs, g.names, "g")
     if isinstance(inputs, Samples):
         return _on_samples(f, g, inputs, centred)
     one, two = _checked("f", f), _checked("g", g)

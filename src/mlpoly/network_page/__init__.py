@@ -27,7 +27,7 @@ def report(
     outputs: Sequence[str] | None = None,
     examples: int = 12,
     title: str | None = None,
-    activation: str | None = None,
+    activation: str | Sequence[str | None] | None = None,
     layout: Layout | None = None,
     show_progress: bool = True,
 ) -> Path:
@@ -65,8 +65,8 @@ def report(
         Largest number of predictions to take apart.
     title : str, optional
     activation, layout : str, optional
-        For the path of a file of weights: the activation of its hidden layers, and the order of the axes where both
-        fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
+        For the path of a file of weights: the activation of its hidden layers or one for each, and the order of the
+        axes where both fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
     show_progress : bool
         Whether long work on a terminal draws a progress bar.
 

@@ -42,7 +42,7 @@ def write_report(
     outputs: Sequence[str] | None = None,
     examples: int = 12,
     title: str | None = None,
-    activation: str | None = None,
+    activation: str | Sequence[str | None] | None = None,
     layout: Layout | None = None,
     show_progress: bool = True,
     command: str = "",

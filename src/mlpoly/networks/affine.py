@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array
+from mlpoly.arrays import Array, check_names
 from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, set_weights
-from mlpoly.records import record, replace
+from mlpoly.records import record, replace, static
 
 __all__ = ["Affine"]
 
@@ -19,6 +19,8 @@ class Affine(Layer):
     ----------
     W : array (o, d)
     b : array (o,) or None
+    names : sequence of str, optional
+        Names of the inputs; distributions and data that have one of them at another place are refused.
 
     Examples
     --------
@@ -29,10 +31,12 @@ class Affine(Layer):
 
     W: Array
     b: Array | None = None
+    names: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")
-        set_weights(self, {"W": W, "b": check_bias("b", self.b, W.shape[0])})
+        made = {"W": W, "b": check_bias("b", self.b, W.shape[0])}
+        set_weights(self, made, names=check_names(self.names, W.shape[1]))
 
     @property
     def activation(self) -> Activation:  # type: ignore[override]

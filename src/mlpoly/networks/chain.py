@@ -86,6 +86,11 @@ class Chain(Network):
         return self.layers[0].entry
 
     @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, or None."""
+        return self.layers[0].names
+
+    @property
     def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
         names = dict.fromkeys(name for layer in self.layers for name in layer.activations)
@@ -162,6 +167,11 @@ class Residual(Network):
     @property
     def entry(self) -> None:
         """None: the inputs themselves are among the terms of the outputs."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, or None."""
+        return self.net.names
 
     @property
     def activations(self) -> tuple[str, ...]:

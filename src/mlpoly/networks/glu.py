@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array
+from mlpoly.arrays import Array, check_names
 from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
@@ -31,6 +31,8 @@ class GLU(Layer):
     b_down : array (o,) or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`; "identity" makes a bilinear layer.
+    names : sequence of str, optional
+        Names of the inputs; distributions and data that have one of them at another place are refused.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class GLU(Layer):
     W_down: Array | None
     b_down: Array | None
     activation: Activation = static()
+    names: tuple[str, ...] | None = static(default=None)
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class GLU(Layer):
         W_down: Array | None = None,
         b_down: Array | None = None,
         activation: str | Activation | Callable[[Array], Array] = "silu",
+        names: Sequence[str] | None = None,
     ) -> None:
         W_gate = check_weight("W_gate", W_gate, (None, None), "hidden units in rows, inputs in columns")
         h = W_gate.shape[0]
@@ -73,7 +77,7 @@ class GLU(Layer):
             "W_down": W_down,
             "b_down": check_bias("b_down", b_down, h if W_down is None else W_down.shape[0]),
         }
-        set_weights(self, made, activation=get(activation))
+        set_weights(self, made, activation=get(activation), names=check_names(names, W_gate.shape[1]))
 
     @property
     def forms(self) -> Forms:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, check_points, namespace, on, promote
-from mlpoly.records import arrays_of, map_arrays, record
+from mlpoly.records import arrays_of, map_arrays, record, replace
 from mlpoly.tables import Table, Tabular
 
 __all__ = ["Forms", "Layer", "Network", "affine"]
@@ -48,6 +48,11 @@ class Network(Tabular, ABC):
     def activation_names(self) -> str:
         """Names of the activations as one text."""
         return ", ".join(self.activations)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, if the model that the network comes from has some; distributions are checked by them."""
+        return None
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:
@@ -103,6 +108,7 @@ class Layer(Network):
     """f(x) = readout h(x) + bias with one layer of hidden units h_i = act(y_i), or act(y_i) z_i if they are gated."""
 
     activation: Activation
+    names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -163,7 +169,7 @@ class Layer(Network):
         forms = Forms(W @ A, _image(W, shift, own.bias))
         if V is not None:
             forms = Forms(forms.directions, forms.bias, V @ A, _image(V, shift, own.gate_bias))
-        return self.with_parts(forms, self.readout, self.bias)
+        return replace(self.with_parts(forms, self.readout, self.bias), names=first.names)
 
     def followed_by(self, last: Layer) -> Layer:
         """The layer x -> last(self(x)), for an affine map `last`."""

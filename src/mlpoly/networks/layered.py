@@ -23,7 +23,7 @@ _USERS = "'out_in' for PyTorch and Equinox, 'in_out' for scikit-learn, Keras and
 
 def from_layers(
     layers: Sequence[tuple[Array, Array | None]],
-    activation: ActivationLike | Sequence[ActivationLike] = "relu",
+    activation: ActivationLike | Sequence[ActivationLike | None] = "relu",
     layout: Layout | None = None,
 ) -> Network:
     """See `mlpoly.MLP.from_layers`."""
@@ -49,7 +49,7 @@ def from_layers(
                 f"{shown} takes {weight.shape[1]} inputs, but layers[{i - 1}] has {before} outputs {hint}."
             )
         check_bias(f"the bias of {shown}", b, weight.shape[0], f" {hint}")
-        pieces += [Affine(weight, b), *([get(given[i])] if i < len(given) else [])]
+        pieces += [Affine(weight, b), *([get(given[i])] if i < len(given) and given[i] is not None else [])]
         before = weight.shape[0]
     return assemble(pieces)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array
+from mlpoly.arrays import Array, check_names
 from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
@@ -33,6 +33,8 @@ class MLP(Layer):
     b2 : array (o,) or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`.
+    names : sequence of str, optional
+        Names of the inputs; distributions and data that have one of them at another place are refused.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class MLP(Layer):
     W2: Array | None
     b2: Array | None
     activation: Activation = static()
+    names: tuple[str, ...] | None = static(default=None)
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class MLP(Layer):
         W2: Array | None = None,
         b2: Array | None = None,
         activation: str | Activation | Callable[[Array], Array] = "relu",
+        names: Sequence[str] | None = None,
     ) -> None:
         W1 = check_weight("W1", W1, (None, None), "hidden units in rows, inputs in columns")
         h = W1.shape[0]
@@ -61,12 +65,13 @@ class MLP(Layer):
         if W2 is not None:
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
         b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
-        set_weights(self, {"W1": W1, "b1": b1, "W2": W2, "b2": b2}, activation=get(activation))
+        made = {"W1": W1, "b1": b1, "W2": W2, "b2": b2}
+        set_weights(self, made, activation=get(activation), names=check_names(names, W1.shape[1]))
 
     @staticmethod
     def from_layers(
         layers: Sequence[tuple[Array, Array | None]],
-        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation] = "relu",
+        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation | None] = "relu",
         layout: Layout | None = None,
     ) -> Network:
         """Return a network of any depth from the weights and biases of its layers.
@@ -76,7 +81,7 @@ class MLP(Layer):
         layers : sequence of pairs
             Weight and bias of each layer, in order; a bias may be None.
         activation : str, Activation or callable, or a sequence of them
-            Activation of all hidden layers, or one for each.
+            Activation of all hidden layers, or one for each, where None is no activation: two linear maps in a row.
         layout : "out_in" or "in_out", optional
             Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
             and Flax. Needed where the shapes do not tell, above all for square weights.

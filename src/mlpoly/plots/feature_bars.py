@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlpoly.arrays import Array, to_numpy
+from mlpoly.arrays import Array, check_names, to_numpy
 from mlpoly.features import EigenFeatures, PrincipalForms, SingularDirections
-from mlpoly.inputs.interface import check_names
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Gallery, Panel, Part, Picture, Ranking, shortened
 from mlpoly.plots.eigenfeatures import eigenfeature_gallery
 from mlpoly.tables import largest_entries

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly.arrays import as_integer, to_numpy, widen
+from mlpoly.arrays import as_integer, check_names, to_numpy, widen
 from mlpoly.inputs import Inputs, inputs_of
-from mlpoly.inputs.interface import check_names
 from mlpoly.plots.chart import HeatMap
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 

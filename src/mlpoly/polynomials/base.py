@@ -107,6 +107,11 @@ class Polynomial(ABC):
         """Total degree."""
 
     @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, if those it was fitted under have some."""
+        return None if self.inputs is None else self.inputs.names
+
+    @property
     @abstractmethod
     def dim_in(self) -> int:
         """Number of inputs d."""

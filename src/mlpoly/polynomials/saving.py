@@ -14,11 +14,10 @@ import numpy as np
 
 from mlpoly._version import __version__
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, Library, constant, from_numpy, to_numpy, widen
+from mlpoly.arrays import Array, Library, check_names, constant, from_numpy, to_numpy, widen
 from mlpoly.errors import FileFormatError, UnknownActivationError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.inputs.interface import check_names
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, from_arrays, replace

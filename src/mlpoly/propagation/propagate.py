@@ -177,7 +177,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
 
 def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
     """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype)
+    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
     if not isinstance(inputs, Gaussians):
         raise TypeError(
             f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; of data "

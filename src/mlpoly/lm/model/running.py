@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from mlpoly.integrations.blocks import Block
 from mlpoly.integrations.experts import Expert, is_expert, unrolled
+from mlpoly.integrations.probe import unwrapped
 from mlpoly.lm.text.batches import Batch, Reader
 
 __all__ = ["Runner", "check_reached", "evaluating", "hooked", "visit", "watching"]
@@ -26,7 +28,7 @@ class Runner:
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block] | None = None) -> None:
         self._part: Any = model if blocks is None else _body(model, blocks)
-        parameters = inspect.signature(self._part.forward).parameters.values()
+        parameters = inspect.signature(unwrapped(self._part).forward).parameters.values()
         self._names = {p.name for p in parameters}
         self._any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         # Weights that are offloaded, and brought in when they are needed, stand on the meta device meanwhile.
@@ -123,6 +125,8 @@ def hooked(
 
     # Hooks run in the order in which they were registered, so that the inner of two grafts has the last word.
     with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # what torch.compile made earlier does not look for new hooks
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         for module, function in before:
             stack.callback(module.register_forward_pre_hook(partial(enter, function), with_kwargs=True).remove)
         for module, replace in after:
