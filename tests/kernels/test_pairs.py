@@ -55,8 +55,6 @@ def moments(activation, means, stds, rho, route=kernel_of):
     block = slice(0, h), slice(h, 2 * h)
     tail = kernel.tail(*block, Angles(np.full((h, h), float(rho))), 0)
     total = tail.matrix + np.outer(kernel.series.plain[0, :h], kernel.series.plain[0, h:])
-    if tail.extra is not None:
-        total[tail.i, tail.j - h] += tail.extra
     size = np.sqrt(kernel.variances[:h] + kernel.series.plain[0, :h] ** 2)
     return total, np.outer(size, size)
 
@@ -263,7 +261,7 @@ def test_the_bound_covers_what_was_cut(gated, monkeypatch):
     net = mp.GLU(W, b, V, b, None, None, "relu") if gated else mp.MLP(W, b, None, None, "relu2")
     inputs = mp.Gaussian.standard(4)
     exact = second_moment(net, inputs)
-    monkeypatch.setattr(pairs, "_DEGREES", (3,))
+    monkeypatch.setattr(pairs, "_CUTS", (3,))
     monkeypatch.setattr(pairs, "_TOLERANCE", 1.0)
     cut = second_moment(net, inputs)
     error = np.abs(cut.cov - exact.cov)

@@ -68,8 +68,8 @@ def unit_moments(activation: Activation, units: Units, centres: Array | None = N
     for part in chunks(units.size, _UNITS):
         some = _some(units, part)
         t, weight = _unit_nodes(activation, some)
-        square = _square(some, t, _value(activation, some.means + some.scales * t), centres[part])
-        still = _square(some, some.means * 0, _value(activation, some.means), centres[part])
+        square = _square(some, t, activation(some.means + some.scales * t), centres[part])
+        still = _square(some, some.means * 0, activation(some.means), centres[part])
         out.append(xp.where(some.scales > 0, xp.sum(square * weight, axis=0), still))
     return xp.concat(out)
 
@@ -82,7 +82,7 @@ def power_series(activation: Activation, units: Units, centres: Array, powers: i
         some = _some(units, part)
         t, power = _unit_nodes(activation, some)
         polynomials = list(hermite(t, degree))
-        value = _value(activation, some.means + some.scales * t) - centres[part]
+        value = activation(some.means + some.scales * t) - centres[part]
         series = []
         for _ in range(powers + 1):
             series.append(xp.stack([xp.sum(power * he, axis=0) for he in polynomials]))
@@ -96,13 +96,6 @@ def _unit_nodes(activation: Activation, units: Units) -> tuple[Array, Array]:
     xp = namespace(scales=units.scales)
     images = _images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
     return _panels([images], 2 * _splits(activation, units))
-
-
-def _value(activation: Activation, y: Array) -> Array:
-    """act(y); by the closed form where there is one, which keeps the digits that y (1 + erf) loses in the tail."""
-    if activation.route == "closed form" and activation.pieces is None:
-        return project(activation, y, y * 0, 0)[0, ...]
-    return activation(y)
 
 
 def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
@@ -222,7 +215,7 @@ def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
         *(at + layer for at in _images(list(right.kinks), two.means, slope)),
     ]
     t, weight = _panels(edges, max(_splits(left, one), _splits(right, two)))
-    value = _value(left, one.means + one.scales * t)
+    value = left(one.means + one.scales * t)
     square = weight * _square(one, t, value, pairs.centre_i)
     # By Cauchy and Schwarz, nodes that add nothing to E[F_i^2] add nothing to E[F_i F_j]: most need no inner integral.
     keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
