@@ -99,7 +99,7 @@ def _make(
     strip: float | None = None,
 ) -> Activation:
     project = fixed_projection(function, edges, strip)
-    return Activation(name, function, project, formula, "quadrature", kinks, derivative=derivative)
+    return Activation(name, function, project, formula, "quadrature", kinks, strip=strip, derivative=derivative)
 
 
 def _decay(y: Array, size: float, rate: float) -> Array:

@@ -61,13 +61,13 @@ def _on_shared_nodes(
     without singularities is sqrt(2 digits); the step is a power of two, so that few different shapes occur.
     """
     xp = namespace(mean=mean, std=std)
-    digits, reach = 40.0, _reach(degree)
+    digits, reach = 40.0, min(_reach(degree), _WIDEST)
     widest = scalar(xp.max(std)) if std.shape[0] else 0.0
     r = min(math.sqrt(2 * digits), 0.9 * strip / widest) if widest > 0 else math.sqrt(2 * digits)
     step = 2.0 ** math.floor(math.log2(2 * math.pi / (math.sqrt(degree) + r / 2 + digits / r)))
     count = 2 * math.ceil(reach / step) + 1
     if count > _SHARED:
-        return _integrate(function, mean, std, degree, edges, 1, reach)
+        return _integrate(function, mean, std, degree, edges, 1, _reach(degree))
     t = constant(step * np.arange(-(count // 2), count // 2 + 1), mean)
     functions = xp.stack(list(hermite(t, degree, step * normal_pdf(t))))
     parts = chunks(mean.shape[0], _at_once(count, mean))

@@ -8,8 +8,6 @@ array is larger than a chunk of pairs or K numbers per unit.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +33,9 @@ __all__ = [
     "wave_tail",
 ]
 
-_CUTS = (16, 24, 32, 48, 64, 96, 128, 192, 256)  # the series of a pair stops at one of these
+_CUTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)  # the series of a pair stops at one of these
+_LONG = 256  # beyond, only if the coefficients cost little and there are many pairs that need them
+_MANY = 1 / 8  # pairs of a chunk for each unit of the layer: integrating so many takes as long as a long series
 _FEW = 1 / 16  # of the pairs of a chunk get more terms pair by pair, which costs several times as much for each
 _LISTED = 1024  # such pairs at a time, so that their series stay in the cache
 _TOLERANCE = 1e-13  # truncation error of one pair, relative to the standard deviations of both units
@@ -91,6 +91,8 @@ class SeriesKernel:
         self.units = units
         self.variances = variances
         self.tolerance = max(_TOLERANCE, 64 * float(namespace(v=variances).finfo(variances.dtype).eps))
+        cheap = activation.route == "closed form" or activation.strip is not None
+        self.longest = max(c for c in _CUTS if cheap or c <= _LONG)
         self._expand(max(_CUTS[0], degree))
 
     def _expand(self, degree: int) -> None:
@@ -106,10 +108,10 @@ class SeriesKernel:
         unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
         self.spreads = xp.sqrt(variances + unknown)
 
-    def grow(self, degree: float) -> None:
+    def grow(self, degree: int) -> None:
         """Have the series up to a degree, or as long as it may be."""
-        if self.series.degree < min(degree, _CUTS[-1]):
-            self._expand(int(min(max(degree, 2 * self.series.degree), _CUTS[-1])))
+        if self.series.degree < min(degree, self.longest):
+            self._expand(min(max(degree, 2 * self.series.degree), self.longest))
 
     @property
     def family(self) -> UnitFamily:
@@ -131,7 +133,7 @@ class PolynomialKernel(SeriesKernel):
         self.tolerance, self.spreads = 0.0, self.variances**0.5
         self.rests = _rests(energy, self.variances * 0)
 
-    def grow(self, degree: float) -> None:
+    def grow(self, degree: int) -> None:
         """Nothing: no term is missing."""
 
 
@@ -173,11 +175,12 @@ def series_tail(
     shape = (rows.stop - rows.start, columns.stop - columns.start)
     upper = constant(np.triu(np.ones(shape), 1), angles.rho) > 0 if own and rows == columns else None
     limit = max(one.tolerance, two.tolerance) * one.spreads[rows][:, None] * two.spreads[columns][None, :]
-    for cut in _cuts(one, two, degree):
+    for goal in [c for c in _CUTS if c > degree] or [degree]:
+        cut = _grown(one, two, goal)
         bound = decay(angles.rho, cut, gated) * one.rests[cut, rows][:, None] * two.rests[cut, columns][None, :]
         open_pairs = bound > limit
         others = open_pairs if upper is None else open_pairs & (upper | upper.T)
-        if int(xp.count_nonzero(others)) <= _FEW * shape[0] * shape[1]:
+        if cut < goal or int(xp.count_nonzero(others)) <= _FEW * shape[0] * shape[1]:
             break
     matrix = terms_between(one.series.rows(rows), two.series.columns(columns), angles, degree, cut)
     if not bool(xp.any(open_pairs)):
@@ -194,15 +197,11 @@ def series_tail(
     return Tail(matrix if upper is None else xp.where(upper, matrix, matrix.T), xp.minimum(bound, limit))
 
 
-def _cuts(one: SeriesKernel, two: SeriesKernel, degree: int) -> Iterator[int]:
-    """Degrees at which both series may stop, ascending; they grow as far as they are asked for."""
-    for cut in (*(c for c in _CUTS if c > degree), math.inf):
-        one.grow(cut)
-        two.grow(cut)
-        most = min(one.series.degree, two.series.degree)
-        yield int(min(cut, most))
-        if most < cut:
-            return
+def _grown(one: SeriesKernel, two: SeriesKernel, degree: int) -> int:
+    """Let both series grow to a degree; return it, or the last one that both have."""
+    one.grow(degree)
+    two.grow(degree)
+    return min(degree, one.series.degree, two.series.degree)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,10 +225,13 @@ class _Listed:
         """Covariances (p,) above `degree`, where those up to `cut` were `found`."""
         xp, one, two = namespace(found=found), self.one, self.two
         still = self.limits >= 0  # the pairs that need more
-        for further in _cuts(one, two, cut):
+        for goal in (c for c in _CUTS if c > cut):
             (index,) = xp.nonzero(still)
             if index.shape[0] == 0:
                 return found
+            if goal > _LONG and index.shape[0] < _MANY * one.units.size:
+                break
+            further = _grown(one, two, goal)
             some = self.at(index)
             found = filled(found, still, xp.take(found, index) + some.terms(cut, further))
             rests = xp.take(one.rests[further, :], some.i) * xp.take(two.rests[further, :], some.j)
