@@ -163,3 +163,13 @@ NET = network("MLP", "relu", 4, 5, 2)
 )
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+def test_sets_share_checks_and_wide_copies(monkeypatch):
+    """2^4 sets of inputs, one preparation."""
+    calls, real = [], measures_conditional_mean.components
+    monkeypatch.setattr(measures_conditional_mean, "components", lambda *a: calls.append(a) or real(*a))
+    rng = np.random.default_rng(0)
+    net = mp.MLP(rng.standard_normal((5, 4)), None, rng.standard_normal((1, 5)), None, "tanh")
+    mp.shapley(net, mp.Gaussian.standard(4), np.ones(4), show_progress=False)
+    assert len(calls) == 1

@@ -12,8 +12,8 @@ Rules of increasing order are tried until two in a row agree on a pair; if none 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ _LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # w
 _LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # panel ends across a smoothed kink
 _NOTHING = 1e-31  # fraction of E[F_i^2] below which a node is skipped: in all below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
 _UNITS, _PAIRS = 1024, 64  # in a chunk; so few pairs that their nodes stay in the cache (16 times that on a GPU)
+_CACHED = 2**14  # values of the activation at once, which stay in the cache
 _NOISE = np.linspace(-8.5, 8.5, 6)  # panels for the noise where it reaches across a kink
 
 
@@ -256,26 +257,27 @@ def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule
         c = project(activation, mean, std, degree)
         return [c[k, ...] for k in range(degree + 1)]
     xp = namespace(mean=mean)
-    total = _averages(activation, mean, std, degree, zip(rule.nodes, rule.weights, strict=True))
+    total = _averages(activation, mean, std, degree, rule)
     if not activation.kinks:
         return total
     distance = constant(np.asarray(activation.kinks)[:, None], mean) - mean
     near = (std > 0) & xp.any(xp.abs(distance) < float(_NOISE[-1]) * std, axis=0)
     (index,) = xp.nonzero(near)
     mean, std = xp.take(mean, index), xp.take(std, index)
-    split = _averages(activation, mean, std, degree, _split_nodes(activation, mean, std, rule.beside))
+    split = _split_averages(activation, mean, std, degree, rule.beside)
     return [filled(a, near, b) for a, b in zip(total, split, strict=True)]
 
 
-def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> list[Array]:
+def smoothed(activation: Activation, mean: Array, std: Array, degree: int, tolerance: float = 0.0) -> list[Array]:
     """Hermite coefficients of act under N(mean, std^2) up to a degree of at most 2, (m,) each, for many means.
 
-    Rules of increasing order are tried until two in a row agree; where none do, it is integrated in full.
+    Rules of increasing order are tried until two in a row agree, to rounding or to a relative `tolerance`; where none
+    do, it is integrated in full.
     """
     if activation.route == "closed form" or not decidable(mean, std):
         return _smoothed(activation, mean, std, degree, None)
     xp = namespace(mean=mean)
-    eps = float(xp.finfo(mean.dtype).eps)
+    tolerance = max(64 * float(xp.finfo(mean.dtype).eps), tolerance)
     found, open_means, before = [mean * 0] * 3, mean == mean, None
     for rule in (*_RULES, None):
         (index,) = xp.nonzero(open_means)
@@ -283,7 +285,7 @@ def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> li
         found = [filled(a, open_means, b) for a, b in zip(found, some, strict=True)]
         if before is not None:
             size = xp.sqrt(sum(a * a for a in found))
-            agree = [xp.abs(a - b) <= 64 * eps * size for a, b in zip(found, before, strict=True)]
+            agree = [xp.abs(a - b) <= tolerance * size for a, b in zip(found, before, strict=True)]
             open_means = open_means & ~(agree[0] & agree[1] & agree[2])
             if not bool(xp.any(open_means)):
                 break
@@ -291,32 +293,37 @@ def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> li
     return found[: degree + 1]
 
 
-def _averages(
-    activation: Activation, mean: Array, std: Array, degree: int, nodes: Iterable[tuple[Any, Any]]
-) -> list[Array]:
-    """Weighted sum of act(mean + std w) he_k(w) over nodes w, k <= degree; node by node, to stay in the cache."""
-    total = [mean * 0 for _ in range(degree + 1)]
-    for w, weight in nodes:
-        value = activation(mean + std * w) * weight
-        total[0] = total[0] + value
-        if degree:
-            total[1] = total[1] + value * w
-            total[2] = total[2] + value * ((w * w - 1) * math.sqrt(0.5))
-    return total
+def _averages(activation: Activation, mean: Array, std: Array, degree: int, rule: _Rule) -> list[Array]:
+    """Averages of act(mean + std w) he_k(w) over the nodes w of a rule, k <= degree; in chunks that fit the cache."""
+    xp = namespace(mean=mean)
+    w, weights = np.asarray(rule.nodes), np.asarray(rule.weights)
+    tables = constant(np.stack([weights, weights * w, weights * (w * w - 1) * math.sqrt(0.5)])[: degree + 1], mean)
+    w = constant(w[:, None], mean)
+    size = max(1, (_CACHED if on_cpu(mean) else 256 * _CACHED) // len(rule.nodes))
+    parts = chunks(mean.shape[0], size)
+    found = [tables @ activation(mean[part] + std[part] * w) for part in parts]
+    whole = xp.concat(found, axis=1)
+    return [whole[k, :] for k in range(degree + 1)]
 
 
-def _split_nodes(activation: Activation, mean: Array, std: Array, count: int) -> Iterator[tuple[Array, Array]]:
-    """Nodes (m,) and weights of Gauss-Legendre for standard normal noise, on panels that end at the kinks."""
+def _split_averages(activation: Activation, mean: Array, std: Array, degree: int, count: int) -> list[Array]:
+    """The same by Gauss-Legendre on panels of the noise that end at the kinks."""
     xp = namespace(mean=mean)
     grid = xp.broadcast_to(constant(_NOISE[:, None], mean), (len(_NOISE), mean.shape[0]))
     images = xp.clip(_images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
     cuts = xp.sort(xp.concat([grid, images], axis=0), axis=0)
+    total = [mean * 0 for _ in range(degree + 1)]
     x, weights = np.polynomial.legendre.leggauss(count)
-    for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):
+    for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):  # node by node, to stay in the cache
         width = (right - left) / 2
         for at, weight in zip((x + 1).tolist(), weights.tolist(), strict=True):
             w = left + width * at
-            yield w, normal_pdf(w) * (width * weight)
+            value = activation(mean + std * w) * (normal_pdf(w) * (width * weight))
+            total[0] = total[0] + value
+            if degree:
+                total[1] = total[1] + value * w
+                total[2] = total[2] + value * ((w * w - 1) * math.sqrt(0.5))
+    return total
 
 
 def _some(units: Units, index: slice | Array) -> Units:

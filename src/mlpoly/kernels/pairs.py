@@ -1,14 +1,16 @@
 """Covariances of hidden units beyond a degree, chunk by chunk: the route for every activation (MATH 5).
 
 Piecewise-linear activations, sine and cosine have an exact kernel. Every other one is summed degree by degree, with a
-rigorous bound on the truncated rest; the diagonal is a one-dimensional integral, and pairs whose bound is not small
-enough are integrated by conditioning, which is exact at any correlation. So identical units cost no accuracy, and no
-array is larger than a chunk of pairs or K numbers per unit.
+rigorous bound on the truncated rest: as far as most pairs of a chunk need, and farther for the few others. The diagonal
+is a one-dimensional integral, and pairs whose bound is still not small enough are integrated by conditioning, which is
+exact at any correlation. So identical units cost no accuracy, and no array is larger than a chunk of pairs or K numbers
+per unit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -248,7 +250,7 @@ class _Listed:
         """Covariances (p,) at degrees low < k <= high together."""
         left, right, parts = self.one.series.truncate(high), self.two.series.truncate(high), []
         for part in chunks(self.i.shape[0], _LISTED):
-            angles = map_arrays(self.angles, lambda a, part=part: a[part])
+            angles = map_arrays(self.angles, itemgetter(part))
             parts.append(terms_between(left.listed(self.i[part]), right.listed(self.j[part]), angles, low, high))
         return namespace(i=self.i).concat(parts)
 
