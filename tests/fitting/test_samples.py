@@ -178,11 +178,20 @@ def test_fewer_samples_than_monomials_are_interpolated(degree, weighted):
     net, x = make_net(), x_[:18]
     inputs = mp.Samples(x, WEIGHTS[:18] + 0.1 if weighted else None)
     terms = math.comb(D + degree, degree)
-    with pytest.warns(UserWarning, match=rf"18 samples cannot determine the {terms} monomials .*rank 18\).*neuronwise"):
+    with pytest.warns(UserWarning, match=rf"18 samples cannot determine the {terms} monomials .*neuronwise"):
         poly = mp.fit(net, inputs, degree)
     assert_close(poly(x), net(x), 1e-12)
     assert (poly.report.rank, poly.report.terms) == (18, terms)
     assert "of which 18 determined" in str(poly.report)
+
+
+def test_too_few_samples_are_reported_before_the_work(monkeypatch):
+    net = make_net()
+    monkeypatch.setattr(type(net), "__call__", None)  # the network is not evaluated
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="18 samples cannot determine"):
+            mp.fit(net, mp.Samples(x_[:18]), 4)
 
 
 def test_of_all_that_interpolate_it_has_the_least_norm():

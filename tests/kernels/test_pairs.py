@@ -55,8 +55,6 @@ def moments(activation, means, stds, rho, route=kernel_of):
     block = slice(0, h), slice(h, 2 * h)
     tail = kernel.tail(*block, Angles(np.full((h, h), float(rho))), 0)
     total = tail.matrix + np.outer(kernel.series.plain[0, :h], kernel.series.plain[0, h:])
-    if tail.extra is not None:
-        total[tail.i, tail.j - h] += tail.extra
     size = np.sqrt(kernel.variances[:h] + kernel.series.plain[0, :h] ** 2)
     return total, np.outer(size, size)
 
@@ -263,7 +261,7 @@ def test_the_bound_covers_what_was_cut(gated, monkeypatch):
     net = mp.GLU(W, b, V, b, None, None, "relu") if gated else mp.MLP(W, b, None, None, "relu2")
     inputs = mp.Gaussian.standard(4)
     exact = second_moment(net, inputs)
-    monkeypatch.setattr(pairs, "_DEGREES", (3,))
+    monkeypatch.setattr(pairs, "_CUTS", (3,))
     monkeypatch.setattr(pairs, "_TOLERANCE", 1.0)
     cut = second_moment(net, inputs)
     error = np.abs(cut.cov - exact.cov)
@@ -271,6 +269,34 @@ def test_the_bound_covers_what_was_cut(gated, monkeypatch):
     assert np.max(error[off] / np.sqrt(np.outer(np.diag(exact.raw), np.diag(exact.raw)))[off]) > 1e-3
     assert np.all(error <= cut.bound + 1e-12)
     assert np.max(exact.bound) < 1e-11 * np.max(exact.raw)
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "elu"])
+def test_few_pairs_get_long_series(name):
+    """One chunk: most pairs need few terms, some need hundreds, and some are integrated; all against integration."""
+    rng = np.random.default_rng(3)
+    h, act = 24, activations.get(name)
+    u = plain_units(rng.normal(0, 1, 2 * h), rng.uniform(0.5, 6, 2 * h))
+    rho = rng.uniform(-0.3, 0.3, (h, h))
+    rho[:, 0] = np.repeat([0.7, -0.9, 0.97, -0.99, 0.995, 0.99999], 4)
+    kernel = kernel_of(act, u, 0)
+    assert kernel.series.degree <= 32
+    tail = kernel.tail(slice(0, h), slice(h, 2 * h), Angles(rho), 2)
+    assert kernel.series.degree >= 256
+    i, j = (a.reshape(-1) for a in np.meshgrid(np.arange(h), np.arange(h, 2 * h), indexing="ij"))
+    want = pair_moments(act, u, i, j, Angles(rho.reshape(-1)), kernel.series.plain[0]).reshape(h, h)
+    for k in (1, 2):
+        want = want - np.outer(kernel.series.plain[k, :h], kernel.series.plain[k, h:]) * rho**k
+    size = np.sqrt(np.outer(kernel.variances[:h], kernel.variances[h:]))
+    assert np.max(np.abs(tail.matrix - want) / size) < 1e-11
+    assert np.max(tail.bound / size) < 1.1e-13
+
+
+def test_weakly_correlated_units_need_short_series(rng):
+    units = plain_units(rng.normal(0, 1, 50), rng.uniform(1, 3, 50))
+    kernel = kernel_of(activations.get("tanh"), units, 2)
+    kernel.tail(slice(0, 25), slice(25, 50), Angles(np.full((25, 25), 0.1)), 2)
+    assert kernel.series.degree <= 32
 
 
 def test_blocks_do_not_change_the_result(monkeypatch, rng):

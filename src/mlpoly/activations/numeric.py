@@ -96,9 +96,10 @@ def _make(
     derivative: Callable[[Array], Array],
     edges: Sequence[float],
     kinks: tuple[float, ...] = (),
+    strip: float | None = None,
 ) -> Activation:
-    project = fixed_projection(function, edges)
-    return Activation(name, function, project, formula, "quadrature", kinks, derivative=derivative)
+    project = fixed_projection(function, edges, strip)
+    return Activation(name, function, project, formula, "quadrature", kinks, strip=strip, derivative=derivative)
 
 
 def _decay(y: Array, size: float, rate: float) -> Array:
@@ -137,7 +138,8 @@ def softplus(name: str, beta: float) -> Activation:
     """Softplus: log(1 + exp(beta y)) / beta."""
     _check_positive("beta", beta)
     formula, edges = "log(1 + exp(beta y)) / beta", _both(_LOGISTIC, 1 / beta)
-    return _make(name, formula, lambda y: _softplus(beta * y) / beta, lambda y: _sigmoid(beta * y), edges)
+    function, slope = lambda y: _softplus(beta * y) / beta, lambda y: _sigmoid(beta * y)
+    return _make(name, formula, function, slope, edges, strip=math.pi / beta)
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -155,6 +157,7 @@ def numeric_activations() -> list[Activation]:
             lambda y: y * _sigmoid(_gelu_tanh_gate(y)[0]),
             lambda y: _swish_slope(namespace(y=y).clip(y, -1e3, 1e3), *_gelu_tanh_gate(y)),
             _both((1.0, 2.5, 4.0, 6.0, 9.0), 1.0, 0.0),
+            strip=2.7547706,  # the roots of 2 sqrt(2/π) (y + 0.044715 y³) = i π are ±0.6343685 + 2.7547706 i
         ),
         _make(
             "quick_gelu",
@@ -162,14 +165,20 @@ def numeric_activations() -> list[Activation]:
             lambda y: y * _sigmoid(1.702 * y),
             lambda y: _swish_slope(y, 1.702 * y, 1.702),
             _both(_LOGISTIC, 1 / 1.702),
+            strip=math.pi / 1.702,
         ),
-        _make("silu", "y σ(y)", lambda y: y * _sigmoid(y), lambda y: _swish_slope(y, y, 1.0), bends),
-        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _logistic_slope, bends),
-        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), lambda y: _sigmoid(-y), bends),
-        _make("tanh", "tanh(y)", _tanh, lambda y: 4 * _logistic_slope(2 * y), _both(_TANH)),
-        _make("tanhshrink", "y - tanh(y)", _tanhshrink, lambda y: _tanh(y) ** 2, _both(_TANH)),
+        _make("silu", "y σ(y)", lambda y: y * _sigmoid(y), lambda y: _swish_slope(y, y, 1.0), bends, strip=math.pi),
+        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _logistic_slope, bends, strip=math.pi),
+        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), lambda y: _sigmoid(-y), bends, strip=math.pi),
+        _make("tanh", "tanh(y)", _tanh, lambda y: 4 * _logistic_slope(2 * y), _both(_TANH), strip=math.pi / 2),
+        _make("tanhshrink", "y - tanh(y)", _tanhshrink, lambda y: _tanh(y) ** 2, _both(_TANH), strip=math.pi / 2),
         _make(
-            "mish", "y tanh(softplus(y))", lambda y: y * _tanh(_softplus(y)), _mish_slope, _both(_LOGISTIC, 1.0, 0.0)
+            "mish",
+            "y tanh(softplus(y))",
+            lambda y: y * _tanh(_softplus(y)),
+            _mish_slope,
+            _both(_LOGISTIC, 1.0, 0.0),
+            strip=0.75 * math.pi,  # (1 + exp(y))² = -1
         ),
         _make(
             "softsign",

@@ -4,6 +4,9 @@ The integral over t is cut into panels by two sets of edges: a fixed grid in t, 
 images (c - m)/s of points c in y, which resolve the activation: its kinks, and a ladder around its bend. Each panel
 gets Gauss-Legendre nodes. A bend that looks like a step at s = 1000 is still resolved, a declared kink costs nothing,
 and with no data-dependent branch the same code runs under jit and differentiates.
+
+A function that is analytic in a strip around the real axis needs no panels: the trapezoidal rule converges
+geometrically on nodes t that all neurons share, so that the sums over nodes are one matrix product.
 """
 
 from __future__ import annotations
@@ -14,14 +17,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, readable, to_numpy
+from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, readable, scalar, to_numpy
 from mlpoly.errors import QuadratureWarning
 from mlpoly.special import hermite, in_deviations, normal_pdf
 
 __all__ = ["adaptive_error", "adaptive_projection", "fixed_projection"]
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
-_CHUNK = 1024  # neurons at a time, so that the nodes of a wide layer do not fill the memory (16 times that on a GPU)
+_CHUNK = 1024  # neurons that are refined together (16 times that on a GPU)
+_NUMBERS = 2**19  # nodes of all neurons at a time: arrays of 4 MB, of which about ten exist (16 times that on a GPU)
+_SHARED = 2**14  # most nodes that neurons share; beyond, panels need fewer
 _LEVELS = 7  # panels of a user's function are halved at most this often
 _TOLERANCE = 1e-12
 _WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
@@ -30,13 +35,50 @@ _GENERIC_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1
 Projection = Callable[[Array, Array, int], Array]
 
 
-def fixed_projection(function: Callable[[Array], Array], edges: Sequence[float]) -> Projection:
-    """Projection by one fixed rule, for functions whose ladder of `edges` (in y) is known to suffice."""
+def fixed_projection(
+    function: Callable[[Array], Array], edges: Sequence[float], strip: float | None = None
+) -> Projection:
+    """Projection by one fixed rule, for functions whose ladder of `edges` (in y) is known to suffice.
+
+    `strip` is the distance of the nearest singularity from the real axis, for functions that are analytic between.
+    """
 
     def project(mean: Array, std: Array, degree: int) -> Array:
-        return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 1, _reach(degree))[0], mean, std)
+        if strip is not None and readable(mean, std):
+            return _in_chunks(lambda m, s: _on_shared_nodes(function, m, s, degree, edges, strip), mean, std)
+        return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 1, _reach(degree)), mean, std)
 
     return project
+
+
+def _on_shared_nodes(
+    function: Callable[[Array], Array], mean: Array, std: Array, degree: int, edges: Sequence[float], strip: float
+) -> Array:
+    """Coefficients (degree + 1, h) of an analytic function, by the trapezoidal rule while its nodes are few.
+
+    Shifted by i r into the complex plane the integrand grows at most as exp(r sqrt(degree) + r^2/2), which leaves an
+    error of exp(r sqrt(degree) + r^2/2 - 2 pi r / step). At `digits` it is below rounding. The best r for a function
+    without singularities is sqrt(2 digits); the step is a power of two, so that few different shapes occur.
+    """
+    xp = namespace(mean=mean, std=std)
+    digits, reach = 40.0, min(_reach(degree), _WIDEST)
+    widest = scalar(xp.max(std)) if std.shape[0] else 0.0
+    r = min(math.sqrt(2 * digits), 0.9 * strip / widest) if widest > 0 else math.sqrt(2 * digits)
+    step = 2.0 ** math.floor(math.log2(2 * math.pi / (math.sqrt(degree) + r / 2 + digits / r)))
+    count = 2 * math.ceil(reach / step) + 1
+    if count > _SHARED:
+        return _integrate(function, mean, std, degree, edges, 1, _reach(degree))
+    t = constant(step * np.arange(-(count // 2), count // 2 + 1), mean)
+    functions = xp.stack(list(hermite(t, degree, step * normal_pdf(t))))
+    parts = chunks(mean.shape[0], _at_once(count, mean))
+    moving = [functions @ function(mean[part] + std[part] * t[:, None]) for part in parts]
+    still = xp.stack([function(mean), *[mean * 0] * degree])
+    return xp.where(std > 0, xp.concat(moving, axis=1), still)
+
+
+def _at_once(nodes: int, like: Array) -> int:
+    """Number of neurons whose nodes are handled together."""
+    return max(1, (_NUMBERS if on_cpu(like) else 16 * _NUMBERS) // nodes)
 
 
 def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[float], name: str) -> Projection:
@@ -50,7 +92,7 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         if not readable(mean, std):
-            return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree))[0], mean, std)
+            return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree)), mean, std)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by the warning below
             return _in_chunks(lambda m, s: checked(*_refine(function, m, s, degree, edges)), mean, std)
 
@@ -94,20 +136,26 @@ def _refine(
     xp = namespace(mean=mean, std=std)
     floor = _floor(mean)
     reach = _reach(degree)
-    old, _, weighted = _integrate(function, mean, std, degree, edges, 1, reach)
-    outside = _outside(function, mean, std, reach, old, weighted)
+
+    def integrals(splits: int, reach: float) -> tuple[Array, Array]:
+        """Coefficients, and E|act| and E[act^2] (2, h)."""
+        found = _integrate(function, mean, std, degree, edges, splits, reach, sizes=True)
+        return found[: degree + 1, :], found[degree + 1 :, :]
+
+    old, sizes = integrals(1, reach)
+    outside = _outside(function, mean, std, reach, old, sizes)
     while not outside <= floor and reach < _WIDEST:
         farther = min(1.5 * reach, _WIDEST)
-        wider, _, weighted = _integrate(function, mean, std, degree, edges, 1, farther)
+        wider, sizes = integrals(1, farther)
         if not bool(xp.all(xp.isfinite(wider))):
             break  # the function overflows there: keep the last result, with a warning
         old, reach = wider, farther
-        outside = _outside(function, mean, std, reach, old, weighted)
+        outside = _outside(function, mean, std, reach, old, sizes)
     error = math.inf
     for level in range(1, _LEVELS + 1):
-        new, value, weighted = _integrate(function, mean, std, degree, edges, 2**level, reach)
-        size = np.sqrt(to_numpy(xp.sum(weighted * value, axis=0)))
-        size = np.where(np.isfinite(size), size, to_numpy(xp.sum(xp.abs(weighted), axis=0)))
+        new, sizes = integrals(2**level, reach)
+        absolute, square = to_numpy(sizes)
+        size = np.where(np.isfinite(square), np.sqrt(square), absolute)
         change = np.max(np.abs(to_numpy(new) - to_numpy(old)), axis=0)
         error = float(np.max(change / np.where(size > 0, size, 1.0), initial=0.0))
         if error <= floor:
@@ -147,39 +195,47 @@ def _integrate(
     edges: Sequence[float],
     splits: int,
     reach: float,
-) -> tuple[Array, Array, Array]:
-    """Coefficients (degree + 1, h) for flat mean and std (h,), and the values at the nodes without and with weights.
+    sizes: bool = False,
+) -> Array:
+    """Coefficients (degree + 1, h) for flat mean and std (h,); with `sizes` two more rows, E|act| and E[act^2].
 
     Every panel is cut into `splits` parts.
     """
     xp = namespace(mean=mean, std=std)
-    moving = std > 0
     # Edges in t that resolve the Gaussian and he_k, merged with the images of those in y.
     width = 2 * min(1.0, math.sqrt(9 / (degree + 1)))
     grid = np.linspace(-reach, reach, math.ceil(2 * reach / width) + 1)
-    cuts = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
-    if edges:
-        distances = constant(np.asarray(edges, dtype=float), mean)[:, None] - mean
-        images = xp.clip(in_deviations(distances, xp.where(moving, std, 1.0)), float(grid[0]), float(grid[-1]))
-        cuts = xp.sort(xp.concat([cuts, images], axis=0), axis=0)
     # Gauss-Legendre on each: positions of all nodes of all splits inside one panel, in units of a split.
-    left, step = cuts[:-1][:, None, :], ((cuts[1:] - cuts[:-1]) / splits)[:, None, :]
     x, w = np.polynomial.legendre.leggauss(_NODES)
-    inside = (np.arange(splits)[:, None] + (x + 1) / 2).reshape(-1)
-    t = left + step * constant(inside, mean)[None, :, None]
-    weight = step * constant(np.tile(w / 2, splits), mean)[None, :, None]
-    shape = (t.shape[0] * t.shape[1], mean.shape[0])
-    t, weight = xp.reshape(t, shape), xp.reshape(weight, shape)
-    value = function(mean + std * t)
-    weighted = value * (weight * normal_pdf(t))
-    rows = [xp.sum(he, axis=0) for he in hermite(t, degree, weighted)]
-    at_mean = function(mean)
-    rows = [xp.where(moving, row, at_mean if k == 0 else 0.0) for k, row in enumerate(rows)]
-    return xp.stack(rows), value, weighted
+    inside = constant((np.arange(splits)[:, None] + (x + 1) / 2).reshape(-1), mean)[None, :, None]
+    fractions = constant(np.tile(w / 2, splits), mean)[None, :, None]
+
+    def integrals(mean: Array, std: Array) -> Array:
+        """The same for some of the neurons."""
+        moving = std > 0
+        cuts = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
+        if edges:
+            distances = constant(np.asarray(edges, dtype=float), mean)[:, None] - mean
+            images = xp.clip(in_deviations(distances, xp.where(moving, std, 1.0)), float(grid[0]), float(grid[-1]))
+            cuts = xp.sort(xp.concat([cuts, images], axis=0), axis=0)
+        left, step = cuts[:-1][:, None, :], ((cuts[1:] - cuts[:-1]) / splits)[:, None, :]
+        t = xp.reshape(left + step * inside, (-1, mean.shape[0]))
+        value = function(mean + std * t)
+        weighted = value * (xp.reshape(step * fractions, t.shape) * normal_pdf(t))
+        rows = [xp.sum(he, axis=0) for he in hermite(t, degree, weighted)]
+        at_mean = function(mean)
+        rows = [xp.where(moving, row, at_mean if k == 0 else 0.0) for k, row in enumerate(rows)]
+        if sizes:
+            rows += [xp.sum(xp.abs(weighted), axis=0), xp.sum(weighted * value, axis=0)]
+        return xp.stack(rows)
+
+    nodes = (len(grid) - 1 + len(edges)) * _NODES * splits
+    parts = chunks(mean.shape[0], _at_once(nodes, mean))
+    return xp.concat([integrals(mean[part], std[part]) for part in parts], axis=1)
 
 
 def _outside(
-    function: Callable[[Array], Array], mean: Array, std: Array, reach: float, coefficients: Array, weighted: Array
+    function: Callable[[Array], Array], mean: Array, std: Array, reach: float, coefficients: Array, sizes: Array
 ) -> float:
     """Fraction of the integrals in the outermost standard deviation: the largest over all neurons."""
     xp = namespace(mean=mean)
@@ -190,5 +246,5 @@ def _outside(
     *_, last = hermite(t, coefficients.shape[0] - 1, normal_pdf(t) * weight)  # out there the highest degree is largest
     outer = to_numpy(xp.sum(xp.abs(last * function(mean + std * t)), axis=0))
     outer = np.where(outer < 1e-250, 0.0, outer)  # a unit that lives 36 standard deviations out counts as zero
-    size = np.maximum(to_numpy(xp.sum(xp.abs(weighted), axis=0)), np.max(np.abs(to_numpy(coefficients)), axis=0))
+    size = np.maximum(to_numpy(sizes[0, :]), np.max(np.abs(to_numpy(coefficients)), axis=0))
     return float(np.max(outer / np.where(size > 0, size, 1.0), initial=0.0))

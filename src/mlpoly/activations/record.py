@@ -39,6 +39,9 @@ class Activation:
         Where the function or a derivative jumps.
     pieces : tuple of polynomials or None
         For a piecewise polynomial, one more than there are kinks: coefficients in powers of y, ascending, between them.
+    strip : float or None
+        Distance of the nearest singularity from the real axis, if the function is analytic between: long series are
+        then cheap.
     own : callable or None
         The user's function, so that JAX does not confuse two functions of the same name.
     estimate : callable or None
@@ -55,7 +58,7 @@ class Activation:
     route: str = field(compare=False, default="closed form")
     kinks: tuple[float, ...] = field(compare=False, default=())
     pieces: tuple[tuple[float, ...], ...] | None = field(compare=False, default=None)
-
+    strip: float | None = field(compare=False, default=None)
     own: Callable[[Array], Array] | None = None
     estimate: Callable[[Array, Array, int], float] | None = field(compare=False, default=None)
     derivative: Callable[[Array], Array] | None = field(compare=False, default=None)

@@ -62,15 +62,13 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     evaluate at degree 2, but if some inputs nearly duplicate others they are large and cancel.
     """
     with no_gradients(net.prototype):
-        rows = regression(net, inputs, degree)
+        rows = regression(net, inputs, degree, warn=True)
         if rows is None:
             layer = _one_layer(net, degree)
             return fit_samples_neuronwise(layer, inputs, fit_gaussian(layer, inputs.gaussian(), degree))
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
-        terms, used = len(exponents), inputs.count
-        if inputs.weights is not None:
-            used = int(np.count_nonzero(to_numpy(inputs.weights)))
+        terms, used = len(exponents), _used(inputs)
         values = problem.solve(rounding_error(net.prototype), noise=_NOISE * terms)
         basis, targets = problem.factor[:, :terms], problem.factor[:, terms:]
         residual = basis @ values - targets
@@ -78,13 +76,6 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
         size = scalar(xp.linalg.vector_norm(basis.T @ targets))
         gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
         error = scalar(xp.sum(residual * residual))
-    if used < terms:
-        warnings.warn(
-            f"{used} samples cannot determine the {terms} monomials of degree {degree} in {forward.shape[0]} "
-            f"directions: the answer is the one of least norm among those that fit equally well (rank {problem.rank}), "
-            f"and may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
-            stacklevel=3,
-        )
     kept = int(forward.shape[0])
     dtype = net.prototype.dtype
     return ChaosPolynomial(
@@ -116,8 +107,16 @@ def fit_samples_neuronwise(net: Layer, inputs: Samples, start: P) -> P:
     return replace(each.polynomial(), inputs=inputs)
 
 
-def regression(net: Network, inputs: Samples, degree: int) -> Regression | None:
-    """Network and products on all samples; None where there are more than 10^4 products."""
+def _used(inputs: Samples) -> int:
+    """Number of samples that have a weight."""
+    return inputs.count if inputs.weights is None else int(np.count_nonzero(to_numpy(inputs.weights)))
+
+
+def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -> Regression | None:
+    """Network and products on all samples; None where there are more than 10^4 products.
+
+    With `warn`, samples that are too few for the products are reported before the work begins.
+    """
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("least squares on samples finds its rank by value; call it outside jax.jit and torch.compile.")
     directions = 0  # at most this many, or there are too many monomials
@@ -127,6 +126,13 @@ def regression(net: Network, inputs: Samples, degree: int) -> Regression | None:
     if forward is None:
         return None
     exponents = multi_indices(int(forward.shape[0]), degree)
+    if warn and _used(inputs) < len(exponents):
+        warnings.warn(
+            f"{_used(inputs)} samples cannot determine the {len(exponents)} monomials of degree {degree} in "
+            f"{forward.shape[0]} directions: the answer will be the one of least norm among those that fit equally "
+            f"well, and may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
+            stacklevel=4,
+        )
     width = len(exponents) + net.dim_out
     problem = LeastSquares()
     # With fewer rows than columns per chunk, most of the work would go into rows that are already factored.

@@ -12,8 +12,8 @@ Rules of increasing order are tried until two in a row agree on a pair; if none 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ _LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # w
 _LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # panel ends across a smoothed kink
 _NOTHING = 1e-31  # fraction of E[F_i^2] below which a node is skipped: in all below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
 _UNITS, _PAIRS = 1024, 64  # in a chunk; so few pairs that their nodes stay in the cache (16 times that on a GPU)
+_CACHED = 2**14  # values of the activation at once, which stay in the cache
 _NOISE = np.linspace(-8.5, 8.5, 6)  # panels for the noise where it reaches across a kink
 
 
@@ -68,8 +69,8 @@ def unit_moments(activation: Activation, units: Units, centres: Array | None = N
     for part in chunks(units.size, _UNITS):
         some = _some(units, part)
         t, weight = _unit_nodes(activation, some)
-        square = _square(some, t, _value(activation, some.means + some.scales * t), centres[part])
-        still = _square(some, some.means * 0, _value(activation, some.means), centres[part])
+        square = _square(some, t, activation(some.means + some.scales * t), centres[part])
+        still = _square(some, some.means * 0, activation(some.means), centres[part])
         out.append(xp.where(some.scales > 0, xp.sum(square * weight, axis=0), still))
     return xp.concat(out)
 
@@ -82,7 +83,7 @@ def power_series(activation: Activation, units: Units, centres: Array, powers: i
         some = _some(units, part)
         t, power = _unit_nodes(activation, some)
         polynomials = list(hermite(t, degree))
-        value = _value(activation, some.means + some.scales * t) - centres[part]
+        value = activation(some.means + some.scales * t) - centres[part]
         series = []
         for _ in range(powers + 1):
             series.append(xp.stack([xp.sum(power * he, axis=0) for he in polynomials]))
@@ -96,13 +97,6 @@ def _unit_nodes(activation: Activation, units: Units) -> tuple[Array, Array]:
     xp = namespace(scales=units.scales)
     images = _images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
     return _panels([images], 2 * _splits(activation, units))
-
-
-def _value(activation: Activation, y: Array) -> Array:
-    """act(y); by the closed form where there is one, which keeps the digits that y (1 + erf) loses in the tail."""
-    if activation.route == "closed form" and activation.pieces is None:
-        return project(activation, y, y * 0, 0)[0, ...]
-    return activation(y)
 
 
 def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
@@ -222,7 +216,7 @@ def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
         *(at + layer for at in _images(list(right.kinks), two.means, slope)),
     ]
     t, weight = _panels(edges, max(_splits(left, one), _splits(right, two)))
-    value = _value(left, one.means + one.scales * t)
+    value = left(one.means + one.scales * t)
     square = weight * _square(one, t, value, pairs.centre_i)
     # By Cauchy and Schwarz, nodes that add nothing to E[F_i^2] add nothing to E[F_i F_j]: most need no inner integral.
     keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
@@ -263,26 +257,27 @@ def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule
         c = project(activation, mean, std, degree)
         return [c[k, ...] for k in range(degree + 1)]
     xp = namespace(mean=mean)
-    total = _averages(activation, mean, std, degree, zip(rule.nodes, rule.weights, strict=True))
+    total = _averages(activation, mean, std, degree, rule)
     if not activation.kinks:
         return total
     distance = constant(np.asarray(activation.kinks)[:, None], mean) - mean
     near = (std > 0) & xp.any(xp.abs(distance) < float(_NOISE[-1]) * std, axis=0)
     (index,) = xp.nonzero(near)
     mean, std = xp.take(mean, index), xp.take(std, index)
-    split = _averages(activation, mean, std, degree, _split_nodes(activation, mean, std, rule.beside))
+    split = _split_averages(activation, mean, std, degree, rule.beside)
     return [filled(a, near, b) for a, b in zip(total, split, strict=True)]
 
 
-def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> list[Array]:
+def smoothed(activation: Activation, mean: Array, std: Array, degree: int, tolerance: float = 0.0) -> list[Array]:
     """Hermite coefficients of act under N(mean, std^2) up to a degree of at most 2, (m,) each, for many means.
 
-    Rules of increasing order are tried until two in a row agree; where none do, it is integrated in full.
+    Rules of increasing order are tried until two in a row agree, to rounding or to a relative `tolerance`; where none
+    do, it is integrated in full.
     """
     if activation.route == "closed form" or not decidable(mean, std):
         return _smoothed(activation, mean, std, degree, None)
     xp = namespace(mean=mean)
-    eps = float(xp.finfo(mean.dtype).eps)
+    tolerance = max(64 * float(xp.finfo(mean.dtype).eps), tolerance)
     found, open_means, before = [mean * 0] * 3, mean == mean, None
     for rule in (*_RULES, None):
         (index,) = xp.nonzero(open_means)
@@ -290,7 +285,7 @@ def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> li
         found = [filled(a, open_means, b) for a, b in zip(found, some, strict=True)]
         if before is not None:
             size = xp.sqrt(sum(a * a for a in found))
-            agree = [xp.abs(a - b) <= 64 * eps * size for a, b in zip(found, before, strict=True)]
+            agree = [xp.abs(a - b) <= tolerance * size for a, b in zip(found, before, strict=True)]
             open_means = open_means & ~(agree[0] & agree[1] & agree[2])
             if not bool(xp.any(open_means)):
                 break
@@ -298,32 +293,37 @@ def smoothed(activation: Activation, mean: Array, std: Array, degree: int) -> li
     return found[: degree + 1]
 
 
-def _averages(
-    activation: Activation, mean: Array, std: Array, degree: int, nodes: Iterable[tuple[Any, Any]]
-) -> list[Array]:
-    """Weighted sum of act(mean + std w) he_k(w) over nodes w, k <= degree; node by node, to stay in the cache."""
-    total = [mean * 0 for _ in range(degree + 1)]
-    for w, weight in nodes:
-        value = activation(mean + std * w) * weight
-        total[0] = total[0] + value
-        if degree:
-            total[1] = total[1] + value * w
-            total[2] = total[2] + value * ((w * w - 1) * math.sqrt(0.5))
-    return total
+def _averages(activation: Activation, mean: Array, std: Array, degree: int, rule: _Rule) -> list[Array]:
+    """Averages of act(mean + std w) he_k(w) over the nodes w of a rule, k <= degree; in chunks that fit the cache."""
+    xp = namespace(mean=mean)
+    w, weights = np.asarray(rule.nodes), np.asarray(rule.weights)
+    tables = constant(np.stack([weights, weights * w, weights * (w * w - 1) * math.sqrt(0.5)])[: degree + 1], mean)
+    w = constant(w[:, None], mean)
+    size = max(1, (_CACHED if on_cpu(mean) else 256 * _CACHED) // len(rule.nodes))
+    parts = chunks(mean.shape[0], size)
+    found = [tables @ activation(mean[part] + std[part] * w) for part in parts]
+    whole = xp.concat(found, axis=1)
+    return [whole[k, :] for k in range(degree + 1)]
 
 
-def _split_nodes(activation: Activation, mean: Array, std: Array, count: int) -> Iterator[tuple[Array, Array]]:
-    """Nodes (m,) and weights of Gauss-Legendre for standard normal noise, on panels that end at the kinks."""
+def _split_averages(activation: Activation, mean: Array, std: Array, degree: int, count: int) -> list[Array]:
+    """The same by Gauss-Legendre on panels of the noise that end at the kinks."""
     xp = namespace(mean=mean)
     grid = xp.broadcast_to(constant(_NOISE[:, None], mean), (len(_NOISE), mean.shape[0]))
     images = xp.clip(_images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
     cuts = xp.sort(xp.concat([grid, images], axis=0), axis=0)
+    total = [mean * 0 for _ in range(degree + 1)]
     x, weights = np.polynomial.legendre.leggauss(count)
-    for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):
+    for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):  # node by node, to stay in the cache
         width = (right - left) / 2
         for at, weight in zip((x + 1).tolist(), weights.tolist(), strict=True):
             w = left + width * at
-            yield w, normal_pdf(w) * (width * weight)
+            value = activation(mean + std * w) * (normal_pdf(w) * (width * weight))
+            total[0] = total[0] + value
+            if degree:
+                total[1] = total[1] + value * w
+                total[2] = total[2] + value * ((w * w - 1) * math.sqrt(0.5))
+    return total
 
 
 def _some(units: Units, index: slice | Array) -> Units:

@@ -80,8 +80,6 @@ def cross_covariance(
         tail = tail + added(rows, columns, found.matrix)
         if found.bound is not None:
             bound = bound + added(rows, columns, found.bound, absolute=True)
-        if found.extra is not None:
-            tail = tail + xp.sum(xp.take(left, found.i, axis=1) * found.extra * xp.take(right, found.j, axis=1), axis=1)
     stacked = xp.stack(head) if head else zero[None, :][:0, :]
     return CrossCovariance(stacked, tail, bound)
 
@@ -94,15 +92,7 @@ class _Cross:
         self.exact = any(isinstance(one, kind) and isinstance(two, kind) for kind in (AffineKernel, WaveKernel))
         if not self.exact:
             gated = one.units.gate is not None or two.units.gate is not None
-            both = [_as_series(kernel, gated, degree) for kernel in (one, two)]
-            # The bound on a pair has the rounding error of the shorter series, times what the other one has beyond it.
-            most = max(kernel.series.degree for kernel in both)
-            self.one, self.two = (
-                SeriesKernel(kernel.activation, kernel.units, kernel.variances, most)
-                if kernel.series.degree < most and not isinstance(kernel, PolynomialKernel)
-                else kernel
-                for kernel in both
-            )
+            self.one, self.two = (_as_series(kernel, gated, degree) for kernel in (one, two))
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int, symmetric: bool) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""

@@ -100,7 +100,5 @@ def variance_by_degree(hidden: Hidden, degree: int) -> Variance:
 def _add_tail(total: OutputSum, bound: OutputSum, rows: slice, columns: slice, tail: Tail) -> None:
     """Add the covariance of two chunks of units, and the bound on its truncation error."""
     total.add(rows, columns, tail.matrix)
-    if tail.extra is not None:
-        total.add_listed(tail.i, tail.j, tail.extra)
     if tail.bound is not None:
         bound.add(rows, columns, tail.bound)

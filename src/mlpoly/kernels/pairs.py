@@ -1,15 +1,21 @@
 """Covariances of hidden units beyond a degree, chunk by chunk: the route for every activation (MATH 5).
 
 Piecewise-linear activations, sine and cosine have an exact kernel. Every other one is summed degree by degree, with a
-rigorous bound on the truncated rest; the diagonal is a one-dimensional integral, and pairs whose bound is not small
-enough are integrated by conditioning, which is exact at any correlation. So identical units cost no accuracy, and no
-array is larger than a chunk of pairs or K numbers per unit.
+rigorous bound on the truncated rest: as far as most pairs of a chunk need, and farther for the few others. The diagonal
+is a one-dimensional integral, and pairs whose bound is still not small enough are integrated by conditioning, which is
+exact at any correlation. So identical units cost no accuracy, and no array is larger than a chunk of pairs or K numbers
+per unit.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from operator import itemgetter
+
+import numpy as np
+
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, namespace
+from mlpoly.arrays import Array, chunks, constant, namespace
 from mlpoly.kernels.conditional import UnitFamily, filled, pair_moments, unit_moments
 from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
@@ -29,26 +35,25 @@ __all__ = [
     "wave_tail",
 ]
 
-_DEGREES = (32, 64, 128, 256)  # lengths of series; a longer one only if the one before leaves anything
-_CUTS = (16, 32, 64, 128, 256)  # the series of a chunk of pairs stop at the first of these that suffices
-_TOLERANCE = 1e-12  # truncation error of one pair, relative to the standard deviations of both units
+_CUTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)  # the series of a pair stops at one of these
+_LONG = 256  # beyond, only if the coefficients cost little and there are many pairs that need them
+_MANY = 1 / 8  # pairs of a chunk for each unit of the layer: integrating so many takes as long as a long series
+_FEW = 1 / 16  # of the pairs of a chunk get more terms pair by pair, which costs several times as much for each
+_LISTED = 1024  # such pairs at a time, so that their series stay in the cache
+_TOLERANCE = 1e-13  # truncation error of one pair, relative to the standard deviations of both units
 _ROUNDING = 32.0  # rounding errors in the value of a unit, which make its variance uncertain by as much
 _CANCELLATION = 100.0  # how much larger terms may be than the unit that they add up to
 
 
 @record
 class Tail:
-    """Covariance of a chunk of units beyond a degree.
+    """Covariance `matrix` (a, b) of two chunks of units beyond a degree.
 
-    `extra` must be added to `matrix` (a, b) at the pairs (i, j), positions in the whole layer; `bound` (a, b) bounds
-    the truncation error, None if nothing was truncated.
+    `bound` (a, b) bounds the truncation error, None if nothing was truncated.
     """
 
     matrix: Array
     bound: Array | None = None
-    i: Array | None = None
-    j: Array | None = None
-    extra: Array | None = None
 
 
 class AffineKernel:
@@ -81,37 +86,39 @@ class WaveKernel:
 
 
 class SeriesKernel:
-    """Any activation, plain or gated: a series up to some degree, and conditioning if that does not suffice."""
+    """Any activation, plain or gated: a series that grows on demand, and conditioning if that does not suffice."""
 
     def __init__(self, activation: Activation, units: Units, variances: Array, degree: int) -> None:
         self.activation = activation
         self.units = units
         self.variances = variances
+        self.tolerance = max(_TOLERANCE, 64 * float(namespace(v=variances).finfo(variances.dtype).eps))
+        cheap = activation.route == "closed form" or activation.strip is not None
+        self.longest = max(c for c in _CUTS if cheap or c <= _LONG)
+        self._expand(max(_CUTS[0], degree))
+
+    def _expand(self, degree: int) -> None:
+        """The series up to a degree, and the root `rests` (n + 1, h) of each unit's energy beyond every degree."""
+        variances = self.variances
         xp = namespace(variances=variances)
         eps = float(xp.finfo(variances.dtype).eps)
-        self.tolerance = max(_TOLERANCE, 64 * eps)
-        for length in _DEGREES:
-            self.series = units.expand(activation, max(length, degree))
-            self.energy = energies(self.series, units)
-            left = variances - xp.sum(self.energy[1:, ...], axis=0)
-            self.left = xp.maximum(left, 8 * eps * variances)  # energy beyond the series; its rounding counts as energy
-            # A unit that is constant up to rounding needs no more accuracy than that.
-            unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
-            self.spreads = xp.sqrt(variances + unknown)
-            # What is known to rounding after 64 or 128 terms needs no 256, which take ten times as long.
-            enough = self.tolerance if length == _DEGREES[0] else 32 * eps
-            if bool(xp.all(self.left <= enough * self.spreads**2)):
-                break
+        self.series = self.units.expand(self.activation, degree)
+        energy = energies(self.series, self.units)[1:, ...]
+        # Energy beyond the series; its rounding counts as energy.
+        self.rests = _rests(energy, xp.maximum(variances - xp.sum(energy, axis=0), 8 * eps * variances))
+        # A unit that is constant up to rounding needs no more accuracy than that.
+        unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
+        self.spreads = xp.sqrt(variances + unknown)
+
+    def grow(self, degree: int) -> None:
+        """Have the series up to a degree, or as long as it may be."""
+        if self.series.degree < min(degree, self.longest):
+            self._expand(min(max(degree, 2 * self.series.degree), self.longest))
 
     @property
     def family(self) -> UnitFamily:
         """The units with their means as centres."""
         return UnitFamily(self.activation, self.units, self.series.plain[0, :])
-
-    def rest(self, degree: int) -> Array:
-        """Root of each unit's energy beyond a degree, (h,)."""
-        xp = namespace(energy=self.energy)
-        return xp.sqrt(self.left + xp.sum(self.energy[degree + 1 :, ...], axis=0))
 
     def tail(self, rows: slice, columns: slice, angles: Angles, degree: int) -> Tail:
         """Covariance of two chunks of units at all degrees above `degree`."""
@@ -123,10 +130,20 @@ class PolynomialKernel(SeriesKernel):
 
     def __init__(self, units: Units, series: Series) -> None:
         self.units, self.series = units, series
-        xp = namespace(plain=series.plain)
-        self.energy = energies(series, units)
-        self.variances = xp.sum(self.energy[1:, ...], axis=0)
-        self.tolerance, self.left, self.spreads = 0.0, self.variances * 0, xp.sqrt(self.variances)
+        energy = energies(series, units)[1:, ...]
+        self.variances = namespace(energy=energy).sum(energy, axis=0)
+        self.tolerance, self.spreads = 0.0, self.variances**0.5
+        self.rests = _rests(energy, self.variances * 0)
+
+    def grow(self, degree: int) -> None:
+        """Nothing: no term is missing."""
+
+
+def _rests(energy: Array, left: Array) -> Array:
+    """Roots (n + 1, h) of the energy beyond degree 0, ..., n, from that at each (n, h) and what is `left` (h,)."""
+    xp = namespace(energy=energy)
+    upwards = xp.flip(xp.concat([energy, left[None, :]]), axis=0)
+    return xp.sqrt(xp.flip(xp.cumulative_sum(upwards, axis=0), axis=0))
 
 
 def affine_tail(
@@ -152,42 +169,90 @@ def series_tail(
 ) -> Tail:
     """Covariance of chunks of two families of units, both gated or neither, at all degrees above `degree`.
 
-    `own` says that they are the same units of the same inputs, so that pairs are needed once, and of a unit with itself
-    the variance is known.
+    All pairs get the terms that most of them need; the few others get more, and those that no series serves are
+    integrated. `own` says that they are the same units of the same inputs, so that pairs are needed once, and of a unit
+    with itself the variance is known.
     """
     xp, gated = namespace(rho=angles.rho), one.series.gated is not None
+    shape = (rows.stop - rows.start, columns.stop - columns.start)
+    upper = constant(np.triu(np.ones(shape), 1), angles.rho) > 0 if own and rows == columns else None
     limit = max(one.tolerance, two.tolerance) * one.spreads[rows][:, None] * two.spreads[columns][None, :]
-    most = min(one.series.degree, two.series.degree)
-
-    def bounded(cut: int) -> Array:
-        """Bound on what the series leave beyond a degree, (a, b)."""
-        return decay(angles.rho, cut, gated) * one.rest(cut)[rows][:, None] * two.rest(cut)[columns][None, :]
-
-    open_pairs = bounded(most) > limit
-    # The shortest series that is as good as the longest for all pairs that a series can serve.
-    for cut in (*(c for c in _CUTS if degree <= c < most), most):
-        bound = bounded(cut)
-        if bool(xp.all(open_pairs | (bound <= limit))):
+    for goal in [c for c in _CUTS if c > degree] or [degree]:
+        cut = _grown(one, two, goal)
+        bound = decay(angles.rho, cut, gated) * one.rests[cut, rows][:, None] * two.rests[cut, columns][None, :]
+        open_pairs = bound > limit
+        others = open_pairs if upper is None else open_pairs & (upper | upper.T)
+        if cut < goal or int(xp.count_nonzero(others)) <= _FEW * shape[0] * shape[1]:
             break
-    left, right = one.series.rows(rows), two.series.columns(columns)
-    matrix = terms_between(left, right, angles, degree, cut)
-    bound = xp.where(open_pairs, 0.0, bound)
+    matrix = terms_between(one.series.rows(rows), two.series.columns(columns), angles, degree, cut)
     if not bool(xp.any(open_pairs)):
         return Tail(matrix, bound)
-    a, b = xp.nonzero(open_pairs)
-    if own and rows == columns:  # each pair once
-        keep = a <= b
-        a, b = a[keep], b[keep]
-    flat = a * matrix.shape[1] + b
-    i, j, listed = a + rows.start, b + columns.start, angles.at(flat)
-    exact = xp.take(one.variances, i)  # exact for a unit with itself
-    other = (i != j) if own else (i >= 0)
-    if bool(xp.any(other)):
-        some = map_arrays(listed, lambda a: a[other])
-        limits = xp.take(xp.reshape(limit, (-1,)), flat)[other]
-        exact = filled(exact, other, pair_moments(one.family, two.family, i[other], j[other], some, limits))
-    exact = exact - terms_between(one.series.listed(i), two.series.listed(j), listed, 0, degree)
-    return Tail(matrix, bound, i, j, exact - xp.take(xp.reshape(matrix, (-1,)), flat))
+    if upper is not None:
+        matrix = xp.where(open_pairs & ~(upper | upper.T), one.rests[degree, rows] ** 2, matrix)
+        open_pairs = open_pairs & upper
+    where = xp.reshape(open_pairs, (-1,))
+    (flat,) = xp.nonzero(where)
+    i, j = flat // shape[1] + rows.start, flat % shape[1] + columns.start
+    limits, found = (xp.take(xp.reshape(a, (-1,)), flat) for a in (limit, matrix))
+    pairs = _Listed(one, two, i, j, angles.at(flat), limits)
+    matrix = xp.reshape(filled(xp.reshape(matrix, (-1,)), where, pairs.tail(found, degree, cut)), shape)
+    return Tail(matrix if upper is None else xp.where(upper, matrix, matrix.T), xp.minimum(bound, limit))
+
+
+def _grown(one: SeriesKernel, two: SeriesKernel, degree: int) -> int:
+    """Let both series grow to a degree; return it, or the last one that both have."""
+    one.grow(degree)
+    two.grow(degree)
+    return min(degree, one.series.degree, two.series.degree)
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Listed pairs of different units, with what they may miss, (p,) each."""
+
+    one: SeriesKernel
+    two: SeriesKernel
+    i: Array
+    j: Array
+    angles: Angles
+    limits: Array
+
+    def at(self, index: Array) -> _Listed:
+        """Some of the pairs, by their positions."""
+        xp = namespace(index=index)
+        i, j, limits = (xp.take(a, index) for a in (self.i, self.j, self.limits))
+        return _Listed(self.one, self.two, i, j, self.angles.at(index), limits)
+
+    def tail(self, found: Array, degree: int, cut: int) -> Array:
+        """Covariances (p,) above `degree`, where those up to `cut` were `found`."""
+        xp, one, two = namespace(found=found), self.one, self.two
+        still = self.limits >= 0  # the pairs that need more
+        for goal in (c for c in _CUTS if c > cut):
+            (index,) = xp.nonzero(still)
+            if index.shape[0] == 0:
+                return found
+            if goal > _LONG and index.shape[0] < _MANY * one.units.size:
+                break
+            further = _grown(one, two, goal)
+            some = self.at(index)
+            found = filled(found, still, xp.take(found, index) + some.terms(cut, further))
+            rests = xp.take(one.rests[further, :], some.i) * xp.take(two.rests[further, :], some.j)
+            bound, cut = decay(some.angles.rho, further, one.series.gated is not None) * rests, further
+            still = filled(still, still, bound > some.limits)
+        (index,) = xp.nonzero(still)
+        if index.shape[0] == 0:
+            return found
+        some = self.at(index)
+        exact = pair_moments(one.family, two.family, some.i, some.j, some.angles, 10 * some.limits)
+        return filled(found, still, exact - some.terms(0, degree))
+
+    def terms(self, low: int, high: int) -> Array:
+        """Covariances (p,) at degrees low < k <= high together."""
+        left, right, parts = self.one.series.truncate(high), self.two.series.truncate(high), []
+        for part in chunks(self.i.shape[0], _LISTED):
+            angles = map_arrays(self.angles, itemgetter(part))
+            parts.append(terms_between(left.listed(self.i[part]), right.listed(self.j[part]), angles, low, high))
+        return namespace(i=self.i).concat(parts)
 
 
 Kernel = AffineKernel | WaveKernel | SeriesKernel

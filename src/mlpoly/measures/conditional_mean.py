@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,23 @@ class ConditionalMean:
         Number s of known inputs, and of outputs.
     """
 
-    def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray) -> None:
+    def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray, tolerance: float = 0.0) -> None:
+        self._tolerance = tolerance  # relative error of the mean of a hidden unit that is small enough
+        self._wide, self._parts = map_arrays(net, widen), components(net, inputs)
+        self._set(net, inputs, given)
+
+    def at(self, given: np.ndarray) -> ConditionalMean:
+        """The same for other inputs, without checking and widening everything again."""
+        made = copy(self)
+        made._set(self.net, self.inputs, given)
+        return made
+
+    def _set(self, net: Layer, inputs: Inputs, given: np.ndarray) -> None:
         self.net, self.inputs, self.given = net, inputs, given
         self.names = None if inputs.names is None else tuple(inputs.names[i] for i in given.tolist())
         self.dim_in, self.dim_out = len(given), net.dim_out
-        self._wide = map_arrays(net, widen)
-        parts = components(net, inputs)
-        self._weights = namespace(mean=inputs.mean).stack([w + widen(inputs.mean)[0] * 0 for w, _ in parts])
-        self._given = [Given(g, given) for _, g in parts]
+        self._weights = namespace(mean=inputs.mean).stack([w + widen(inputs.mean)[0] * 0 for w, _ in self._parts])
+        self._given = [Given(g, given) for _, g in self._parts]
         # Given x_S only the means of the units change with its values, not their spreads.
         self._units = [Units.under(self._wide, Gaussian.unchecked(g.center, g.left)) for g in self._given]
 
@@ -74,9 +84,8 @@ class ConditionalMean:
         means = affine(at, forms.directions, forms.bias)
         xp = namespace(means=means)
         flat, spread = (xp.reshape(a, (-1,)) for a in (means, xp.broadcast_to(units.scales, means.shape)))
-        found = [
-            xp.reshape(c, means.shape) for c in smoothed(net.activation, flat, spread, int(units.gate is not None))
-        ]
+        parts = smoothed(net.activation, flat, spread, int(units.gate is not None), self._tolerance)
+        found = [xp.reshape(part, means.shape) for part in parts]
         hidden = found[0]
         if units.gate is not None:  # E[act(y) v.x] from E[act(y)] and E[act(y) t]
             hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + found[1] * units.gate.slopes

@@ -27,6 +27,7 @@ from mlpoly.tables import Table, Tabular
 __all__ = ["Sensitivity", "sensitivity"]
 
 _DRAWS = 2**14  # of a mixture
+_TOLERANCE = 1e-6  # relative error of what is averaged over them, far below the scatter of the draws
 
 
 @record
@@ -182,6 +183,9 @@ class _ClosedForm:
 
     def __init__(self, net: Any, inputs: Gaussian, places: Sequence[np.ndarray]) -> None:
         self.inputs, self.places = inputs, places
+        # Sets that have all groups that vary explain everything, exactly.
+        variances = to_numpy(namespace(cov=inputs.covariance).linalg.diagonal(inputs.covariance))
+        self.varying = {i for i, place in enumerate(places) if variances[place].any()}
         self.net: Any = net
         self.hidden = None
         if isinstance(net, DensePolynomial | ChaosPolynomial):
@@ -198,7 +202,7 @@ class _ClosedForm:
     def __call__(self, chosen: tuple[int, ...]) -> Array:
         if not chosen:
             return self.variance * 0
-        if len(chosen) == len(self.places):
+        if self.varying <= set(chosen):
             return self.variance
         given = Given(self.inputs, np.concatenate([self.places[i] for i in chosen]))
         A = given.factor
@@ -246,6 +250,7 @@ class _SampledMixture:
         # The same draws serve the whole variance: what they over- or underestimate there they do for every set.
         self.control = values - self.variance
         self.error = self.variance * 0  # the largest standard error of a set
+        self.conditional = ConditionalMean(net, self.inputs, np.zeros(0, dtype=np.int64), _TOLERANCE)
 
     def __call__(self, chosen: tuple[int, ...]) -> Array:
         if not chosen:
@@ -253,7 +258,7 @@ class _SampledMixture:
         if len(chosen) == len(self.places):
             return self.variance
         xp, known = namespace(x=self.x), np.concatenate([self.places[i] for i in chosen])
-        given = ConditionalMean(self.net, self.inputs, known)
+        given = self.conditional.at(known)
         values = (widen(given(xp.take(self.x, constant_index(known, self.x), axis=1))) - self.mean) ** 2
         # A control variate: the part of the error that goes with that of the known variance is removed.
         centred = values - xp.mean(values, axis=0)

@@ -126,12 +126,13 @@ def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.n
     point = to_numpy(widen(x0)).astype(np.float64)
     whole = [Given(g, np.arange(net.dim_in)) for g in inputs.components]
     check_possible("x0", whole, constant(point[None, :], widen(net.prototype)))
+    mean = ConditionalMean(net, inputs, np.zeros(0, dtype=np.int64))
 
     def worth(chosen: tuple[int, ...]) -> Array:
         known = np.concatenate([places[i] for i in chosen]) if chosen else np.zeros(0, dtype=np.int64)
         if len(known) == net.dim_in:
             return widen(net(constant(point, net.prototype)))
         at = constant(point[known][None, :], widen(net.prototype))
-        return ConditionalMean(net, inputs, known)._mean(at)[0, :]
+        return mean.at(known)._mean(at)[0, :]
 
     return worth

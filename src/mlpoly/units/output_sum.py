@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, chunks, namespace
+from mlpoly.arrays import Array, namespace
 
 __all__ = ["OutputSum"]
-
-_PAIRS = 4096  # listed pairs at a time
 
 
 class OutputSum:
@@ -27,20 +25,9 @@ class OutputSum:
 
     def add(self, rows: slice, columns: slice, chunk: Array) -> None:
         """Add a chunk M[rows, columns]."""
-        left = self.readout[:, rows] @ chunk
-        self._add(left, self.readout[:, columns], 0.5 if rows == columns else 1.0)
-
-    def add_listed(self, i: Array, j: Array, values: Array) -> None:
-        """Add values at the positions (i, j), i <= j, each listed once."""
-        xp = namespace(values=values)
-        for part in chunks(values.shape[0], _PAIRS):
-            halved = values[part] * xp.where(i[part] == j[part], 0.5, 1.0)
-            left = xp.take(self.readout, i[part], axis=1) * halved
-            self._add(left, xp.take(self.readout, j[part], axis=1), 1.0)
-
-    def _add(self, left: Array, right: Array, factor: float) -> None:
-        xp = namespace(left=left)
-        half = factor * (left @ right.T if self.full else xp.sum(left * right, axis=1))
+        left, right = self.readout[:, rows] @ chunk, self.readout[:, columns]
+        half = left @ right.T if self.full else namespace(left=left).sum(left * right, axis=1)
+        half = 0.5 * half if rows == columns else half
         self._half = half if self._half is None else self._half + half
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace
+from mlpoly.arrays import Array, add_product, constant, namespace
 from mlpoly.records import map_arrays, record
 from mlpoly.special import clenshaw, hermite, times_line
 
@@ -159,7 +159,7 @@ def _power_sum(left: Array, right: Array, weights: list[float], rho: Array, firs
     """Sum_k weights[k] left[k] right[k] rho^(first + k), by Horner's rule."""
     total = rho * 0
     for k in range(len(weights) - 1, -1, -1):
-        total = total * rho + weights[k] * left[k, ...] * right[k, ...]
+        total = add_product(weights[k] * left[k, ...] * right[k, ...], total, rho)
     return total * rho**first if first else total
 
 
