@@ -151,7 +151,7 @@ def test_data_frames():
 
 
 @pytest.mark.parametrize("columns", [slice("b", "d"), slice("c", None), slice(None, "b"), slice(-2, None),
-                                     lambda frame: ["e", "a"]], ids=str)  # fmt: skip
+                                     lambda frame: ["e", "a"]])  # fmt: skip
 def test_columns_chosen_by_slices_of_labels_and_by_functions(columns):
     frame = pd.DataFrame(X, columns=list("abcde"))
     chosen = ColumnTransformer([("some", StandardScaler(), columns)], remainder=MinMaxScaler())
