@@ -223,3 +223,15 @@ def test_thousands_of_monomials_on_singular_components():
     assert poly.report.gradient <= 1e-12 and np.abs(poly.values).max() < 10
     x = mix.sample(3000)
     assert mp.fvu(net, poly, samples=x).total < mp.fvu(net, mp.fit(net, mix, 2), samples=x).total
+
+
+@pytest.mark.parametrize("unit", [2.0**-150, 2.0**-20, 1.0, 2.0**100])
+def test_a_sum_on_singular_inputs_is_the_sum_of_the_values_in_any_units(unit):
+    """No coordinates of either determine x: the products that hold the sum are of the size of the inputs."""
+    covs = np.array([[[1.0, 2.0], [2.0, 4.0]], [[2.0, 4.0], [4.0, 8.0]]])
+    inputs = mp.GaussianMixture(np.full(2, 0.5), np.ones((2, 2)), covs)
+    quartic, line = (
+        mp.fit(network("MLP", "tanh", 2, o=2, seed=i), inputs, n).in_units(unit) for i, n in enumerate((4, 1))
+    )
+    x = unit * inputs.sample(50)
+    assert_close((quartic + line)(x), quartic(x) + line(x), 1e-11)

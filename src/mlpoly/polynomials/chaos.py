@@ -264,11 +264,16 @@ class ChaosPolynomial(Polynomial):
         return self._in_common_coordinates(other)
 
     def _in_common_coordinates(self, other: Polynomial) -> ChaosPolynomial:
-        """The sum in the coordinates of that of the two whose coordinates determine x, else in x - center."""
+        """The sum in the coordinates of that of the two whose coordinates determine x, else in multiples of x - center.
+
+        The multiples are of the size of the coordinates: in units of x high powers of small inputs would cancel.
+        """
         d, degree = self.dim_in, max(self.degree, other.degree)
         check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
-        center, whitener = self.center, eye(d, self.center)
-        back = widen(whitener)
+        xp, center = namespace(whitener=self.whitener), self.center
+        size = xp.sum(xp.abs(widen(self.whitener)), axis=0)
+        size = xp.where(size > 0, size, 1.0)
+        whitener, back = eye(d, size) * size, eye(d, size) / size
         for p in (self, other):
             if isinstance(p, ChaosPolynomial) and p.whitener.shape[0] == d and readable(p.whitener):
                 sizes = np.linalg.svd(to_numpy(widen(p.whitener)), compute_uv=False)
