@@ -61,7 +61,7 @@ def near(what, found, expected, allowed):
 def function(rng, under, o, place):
     """A network or polynomial in a library, the same for the oracle, and the size of its terms (o,)."""
     if rng.random() < 0.45:
-        return some.polynomial(rng, under, o, place)
+        return some.polynomial(rng, under, o, place, ("ridge", "dense", "chaos", "chaos"))
     net = in_library(some.layer(rng, under, o), place)
     return net, some.in_numpy(net), terms_of(some.in_numpy(net), Quadrature(under, [some.in_numpy(net)], 10))
 
@@ -104,7 +104,7 @@ def test_moments(rng, place):
 
 def test_similarity(rng, place):
     """Any two functions, in every degree, whichever degrees are listed, and in both directions."""
-    o, n = int(rng.integers(1, 3)), int(rng.integers(0, 7))
+    o, n = int(rng.integers(1, 3)), int(rng.integers(0, 5))
     under = some.inputs(rng, int(rng.integers(1, 4)))
     (one, f, size), (two, g, other) = function(rng, under, o, place), function(rng, under, o, place)
     own = in_library(under, place)
@@ -249,7 +249,7 @@ def test_deep(rng, place):
     if variance[0] > 1e-9 * square[0]:
         found = mp.fvu(chain, poly, under)
         drawn = 1e-8 if found.standard_error is None else 7 * found.standard_error + 1e-3 * miss[0]
-        near("FVU", found.total, miss[0], drawn + errors[0][0])
+        near("FVU", found.total, miss[0], drawn + errors[0][0] + 1e-20)
 
 
 # -- some of the inputs ------------------------------------------------------------------------------------------------
@@ -358,6 +358,8 @@ def test_conditional_mean(rng, place):
         known = known[:1]
         spread = math.sqrt(np.mean([g.covariance[known[0], known[0]] for g in under.components]))
         most = {"sin": 3, "cos": 3, "square": 30, "cube": 30, "relu2": 30}.get(f.activation.name, 70)
+        if isinstance(f, mp.MLP) and f.activation.name in ("tanh", "erf", "sigmoid", "step", "hardtanh", "gaussian"):
+            most = 200
         far = 10.0 ** rng.uniform(0, most)
         values = np.array([point[known[0]] + far * spread * rng.choice([-1, 1])])
         if min(g.covariance[known[0], known[0]] for g in under.components) == 0:

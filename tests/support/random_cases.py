@@ -56,16 +56,16 @@ def gaussian(rng, d, rank=None):
     return mp.Gaussian(mean, factor @ factor.T)
 
 
-def mixture(rng, d, components=None):
-    """One to three components near one another or far apart, perhaps one of them twice."""
-    c = int(rng.integers(1, 4)) if components is None else components
+def mixture(rng, d):
+    """One to three components near one another or far apart, two perhaps of one shape or the same."""
+    c = int(rng.integers(1, 4))
     parts = [gaussian(rng, d) for _ in range(c)]
     unit = 2.0 ** np.round(np.log2(np.sqrt(max(float(np.max(g.covariance)) for g in parts)) or 1.0))
     distance = 2.0 ** rng.integers(-2, 5)
     means = [unit * exact(distance * rng.standard_normal(d)) for _ in range(c)]
     covs = [g.covariance for g in parts]
-    if c > 1 and rng.random() < 0.2:
-        means[1], covs[1] = means[0], covs[0]
+    if c > 1 and rng.random() < 0.4:
+        covs[1], means[1] = covs[0], means[int(rng.integers(2))]
     weights = (1 + rng.multinomial(16 - c, np.full(c, 1 / c))) / 16
     return mp.GaussianMixture(weights, np.array(means), np.array(covs))
 
