@@ -157,7 +157,9 @@ def terms_size(net, own, under, degree):
 def units_size(net, x, weights=None):
     """Sum over units of their root mean square times the size of their readout weight, (o,)."""
     weights = np.full(len(x), 1 / len(x)) if weights is None else weights
-    size = np.sqrt(weights @ net.hidden(x) ** 2)
+    units = net.hidden(x)
+    most = np.max(np.abs(units), axis=0) + 1e-300  # whose square may be too large
+    size = most * np.sqrt(weights @ (units / most) ** 2)
     size = size if net.readout is None else np.abs(net.readout) @ size
     return size + (0 if net.bias is None else np.abs(net.bias))
 
