@@ -167,7 +167,8 @@ def test_many_inputs(rng, place):
     shift, other_shift = (0 if net.bias is None else net.bias for net in (f, g))
     inner = inner + mean * other_shift + shift * other_mean - shift * other_shift
     size, other = (some.units_size(net, under.sample(4000)) for net in (f, g))
-    near("inner", found.per_output.inner, inner, 10 * exact * size * other + to_numpy(found.bound))
+    # The panels of `pair_mean` resolve smooth units with a spread of ten to 1e-9, relative to their size.
+    near("inner", found.per_output.inner, inner, 100 * exact * size * other + to_numpy(found.bound))
     poly, p, _ = some.polynomial(rng, under, o, place, highest=3)
     x = under.sample(2**17, seed=int(rng.integers(2**30)))
     for a, b, value in ((f, p, mp.similarity(one, poly, own)), (p, p, mp.similarity(poly, poly, own))):
