@@ -426,3 +426,14 @@ def test_the_cosine_does_not_depend_on_the_scale(dtype, scales):
         rounding = 20 * np.finfo(dtype).eps  # of a few products, roots and quotients
         assert abs(mp.similarity(scaled, scaled, inputs).cosine - 1) <= rounding
         assert abs(mp.similarity(scaled, other, inputs).cosine - there) <= rounding
+
+
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
+def test_forms_of_very_different_size(factor):
+    """The inner product with a polynomial without hidden units keeps its digits beside a much larger function."""
+    f, near = network(d=2, o=2, activation="tanh"), mixture(2, c=2)
+    cubic, plane = mp.fit(f, near, 3), mp.fit(network(d=2, o=2, seed=1), near, 2)
+    g = gaussian(3, 2, ridge=0.1)
+    for one, two in ((cubic, plane), (plane, cubic), (f, cubic), (f, plane)):
+        found = mp.similarity(one, two * factor, g)
+        assert_close(found.by_degree.inner / factor, mp.similarity(one, two, g).by_degree.inner, 1e-11)

@@ -238,3 +238,15 @@ def test_the_sum_of_a_ridge_and_a_dense_polynomial_of_higher_degree():
     wide = mp.DensePolynomial(np.zeros(300), np.zeros(1), np.ones((1, 300)), np.ones((1, 300, 300)))
     with pytest.raises(mp.TooLargeError, match="add the values of the polynomials"):
         mp.fit(mp.MLP(np.ones((1, 300))), mp.Gaussian.standard(300), 4) + wide
+
+
+@pytest.mark.parametrize("unit", [2.0**-150, 2.0**-20, 1.0, 2.0**100])
+def test_a_sum_on_singular_inputs_is_the_sum_of_the_values_in_any_units(unit):
+    """No coordinates of either determine x: the products that hold the sum are of the size of the inputs."""
+    covs = np.array([[[1.0, 2.0], [2.0, 4.0]], [[2.0, 4.0], [4.0, 8.0]]])
+    inputs = mp.GaussianMixture(np.full(2, 0.5), np.ones((2, 2)), covs)
+    quartic, line = (
+        mp.fit(network("MLP", "tanh", 2, o=2, seed=i), inputs, n).in_units(unit) for i, n in enumerate((4, 1))
+    )
+    x = unit * inputs.sample(50)
+    assert_close((quartic + line)(x), quartic(x) + line(x), 1e-11)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
+from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, readable, scalar, to_numpy, widen
 from mlpoly.inputs import Gaussian, Inputs, Samples, check_order
 from mlpoly.kernels import cross_covariance, hidden_of, variance_by_degree
 from mlpoly.measures.arguments import check_functions
@@ -194,10 +194,11 @@ class _Expansion:
             found = cross_covariance(self.hidden, other.hidden, self.inputs.times_covariance, n)
             return xp.concat([level, found.head, found.tail[None, :]]), found.bound
         if self.hidden is None and other.hidden is None:
-            apart = self.function - other.function
-            functions = (self.function, other.function, apart)
-            one, two, both = (_padded(a.energies(self.inputs), max(n, apart.degree)) for a in functions)
-            return _padded((one + two - both)[:-1, :] / 2, n), level[0, :] * 0
+            ratio = _ratio(*(xp.sum(each.energies, axis=0) for each in (self, other)))
+            apart = _times(self.function, ratio) - other.function
+            both = apart.energies(self.inputs)
+            one, two = (_padded(e, both.shape[0] - 1)[:-1, :] for e in (self.energies, other.energies))
+            return _padded((one * ratio**2 + two - both) / (2 * ratio), n), level[0, :] * 0
         if self.hidden is None:
             return other.with_other(self, n)
         # The part of f at degree k has the inner product with g that it has with g's part at degree k.
@@ -206,9 +207,26 @@ class _Expansion:
         rows = [level[0, :]]
         for k in range(1, min(best.degree, other.function.degree) + 1):
             part = replace(best, series=_only(best.series, k))
-            gap = other.function.gap(part, self.hidden.inputs)[1]
-            rows.append((part.variance(self.hidden.inputs) + own - gap) / 2)
+            variance = part.variance(self.hidden.inputs)
+            ratio = _ratio(variance, own)
+            gap = other.function.gap(_times(part, ratio), self.hidden.inputs)[1]
+            rows.append((variance * ratio**2 + own - gap) / (2 * ratio))
         return _padded(xp.stack(rows), n), level[0, :] * 0
+
+
+def _ratio(first: Array, second: Array) -> Array:
+    """Factors (o,) that bring functions with these mean squares to one size; one where a function is zero.
+
+    E[f g] is a difference of squares, from which the smaller function would be lost beside a much larger one.
+    """
+    xp = namespace(first=first)
+    some = (first > 0) & (second > 0)
+    return xp.sqrt(xp.where(some, second, 1.0)) / xp.sqrt(xp.where(some, first, 1.0))
+
+
+def _times(function: Polynomial, factors: Array) -> Polynomial:
+    """A polynomial with each output times a factor."""
+    return function._mapped(eye(function.dim_out, factors) * factors)
 
 
 def _only(series: Series, k: int) -> Series:

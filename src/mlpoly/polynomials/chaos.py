@@ -279,13 +279,21 @@ class ChaosPolynomial(Polynomial):
 
 
 def sum_in_products(one: Polynomial, two: Polynomial, center: Array) -> ChaosPolynomial:
-    """Sum of any two polynomials in the coordinates of the first that determine x, else in x - center."""
+    """Sum of any two polynomials in the coordinates of the first that determine x, else in multiples of x - center.
+
+    The multiples are of the size of the coordinates: in units of x high powers of small inputs would cancel.
+    """
     d, degree = one.dim_in, max(one.degree, two.degree)
     check_monomials(d, degree, "add the values of the polynomials, lambda x: p(x) + q(x), or truncate them first")
-    whitener = eye(d, center)
-    back = widen(whitener)
-    for p in (one, two):
-        if isinstance(p, ChaosPolynomial) and p.whitener.shape[0] == d and readable(p.whitener):
+    chaotic = [p for p in (one, two) if isinstance(p, ChaosPolynomial)]
+    whitener = back = eye(d, widen(center))
+    for p in chaotic[:1]:
+        xp, whitener = namespace(whitener=p.whitener), widen(p.whitener)
+        size = xp.sum(xp.abs(whitener), axis=0)
+        size = xp.where(size > 0, size, 1.0)
+        whitener, back = eye(d, size) * size, eye(d, size) / size
+    for p in chaotic:
+        if p.whitener.shape[0] == d and readable(p.whitener):
             sizes = np.linalg.svd(to_numpy(widen(p.whitener)), compute_uv=False)
             if sizes[-1] > _INVERTIBLE * sizes[0]:
                 center, whitener = p.center, p.whitener
