@@ -95,7 +95,8 @@ def test_planted_squares_are_recovered(seed):
     rng = np.random.default_rng(seed)
     net = mp.MLP(rng.standard_normal((4, D)), None, rng.standard_normal((5, 4)), None, "square")
     dense = to_dense(mp.fit(net, INPUTS, 2), INPUTS.mean)
-    found = mp.decompose(dense, 4, INPUTS, penalty=0.0, starts=4, steps=1000)  # 200 do not converge on every processor
+    # 200 steps do not converge on every processor, and four starts may all end in other optima on some.
+    found = mp.decompose(dense, 4, INPUTS, penalty=0.0, starts=12, steps=1000)
     assert found.residual <= 1e-11
     planted = net.W1 @ INPUTS.root
     lengths = np.linalg.norm(planted, axis=1)

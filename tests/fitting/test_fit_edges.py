@@ -279,7 +279,7 @@ def scaled(net, factor, dtype):
     for name in ("W1", "b1", "W_gate", "b_gate"):
         if name in made:
             made[name] = made[name] * factor
-    return type(net)(**{name: a if name == "activation" else a.astype(dtype) for name, a in made.items()})
+    return type(net)(**{name: a.astype(dtype) if isinstance(a, np.ndarray) else a for name, a in made.items()})
 
 
 SIZES = [(np.float64, 2.0**-664), (np.float32, 2.0**83), (np.float32, 2.0**-83)]

@@ -64,7 +64,9 @@ def test_variance_is_explained_or_left(rank, known):
     assert given.factor.shape == (4, min(rank, len(known)))
     # Whitening divides rounding errors by the root of the smallest eigenvalue that is kept; factor and w have it twice.
     # Each number is a sum over four inputs, with about ten roundings for each.
-    rounding = 40 * np.finfo(float).eps / np.min(given.values)
+    inner = g.cov[np.ix_(known, known)]
+    values = np.linalg.eigvalsh(inner / np.sqrt(np.outer(inner.diagonal(), inner.diagonal())))
+    rounding = 40 * np.finfo(float).eps / values[-given.rank]
     assert_close(given.factor @ given.factor.T + given.left, g.cov, rounding)
     assert not given.left[known].any()
     w = np.random.default_rng(1).standard_normal((5, given.factor.shape[1]))

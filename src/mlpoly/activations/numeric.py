@@ -25,16 +25,20 @@ def _both(ladder: Sequence[float], scale: float = 1.0, *extra: float) -> list[fl
     return sorted({*extra, *(sign * c * scale for c in ladder for sign in (-1, 1))})
 
 
-def _sigmoid(y: Array) -> Array:
+def _small(y: Array) -> Array:
+    """exp(-|y|), which never overflows; |y| has no gradient at zero, and that of -y gives those of σ and softplus."""
     xp = namespace(y=y)
-    small = xp.exp(-xp.abs(y))  # never overflows; both tails keep their digits
-    return xp.where(y > 0, 1.0, small) / (1 + small)
+    return xp.exp(xp.where(y > 0, -y, y))
+
+
+def _sigmoid(y: Array) -> Array:
+    small = _small(y)  # both tails keep their digits
+    return namespace(y=y).where(y > 0, 1.0, small) / (1 + small)
 
 
 def _logistic_slope(y: Array) -> Array:
     """Derivative of the logistic function, with all its digits in both tails."""
-    xp = namespace(y=y)
-    small = xp.exp(-xp.abs(y))
+    small = _small(y)
     return small / ((1 + small) * (1 + small))
 
 
@@ -45,7 +49,7 @@ def _swish_slope(y: Array, gate: Array, gate_slope: Array | float) -> Array:
 
 def _softplus(y: Array) -> Array:
     xp = namespace(y=y)
-    return xp.where(y > 0, y, 0.0) + xp.log1p(xp.exp(-xp.abs(y)))
+    return xp.where(y > 0, y, 0.0) + xp.log1p(_small(y))
 
 
 def _tanh(y: Array) -> Array:

@@ -24,6 +24,7 @@ from mlpoly.arrays.gaps import (
     positive_semidefinite,
     relu,
     safe_inverse,
+    safe_root,
     stop_gradient,
     triangular_factor,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "relu",
     "rounding_error",
     "safe_inverse",
+    "safe_root",
     "scalar",
     "start_copy",
     "stop_gradient",

@@ -23,6 +23,7 @@ __all__ = [
     "positive_semidefinite",
     "relu",
     "safe_inverse",
+    "safe_root",
     "stop_gradient",
     "triangular_factor",
 ]
@@ -61,6 +62,13 @@ def safe_inverse(a: Array) -> Array:
     xp = namespace_of(a)
     positive = a > 0
     return xp.where(positive, 1 / xp.where(positive, a, 1.0), 0.0)
+
+
+def safe_root(a: Array) -> Array:
+    """Square root where a is positive, elsewhere zero, with a zero gradient."""
+    xp = namespace_of(a)
+    positive = a > 0
+    return xp.where(positive, xp.sqrt(xp.where(positive, a, 1.0)), 0.0)
 
 
 def triangular_factor(a: Array) -> Array:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation, project
-from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, scalar
+from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, safe_root, scalar
 from mlpoly.kernels.sinusoids import is_wave
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, replace
@@ -171,7 +171,7 @@ class _Pairs:
         self.first, self.second, self.i, self.j, self.angles = first, second, i, j, angles
         self.one, self.two = _some(first.units, i), _some(second.units, j)
         self.centre_i, self.centre_j = xp.take(first.centres, i), xp.take(second.centres, j)
-        self.side = xp.sqrt((1 - angles.rho) * (1 + angles.rho))
+        self.side = safe_root((1 - angles.rho) * (1 + angles.rho))
 
     def at(self, index: Array) -> _Pairs:
         """Some of the pairs, by their positions, which may repeat."""

@@ -15,7 +15,7 @@ from operator import itemgetter
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, chunks, constant, namespace
+from mlpoly.arrays import Array, chunks, constant, namespace, safe_root
 from mlpoly.kernels.conditional import UnitFamily, filled, pair_moments, unit_moments
 from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation, is_affine
 from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
@@ -108,7 +108,7 @@ class SeriesKernel:
         self.rests = _rests(energy, xp.maximum(variances - xp.sum(energy, axis=0), 8 * eps * variances))
         # A unit that is constant up to rounding needs no more accuracy than that.
         unknown = (_ROUNDING * eps) ** 2 / self.tolerance * self.series.plain[0, :] ** 2
-        self.spreads = xp.sqrt(variances + unknown)
+        self.spreads = safe_root(variances + unknown)
 
     def grow(self, degree: int) -> None:
         """Have the series up to a degree, or as long as it may be."""
@@ -132,7 +132,7 @@ class PolynomialKernel(SeriesKernel):
         self.units, self.series = units, series
         energy = energies(series, units)[1:, ...]
         self.variances = namespace(energy=energy).sum(energy, axis=0)
-        self.tolerance, self.spreads = 0.0, self.variances**0.5
+        self.tolerance, self.spreads = 0.0, safe_root(self.variances)
         self.rests = _rests(energy, self.variances * 0)
 
     def grow(self, degree: int) -> None:
@@ -143,7 +143,7 @@ def _rests(energy: Array, left: Array) -> Array:
     """Roots (n + 1, h) of the energy beyond degree 0, ..., n, from that at each (n, h) and what is `left` (h,)."""
     xp = namespace(energy=energy)
     upwards = xp.flip(xp.concat([energy, left[None, :]]), axis=0)
-    return xp.sqrt(xp.flip(xp.cumulative_sum(upwards, axis=0), axis=0))
+    return safe_root(xp.flip(xp.cumulative_sum(upwards, axis=0), axis=0))
 
 
 def affine_tail(

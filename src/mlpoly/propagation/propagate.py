@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, readable, scalar, to_numpy, widen
+from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs
 from mlpoly.kernels import hidden_of
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
@@ -200,7 +200,7 @@ def _moments(passed: list[tuple[Array, State]], closures: list[Closure]) -> Laye
     return LayerMoments(
         components[0] if len(components) == 1 else GaussianMixture.of(xp.stack(weights), components),
         xp.stack([c.skewness[0] for c in closures]),
-        xp.sqrt(xp.max(xp.stack(excess))),
+        safe_root(xp.max(xp.stack(excess))),
     )
 
 

@@ -3,7 +3,7 @@
 from mlpoly.units.inner_products import Angles, angle_count, angles, angles_between
 from mlpoly.units.output_sum import OutputSum
 from mlpoly.units.series import Series, decay, energies, terms, terms_between
-from mlpoly.units.units import Gate, Units, root
+from mlpoly.units.units import Gate, Units
 
 __all__ = [
     "Angles",
@@ -16,7 +16,6 @@ __all__ = [
     "angles_between",
     "decay",
     "energies",
-    "root",
     "terms",
     "terms_between",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from mlpoly.arrays import Array, chunks, constant, namespace
+from mlpoly.arrays import Array, chunks, constant, namespace, safe_root
 from mlpoly.inputs import Gaussian
 from mlpoly.records import map_arrays, record
 from mlpoly.units.units import Units
@@ -106,7 +106,7 @@ def _inner(
     ri, rj = g.slopes[rows][:, None], h.slopes[columns][None, :]
     ee = gate_spread @ h.directions[columns, :].T - zt * rj - ri * tz + ri * rj * rho
     # e is orthogonal to its own t, so its inner product with another t is at most sqrt(1 - rho^2) of its size.
-    side = xp.sqrt((1 - rho) * (1 + rho))
+    side = safe_root((1 - rho) * (1 + rho))
     qi, qj = g.spreads[rows][:, None], h.spreads[columns][None, :]
     return Angles(rho, _within(tz - rho * rj, side * qj), _within(zt - ri * rho, side * qi), _within(ee, qi * qj))
 

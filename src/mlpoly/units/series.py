@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, constant, namespace
+from mlpoly.arrays import Array, add_product, constant, namespace, safe_root
 from mlpoly.records import map_arrays, record
 from mlpoly.special import clenshaw, hermite, times_line
 
@@ -175,7 +175,7 @@ def decay(rho: Array, degree: int, gated: bool) -> Array:
     if not gated:
         return size ** (degree + 1)
     k = max(degree, 1)
-    side = xp.sqrt((1 - size) * (1 + size))
+    side = safe_root((1 - size) * (1 + size))
     power = size ** (k - 1)
     factor = power * (size + k * side * side + math.sqrt(k + 1) * size * side)
     return xp.where(size * (k + 1) <= k, xp.clip(factor, None, 1.0), 1.0)

@@ -26,6 +26,7 @@ from mlpoly.arrays import (
     promote,
     readable,
     safe_inverse,
+    safe_root,
     stop_gradient,
     widen,
 )
@@ -35,7 +36,7 @@ from mlpoly.records import record, replace
 from mlpoly.special import times_line
 from mlpoly.units.series import Series
 
-__all__ = ["Gate", "HasForms", "Units", "root"]
+__all__ = ["Gate", "HasForms", "Units"]
 
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
@@ -128,12 +129,12 @@ class Units:
         for rows in chunks(forms.directions.shape[0], _ROWS):
             unit, scale = _scaled(forms.directions[rows, ...], size)
             spread = inputs.times_covariance(unit)
-            scales.append(_product(root(_dots(spread, unit)), scale))
+            scales.append(_product(safe_root(widen(_dots(spread, unit))), scale))
             if forms.gate_directions is not None:
                 other, other_scale = _scaled(forms.gate_directions[rows, ...], size)
                 cross.append(_product(_dots(spread, other), scale, other_scale))
                 if spreads:
-                    second.append(_product(root(_dots(inputs.times_covariance(other), other)), other_scale))
+                    second.append(_product(safe_root(widen(_dots(inputs.times_covariance(other), other))), other_scale))
         shifts, widths = _times_mean(forms.directions, inputs.mean), xp.concat(scales)
         limits = xp.finfo(promote(forms.directions)[0].dtype)
         if readable(widths) and not bool(xp.all((widths <= float(limits.max)) & (xp.abs(shifts) <= float(limits.max)))):
@@ -149,7 +150,7 @@ class Units:
             return made
         slopes = xp.concat(cross) * safe_inverse(made.scales)  # r_i = Cov(v_i.x, w_i.x) / s_i (MATH 2)
         gate_shifts = _times_mean(forms.gate_directions, inputs.mean)
-        left = root(xp.concat(second) ** 2 - slopes**2) if spreads else None
+        left = safe_root(xp.concat(second) ** 2 - slopes**2) if spreads else None
         return replace(made, gate=Gate(forms.gate_directions, gate_shifts, slopes, forms.gate_bias, left))
 
     @classmethod
@@ -170,7 +171,7 @@ class Units:
 
         shifts = total([u.shifts for u in parts])
         gaps = [u.shifts - shifts for u in parts]
-        scales = root(total([u.scales**2 + gap**2 for u, gap in zip(parts, gaps, strict=True)]))
+        scales = safe_root(total([u.scales**2 + gap**2 for u, gap in zip(parts, gaps, strict=True)]))
         made = cls(parts[0].directions, shifts, scales, parts[0].bias)
         gates = [u.gate for u in parts if u.gate is not None]
         if not gates:
@@ -182,7 +183,7 @@ class Units:
         slopes = total([u.scales * g.slopes + gap * other for u, g, gap, other in pairs]) * safe_inverse(scales)
         variance = total([g.spreads**2 + g.slopes**2 + other**2 for _, g, _, other in pairs])
         left = variance - slopes**2
-        left = root(xp.where(left > 100 * rounding * variance, left, 0.0))
+        left = safe_root(xp.where(left > 100 * rounding * variance, left, 0.0))
         return replace(made, gate=Gate(gates[0].directions, gate_shifts, slopes, gates[0].bias, left))
 
     @property
@@ -241,14 +242,6 @@ class Units:
         # The tiny scale is there for the gradients; the value is that without it, also at a kink.
         exact = project(activation, self.means, xp.where(still, 0.0, self.scales), 0)
         return xp.concat([c[:1, :] + stop_gradient(exact - c[:1, :]), c[1:, :]])
-
-
-def root(variance: Array) -> Array:
-    """Square root in the widest precision; zero, with a zero gradient, where rounding left nothing positive."""
-    variance = widen(variance)
-    xp = namespace(variance=variance)
-    positive = variance > 0
-    return xp.where(positive, xp.sqrt(xp.where(positive, variance, 1.0)), 0.0)
 
 
 # A unit with zero weights is constant, and still has a gradient: c_1(s) t with t = w.(x - mean) / s tends to
