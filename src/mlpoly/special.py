@@ -25,6 +25,7 @@ __all__ = [
     "powers_in_hermite",
     "tail_integrals",
     "times_line",
+    "weighted_hermite",
 ]
 
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
@@ -83,6 +84,18 @@ def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
     for c in reversed(series[1:]):
         ahead, later = 2 * w * ahead - later + c, ahead
     return w * ahead - later + series[0]
+
+
+def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0) -> Iterator[Array]:
+    """Yield weight * phi(t) * he_k(t) for k = 0, ..., degree, at any t.
+
+    Where phi underflows, gradients of long recurrences would be zero times infinity: t stops there.
+    """
+    xp = namespace(t=t)
+    limits = xp.finfo(t.dtype)
+    reach = math.sqrt(-2 * math.log(float(limits.smallest_normal) * float(limits.eps)))
+    t = xp.clip(t, -reach, reach)
+    return hermite(t, degree, normal_pdf(t) * weight)
 
 
 def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlpoly.activations.record import Activation
 from mlpoly.arrays import Array, constant, namespace
-from mlpoly.special import hermite, in_deviations, normal_pdf, powers_in_hermite, tail_integrals
+from mlpoly.special import in_deviations, normal_pdf, powers_in_hermite, tail_integrals, weighted_hermite
 
 __all__ = ["piecewise"]
 
@@ -109,14 +109,15 @@ def _between_breaks(
     """Contribution of the inner pieces, by Gauss-Legendre on intervals of at most two standard deviations."""
     xp = namespace(mean=mean, std=std)
     safe = xp.where(std > 0, std, 1.0)
-    x, w = np.polynomial.legendre.leggauss(16)
+    # he_k turns by sqrt(k) within a standard deviation, and n nodes follow any angle below n.
+    x, w = np.polynomial.legendre.leggauss(16 + math.ceil(math.sqrt(degree)))
     total = [mean * 0 for _ in range(degree + 1)]
     for low, high, piece in zip(breaks, breaks[1:], pieces[1:], strict=False):
         y = (low + high) / 2 + (high - low) / 2 * x
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
         shape = (-1, *[1] * len(mean.shape))  # nodes on a leading axis
         t = in_deviations(constant(y.reshape(shape), mean) - mean, safe)
-        values = hermite(t, degree, normal_pdf(t) * constant(weight.reshape(shape), mean) / safe)
+        values = weighted_hermite(t, degree, constant(weight.reshape(shape), mean) / safe)
         total = [a + xp.sum(b, axis=0) for a, b in zip(total, values, strict=True)]
     return total
 
@@ -141,7 +142,7 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
     right = mean > at
     x = in_deviations(xp.where(right, mean - at, at - mean), std)
     density, integrals = normal_pdf(x), tail_integrals(x)
-    functions = list(hermite(x, max(degree - 1, 0), density))
+    functions = list(weighted_hermite(x, max(degree - 1, 0)))
     total = [mean * 0 for _ in range(degree + 1)]
     for r, q in enumerate(jump):
         if q == 0:

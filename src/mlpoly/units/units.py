@@ -143,14 +143,15 @@ class Units:
                 f"weights or the inputs down, or use float64."
             )
         widths = xp.where(widths >= float(limits.smallest_normal), widths, 0.0)  # where their inverse overflows
-        if differentiated(forms.directions):
-            widths = xp.where(_without_weights(forms.directions), _tiny(widths), widths)
+        widths = _tiny_without_weights(widths, forms.directions)
         made = cls(forms.directions, shifts, widths, forms.bias)
         if forms.gate_directions is None:
             return made
         slopes = xp.concat(cross) * safe_inverse(made.scales)  # r_i = Cov(v_i.x, w_i.x) / s_i (MATH 2)
         gate_shifts = _times_mean(forms.gate_directions, inputs.mean)
-        left = safe_root(xp.concat(second) ** 2 - slopes**2) if spreads else None
+        left = None
+        if spreads:
+            left = _tiny_without_weights(safe_root(xp.concat(second) ** 2 - slopes**2), forms.gate_directions)
         return replace(made, gate=Gate(forms.gate_directions, gate_shifts, slopes, forms.gate_bias, left))
 
     @classmethod
@@ -254,8 +255,12 @@ def _without_weights(directions: Array) -> Array:
     return ~namespace(directions=directions).any(directions != 0, axis=1)
 
 
-def _tiny(scales: Array) -> float:
-    return math.sqrt(float(namespace(scales=scales).finfo(scales.dtype).eps))
+def _tiny_without_weights(scales: Array, directions: Array) -> Array:
+    """The scales (h,), tiny in place of zero for directions (h, d) that are zero and have a gradient."""
+    if not differentiated(directions):
+        return scales
+    xp = namespace(scales=scales)
+    return xp.where(_without_weights(directions), math.sqrt(float(xp.finfo(scales.dtype).eps)), scales)
 
 
 def _precomposed(forms: Any, factors: Array, offset: Array) -> Any:
