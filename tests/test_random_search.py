@@ -322,7 +322,7 @@ def conditionals(under, known, values):
         gap = values - np.asarray(g.mean)[known]
         w = (left[:, :rank].T @ gap) / spread[:rank]
         beyond = np.abs(gap - left[:, :rank] @ (left[:, :rank].T @ gap))
-        if np.any(beyond > 1e-6 * np.max(np.abs(gap))):
+        if np.any(beyond > 1e-6 * np.max(np.abs(gap)) + 1e-9 * np.abs(values)):
             continue
         rest = root @ right[rank:].T
         mean = g.mean + root @ right[:rank].T @ w

@@ -284,7 +284,7 @@ def smoothed(activation: Activation, mean: Array, std: Array, degree: int, toler
         some = _smoothed(activation, xp.take(mean, index), xp.take(std, index), 2, rule)
         found = [filled(a, open_means, b) for a, b in zip(found, some, strict=True)]
         if before is not None:
-            size = xp.sqrt(sum(a * a for a in found))
+            size = xp.max(xp.abs(xp.stack(found)), axis=0)
             agree = [xp.abs(a - b) <= tolerance * size for a, b in zip(found, before, strict=True)]
             open_means = open_means & ~(agree[0] & agree[1] & agree[2])
             if not bool(xp.any(open_means)):
