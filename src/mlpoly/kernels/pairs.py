@@ -40,7 +40,7 @@ _LONG = 256  # beyond, only if the coefficients cost little and there are many p
 _MANY = 1 / 8  # pairs of a chunk for each unit of the layer: integrating so many takes as long as a long series
 _FEW = 1 / 16  # of the pairs of a chunk get more terms pair by pair, which costs several times as much for each
 _LISTED = 1024  # such pairs at a time, so that their series stay in the cache
-_TOLERANCE = 1e-13  # truncation error of one pair, relative to the standard deviations of both units
+_TOLERANCE = 64.0  # truncation error of one pair, in roundings of the product of the standard deviations of both units
 _ROUNDING = 32.0  # rounding errors in the value of a unit, which make its variance uncertain by as much
 _CANCELLATION = 100.0  # how much larger terms may be than the unit that they add up to
 
@@ -92,7 +92,7 @@ class SeriesKernel:
         self.activation = activation
         self.units = units
         self.variances = variances
-        self.tolerance = max(_TOLERANCE, 64 * float(namespace(v=variances).finfo(variances.dtype).eps))
+        self.tolerance = _TOLERANCE * float(namespace(v=variances).finfo(variances.dtype).eps)
         cheap = activation.route == "closed form" or activation.strip is not None
         self.longest = max(c for c in _CUTS if cheap or c <= _LONG)
         self._expand(max(_CUTS[0], degree))
