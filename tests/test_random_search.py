@@ -177,7 +177,9 @@ def test_many_inputs(rng, place):
         error = products.std(axis=0) / math.sqrt(len(x))
         size = np.sqrt(np.mean(a(x) ** 2, axis=0) * np.mean(b(x) ** 2, axis=0))
         unseen = np.where(np.any(products != 0, axis=0), 0.0, math.inf)  # what no sample shows
-        near("inner on samples", value.per_output.inner, products.mean(axis=0), 7 * error + 1e-4 * size + unseen)
+        near(
+            "inner on samples", value.per_output.inner, products.mean(axis=0), 10 * error + 1e-4 * size + unseen
+        )  # heavy tails
 
 
 # -- fits --------------------------------------------------------------------------------------------------------------
@@ -363,7 +365,7 @@ def test_conditional_mean(rng, place):
         spread = math.sqrt(np.mean([g.covariance[known[0], known[0]] for g in under.components]))
         most = {"sin": 3, "cos": 3}.get(f.activation.name, 140 if isinstance(f, mp.GLU) else 190)
         most = 60 if f.activation.name in ("square", "cube", "relu2", "gelu_tanh", "own_smooth") else most
-        far = 10.0 ** rng.choice([rng.uniform(0, 12), rng.uniform(0, most), most])
+        far = 10.0 ** rng.choice([rng.uniform(0, min(12, most)), rng.uniform(0, most), most])
         values = np.array([point[known[0]] + far * spread * rng.choice([-1, 1])])
         if min(g.covariance[known[0], known[0]] for g in under.components) == 0:
             return  # a value that cannot occur

@@ -63,16 +63,18 @@ def explained_variance(net, inputs, known, step=0.25, nodes=14):
 def pair_mean(one, two, cov, means):
     """E[act(y) z act'(y') z'] of (y, z, y', z') ~ N(means, cov) for two activations; z and z' may be constants.
 
-    Over t = (y - m) / s on panels, and the part of y' that t leaves on panels that end at the images of its kinks.
+    Over t = (y - m) / s on panels, and the part of y' that t leaves on panels that end at the images of its kinks; those
+    of a smooth function are narrow around its bend.
     """
+    kinks, other_kinks = (act.kinks or (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0) for act in (one, two))
     m, cov = np.asarray(means, dtype=float), np.asarray(cov, dtype=float)
     s, r = np.sqrt(cov[0, 0]), np.sqrt(cov[2, 2])
     rho = cov[0, 2] / (s * r)
     side = np.sqrt(1 - rho * rho)
     # A kink of the second, averaged over what t leaves, becomes a layer of width side / |rho| in t.
-    layers = [((k - m[2]) / r + x * side) / (rho or 1.0) for k in two.kinks for x in (-4, -2, -1, 0, 1, 2, 4)]
-    t, outer = panels([(k - m[0]) / s for k in one.kinks] + layers or [0.0], 20)
-    w, inner = panels([((k - m[2]) / r - rho * t) / side for k in two.kinks] or np.zeros((1, len(t))), 20)
+    layers = [((k - m[2]) / r + x * side) / (rho or 1.0) for k in other_kinks for x in (-4, -2, -1, 0, 1, 2, 4)]
+    t, outer = panels([(k - m[0]) / s for k in kinks] + layers, 20)
+    w, inner = panels([((k - m[2]) / r - rho * t) / side for k in other_kinks], 20)
     y, other = one(m[0] + s * t), two(m[2] + r * (rho * t + side * w))
     # z and z' given t and w: regressions, and the covariance that is left.
     a = np.array([[cov[1, 0] / s, (cov[1, 2] / r - rho * cov[1, 0] / s) / side],

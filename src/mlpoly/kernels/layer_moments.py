@@ -32,10 +32,12 @@ class Hidden:
         return eye(self.kernel.units.size, self.kernel.variances) if self.net.readout is None else self.net.readout
 
     def best(self, degree: int) -> RidgePolynomial:
-        """The layer's own best polynomial of a degree; beyond a polynomial's own degree, the polynomial."""
+        """The layer's own best polynomial of a degree, with zeros beyond that of a polynomial."""
         units, series = self.kernel.units, self.kernel.series
-        if degree > series.degree and not isinstance(self.kernel, PolynomialKernel):
-            series = units.expand(self.kernel.activation, degree)
+        if degree > series.degree:
+            polynomial = isinstance(self.kernel, PolynomialKernel)
+            gated = series.gated is not None
+            series = series.padded(degree, gated) if polynomial else units.expand(self.kernel.activation, degree)
         return RidgePolynomial(units, series.truncate(degree), readout=self.net.readout, bias=self.net.bias)
 
     def chunks(self) -> Iterator[tuple[slice, slice, Angles]]:

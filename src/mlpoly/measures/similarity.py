@@ -205,7 +205,7 @@ class _Expansion:
         best = self.hidden.best(max(other.function.degree, 1))
         own = xp.sum(other.energies[1:, :], axis=0)
         rows = [level[0, :]]
-        for k in range(1, min(best.degree, other.function.degree) + 1):
+        for k in range(1, other.function.degree + 1):
             part = replace(best, series=_only(best.series, k))
             variance = part.variance(self.hidden.inputs)
             ratio = _ratio(variance, own)
