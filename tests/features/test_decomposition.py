@@ -84,7 +84,9 @@ def test_enough_terms_are_the_quadratic_part(kind, terms, rank):
     found = mp.decompose(poly, rank, terms=terms)
     x = points(D)
     assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-9)
-    assert found.residual <= 1e-12
+    assert (
+        found.residual <= 1e-11
+    )  # equations for at most 21 squares, whose condition of a thousand costs 21 e3 roundings
     # More than enough are not kept.
     assert mp.decompose(poly, 50, terms=terms).vectors.shape[0] <= min(rank, D * (D + 1) // 2)
 

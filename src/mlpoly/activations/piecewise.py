@@ -117,8 +117,8 @@ def _between_breaks(
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
         shape = (-1, *[1] * len(mean.shape))  # nodes on a leading axis
         t = in_deviations(constant(y.reshape(shape), mean) - mean, safe)
-        values = weighted_hermite(t, degree, constant(weight.reshape(shape), mean) / safe)
-        total = [a + xp.sum(b, axis=0) for a, b in zip(total, values, strict=True)]
+        values = weighted_hermite(t, degree, constant(weight.reshape(shape), mean))
+        total = [a + xp.sum(b, axis=0) / safe for a, b in zip(total, values, strict=True)]
     return total
 
 
