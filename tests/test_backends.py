@@ -337,6 +337,7 @@ def test_gradients_at_units_without_weights(what, activation, kind):
     assert_close(weights.grad[0], np.array(wanted), 1e-7)
 
 
+@pytest.mark.slow
 def test_jax_gradients_at_units_without_weights():
     """As in PyTorch; E[tanh'] x for the first unit."""
     with JAX64.active():
