@@ -15,8 +15,6 @@ from mlpoly.errors import FileFormatError
 from mlpoly.extras import explain_missing
 from mlpoly.files import read_json, read_tensors, write_csv, write_json, write_tensors
 
-__all__ = ["from_plain", "load_results", "save_results", "to_plain", "write_table"]
-
 T = TypeVar("T")
 
 _ARRAY = "array"  # {"array": name} in JSON stands for the tensor of that name

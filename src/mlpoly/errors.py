@@ -1,7 +1,5 @@
 """The few exceptions and warnings of the library; each message says what to do."""
 
-__all__ = ["FileFormatError", "QuadratureWarning", "TooLargeError", "UnknownActivationError"]
-
 
 class TooLargeError(ValueError, MemoryError):
     """A dense result would not fit in memory; the message names the factored alternative."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["EXTRAS", "explain_missing", "library"]
-
 # The extra of pyproject.toml that brings each optional library.
 EXTRAS = {
     "torch": "torch",

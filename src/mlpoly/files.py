@@ -17,17 +17,6 @@ import numpy as np
 
 from mlpoly.errors import FileFormatError
 
-__all__ = [
-    "make_folder",
-    "read_json",
-    "read_tensors",
-    "replacing",
-    "write_csv",
-    "write_json",
-    "write_tensors",
-    "write_text",
-]
-
 _KEY = "mlpoly"  # key of the header in the metadata of a safetensors file
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet would compute
 

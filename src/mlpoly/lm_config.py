@@ -10,8 +10,6 @@ from typing import Any, Literal, get_args, get_type_hints
 from mlpoly.arrays import as_integer
 from mlpoly.polynomials.bounded import check_bound
 
-__all__ = ["LmConfig", "command_line", "with_options"]
-
 
 @dataclass(frozen=True)
 class LmConfig:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["announce", "progress"]
-
 _PATIENCE = 2.0  # seconds before a bar appears
 
 

@@ -12,8 +12,6 @@ from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
-__all__ = ["arrays_of", "from_arrays", "map_arrays", "record", "register_pytrees", "replace", "static"]
-
 _records: list[type] = []
 _registered: set[type] = set()
 

@@ -13,21 +13,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_product, constant, namespace, promote
 
-__all__ = [
-    "clenshaw",
-    "hermite",
-    "hermite_in_powers",
-    "in_deviations",
-    "in_powers",
-    "normal_cdf",
-    "normal_nodes",
-    "normal_pdf",
-    "powers_in_hermite",
-    "tail_integrals",
-    "times_line",
-    "weighted_hermite",
-]
-
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
 _FAR = 1.0e4  # beyond this many standard deviations every tail is zero, and squares must not overflow
 

@@ -15,8 +15,6 @@ from mlpoly.arrays import readable
 from mlpoly.extras import library
 from mlpoly.records import arrays_of
 
-__all__ = ["Cell", "Table", "TableList", "Tabular", "largest_entries"]
-
 Cell = str | float | int | bool | None  # an entry of a table; None stays empty
 
 _SUBSCRIPT = re.compile(r"\b([A-Za-z]|sum)_(\w+)")  # of the formulas below

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 from mlpoly.arrays import Array, cast_like, namespace, widen
 
-__all__ = ["difference_quotient"]
-
 
 def difference_quotient(function: Callable[[Array], Array], y: Array, kinks: Sequence[float]) -> Array:
     """First derivative, elementwise, from a polynomial of degree 4 through five values that no kink separates from y.

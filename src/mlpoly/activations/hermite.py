@@ -23,8 +23,6 @@ from mlpoly.arrays import (
     widen,
 )
 
-__all__ = ["hermite_coefficients", "project"]
-
 
 def project(activation: Activation, mean: Array, std: Array, degree: int) -> Array:
     """Orthonormal coefficients c_k = E[act(mean + std t) he_k(t)], computed in the widest available precision.

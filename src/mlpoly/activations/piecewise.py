@@ -17,8 +17,6 @@ from mlpoly.activations.record import Activation
 from mlpoly.arrays import Array, constant, namespace
 from mlpoly.special import in_deviations, normal_pdf, powers_in_hermite, tail_integrals, weighted_hermite
 
-__all__ = ["piecewise"]
-
 _HIGHEST_JUMP = 2  # that of the tail integrals
 Polynomial = Sequence[float]  # coefficients in powers of y, ascending
 

@@ -21,8 +21,6 @@ from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, readable, 
 from mlpoly.errors import QuadratureWarning
 from mlpoly.special import hermite, in_deviations, normal_pdf
 
-__all__ = ["adaptive_error", "adaptive_projection", "fixed_projection"]
-
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
 _CHUNK = 1024  # neurons that are refined together (16 times that on a GPU)
 _NUMBERS = 2**19  # nodes of all neurons at a time: arrays of 4 MB, of which about ten exist (16 times that on a GPU)

@@ -11,8 +11,6 @@ import numpy as np
 from mlpoly.activations.differences import difference_quotient
 from mlpoly.arrays import Array, constant, rounding_error, to_numpy, widen
 
-__all__ = ["Activation"]
-
 Projection = Callable[[Array, Array, int], Array]
 
 

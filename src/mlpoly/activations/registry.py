@@ -23,8 +23,6 @@ from mlpoly.activations.smooth import COS, ERF, GAUSSIAN, GELU, SIN
 from mlpoly.arrays import Array, namespace, relu
 from mlpoly.errors import UnknownActivationError
 
-__all__ = ["Family", "families", "get", "names", "register_activation"]
-
 
 @dataclass(frozen=True)
 class Family:

@@ -8,8 +8,6 @@ from mlpoly.activations.record import Activation
 from mlpoly.arrays import Array, erf, erfc, namespace
 from mlpoly.special import hermite, normal_cdf, normal_pdf
 
-__all__ = ["COS", "ERF", "GAUSSIAN", "GELU", "SIN"]
-
 
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k (v he_{k-2}(u) / sqrt(k(k-1)) - he_k(u) / v) phi(u) for k >= 2, v^2 = 1 + s^2, u = m/v."""

@@ -11,17 +11,6 @@ import numpy as np
 from mlpoly.arrays.namespace import Array, is_torch, known_type, namespace, namespace_of, readable
 from mlpoly.arrays.placement import is_low_precision, to_numpy, widen
 
-__all__ = [
-    "as_float_array",
-    "as_integer",
-    "check_columns",
-    "check_finite",
-    "check_names",
-    "check_points",
-    "check_shape",
-    "column_names",
-]
-
 
 def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
     """Check that `value` is a real floating array; plain Python numbers and lists become NumPy float64.

@@ -12,22 +12,6 @@ import numpy as np
 from mlpoly.arrays.namespace import Array, is_torch, namespace_of
 from mlpoly.arrays.placement import eye
 
-__all__ = [
-    "accumulate_product",
-    "add_at",
-    "add_product",
-    "chunks",
-    "erf",
-    "erfc",
-    "no_gradients",
-    "positive_semidefinite",
-    "relu",
-    "safe_inverse",
-    "safe_root",
-    "stop_gradient",
-    "triangular_factor",
-]
-
 
 def erf(a: Array) -> Array:
     """Error function, elementwise."""

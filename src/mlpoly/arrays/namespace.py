@@ -9,20 +9,6 @@ import array_api_compat as compat
 
 from mlpoly.records import register_pytrees
 
-__all__ = [
-    "Array",
-    "decidable",
-    "device",
-    "differentiated",
-    "is_torch",
-    "is_tracer",
-    "known_type",
-    "namespace",
-    "namespace_of",
-    "on_cpu",
-    "readable",
-]
-
 Array = Any  # an array of any supported library; there is no common static type for them
 
 

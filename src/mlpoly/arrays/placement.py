@@ -12,26 +12,6 @@ import numpy as np
 from mlpoly.arrays.namespace import Array, device, is_torch, is_tracer, namespace_of
 from mlpoly.extras import explain_missing
 
-__all__ = [
-    "Library",
-    "astype",
-    "cast_like",
-    "cast_result",
-    "constant",
-    "constant_index",
-    "eye",
-    "from_numpy",
-    "is_low_precision",
-    "on",
-    "promote",
-    "rounding_error",
-    "scalar",
-    "start_copy",
-    "take_rows",
-    "to_numpy",
-    "widen",
-]
-
 Library = Literal["numpy", "torch", "jax"]
 
 

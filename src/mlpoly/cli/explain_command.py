@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-__all__ = ["ExplainCommand"]
-
 
 @dataclass(frozen=True)
 class ExplainCommand:

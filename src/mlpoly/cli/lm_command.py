@@ -12,8 +12,6 @@ import tyro
 
 from mlpoly.lm_config import LmConfig
 
-__all__ = ["LmCommand"]
-
 
 @dataclass(frozen=True)
 class LmCommand:

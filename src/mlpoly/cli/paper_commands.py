@@ -13,16 +13,6 @@ from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 if TYPE_CHECKING:
     from mlpoly.studies.paper.study import Study
 
-__all__ = [
-    "AttackCommand",
-    "DataCommand",
-    "DynamicsCommand",
-    "FeaturesCommand",
-    "ReportCommand",
-    "ReproduceCommand",
-    "TrainCommand",
-]
-
 _SHOWN = "Class shown in the printed figures, by default 3 as in the paper; the report has all of them."
 _Label = Annotated[int | None, tyro.conf.arg(metavar="CLASS", help=_SHOWN)]
 

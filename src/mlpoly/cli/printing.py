@@ -12,8 +12,6 @@ from rich.table import Table
 from mlpoly.codec import to_plain
 from mlpoly.studies.paper.results import Claim
 
-__all__ = ["show"]
-
 _HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "cannot be judged"}
 _WIDTH = 120  # of tables where there is no terminal
 

@@ -30,8 +30,6 @@ from mlpoly.records import record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
 
-__all__ = ["QuadraticDecomposition", "TermKind", "decompose"]
-
 _ROUNDING = 100  # rounding errors of the coefficients of a sum over neurons, in those of its values
 TermKind = Literal["squares", "products"]
 

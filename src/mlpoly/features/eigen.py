@@ -26,8 +26,6 @@ from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
-__all__ = ["EigenFeatures", "Metric", "eigenfeatures"]
-
 _DENSE = 1024  # up to this many inputs a d x d eigenproblem is faster than products
 Metric = Literal["input", "whitened"]
 

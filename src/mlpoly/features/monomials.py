@@ -19,8 +19,6 @@ from mlpoly.errors import TooLargeError
 from mlpoly.inputs import Gaussian, Inputs, Samples
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["Monomials", "check_count", "count_monomials", "monomial_spread", "slices", "strongest"]
-
 MOST = 200_000_000  # monomials that are looked at one by one
 Weights = Callable[[tuple[int, ...], int], np.ndarray]
 

@@ -12,8 +12,6 @@ from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
 from mlpoly.units import OutputSum, angles, terms
 
-__all__ = ["PrincipalForms", "principal_forms"]
-
 
 @record
 class PrincipalForms(Tabular):

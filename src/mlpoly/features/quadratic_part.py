@@ -12,8 +12,6 @@ from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.polynomials.hermite_products import check_monomials, ladder
 from mlpoly.records import record
 
-__all__ = ["QuadraticPart", "gram", "quadratic_part"]
-
 _ROWS = 1024  # candidates at a time: (chunk, m) arrays stay small
 
 

@@ -28,8 +28,6 @@ from mlpoly.networks import check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Contribution", "Explanation", "explain"]
-
 _HIGHEST = 12  # degree up to which the parts along a line are computed from values on it with all digits
 _ALL = 1024  # inputs up to which all eigenfeatures are computed; above, a few dozen of the largest
 _SOME = 64

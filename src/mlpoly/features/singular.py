@@ -9,8 +9,6 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
-__all__ = ["SingularDirections", "ablate", "singular_directions"]
-
 
 @record
 class SingularDirections(Tabular):

@@ -21,8 +21,6 @@ from mlpoly.arrays import (
 )
 from mlpoly.features.quadratic_part import QuadraticPart, gram
 
-__all__ = ["descend", "matching_pursuit"]
-
 
 def matching_pursuit(a: Array, b: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Choose terms one after another, each the one that explains most together with those before.

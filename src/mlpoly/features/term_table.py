@@ -25,8 +25,6 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Term", "Terms", "input_names", "monomial_name", "numpy_inputs", "single_output", "strongest_terms"]
-
 _CANCEL = "Terms of x cancel one another far from x = 0; terms(center='mean') are about the mean of the inputs."
 _DRAWS = 2**16  # for the variance of polynomials that have no closed form
 

@@ -13,8 +13,6 @@ from mlpoly.features.monomials import check_count, count_monomials, in_order
 from mlpoly.features.term_table import input_names, monomial_name, single_output, strongest_terms
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["html_formula", "latex_formula", "sympy_expression", "text_formula"]
-
 _MOST = 100_000  # monomials of a SymPy expression
 _WRITTEN = 24  # most monomials of a polynomial that is written out whole
 _QUICK = 1_000_000  # most monomials among which a notebook looks for the strongest

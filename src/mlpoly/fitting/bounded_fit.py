@@ -21,8 +21,6 @@ from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.special import in_deviations, normal_nodes
 from mlpoly.units import Units
 
-__all__ = ["fit_bounded"]
-
 METHOD = "least squares neuron by neuron with lines beyond a bound, under a Gaussian"
 PRIOR = 1e-9
 _NODES = 12  # Gauss-Legendre nodes on each panel

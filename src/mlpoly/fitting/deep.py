@@ -13,8 +13,6 @@ from mlpoly.polynomials import DensePolynomial, Source
 from mlpoly.propagation import expand
 from mlpoly.records import replace
 
-__all__ = ["fit_expansion"]
-
 METHOD = "least squares under a Gaussian, by second-order expansion"
 
 

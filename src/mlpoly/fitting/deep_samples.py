@@ -45,8 +45,6 @@ from mlpoly.progress import progress
 from mlpoly.propagation import coordinates, expand
 from mlpoly.records import arrays_of, map_arrays, record, replace
 
-__all__ = ["Jacobians", "distance_to_optimum", "fit_sampled"]
-
 METHOD = "least squares under a Gaussian, from Jacobians at samples"
 _NUMBERS = 2**23  # entries of the Jacobians of one chunk, at the widest place of the network
 _FEWEST, _MOST = 16, 4096  # pairs of samples in a chunk

@@ -19,8 +19,6 @@ from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
 
-__all__ = ["FinetuneReport", "finetune"]
-
 P = TypeVar("P", bound=Polynomial)
 
 _SURE = 3.0  # standard errors of a gain: by chance alone the best of some twenty evaluations is ahead by one or two

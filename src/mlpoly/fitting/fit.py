@@ -34,9 +34,6 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.records import replace
 
-__all__ = ["fit"]
-
-
 Whole = Literal["auto", "exact", "neuronwise", "expansion", "sampled"]  # one polynomial of the inputs
 Method = Literal["auto", "exact", "neuronwise", "expansion", "sampled", "composed"]
 Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial

@@ -8,17 +8,6 @@ from typing import Any
 
 from mlpoly.tables import Table, Tabular
 
-__all__ = [
-    "UNDER_A_MIXTURE",
-    "ComposedReport",
-    "DeepMixtureReport",
-    "ExpansionReport",
-    "RegressionReport",
-    "Report",
-    "SampledReport",
-    "SolveReport",
-]
-
 _FAR = 0.05  # excess over the optimum, as a fraction of its error, above which the report says what to do
 _KNOWN = 4  # standard errors from which on an excess is stated; below, the report says only how large it can be
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree

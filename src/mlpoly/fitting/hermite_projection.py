@@ -17,8 +17,6 @@ from mlpoly.polynomials import DensePolynomial, RidgePolynomial, Source
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Units
 
-__all__ = ["Optimum", "fit_gaussian"]
-
 # From a network, a Gaussian and a degree to the best polynomial under that Gaussian, as a solver for mixtures needs it.
 Optimum = Callable[[Any, Gaussian, int], RidgePolynomial | DensePolynomial]
 

@@ -30,8 +30,6 @@ from mlpoly.propagation.propagate import checked_gaussians
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 
-__all__ = ["GUARDS", "WIDER", "fit_composed", "is_affine"]
-
 GUARDS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # among which "auto" chooses
 WIDER = 4.0  # covariance of the guard's component relative to that of the values
 _TAILS = 2.0  # covariance of the wider samples on which "auto" chooses, relative to the inputs

@@ -15,8 +15,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, readable, safe_inverse, scalar, to_numpy, triangular_factor
 
-__all__ = ["LeastSquares"]
-
 _ROUNDINGS = 4  # roundings of each coefficient between here and the value of the polynomial
 _NOISE = 10
 _VANISHING = 64  # rounding errors in the value of a basis function that is zero

@@ -23,8 +23,6 @@ from mlpoly.polynomials.hermite_products import (
     project_ridge,
 )
 
-__all__ = ["fit_dense", "solve_directly"]
-
 
 def fit_dense(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
     """Optimal polynomial of any degree under a mixture, while it has at most about 10^4 monomials."""

@@ -11,8 +11,6 @@ from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
 from mlpoly.records import replace
 
-__all__ = ["fit_mixture_linear"]
-
 
 def fit_mixture_linear(
     net: Network, inputs: GaussianMixture, degree: int, best_under: Optimum = fit_gaussian

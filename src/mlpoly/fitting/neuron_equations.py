@@ -14,8 +14,6 @@ from mlpoly.records import replace
 from mlpoly.special import hermite
 from mlpoly.units import Gate, Series
 
-__all__ = ["NeuronEquations"]
-
 P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 _NUMBERS = 2**24  # values of basis functions held at once

@@ -18,8 +18,6 @@ from mlpoly.records import map_arrays, replace
 from mlpoly.special import times_line
 from mlpoly.units import Series, Units
 
-__all__ = ["fit_neuronwise"]
-
 METHOD = "least squares neuron by neuron under a Gaussian mixture"
 
 

@@ -37,8 +37,6 @@ from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.records import replace
 
-__all__ = ["Regression", "fit_samples", "fit_samples_neuronwise", "regression"]
-
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
 _NOISE = 10  # rounding errors that may add up to a standard deviation which should be zero

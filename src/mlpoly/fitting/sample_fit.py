@@ -16,8 +16,6 @@ from mlpoly.networks import Layer, check_layer
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
 from mlpoly.units import Units
 
-__all__ = ["SampleFit"]
-
 P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 METHOD = "least squares neuron by neuron on samples"

@@ -8,8 +8,6 @@ from mlpoly.arrays import Array, constant_index, namespace, safe_inverse, scalar
 from mlpoly.inputs import GaussianMixture
 from mlpoly.records import record, replace, static
 
-__all__ = ["Whitening", "whiten"]
-
 
 @record
 class Whitening:

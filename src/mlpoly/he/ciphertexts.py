@@ -12,8 +12,6 @@ import numpy as np
 from mlpoly._version import __version__
 from mlpoly.files import write_tensors
 
-__all__ = ["CIPHERTEXT", "EncryptedRows", "from_bytes", "to_bytes"]
-
 CIPHERTEXT = "mlpoly-ciphertext"  # format of files
 
 

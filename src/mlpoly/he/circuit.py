@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mlpoly.he.tenseal_run import EncryptedSession
     from mlpoly.inputs import Inputs
 
-__all__ = ["Circuit", "EncryptedLayer", "LinearTerm"]
-
 
 @record
 class LinearTerm:

@@ -16,8 +16,6 @@ from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
 from mlpoly.he.square_tree import Vector
 from mlpoly.records import arrays_of
 
-__all__ = ["load_circuit", "read_format", "save_circuit"]
-
 _FORMAT = "mlpoly-circuit"
 _LARGEST_DEGREE = 1024  # in a file; the time and memory of a bound grow with the square
 

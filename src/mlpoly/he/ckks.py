@@ -12,8 +12,6 @@ from mlpoly.he.circuit import Circuit
 from mlpoly.he.packing import PackedProduct, Packing
 from mlpoly.he.square_tree import Vector, products
 
-__all__ = ["CKKS", "choose_parameters", "output_noise"]
-
 # Largest modulus in bits for 128-bit security by ring dimension: the homomorphic encryption standard of 2018
 # (homomorphicencryption.org), ternary secret, classical attacks. SEAL has the same table.
 MODULUS_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}

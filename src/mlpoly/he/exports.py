@@ -25,8 +25,6 @@ from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import record
 from mlpoly.special import clenshaw, hermite, in_powers
 
-__all__ = ["ActivationNetwork", "shared_polynomials", "to_orion"]
-
 _FAR = 16.0  # a parabola whose vertex is farther off than this many ranges becomes two squares
 
 

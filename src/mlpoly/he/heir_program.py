@@ -14,8 +14,6 @@ from mlpoly.he.lowering import to_circuit
 from mlpoly.he.square_tree import Vector, products
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["to_heir"]
-
 
 def to_heir(
     poly: Polynomial | Circuit,

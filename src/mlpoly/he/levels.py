@@ -19,8 +19,6 @@ from mlpoly.polynomials import ComposedPolynomial
 from mlpoly.propagation import Closure, State
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["LevelChoice", "LevelPlan", "plan"]
-
 
 @dataclass(frozen=True)
 class LevelChoice:

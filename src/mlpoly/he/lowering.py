@@ -23,8 +23,6 @@ from mlpoly.polynomials import (
 )
 from mlpoly.special import in_powers
 
-__all__ = ["CAPACITY", "check_capacity", "check_form", "radius_for", "sizes", "to_circuit"]
-
 CAPACITY = 2.0**19  # largest number with 20 bits before the point, its sign included
 _ROUNDING = 1 + 1e-10  # a range is wider by this than its largest sample, which a circuit computes in another order
 _DRAWS = 4096  # samples of the inputs on which a new circuit is checked

@@ -23,8 +23,6 @@ import numpy as np
 
 from mlpoly.he.circuit import Circuit, LinearTerm
 
-__all__ = ["PackedProduct", "Packing", "pack"]
-
 _ROTATION = 20  # time of a rotation, in products with a plaintext
 
 

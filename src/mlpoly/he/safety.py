@@ -16,8 +16,6 @@ from mlpoly.he.lowering import CAPACITY, sizes
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Bounds", "LayerRange", "RangeReport", "bounds_over", "range_report"]
-
 _DRAWS = 10_000  # samples of a distribution that are counted
 
 Interval = tuple[np.ndarray, np.ndarray]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["Vector", "depth_of_power", "products"]
-
 
 class Vector(NamedTuple):
     """Name of an encrypted vector: u_layer^power, times the gate e_layer if gated. Layer 0 is the input."""

@@ -29,8 +29,6 @@ from mlpoly.he.packing import PackedProduct, pack
 from mlpoly.he.square_tree import Vector, products
 from mlpoly.progress import announce, progress
 
-__all__ = ["EncryptedSession", "load_session"]
-
 _KEYS = "mlpoly-public-keys"  # format of files
 
 

@@ -24,8 +24,6 @@ from mlpoly.arrays import (
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["MomentAccumulator", "check_overflow"]
-
 
 class MomentAccumulator:
     """Collect mean and covariance batch by batch; any batching, and any merging, gives the one-shot result.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
     from mlpoly.inputs.interface import Inputs
 
-__all__ = ["Given", "check_possible", "chosen_names", "input_places", "known_inputs", "posterior"]
-
 
 class Given:
     """A Gaussian split into the known inputs x_S and the others; in float64 where the library has it.

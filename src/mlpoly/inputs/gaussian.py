@@ -35,8 +35,6 @@ from mlpoly.records import record, replace, static
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Gaussian"]
-
 
 @record
 class Gaussian(Gaussians):

@@ -31,8 +31,6 @@ from mlpoly.tables import Table, Tabular
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
-__all__ = ["Gaussians", "Inputs", "check_order", "checked_inputs", "digest", "inputs_of", "unit_arrays"]
-
 T = TypeVar("T", bound="Inputs")
 
 

@@ -33,8 +33,6 @@ from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians
 from mlpoly.records import from_arrays, record, replace, static
 
-__all__ = ["GaussianMixture"]
-
 
 @record
 class GaussianMixture(Gaussians):

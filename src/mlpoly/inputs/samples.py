@@ -29,8 +29,6 @@ from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Inputs, digest
 from mlpoly.records import record, replace, static
 
-__all__ = ["Samples"]
-
 _NUMBERS = 2**22  # numbers held at once in the widest precision
 
 

@@ -11,15 +11,6 @@ from torch import nn
 
 from mlpoly.networks import Network
 
-__all__ = [
-    "Adapter",
-    "add_adapter",
-    "find_adapter",
-    "has_own_adapter",
-    "matching_adapters",
-    "register_adapter",
-]
-
 Predicate = Callable[[nn.Module], bool]
 
 

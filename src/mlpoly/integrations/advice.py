@@ -13,8 +13,6 @@ from mlpoly.integrations.parts import kind_of, parts_of
 from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import is_plain
 
-__all__ = ["ROUTE", "advice", "check_parts", "check_visible", "has_attention", "is_mixture", "sketch"]
-
 _MATRIX = """
     def flat(x):  # shape: that of one input, such as (1, 28, 28)
         return layer(x.reshape(1, *shape)).flatten()

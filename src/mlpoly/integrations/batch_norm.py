@@ -11,8 +11,6 @@ from mlpoly.integrations.probe import evaluated
 from mlpoly.integrations.weights import is_plain
 from mlpoly.networks.pieces import Scaling
 
-__all__ = ["is_batch_norm", "scaling"]
-
 
 def is_batch_norm(module: nn.Module) -> bool:
     """Whether a module is a batch norm of vectors."""

@@ -19,8 +19,6 @@ from mlpoly.integrations.probe import unwrapped
 from mlpoly.networks import Layer, check_layer
 from mlpoly.records import map_arrays
 
-__all__ = ["Block", "feedforward_blocks", "find_blocks", "listed"]
-
 
 @dataclass(frozen=True, repr=False)
 class Block:

@@ -7,8 +7,6 @@ import platform
 
 import torch
 
-__all__ = ["check_device", "describe_machine"]
-
 
 def check_device(device: str) -> str:
     """Return the name of a device, if PyTorch can use it here.

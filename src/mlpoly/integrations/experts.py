@@ -22,8 +22,6 @@ from mlpoly.integrations.probe import check_computes
 from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["ADAPTERS", "Expert", "experts_of", "is_expert", "is_stacked", "unrolled"]
-
 _REMEDY = "Experts that do more than an MLP or a GLU are not supported."
 
 

@@ -13,8 +13,6 @@ from mlpoly.integrations.parts import final_softmax
 from mlpoly.integrations.probe import MismatchError, UnrunError, check_computes, unwrapped, without
 from mlpoly.networks import Network
 
-__all__ = ["convert", "from_torch"]
-
 
 def from_torch(module: nn.Module) -> Network:
     """See `mlpoly.from_torch`."""

@@ -20,8 +20,6 @@ from mlpoly.integrations.state_dicts import network_from_state
 from mlpoly.networks import Network
 from mlpoly.networks.layered import Layout
 
-__all__ = ["read_network"]
-
 _STATES = ("state_dict", "model_state_dict", "model", "params")  # where checkpoints keep the weights
 
 

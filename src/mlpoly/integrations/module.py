@@ -13,8 +13,6 @@ from mlpoly.arrays import as_float_array, to_numpy
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.records import arrays_of, map_arrays, replace
 
-__all__ = ["PolynomialModule", "full_precision"]
-
 
 class PolynomialModule(nn.Module):
     """A polynomial as a module that replaces the block it was fitted to.

@@ -11,8 +11,6 @@ import numpy as np
 
 from mlpoly.activations import Activation, families, get
 
-__all__ = ["Elementwise", "activations_of", "combined", "elementwise", "line"]
-
 Function = Callable[[np.ndarray], np.ndarray]
 
 # Points at which two functions are compared; none is a likely kink. Those far out show limits on large values.

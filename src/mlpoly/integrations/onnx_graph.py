@@ -21,8 +21,6 @@ with explain_missing("from_onnx", "ONNX"):
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
-__all__ = ["FLOATS", "FinalSoftmax", "Graph"]
-
 FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _NUMPY = (np.float16, np.float32, np.float64)
 

@@ -17,8 +17,6 @@ with explain_missing("from_onnx", "ONNX"):
     import onnx
     from onnx import inliner
 
-__all__ = ["from_onnx"]
-
 
 def from_onnx(model: Any, output: str | None = None) -> Network:
     """See `mlpoly.from_onnx`."""

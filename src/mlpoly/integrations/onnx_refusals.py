@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CUT", "REASONS", "refusal", "shortened", "where"]
-
 CUT = (
     "onnx.utils.extract_model(path, 'part.onnx', [input], [output]) cuts out the part between two values of the graph; "
     "from_onnx(model, output=...) stops at a value."

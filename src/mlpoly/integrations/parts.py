@@ -12,8 +12,6 @@ from mlpoly.integrations.probe import unwrapped
 from mlpoly.integrations.torch_activations import is_activation
 from mlpoly.integrations.weights import is_plain
 
-__all__ = ["Kind", "final_softmax", "is_softmax", "kind_of", "parts_of"]
-
 Kind = Literal["linear", "batch norm", "activation", "softmax", "network", "unknown"]
 
 

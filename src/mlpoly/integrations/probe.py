@@ -20,8 +20,6 @@ from mlpoly.integrations.module import full_precision
 from mlpoly.networks import Network, Residual
 from mlpoly.records import map_arrays
 
-__all__ = ["MismatchError", "UnrunError", "check_computes", "evaluated", "unwrapped", "without"]
-
 _POINTS = 8
 # In standard deviations of ordinary inputs; those far out show limits on large values.
 _SIZES = (1.0, 10.0, 100.0, 1e4)

@@ -16,8 +16,6 @@ from mlpoly.integrations.weights import is_plain, linear_weights
 from mlpoly.networks import Affine, Chain, Network, Residual
 from mlpoly.networks.pieces import Piece, PieceError, Scaling, Slopes, assemble
 
-__all__ = ["ADAPTERS", "from_parts", "from_sequential"]
-
 _REMEDY = (
     "Forward hooks, or a forward other than the parts in their order (a class may add its input to them), make it "
     "another function: remove them, or pass the weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...), several "

@@ -29,8 +29,6 @@ with explain_missing("from_sklearn", "scikit-learn"):
     from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
     from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["from_sklearn"]
-
 _ACTIVATIONS = {"identity": "identity", "logistic": "sigmoid", "tanh": "tanh", "relu": "relu"}
 
 Map = Scaling | Affine  # what a step of a pipeline does to rows

@@ -14,8 +14,6 @@ from mlpoly.networks import GLU, Affine, Network
 from mlpoly.networks.layered import Layout, from_layers
 from mlpoly.networks.pieces import Piece, Scaling, assemble
 
-__all__ = ["network_from_state"]
-
 Pair = tuple[np.ndarray, np.ndarray | None]  # weight and bias
 
 _ROLES = {"weight": "weight", "kernel": "weight", "W": "weight", "w": "weight", "bias": "bias", "b": "bias"}

@@ -12,8 +12,6 @@ from torch.nn import functional
 from mlpoly.activations import Activation, get
 from mlpoly.integrations.weights import computes
 
-__all__ = ["activation_from_torch", "is_activation"]
-
 
 def _prelu(module: Any) -> Activation:
     if module.weight.numel() > 1:

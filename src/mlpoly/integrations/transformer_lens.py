@@ -14,8 +14,6 @@ from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import Weights, in_one_dtype
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["ADAPTERS", "from_transformer_lens"]
-
 _PARAMETERS = {"W_in", "b_in", "W_gate", "b_gate", "W_out", "b_out"}
 _REMEDY = "Write an adapter for it, see mlpoly.integrations.torch.register_adapter."
 

@@ -20,8 +20,6 @@ from mlpoly.integrations.torch_activations import activation_from_torch
 from mlpoly.integrations.weights import in_one_dtype, linear_weights
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["ADAPTERS", "FAMILIES", "BlockFamily"]
-
 _ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_act_fn", "gelu_impl")
 
 

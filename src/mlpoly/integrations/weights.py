@@ -9,8 +9,6 @@ from torch import nn
 
 from mlpoly.integrations.probe import evaluated, unwrapped
 
-__all__ = ["Weights", "computes", "in_one_dtype", "is_plain", "linear_weights"]
-
 Weights = tuple[torch.Tensor, torch.Tensor | None]
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -25,8 +25,6 @@ from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite, in_deviations, normal_pdf
 from mlpoly.units import Angles, Units
 
-__all__ = ["UnitFamily", "filled", "pair_moments", "power_series", "smoothed", "unit_moments"]
-
 _REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
 _NODES = 16

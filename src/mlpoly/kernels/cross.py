@@ -24,8 +24,6 @@ from mlpoly.kernels.pairs import (
 from mlpoly.records import record, replace
 from mlpoly.units import Angles, Gate, Units, angles_between, terms
 
-__all__ = ["CrossCovariance", "cross_covariance"]
-
 
 @record
 class CrossCovariance:

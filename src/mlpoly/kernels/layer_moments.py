@@ -15,8 +15,6 @@ from mlpoly.progress import progress
 from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, OutputSum, Units, angle_count, angles, energies, terms
 
-__all__ = ["Hidden", "Variance", "hidden_of", "output_moments", "variance_by_degree"]
-
 
 @dataclass(frozen=True, eq=False)
 class Hidden:

@@ -22,19 +22,6 @@ from mlpoly.kernels.sinusoids import is_wave, wave_covariances, wave_variances
 from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, Series, Units, decay, energies, terms_between
 
-__all__ = [
-    "AffineKernel",
-    "Kernel",
-    "PolynomialKernel",
-    "SeriesKernel",
-    "Tail",
-    "WaveKernel",
-    "affine_tail",
-    "kernel_of",
-    "series_tail",
-    "wave_tail",
-]
-
 _CUTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)  # the series of a pair stops at one of these
 _LONG = 256  # beyond, only if the coefficients cost little and there are many pairs that need them
 _MANY = 1 / 8  # pairs of a chunk for each unit of the layer: integrating so many takes as long as a long series

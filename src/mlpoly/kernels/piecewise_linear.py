@@ -26,8 +26,6 @@ from mlpoly.kernels.conditional import filled
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
 from mlpoly.units import Units
 
-__all__ = ["Break", "beyond_linear", "breaks_of", "cancellation", "is_affine"]
-
 _FAR = 60.0  # breaks more standard deviations away than this have no effect
 _FEW = 512  # pairs for which a rule of their own does not pay
 _EMPTY = 17.0  # E is below 1e-15 of its peak for tan(p/2) < |x - y| / 17

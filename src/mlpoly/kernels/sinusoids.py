@@ -9,8 +9,6 @@ from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
 from mlpoly.units import Units
 
-__all__ = ["is_wave", "wave_covariances", "wave_variances"]
-
 
 def is_wave(activation: Activation) -> bool:
     """Whether the activation is the library's sine or cosine."""

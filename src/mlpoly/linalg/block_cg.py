@@ -16,8 +16,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, accumulate_product, constant, namespace, on_cpu, scalar, start_copy, to_numpy
 
-__all__ = ["BlockSolution", "block_cg"]
-
 _WINDOW = 5  # iterations over which the rate of convergence is measured
 _FEW = 2  # the same for a start close to the answer, on which two full windows would be wasted
 _SLOWEST = 0.9  # largest fraction of the decrease of one window that the next one is expected to bring

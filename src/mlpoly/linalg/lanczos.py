@@ -8,8 +8,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, namespace, to_numpy
 
-__all__ = ["dense_eigenpairs", "largest_eigenpairs"]
-
 _STEPS = 12  # blocks in the basis before a restart
 _RESTARTS = 60
 

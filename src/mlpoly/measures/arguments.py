@@ -19,15 +19,6 @@ from mlpoly.arrays import (
     widen,
 )
 
-__all__ = [
-    "check_binary",
-    "check_functions",
-    "checked_labels",
-    "checked_outputs",
-    "checked_samples",
-    "checked_weights",
-]
-
 
 def check_models(**models: Any) -> int | None:
     """Raise unless all are callable, with the same inputs and outputs; return the number of inputs, if known."""

@@ -18,8 +18,6 @@ from mlpoly.measures.outputs import (
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Comparison", "compare"]
-
 
 @record
 class Comparison(Tabular):

@@ -17,8 +17,6 @@ from mlpoly.networks.layer import affine
 from mlpoly.records import map_arrays
 from mlpoly.units import Units
 
-__all__ = ["ConditionalMean", "conditional_mean"]
-
 _NUMBERS = 2**21  # values of hidden units at once
 
 

@@ -13,8 +13,6 @@ from mlpoly.networks import Layer, check_layer
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["DegreeSpectrum", "degree_spectrum"]
-
 
 @record
 class DegreeSpectrum(Tabular):

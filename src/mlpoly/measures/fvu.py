@@ -18,8 +18,6 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
 
-__all__ = ["fvu"]
-
 _ROWS = 8192  # samples drawn at once
 
 

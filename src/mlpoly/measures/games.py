@@ -13,8 +13,6 @@ from mlpoly.arrays import Array, as_integer, namespace
 from mlpoly.inputs import Inputs
 from mlpoly.inputs.conditioning import input_places
 
-__all__ = ["Counted", "Worth", "drawn_orders", "input_groups", "sets_needed", "shapley_values"]
-
 ENUMERATED = 12  # players up to which all subsets are used; above, orders are drawn
 _PERMUTATIONS = 64
 

@@ -16,8 +16,6 @@ from mlpoly.measures.outputs import (
     outputs_of,
 )
 
-__all__ = ["accuracy", "agreement", "kl"]
-
 
 def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples: Array) -> Estimate:
     """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.

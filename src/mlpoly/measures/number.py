@@ -8,9 +8,6 @@ from mlpoly.arrays import Array, readable, scalar, to_numpy
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["FVU", "Estimate", "Number"]
-
-
 _VISIBLE = 0.005  # bound on the error of a number, relative to it, from which it can change the digits that are printed
 
 

@@ -12,8 +12,6 @@ from mlpoly.measures.outputs import evaluated
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices
 
-__all__ = ["degrees_on_samples", "moments_on_samples"]
-
 
 def moments_on_samples(net: Network, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""

@@ -31,21 +31,6 @@ from mlpoly.measures.arguments import check_binary, checked_labels, checked_outp
 from mlpoly.measures.number import FVU, Estimate
 from mlpoly.records import map_arrays, replace
 
-__all__ = [
-    "ErrorSums",
-    "accuracy_of_outputs",
-    "agreement_of_outputs",
-    "chosen",
-    "cross_entropies",
-    "divergences",
-    "estimate",
-    "evaluated",
-    "fvu_of_outputs",
-    "kl_of_outputs",
-    "outputs_of",
-    "unexplained",
-]
-
 _ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
 _ENTRIES = 2**22  # outputs whose softmax is taken at once
 

@@ -18,14 +18,6 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
-__all__ = [
-    "Error",
-    "SecondMoment",
-    "components",
-    "gaussian_error",
-    "second_moment",
-]
-
 
 @record
 class SecondMoment(Tabular):

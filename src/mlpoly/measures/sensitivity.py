@@ -24,8 +24,6 @@ from mlpoly.progress import progress
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Sensitivity", "sensitivity"]
-
 _DRAWS = 2**14  # of a mixture
 _TOLERANCE = 1e-6  # relative error of what is averaged over them, far below the scatter of the draws
 

@@ -29,8 +29,6 @@ from mlpoly.progress import progress
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Shapley", "prediction_worth", "shapley"]
-
 
 @record
 class Shapley(Tabular):

@@ -16,8 +16,6 @@ from mlpoly.records import map_arrays, record, replace
 from mlpoly.tables import Cell, Table, Tabular
 from mlpoly.units import Series
 
-__all__ = ["Overlap", "Similarity", "similarity"]
-
 
 @record
 class Overlap:

@@ -14,8 +14,6 @@ import numpy as np
 
 from mlpoly.errors import FileFormatError
 
-__all__ = ["DataTable", "read_table"]
-
 _DATA = ("x", "X", "data", "x_test", "x_train")  # keys of an .npz file, in the order in which they are tried
 _LABELS = {"x": "y", "X": "y", "data": "target", "x_test": "y_test", "x_train": "y_train"}
 _BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK"}

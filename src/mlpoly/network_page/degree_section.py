@@ -14,8 +14,6 @@ from mlpoly.page.numbers import number, percent
 from mlpoly.page.widgets import figure, table
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour, shortened
 
-__all__ = ["degree_section"]
-
 _VISIBLE = 1e-9  # errors below it are rounding, and have no place on a logarithmic axis
 
 

@@ -20,8 +20,6 @@ from mlpoly.page.widgets import figure, panels, table
 from mlpoly.plots.chart import Part, Waterfall, shortened
 from mlpoly.plots.explanation import explained_waterfall
 
-__all__ = ["chosen_rows", "example_section"]
-
 _TERMS = 8  # bars of one explanation
 
 

@@ -21,8 +21,6 @@ from mlpoly.page.widgets import figure, picture_row
 from mlpoly.plots.chart import Chart, Curve, Part, Ranking, shortened
 from mlpoly.plots.response import response_chart
 
-__all__ = ["feature_section", "response_section", "strongest_features"]
-
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out
 _ENTRIES = 6  # inputs named for each feature

@@ -16,8 +16,6 @@ from mlpoly.network_page.subject import Subject
 from mlpoly.networks import MLP, Chain, Layer, Network, check_network
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["ROUNDING", "DegreeErrors", "Fits", "chosen", "fit_degrees"]
-
 ROUNDING = 1e-10  # fractions of variance below it are rounding
 _ROWS = 20_000  # rows on which errors are measured
 _OUTPUTS = 12  # outputs with pictures of their own

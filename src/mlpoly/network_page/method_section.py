@@ -11,8 +11,6 @@ from mlpoly.page import Page
 from mlpoly.page.html import element
 from mlpoly.page.widgets import command
 
-__all__ = ["method_section"]
-
 
 def method_section(page: Page, about: Subject, fits: Fits) -> None:
     """Exactness in a list, and a few lines of Python."""

@@ -27,8 +27,6 @@ from mlpoly.page import Page, asset
 from mlpoly.page.rerun import rerun_section
 from mlpoly.progress import progress
 
-__all__ = ["write_report"]
-
 
 def write_report(
     net: Any,

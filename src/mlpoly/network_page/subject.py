@@ -16,8 +16,6 @@ from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.networks import Network
 from mlpoly.records import map_arrays
 
-__all__ = ["Subject", "check_subject", "distinct"]
-
 _TINY = 1e-12  # of the mean: with a standard deviation below that an input counts as constant
 
 

@@ -14,8 +14,6 @@ from mlpoly.networks import Layer, check_network
 from mlpoly.page.numbers import counted, listing, number, percent
 from mlpoly.page.widgets import facts, tiles
 
-__all__ = ["degree_name", "describe_inputs", "missed", "summary"]
-
 _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
 
 

@@ -22,8 +22,6 @@ from mlpoly.page.widgets import figure, formula, panels, picture_row, table, var
 from mlpoly.plots.chart import Part, Ranking, shortened
 from mlpoly.plots.interactions import interaction_effects, interaction_map
 
-__all__ = ["formula_section", "interaction_section", "one_for_each", "strongest_terms", "terms_section"]
-
 _WRITTEN = 10  # terms of a formula
 _RANKED = 20  # terms of a ranking
 _CROSSED = 40  # inputs of a heat map

@@ -8,8 +8,6 @@ from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, set_weights
 from mlpoly.records import record, replace, static
 
-__all__ = ["Affine"]
-
 
 @record
 class Affine(Layer):

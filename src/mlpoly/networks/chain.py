@@ -15,8 +15,6 @@ from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.records import arrays_of, record
 from mlpoly.tables import Table
 
-__all__ = ["Chain", "Residual", "Walk", "check_layer", "check_network", "layers_of", "walk"]
-
 S = TypeVar("S")
 
 

@@ -10,8 +10,6 @@ from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
 
-__all__ = ["GLU"]
-
 
 @record
 class GLU(Layer):

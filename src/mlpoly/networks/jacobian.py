@@ -9,8 +9,6 @@ from mlpoly.arrays import Array, check_points, eye, namespace, promote
 from mlpoly.networks.chain import walk
 from mlpoly.networks.layer import Layer, Network, affine
 
-__all__ = ["jacobian", "value_and_pullback"]
-
 Pullback = Callable[[Array], Array]
 
 

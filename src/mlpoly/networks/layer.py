@@ -11,8 +11,6 @@ from mlpoly.arrays import Array, check_points, namespace, on, promote
 from mlpoly.records import arrays_of, map_arrays, record, replace
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Forms", "Layer", "Network", "affine"]
-
 N = TypeVar("N", bound="Network")
 
 

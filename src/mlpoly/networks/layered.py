@@ -13,8 +13,6 @@ from mlpoly.networks.layer import Network
 from mlpoly.networks.pieces import Piece, assemble
 from mlpoly.networks.weight_checks import check_bias, check_weight
 
-__all__ = ["Layout", "from_layers"]
-
 Layout = Literal["out_in", "in_out"]
 ActivationLike = str | Activation | Callable[[Array], Array]
 

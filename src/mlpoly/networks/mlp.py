@@ -14,8 +14,6 @@ from mlpoly.records import record, replace, static
 if TYPE_CHECKING:
     from mlpoly.networks.layered import Layout
 
-__all__ = ["MLP"]
-
 
 @record
 class MLP(Layer):

@@ -15,8 +15,6 @@ from mlpoly.networks.glu import GLU
 from mlpoly.networks.layer import Layer, Network
 from mlpoly.networks.mlp import MLP
 
-__all__ = ["Piece", "PieceError", "Scaling", "Slopes", "assemble"]
-
 
 class PieceError(TypeError):
     """Pieces do not fit one after the other."""

@@ -6,8 +6,6 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace
 
-__all__ = ["check_bias", "check_weight", "layout_hint", "set_weights"]
-
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
     """Return a weight, or raise unless it is a finite floating array of the given shape."""

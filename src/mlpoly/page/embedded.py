@@ -13,8 +13,6 @@ from markupsafe import Markup
 from mlpoly.codec import to_plain
 from mlpoly.page.html import element
 
-__all__ = ["DIVERGING", "GREY", "island", "pack_images", "picture", "ramp", "to_json"]
-
 
 def ramp(stops: str) -> np.ndarray:
     """Return 255 colours (255, 3) through evenly spaced stops, "ff0000 0000ff"; odd, so that the middle has its own."""

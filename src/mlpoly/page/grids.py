@@ -13,8 +13,6 @@ from mlpoly.page.numbers import number, signed
 from mlpoly.page.widgets import picture_row
 from mlpoly.plots.chart import Gallery, Palette, Part, Picture, Ranking, Waterfall, shortened
 
-__all__ = ["gallery_html", "ranking_html", "waterfall_html"]
-
 _NAME = 70  # letters of a name beside a bar
 _PALETTES: dict[Palette, np.ndarray] = {
     "diverging": DIVERGING,

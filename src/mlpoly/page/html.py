@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-__all__ = ["element", "link"]
-
 _VOID = {"br", "hr", "img", "input", "meta"}
 
 

@@ -13,8 +13,6 @@ from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
 from mlpoly.page.html import element
 
-__all__ = ["Page", "Section", "asset"]
-
 
 def asset(package: str, name: str) -> str:
     """Return the text of a file in the folder "assets" of a package, such as a style or a script for `Page`."""

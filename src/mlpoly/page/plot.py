@@ -14,8 +14,6 @@ from mlpoly.page.html import element
 from mlpoly.page.widgets import choices
 from mlpoly.plots.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
 
-__all__ = ["heat_maps", "plot", "plot_data"]
-
 _HEIGHT = 430  # pixels
 _TICK = 18  # letters of a name at the edge of a heat map
 

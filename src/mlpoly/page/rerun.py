@@ -12,8 +12,6 @@ from mlpoly.page.numbers import duration
 from mlpoly.page.page import Page
 from mlpoly.page.widgets import command, options, table
 
-__all__ = ["rerun_section"]
-
 
 def rerun_section(page: Page, about: Mapping[str, Any], folder: Path, patterns: Sequence[str]) -> None:
     """Add a section that says how to make the page again and on what machine, with links to the files beside it.

@@ -12,21 +12,6 @@ from markupsafe import Markup
 from mlpoly.page.html import element
 from mlpoly.page.numbers import number
 
-__all__ = [
-    "choices",
-    "command",
-    "facts",
-    "figure",
-    "formula",
-    "options",
-    "panels",
-    "picture_row",
-    "table",
-    "tiles",
-    "variable",
-    "verdict",
-]
-
 
 def table(
     columns: Sequence[str],

@@ -9,8 +9,6 @@ import numpy as np
 from mlpoly.arrays import Array, as_integer, astype, constant, widen
 from mlpoly.paper.moment_arguments import batch_shape, symmetric, together
 
-__all__ = ["expected_product", "isserlis"]
-
 Index = tuple[int, ...]  # a multi-index, written as the sorted variables with repetition
 
 

@@ -8,8 +8,6 @@ from mlpoly.arrays import Array, astype, constant, namespace, widen
 from mlpoly.paper.isserlis import expected_product
 from mlpoly.paper.moment_arguments import batch_shape, check_not_negative, symmetric, together
 
-__all__ = ["master_theorem"]
-
 
 def master_theorem(mean_x: Array, var_x: Array, mean_y: Array, cov_xy: Array, cov_yy: Array) -> Array:
     """Coefficients a_k with E[g(X) Y_1 ... Y_n] = sum_{k <= n} a_k E[g(X) X^k] for every function g.

@@ -8,8 +8,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, check_finite, constant, namespace, promote, readable, to_numpy
 
-__all__ = ["batch_shape", "check_not_negative", "symmetric", "together"]
-
 _PLAIN = (int, float, list, tuple)
 
 

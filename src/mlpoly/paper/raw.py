@@ -9,8 +9,6 @@ from mlpoly.arrays import Array, as_integer, astype, namespace, widen
 from mlpoly.paper.moment_arguments import batch_shape, check_not_negative, together
 from mlpoly.special import times_line
 
-__all__ = ["raw_moments"]
-
 
 def raw_moments(activation: str | Activation | Callable[[Array], Array], mean: Array, std: Array, degree: int) -> Array:
     """E[x^k act(x)] for x ~ N(mean, std^2) and k = 0, ..., degree.

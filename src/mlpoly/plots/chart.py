@@ -13,11 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = [
-    "Area", "Axis", "Bars", "Chart", "Curve", "Dash", "Gallery", "HeatMap", "Mark", "Palette", "Panel", "Part",
-    "Picture", "Points", "Ranking", "Waterfall", "degree_colour", "shortened",
-]  # fmt: skip
-
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
 

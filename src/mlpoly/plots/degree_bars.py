@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_spectrum"]
-
 
 def plot_spectrum(
     spectrum: DegreeSpectrum, output: int | None = None, title: str = "", log: bool = False, ax: Axes | None = None

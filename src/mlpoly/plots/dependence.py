@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["dependence_chart", "plot_dependence"]
-
 _LOOKS: tuple[tuple[str, Dash], ...] = (
     ("blue", "solid"),
     ("orange", "dash"),

@@ -32,8 +32,6 @@ with explain_missing("mlpoly.plots"):
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.patches import Patch
 
-__all__ = ["Drawing", "draw", "draw_panel", "show"]
-
 Drawing = Chart | Gallery | HeatMap | Ranking | Waterfall
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": style.DASHED, "dot": style.DOTTED, "dashdot": style.DASH_DOT}

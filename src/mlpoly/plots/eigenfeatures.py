@@ -15,8 +15,6 @@ from mlpoly.plots.chart import Axis, Bars, Gallery, Panel, Picture
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["eigenfeature_gallery", "plot_eigenfeatures"]
-
 _SCALES = {
     "input": "pixels of the unit eigenvectors",
     "whitened": "change of the pixels by one standard deviation",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["direction_ranking", "plot_features", "plot_forms", "plot_singular"]
-
 
 def plot_features(
     features: EigenFeatures,

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from mlpoly.fitting.finetune import FinetuneReport
     from mlpoly.fitting.fit_reports import SolveReport
 
-__all__ = ["plot_finetuning", "plot_solve"]
-
 
 def plot_solve(report: SolveReport, ax: Axes | None = None, title: str = "") -> Figure:
     """Draw the misfit after each iteration of a fit under a mixture.

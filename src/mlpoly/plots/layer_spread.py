@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_propagation"]
-
 _DOUBTFUL = 0.05  # the excess above which moments need a check on samples
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_comparison", "plot_estimate", "plot_fvu", "plot_outputs"]
-
 _MEASURES = {
     "fvu": "fraction of variance unexplained",
     "kl": "KL divergence, nats",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_response", "response_chart"]
-
 _LOOKS: dict[int, tuple[str, Dash]] = {1: ("orange", "dash"), 2: ("blue", "dashdot"), 3: ("violet", "dot")}
 
 

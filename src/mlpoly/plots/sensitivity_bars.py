@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_sensitivity", "plot_shapley", "sensitivity_chart", "shapley_waterfall"]
-
 _STEP = 4  # places of a group: three bars and a gap
 _LETTERS = 84  # in a row below the bars
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_similarity", "similarity_chart"]
-
 By = Literal["degrees", "outputs"]
 
 

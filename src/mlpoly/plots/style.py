@@ -16,8 +16,6 @@ with explain_missing("mlpoly.plots"):
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
 
-__all__ = ["COLOURS", "save_figure"]
-
 INK, FAINT, GUIDE = "#222222", "#8a8a8a", "#d4d4d4"
 NETWORK, LINEAR, QUADRATIC = INK, "#d55e00", "#0072b2"  # Okabe and Ito: safe for every kind of colour blindness
 COLOURS = {  # by the names that page.css has for the same ones

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_terms", "term_ranking"]
-
 
 def plot_terms(terms: Terms, ax: Axes | None = None, title: str = "") -> Figure:
     """Draw the effects of the strongest monomials as bars, with their coefficients.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_decomposition"]
-
 
 def plot_decomposition(terms: QuadraticDecomposition, ax: Axes | None = None, title: str = "") -> Figure:
     """Draw the fraction of the variance of the quadratic part that the first terms explain.

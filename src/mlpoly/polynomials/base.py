@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from mlpoly.polynomials.hermite_products import Ladder
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["Polynomial", "at_least_single", "map_polynomial"]
-
-
 P = TypeVar("P", bound="Polynomial")
 
 

@@ -22,8 +22,6 @@ from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
 if TYPE_CHECKING:
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["BoundedPolynomial", "check_bound", "chords"]
-
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
 _NODES = 24  # Gauss-Legendre nodes on each panel
 _REACH = 12.0  # standard deviations beyond which a polynomial times the normal density is negligible

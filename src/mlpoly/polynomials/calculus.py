@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from mlpoly.polynomials.bounded import BoundedPolynomial
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["Derivatives", "derivative", "gradient", "hessian"]
-
 
 @record
 class Derivatives:

@@ -40,8 +40,6 @@ from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.source import Source
 from mlpoly.records import record, replace, static
 
-__all__ = ["ChaosPolynomial", "sum_in_products"]
-
 _HIGHEST = 1000  # largest exponent accepted in a file whose polynomial has fewer terms than that
 _INVERTIBLE = 1e-10  # least ratio of the singular values of coordinates from which x can be recovered
 

@@ -10,8 +10,6 @@ from mlpoly.errors import TooLargeError
 if TYPE_CHECKING:
     from mlpoly.polynomials.base import Polynomial
 
-__all__ = ["Coefficients"]
-
 
 class Coefficients:
     """Symmetric coefficient tensors T_k with p(x) = sum_k T_k[x, ..., x].

@@ -19,8 +19,6 @@ from mlpoly.polynomials.substitution import substituted, symmetrised
 from mlpoly.records import record, replace, static
 from mlpoly.units import Series
 
-__all__ = ["ComposedPolynomial"]
-
 
 @record
 class ComposedPolynomial(Polynomial):

@@ -17,8 +17,6 @@ from mlpoly.polynomials.saving import is_symmetric
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 
-__all__ = ["DensePolynomial", "to_dense"]
-
 
 @record
 class DensePolynomial(Polynomial):

@@ -21,18 +21,6 @@ from mlpoly.special import hermite
 if TYPE_CHECKING:
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = [
-    "MOST_MONOMIALS",
-    "Ladder",
-    "change_of_basis",
-    "check_monomials",
-    "covariance_factor",
-    "ladder",
-    "multi_indices",
-    "products",
-    "project_ridge",
-]
-
 MOST_MONOMIALS = 10_000
 
 

@@ -14,8 +14,6 @@ from mlpoly.special import in_powers
 if TYPE_CHECKING:
     from mlpoly.polynomials.ridge import RidgePolynomial
 
-__all__ = ["neuron_powers", "ridge_slices", "ridge_tensor"]
-
 
 def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
     """Each neuron as A_i(w_i.x) + (v_i.x) B_i(w_i.x): coefficients of A and B, ascending; B is empty without a gate."""

@@ -32,8 +32,6 @@ from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw
 from mlpoly.units import Gate, OutputSum, Series, Units, angles, energies, terms, terms_between
 
-__all__ = ["RidgePolynomial", "zero_polynomial"]
-
 
 @record
 class RidgePolynomial(Polynomial):

@@ -23,8 +23,6 @@ from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, from_arrays, replace
 from mlpoly.units import Series
 
-__all__ = ["is_symmetric", "load", "save_polynomial"]
-
 # Layouts 1 and 2, without and with straight lines, have no inputs and use the names of version 0.1.
 _LAYOUT = 3
 # Tensors of a ridge polynomial: name in layouts 1 and 2 to the present name.

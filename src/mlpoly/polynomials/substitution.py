@@ -16,8 +16,6 @@ from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.special import clenshaw
 
-__all__ = ["substituted", "symmetrised"]
-
 
 def substituted(poly: Any, inner: list[Array]) -> list[Array]:
     """Power series of poly(inner(x)), up to the degree of `inner`, whose rows are the inputs of a polynomial.

@@ -19,8 +19,6 @@ from mlpoly.kernels import Hidden, hidden_of, output_moments
 from mlpoly.networks import Layer
 from mlpoly.records import map_arrays, record
 
-__all__ = ["Closure", "State"]
-
 
 @record
 class State:

@@ -34,8 +34,6 @@ from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.records import record, replace
 
-__all__ = ["Expansion", "coordinates", "expand"]
-
 _ORDER = 2  # number of factors Q_p at which the series is cut off
 _NUMBERS = 2**24  # entries of the largest intermediate
 _LARGEST = 2**30  # entries of the quadratic parts of a layer's units: 8 GiB, of which several exist at a time

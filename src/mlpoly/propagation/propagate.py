@@ -16,8 +16,6 @@ from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumul
 from mlpoly.records import record, replace
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["LayerMoments", "Propagation", "checked_gaussians", "propagate"]
-
 
 @record
 class LayerMoments(Tabular):

@@ -29,8 +29,6 @@ from mlpoly.kernels import Hidden, hidden_of, output_moments, power_series
 from mlpoly.networks import Affine, Chain, Layer, Network
 from mlpoly.propagation.closure import Closure, State
 
-__all__ = ["ThirdCumulants", "fourth_cumulants", "takes_third_cumulants"]
-
 _DEGREE = 6
 
 

@@ -15,8 +15,6 @@ from mlpoly.inputs import Gaussian
 from mlpoly.records import map_arrays, record
 from mlpoly.units.units import Units
 
-__all__ = ["Angles", "angle_count", "angles", "angles_between"]
-
 # Hidden units in a chunk. About twenty float64 arrays (chunk, chunk) exist at a time: 40 MB and 160 MB.
 _SMALL, _LARGE = 512, 1024
 

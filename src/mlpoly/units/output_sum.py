@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, namespace
 
-__all__ = ["OutputSum"]
-
 
 class OutputSum:
     """W M W' for symmetric M given as chunks on and above its diagonal.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mlpoly.units.inner_products import Angles
     from mlpoly.units.units import Units
 
-__all__ = ["Series", "decay", "energies", "terms", "terms_between"]
-
 
 @record
 class Series:

@@ -36,8 +36,6 @@ from mlpoly.records import record, replace
 from mlpoly.special import times_line
 from mlpoly.units.series import Series
 
-__all__ = ["Gate", "HasForms", "Units"]
-
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
 

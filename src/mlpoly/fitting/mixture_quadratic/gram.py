@@ -20,8 +20,6 @@ from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
 from mlpoly.records import record
 
-__all__ = ["GramOperator", "gram_operator"]
-
 _NUMBERS = 2**26  # largest intermediate of one product; components are taken in chunks that stay below it
 
 

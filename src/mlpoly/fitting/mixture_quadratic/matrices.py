@@ -14,8 +14,6 @@ from mlpoly.arrays import Array, cast_like, chunks, constant, eye, namespace, ta
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
 
-__all__ = ["dense_from_matrices", "matrices_of", "matrices_of_chaos", "matrices_of_dense", "padded"]
-
 _NUMBERS = 2**26  # largest intermediate; outputs are taken in chunks that stay below it
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_product, constant, eye, namespace
 
-__all__ = ["standard_inverse"]
-
 
 def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
     """Return the inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m).

@@ -47,8 +47,6 @@ from mlpoly.polynomials.base import at_least_single
 from mlpoly.progress import progress
 from mlpoly.records import replace
 
-__all__ = ["BlockCG", "fit_mixture_quadratic", "normal_equations"]
-
 _DIRECT = 300  # monomials, as 23 inputs have: up to there neither tolerance, start nor distant components matter
 _COARSEST = 96  # whitened coordinates of the smallest problem worth solving first
 _COARSE_TOLERANCE = 2e-3

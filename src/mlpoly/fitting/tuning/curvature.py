@@ -10,8 +10,6 @@ import numpy as np
 
 from mlpoly.fitting.tuning.trainable import Tensor, Trainable
 
-__all__ = ["Jacobian", "curvature_units", "spread_units"]
-
 _ITERATIONS = 10  # of the power method, and draws of random signs: either result is needed only to a few per cent
 
 

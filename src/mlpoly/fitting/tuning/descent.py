@@ -16,8 +16,6 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.progress import progress
 from mlpoly.records import replace
 
-__all__ = ["Descent", "Plan", "TuningRun"]
-
 _CALIBRATION = 4096  # least number of samples for measuring scales
 # Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
 # about 12 on; a ridge form is a product of readout and series, whose curvature grows during training.

@@ -10,8 +10,6 @@ import numpy as np
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, take_rows, to_numpy
 from mlpoly.inputs import Inputs, Samples
 
-__all__ = ["CALIBRATION", "TRAINING", "VALIDATION", "Draw", "draws", "stream_seed"]
-
 Draw = Callable[[int, int], Array]  # (n, seed) -> (n, d)
 
 TRAINING, VALIDATION, CALIBRATION = 0, 1, 2  # streams of seeds, so that held-out samples are never trained on

@@ -11,8 +11,6 @@ from mlpoly.fitting.tuning.trainable import Tensor
 from mlpoly.measures.outputs import ErrorSums, divergences, estimate
 from mlpoly.networks import Layer
 
-__all__ = ["Bridge", "Judge"]
-
 _ROWS = 4096  # samples evaluated at a time
 
 

@@ -21,8 +21,6 @@ from mlpoly.polynomials.hermite_products import products
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 
-__all__ = ["Tensor", "Trainable", "trainable"]
-
 Tensor = Any  # torch.Tensor; the core does not import torch
 
 _FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # fraction of the mean variance below which a direction is not scaled up further

@@ -13,8 +13,6 @@ from mlpoly.measures import ErrorSums, fvu
 from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 
-__all__ = ["BlockErrors", "HeldOutErrors", "closed_form_error", "unbounded"]
-
 
 @dataclass(frozen=True)
 class BlockErrors:

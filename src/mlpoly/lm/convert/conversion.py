@@ -18,8 +18,6 @@ from mlpoly.lm.convert.hub import download, upload
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Conversion", "discard"]
-
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
 

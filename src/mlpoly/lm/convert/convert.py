@@ -23,8 +23,6 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress import progress
 
-__all__ = ["Method", "convert"]
-
 Method = Literal["gaussian", "neuronwise", "samples"]
 
 # Weight of lines along the activation relative to that of the inputs, the same as in `SampleFit`: tokens are beyond the

@@ -16,8 +16,6 @@ from mlpoly.tables import cell_text
 if TYPE_CHECKING:
     from mlpoly.lm.convert.conversion import Conversion
 
-__all__ = ["download", "model_card", "upload"]
-
 _FILES = ("*/cfg.json", "*/polynomial.safetensors")  # of a conversion; nothing else is downloaded or replaced
 _PACKAGE = "huggingface_hub"
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from mlpoly.arrays import to_numpy
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 
-__all__ = ["skip_initialiser"]
-
 
 def skip_initialiser(poly: Polynomial) -> tuple[Tensor, Tensor]:
     """Return the affine part of a block's polynomial, as a transcoder with a skip connection takes it.

@@ -14,8 +14,6 @@ from mlpoly.lm.model.graft import Constant
 from mlpoly.lm.model.running import visit
 from mlpoly.networks import Layer
 
-__all__ = ["BASELINES", "Baseline", "baseline_modules"]
-
 Baseline = Literal["removed", "mean", "linear"]
 BASELINES: tuple[Baseline, ...] = ("removed", "mean", "linear")
 _RIDGE = 1e-8  # of the mean variance, for inputs that vary in fewer directions than they have

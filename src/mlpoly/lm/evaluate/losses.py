@@ -19,8 +19,6 @@ from mlpoly.measures.outputs import cross_entropies, divergences
 from mlpoly.progress import progress
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Evaluation", "Loss", "evaluate"]
-
 
 @dataclass(frozen=True)
 class Loss:

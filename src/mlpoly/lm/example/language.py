@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["WORDS", "Sentence", "example_text", "sentences"]
-
 _NOUNS = {"dog": "dogs", "cat": "cats", "tree": "trees", "bird": "birds", "child": "children", "king": "kings"}
 _ADJECTIVES = ("old", "young", "small", "big", "quiet", "loud")
 _COPULAS = {("today", 0): "is", ("today", 1): "are", ("yesterday", 0): "was", ("yesterday", 1): "were"}

@@ -17,8 +17,6 @@ from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.model.running import hooked
 from mlpoly.polynomials import Polynomial
 
-__all__ = ["Constant", "as_modules", "graft"]
-
 _MARK = "_mlpoly_grafts"  # how many grafts a module stands in
 
 # By parent, and name in it, of every block that is grafted on: the block itself, and what the open grafts put over it.

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from mlpoly._version import __version__
 
-__all__ = ["describe_model", "function_fingerprint", "versions", "weights_fingerprint"]
-
 _SAMPLED = 64  # values of each parameter that enter the fingerprint
 
 

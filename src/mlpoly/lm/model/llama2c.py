@@ -15,8 +15,6 @@ from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, replacing, write_json
 
-__all__ = ["convert_llama2c", "read_vocabulary"]
-
 _HEADER = struct.Struct("<7i")
 
 

@@ -13,8 +13,6 @@ from safetensors import SafetensorError
 from mlpoly.extras import library
 from mlpoly.lm.example import EXAMPLE
 
-__all__ = ["load_model"]
-
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model", "vocab.txt", "merges.txt")
 
 # Errors of transformers for a checkpoint that is missing, damaged or of an unknown kind.

@@ -18,8 +18,6 @@ from mlpoly.integrations.experts import Expert, is_expert, unrolled
 from mlpoly.integrations.probe import unwrapped
 from mlpoly.lm.text.batches import Batch, Reader
 
-__all__ = ["Runner", "check_reached", "evaluating", "hooked", "visit", "watching"]
-
 See = Callable[[Block, Tensor, Batch], Any]
 
 

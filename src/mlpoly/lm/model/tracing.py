@@ -16,8 +16,6 @@ from mlpoly.integrations.blocks import listed
 from mlpoly.integrations.experts import is_expert
 from mlpoly.lm.model.running import evaluating, hooked
 
-__all__ = ["NO_PATH", "FrozenNorm", "Trace", "trace", "unembedding"]
-
 # Of a model whose trace has no `final` norm: BERT, whose head transforms the residual stream first, for one.
 NO_PATH = "the head does not read the residual stream through one norm, so that there is no direct path to its logits"
 

@@ -20,8 +20,6 @@ from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
 from mlpoly.integrations.blocks import listed
 from mlpoly.lm.moments.row_sums import GroupMoments, Norms, merge_groups
 
-__all__ = ["MOMENTS_FILE", "Moments", "read_moments", "write_moments"]
-
 _FORMAT, _VERSION = "mlpoly-moments", 2
 MOMENTS_FILE = "moments.safetensors"  # in a folder
 

@@ -16,8 +16,6 @@ from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.moments.block_moments import MOMENTS_FILE, Moments, read_moments, write_moments
 from mlpoly.lm.moments.row_sums import GroupMoments
 
-__all__ = ["Checkpoint", "Progress"]
-
 _PATIENCE = 10  # times as long as the last save took: for large models it is not free
 
 

@@ -23,8 +23,6 @@ from mlpoly.lm.moments.row_sums import GroupMoments, Norms, Precision, RowSums, 
 from mlpoly.lm.text.batches import Batch, Mask, Reader
 from mlpoly.progress import progress
 
-__all__ = ["collect"]
-
 
 def collect(
     model: nn.Module,

@@ -18,8 +18,6 @@ from torch import Tensor
 from mlpoly.arrays import as_integer
 from mlpoly.lm.model.identity import function_fingerprint
 
-__all__ = ["Grouping", "Groups", "NormOutliers", "TokenClusters", "as_grouping"]
-
 _ITERATIONS = 100  # of k-means, which has settled long before
 
 GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from mlpoly.inputs import MomentAccumulator
 
-__all__ = ["GroupMoments", "Norms", "Precision", "RowSums", "merge_groups"]
-
 Precision = Literal["single", "double"]
 
 # A product of fewer rows is bound by the d x d sums that it is added to, not by arithmetic: on an H200 and d = 4096,

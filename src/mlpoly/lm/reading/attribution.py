@@ -19,8 +19,6 @@ from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
 
-__all__ = ["Attribution", "attribute", "degree_parts", "polynomials_of"]
-
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     """Parts (..., degree + 1) of ``direction . poly(x)`` by degree, which add up to it.

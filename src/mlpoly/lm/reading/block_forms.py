@@ -16,8 +16,6 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.progress import progress
 from mlpoly.tables import TableList
 
-__all__ = ["BlockForms", "FormSpectrum", "block_forms"]
-
 
 @dataclass(frozen=True)
 class FormSpectrum:

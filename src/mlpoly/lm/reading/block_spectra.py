@@ -13,8 +13,6 @@ from mlpoly.measures import degree_spectrum
 from mlpoly.progress import progress
 from mlpoly.tables import TableList
 
-__all__ = ["BlockSpectra", "BlockSpectrum", "block_spectra"]
-
 
 @dataclass(frozen=True)
 class BlockSpectrum:

@@ -22,8 +22,6 @@ from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.progress import progress
 from mlpoly.tables import TableList
 
-__all__ = ["CausalScore", "CausalScores", "check_features"]
-
 _STRONGEST = 8  # one over the fraction of tokens that count as those where a feature matters most
 _ROWS = 16384  # rows of the unembedding that are worked on at once
 

@@ -20,16 +20,6 @@ from mlpoly.lm.text.batches import Batch
 from mlpoly.lm.text.tokens import token_text
 from mlpoly.tables import TableList
 
-__all__ = [
-    "Context",
-    "FeatureReading",
-    "FeatureReadings",
-    "TokenScore",
-    "describe",
-    "read_features",
-    "with_scores",
-]
-
 _EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyond is in its last bins
 _BINS = 64
 _ACTIVE = 2.0  # standard deviations from which a value counts as active

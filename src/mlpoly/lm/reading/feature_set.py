@@ -25,8 +25,6 @@ from mlpoly.records import replace as changed
 from mlpoly.tables import Table, Tabular
 from mlpoly.units import energies
 
-__all__ = ["FeatureKind", "FeatureSet", "block_features", "blocks_of", "logit_directions"]
-
 FeatureKind = Literal["principal", "token", "term", "form", "neuron", "direction", "pca", "random"]
 
 _PER_FORM = 3  # eigenvectors of each principal form that compete for a place

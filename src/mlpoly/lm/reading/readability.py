@@ -18,8 +18,6 @@ from mlpoly.lm.text.batches import Batch
 from mlpoly.progress import progress
 from mlpoly.tables import TableList
 
-__all__ = ["ReadabilityScore", "ReadabilityScores", "area_under_curve", "readability"]
-
 _PRIOR = 4.0  # tokens with the mean activity that each token's own mean is shrunk by
 _SWEEPS = 6  # over the places of an additive predictor; more change nothing that counts
 _FOLDS = 4  # parts of the text; a tree is grown on means of each token in the other parts

@@ -16,8 +16,6 @@ from mlpoly.lm.model.graft import grafted
 from mlpoly.lm.model.running import hooked
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
 
-__all__ = ["steer"]
-
 
 @contextmanager
 def steer(

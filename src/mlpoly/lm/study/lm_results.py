@@ -18,8 +18,6 @@ from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.contexts import FeatureReading
 
-__all__ = ["LmResults", "write_tables"]
-
 
 @dataclass(frozen=True)
 class LmResults:

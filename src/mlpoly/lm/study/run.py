@@ -32,8 +32,6 @@ from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, 
 from mlpoly.lm.text.tokens import prompt_ids, vocabulary
 from mlpoly.lm_config import LmConfig, command_line, with_options
 
-__all__ = ["study_lm"]
-
 _PROMPT = 48  # tokens of the held-out text that are taken apart, where no prompt is given
 _HELD_OUT = 0.1  # fraction of a text that nothing is fitted to, where no other is given
 

@@ -30,8 +30,6 @@ from mlpoly.lm.study.lm_results import LmResults
 from mlpoly.lm_config import LmConfig
 from mlpoly.progress import progress
 
-__all__ = ["LmStudy", "study_attribution", "study_degrees", "study_features", "study_spectra"]
-
 _CONTROLS = 5  # random directions of each block
 _CHECKED = 512  # tokens on which the model runs with features changed, three times for each of them
 

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from mlpoly.arrays import as_integer
 
-__all__ = ["Batch", "Mask", "Reader"]
-
 Mask = Callable[[Tensor], Tensor]
 
 _END = object()  # of an iterator

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["generate_tokens"]
-
 
 @torch.no_grad()
 def generate_tokens(model: Any, sequences: int, length: int, start: int, seed: int = 0) -> np.ndarray:

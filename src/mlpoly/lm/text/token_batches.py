@@ -19,8 +19,6 @@ from torch import Tensor
 from mlpoly.arrays import as_integer
 from mlpoly.errors import FileFormatError
 
-__all__ = ["Source", "TokenBatches", "as_path", "read_ids", "split_text", "title", "token_batches"]
-
 Source = str | PathLike[str]
 
 _SUFFIXES = (".txt", ".md", ".npy", ".npz", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".gz", ".html", ".xml")

@@ -13,8 +13,6 @@ import numpy as np
 
 from mlpoly.errors import FileFormatError
 
-__all__ = ["prompt_ids", "token_text", "vocabulary"]
-
 _MOST_TOKENS = 10**8  # a larger id is damage, and a list of so many texts would fill the memory
 
 

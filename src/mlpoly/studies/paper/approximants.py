@@ -19,8 +19,6 @@ from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.images import Images
 from mlpoly.studies.paper.options import DynamicsConfig
 
-__all__ = ["Fit", "Setting", "approximants"]
-
 
 class Setting:
     """Inputs of the fits of a study, and images that they are judged on, as tensors on a device."""

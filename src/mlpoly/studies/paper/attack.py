@@ -31,8 +31,6 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.studies.paper.class_features import as_labels, check_fits, decisions, eigenpairs, quadratic_part
 from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
 
-__all__ = ["AttackCase", "ablation_curve", "ablation_pictures", "steering_curve"]
-
 _STRENGTHS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
 _ABLATION, _NOISE, _RANDOM = range(3)  # independent streams of random numbers for one seed
 

@@ -13,8 +13,6 @@ from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.networks import GLU, MLP, Layer
 
-__all__ = ["TrainingRun", "build", "checkpoint_steps", "load_checkpoint", "parameter_shapes", "save_checkpoint"]
-
 
 def checkpoint_steps(steps: int) -> list[int]:
     """0, the powers of two below `steps`, and `steps` itself."""

@@ -12,8 +12,6 @@ import numpy as np
 
 from mlpoly.studies.paper.results import Ablation, Claim, Features, Point
 
-__all__ = ["judge_claims"]
-
 # One threshold for each word of the paper, whichever claim uses it.
 EARLY = 512  # "the first few hundred steps"
 START, LATER, END = 512, 1024, 4096  # "between 500 and 1K steps ... increase sharply ... until around 4K steps"

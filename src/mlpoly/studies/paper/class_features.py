@@ -25,18 +25,6 @@ from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.studies.paper.results import FeatureAmount, FeatureStep, ImageExplanation
 
-__all__ = [
-    "align",
-    "as_labels",
-    "check_fits",
-    "choose_examples",
-    "decisions",
-    "eigenpairs",
-    "explain_image",
-    "feature_step",
-    "quadratic_part",
-]
-
 
 def feature_step(
     step: int, linear: Polynomial, quadratic: Polynomial, k: int = 3, inputs: Gaussian | None = None

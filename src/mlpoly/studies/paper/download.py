@@ -16,8 +16,6 @@ from mlpoly.progress import progress
 from mlpoly.studies.paper.image_files import FILES
 from mlpoly.studies.paper.images import cache_dir
 
-__all__ = ["DownloadError", "download"]
-
 _TIMEOUT = 30.0  # seconds without an answer
 
 

@@ -28,8 +28,6 @@ from mlpoly.studies.paper.approximants import Fit, Setting, approximants
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.results import Point, Spectrum
 
-__all__ = ["dynamics", "load_fits"]
-
 
 @dataclass(frozen=True)
 class _Judged:

@@ -9,8 +9,6 @@ from mlpoly.inputs import Gaussian
 from mlpoly.polynomials import Polynomial
 from mlpoly.studies.paper.results import Formula, PixelTerm
 
-__all__ = ["formulas"]
-
 
 def formulas(quadratic: Polynomial, inputs: Gaussian, k: int = 6, pixels: int = 3) -> tuple[Formula, ...]:
     """Write the quadratic of every class out, in float64.

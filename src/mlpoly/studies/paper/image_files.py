@@ -17,8 +17,6 @@ import numpy as np
 
 from mlpoly.errors import FileFormatError
 
-__all__ = ["FILES", "RawArray", "find_file", "read_folder", "read_idx", "read_npz"]
-
 # Training images and labels, then test images and labels; every reader below keeps this order.
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _NPZ = (("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels"))

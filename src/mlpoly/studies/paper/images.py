@@ -14,8 +14,6 @@ from mlpoly.errors import FileFormatError
 from mlpoly.extras import explain_missing
 from mlpoly.studies.paper.image_files import FILES, RawArray, find_file, read_folder, read_npz
 
-__all__ = ["DATASETS", "Images", "cache_dir", "load_images", "searched_folders"]
-
 DATASETS = ("digits", "mnist", "fashion-mnist")
 
 _CLOTHES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")

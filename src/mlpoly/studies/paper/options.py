@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from mlpoly.activations import get
 from mlpoly.arrays import as_integer
 
-__all__ = ["DynamicsConfig", "TrainConfig"]
-
 
 @dataclass(frozen=True)
 class TrainConfig:

@@ -30,16 +30,6 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
     from mlpoly.studies.paper.study import Study
     from mlpoly.studies.paper.training import train, training_points
 
-__all__ = [
-    "reproduce",
-    "study_attack",
-    "study_dynamics",
-    "study_features",
-    "study_network_page",
-    "study_report",
-    "study_training",
-]
-
 _PAPERS = 512  # steps: the network of the paper's own curve has the accuracy of this checkpoint
 _SHOWN = 3  # the class of the paper's figures
 _STEERED = 5  # every fifth test image: steering evaluates the network a hundred times

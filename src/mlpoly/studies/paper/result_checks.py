@@ -11,8 +11,6 @@ import numpy as np
 
 from mlpoly.codec import from_plain, to_plain
 
-__all__ = ["check_results"]
-
 _LABELS = ("label", "output", "ladder_label", "ladder_choices", "labels", "choices")
 _NUMBERS = ("positive", "negative", "spectrum")  # arrays that are not pictures
 

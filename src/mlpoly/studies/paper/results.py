@@ -15,25 +15,6 @@ import numpy as np
 from mlpoly.codec import load_results
 from mlpoly.studies.paper.result_checks import check_results
 
-__all__ = [
-    "Ablation",
-    "Attack",
-    "AttackPictures",
-    "Claim",
-    "FeatureAmount",
-    "FeatureStep",
-    "Features",
-    "Formula",
-    "ImageExplanation",
-    "PixelTerm",
-    "Point",
-    "Results",
-    "Spectrum",
-    "Steering",
-    "TrainingPoint",
-    "read_results",
-]
-
 
 @dataclass(frozen=True)
 class TrainingPoint:

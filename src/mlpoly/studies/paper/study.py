@@ -24,8 +24,6 @@ from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.results import Results, read_results
 from mlpoly.studies.paper.training import check_run
 
-__all__ = ["Study"]
-
 
 @dataclass(frozen=True)
 class Study:

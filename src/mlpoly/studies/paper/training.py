@@ -30,8 +30,6 @@ from mlpoly.studies.paper.images import Images
 from mlpoly.studies.paper.options import TrainConfig
 from mlpoly.studies.paper.results import TrainingPoint
 
-__all__ = ["check_run", "train", "training_points"]
-
 _SAVE_EVERY = 1024  # steps between states from which a killed run resumes, beside the checkpoints
 _LOOK_EVERY = 128  # steps between looks at loss and accuracy for the progress bar
 _MOST = 10_000  # training images that a checkpoint is judged on

@@ -18,8 +18,6 @@ from mlpoly.page.plot import plot
 from mlpoly.page.widgets import figure, table
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 
-__all__ = ["fits_section", "forms_section", "losses_section", "median_of", "spectra_section", "whole_loss"]
-
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
 _FORMS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers

@@ -19,8 +19,6 @@ from mlpoly.page.html import element
 from mlpoly.page.numbers import counted
 from mlpoly.page.widgets import figure, table
 
-__all__ = ["dashboard", "dashboard_assets", "feature_page", "menu", "rounded", "score_table", "visible"]
-
 _KINDS = {
     "principal": "eigenvectors of principal forms",
     "token": "eigenvectors towards a token",

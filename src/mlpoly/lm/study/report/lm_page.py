@@ -24,8 +24,6 @@ from mlpoly.page.numbers import counted, number, percent
 from mlpoly.page.rerun import rerun_section
 from mlpoly.page.widgets import facts, tiles
 
-__all__ = ["write_lm_report"]
-
 _FILES = ("results.json", "tables/*.csv", "moments/moments.safetensors")
 _METHODS = {
     "gaussian": "least squares under the Gaussian of each block’s inputs",

@@ -14,8 +14,6 @@ from mlpoly.page.embedded import island
 from mlpoly.page.html import element
 from mlpoly.page.widgets import choices, figure
 
-__all__ = ["features_section", "prompt_section"]
-
 _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
 
 

@@ -14,8 +14,6 @@ from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
 from mlpoly.studies.paper.figures.training_curves import MODELS
 from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
 
-__all__ = ["ablation_chart", "attack_gallery", "steering_chart"]
-
 # The attack comes first, then its controls.
 _DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
 _MOVES = {"eigenvector": "along an eigenvector", "noise": "by noise", "random": "along a random vector"}

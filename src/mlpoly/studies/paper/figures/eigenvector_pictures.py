@@ -13,8 +13,6 @@ from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.figures.over_seeds import step_axis
 from mlpoly.studies.paper.results import FeatureStep, ImageExplanation
 
-__all__ = ["eigenvalue_chart", "eigenvector_gallery", "explanation_waterfall", "spread", "training_gallery"]
-
 _NOTE = (
     "each image is scaled by its own largest pixel (red positive, blue negative); "
     "the sign of an eigenvector has no meaning"

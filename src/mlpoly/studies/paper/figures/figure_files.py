@@ -20,8 +20,6 @@ from mlpoly.studies.paper.figures.eigenvector_pictures import (
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import Results
 
-__all__ = ["write_figures", "write_tables"]
-
 
 def write_tables(results: Results, folder: Path) -> list[Path]:
     """One CSV file for each kind of record that there is."""

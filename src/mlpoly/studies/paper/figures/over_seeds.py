@@ -9,8 +9,6 @@ from typing import Any
 
 from mlpoly.plots.chart import Axis, Curve, Points
 
-__all__ = ["curve_over_seeds", "points_over_seeds", "step_axis"]
-
 PHASES = (500, 1000, 4000)  # steps between which the paper sees phases of training
 
 

@@ -11,8 +11,6 @@ from mlpoly.plots.chart import Area, Axis, Chart, Mark, Panel, degree_colour
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
 from mlpoly.studies.paper.results import Point, Spectrum, TrainingPoint
 
-__all__ = ["DEGREES", "INPUTS", "MODELS", "accuracy_chart", "distance_chart", "fit_name", "spectrum_chart"]
-
 MODELS = {"network": "black", "linear": "orange", "quadratic": "blue"}  # and their colours
 DEGREES = {1: "linear", 2: "quadratic"}
 INPUTS: dict[str, tuple[str, dict[str, Any]]] = {  # the fits that count most are drawn boldest

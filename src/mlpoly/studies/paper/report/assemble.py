@@ -18,8 +18,6 @@ from mlpoly.studies.paper.report.opening import opening
 from mlpoly.studies.paper.report.viewer import banner, feature_viewer
 from mlpoly.studies.paper.results import Features, Results
 
-__all__ = ["write_report"]
-
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
 _FILES = ("network.html", "results.json", "figures/*.pdf", "tables/*.csv")
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."

@@ -16,8 +16,6 @@ from mlpoly.page.widgets import formula, table, variable
 from mlpoly.studies.paper.figures.eigenvector_pictures import explanation_waterfall
 from mlpoly.studies.paper.results import Formula, ImageExplanation
 
-__all__ = ["explanation", "explanation_words", "written_out"]
-
 
 def explanation(e: ImageExplanation, classes: Sequence[str], image_shape: tuple[int, int]) -> tuple[Markup, Markup]:
     """Return a label for its button, and the explanation itself."""

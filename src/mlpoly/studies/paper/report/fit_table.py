@@ -11,8 +11,6 @@ from mlpoly.page.widgets import table
 from mlpoly.studies.paper.figures.training_curves import DEGREES, INPUTS, fit_name
 from mlpoly.studies.paper.results import Point
 
-__all__ = ["fit_table"]
-
 _COLUMNS = {
     "fvu_mixture": "FVU, mixture",
     "fvu_samples": "FVU, samples",

@@ -12,8 +12,6 @@ from mlpoly.page.numbers import counted, listing, number, percent, span
 from mlpoly.page.widgets import facts, options, tiles
 from mlpoly.studies.paper.results import Results
 
-__all__ = ["opening"]
-
 _PAPER = "Converting MLPs into Polynomials in Closed Form"
 _EXACT = "FVU under the mixture, exact"
 _TILES = (  # degree, inputs, field, name, remark, decimals

@@ -14,8 +14,6 @@ from mlpoly.page.numbers import number
 from mlpoly.page.widgets import choices, picture_row
 from mlpoly.studies.paper.results import FeatureStep
 
-__all__ = ["banner", "feature_viewer"]
-
 _COLUMNS = 4  # eigenvectors of either sign
 _ENDS = 20  # eigenvalues at either end of the spectrum that get a bar
 _FIRST = 3  # the class that the paper shows is shown first
