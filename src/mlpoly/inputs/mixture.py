@@ -298,4 +298,5 @@ def _checked_weights(weights: Array) -> Array:
     # Stored weights sum to one only within their own rounding.
     if abs(total - 1) > max(1e-5, eps):
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
-    return weights / total
+    # Weights that have been divided stay as they are, to the last bit.
+    return weights if abs(total - 1) <= len(values) * eps else weights / total

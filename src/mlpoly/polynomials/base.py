@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -25,13 +25,12 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
-from mlpoly.inputs.interface import unit_arrays
+from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, map_arrays, replace
 
 if TYPE_CHECKING:
-    from mlpoly.activations import Activation
     from mlpoly.features.term_table import Terms
     from mlpoly.he.circuit import Circuit
     from mlpoly.inputs import Gaussian
@@ -57,11 +56,6 @@ class Polynomial(ABC):
         Provenance; empty for a result of arithmetic.
     report : SolveReport, FinetuneReport or None
         How it was found.
-    shapes : dict from str to str
-        Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and
-        any other letters used consistently. A "?" after a part of a name marks it as optional.
-    needs : dict from str to str
-        Tensors that require another one: name to the name of the other.
     closed_form : bool
         Whether its error under a distribution needs no samples: the form has `gap`, or for piecewise polynomials that
         of its `projected` polynomial, with a bound on the rest.
@@ -88,15 +82,15 @@ class Polynomial(ABC):
     source: Source
     report: Any
 
-    forms: ClassVar[dict[str, type[Polynomial]]] = {}
-    shapes: ClassVar[dict[str, str]] = {}
-    needs: ClassVar[dict[str, str]] = {}
     closed_form: ClassVar[bool] = True
     __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        Polynomial.forms[cls.__name__] = cls
+    def __post_init__(self) -> None:
+        """Check what all forms have; each form then checks its arrays."""
+        if self.inputs is not None and not isinstance(self.inputs, Inputs):
+            raise TypeError(f"inputs must be a distribution or None, got {type(self.inputs).__name__}.")
+        if not isinstance(self.source, Source):
+            raise TypeError(f"source must be a Source, got {type(self.source).__name__}.")
 
     @property
     @abstractmethod
@@ -339,16 +333,6 @@ class Polynomial(ABC):
         from mlpoly.polynomials.saving import save_polynomial  # imports all forms, which import this module
 
         save_polynomial(self, path)
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe impossible values in the tensors of a file of this form; empty if there are none."""
-        return ""
-
-    @classmethod
-    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are not arrays, for a polynomial that is read from a file."""
-        return {"source": source}
 
     def to_torch(self, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module that replaces the block it was fitted to.

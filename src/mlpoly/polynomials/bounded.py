@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from mlpoly.activations import Activation
 from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
+from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw, hermite, normal_nodes
 from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
-
-if TYPE_CHECKING:
-    from mlpoly.polynomials.ridge import RidgePolynomial
 
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
 _NODES = 24  # Gauss-Legendre nodes on each panel
@@ -66,18 +64,16 @@ class BoundedPolynomial(Polynomial):
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
-    shapes: ClassVar[dict[str, str]] = {"bounds": "h", "slopes": "2 h", "gate_slopes?": "2 h"}
-    needs: ClassVar[dict[str, str]] = {"gate_slopes": "inner.series.gated"}
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe bounds that leave nothing of the polynomial."""
-        return "a bound of zero" if (arrays["bounds"] == 0).any() else ""
-
-    @classmethod
-    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are not arrays, for a polynomial that is read from a file."""
-        return {"source": source, "inner.source": source, "inner.activation": activation}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.inner, RidgePolynomial):
+            raise TypeError(f"inner must be a RidgePolynomial, got {type(self.inner).__name__}.")
+        store_floats(self, "bounds", "slopes", "gate_slopes")
+        namespace(inner=self.inner.prototype, bounds=self.bounds)
+        sizes = {"sides": 2, "h": self.inner.units.size}
+        check_shapes(self, sizes, bounds="h", slopes="sides h", gate_slopes="sides h")
+        if self.gate_slopes is not None and self.inner.series.gated is None:
+            raise ValueError("gate_slopes need units with a gate; this polynomial has none.")
 
     @property
     def polynomial(self) -> RidgePolynomial:

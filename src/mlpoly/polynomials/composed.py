@@ -14,6 +14,7 @@ from mlpoly.polynomials.base import Polynomial, at_least_single
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
 from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.polynomials.substitution import substituted, symmetrised
 from mlpoly.records import record, replace, static
@@ -64,7 +65,10 @@ class ComposedPolynomial(Polynomial):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         stages = self.stages
+        if not isinstance(self.skip, bool):
+            raise TypeError(f"skip must be True or False, got {self.skip!r:.60}.")
         if not isinstance(stages, tuple | list) or not stages:
             raise TypeError(f"stages must be a list of polynomials, at least one, got {stages!r:.60}.")
         for i, stage in enumerate(stages):
@@ -85,10 +89,14 @@ class ComposedPolynomial(Polynomial):
             raise ValueError(
                 f"stages map {stages[0].dim_in} -> {stages[-1].dim_out}; with skip they need as many outputs as inputs."
             )
-        guarded = None if self.guarded is None else tuple(self.guarded)
+        object.__setattr__(self, "guarded", None if self.guarded is None else tuple(self.guarded))
+        store_floats(self, "guarded")
+        guarded = self.guarded
         if guarded is not None and len(guarded) != len(stages):
             raise ValueError(f"guarded has {len(guarded)} entries, expected {len(stages)}: a Series or None per stage.")
         for i, (stage, series) in enumerate(zip(stages, guarded or (), strict=False)):
+            if isinstance(series, Series):
+                check_shapes(series, {}, f"guarded[{i}]", plain="k h", gated="m h")
             if series is not None and not (isinstance(stage, RidgePolynomial) and _alike(series, stage.series)):
                 raise ValueError(f"guarded[{i}] must be None, or a Series like that of a ridge polynomial stages[{i}].")
         if guarded is not None and all(series is None for series in guarded):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.base import Polynomial, at_least_single, map_polynomial
 from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
-from mlpoly.polynomials.saving import is_symmetric
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 
@@ -53,13 +53,12 @@ class DensePolynomial(Polynomial):
     report: Any = static(default=None)
     source: Source = static(default=Source())
 
-    shapes: ClassVar[dict[str, str]] = {
-        "center": "d",
-        "constant": "o",
-        "directions?": "r d",
-        "linear?": "o d | o r",
-        "quadratic?": "o d d | o r r",
-    }
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        store_floats(self, "center", "constant", "linear", "quadratic", "directions")
+        sizes: dict[str, int] = {}
+        r = "d" if self.directions is None else "r"
+        check_shapes(self, sizes, center="d", constant="o", directions="r d", linear=f"o {r}", quadratic=f"o {r} {r}")
 
     @property
     def degree(self) -> int:
@@ -234,18 +233,6 @@ class DensePolynomial(Polynomial):
         pairs = take_rows(flat.T, rows * own.variables + columns).T * constant(scale, back)
         trace = xp.sum(xp.linalg.diagonal(bends), axis=-1)
         return out + placed(pairs, steps[rows] + steps[columns]) + own.constant_row(back) * trace
-
-    # -- files --------------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe a quadratic form that is not symmetric, or coefficients of other forms than there are."""
-        center, forms = arrays["center"], arrays.get("directions")
-        count = len(center if forms is None else forms)
-        if any(arrays[name].shape[-1] != count for name in ("linear", "quadratic") if name in arrays):
-            return f"coefficients that do not belong to {count} linear forms"
-        symmetric = all(is_symmetric(q) for q in arrays.get("quadratic", ()))
-        return "" if symmetric else "a quadratic form that is not symmetric"
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
