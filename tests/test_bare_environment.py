@@ -166,7 +166,7 @@ REQUESTS = {
     "importlib.import_module('mlpoly.integrations.onnx_models')": "onnx",
     "read('model.pt')": "torch",
     "read('model.onnx')": "onnx",
-    "poly.to_he().encrypted()": "he",
+    "mp.he.session(poly.to_he())": "he",
     "mp.from_sklearn(None)": "sklearn",
     "importlib.import_module('mlpoly.integrations.sklearn_models')": "sklearn",
     "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",

@@ -11,8 +11,8 @@ from support.inputs import gaussian, mixture
 from support.networks import chain, network
 
 import mlpoly as mp
+from mlpoly.he.bounds import _polynomial_range
 from mlpoly.he.circuit import LinearTerm
-from mlpoly.he.safety import _polynomial_range
 
 D = 4
 INPUTS = gaussian(d=D)
@@ -38,7 +38,7 @@ def test_probability_of_the_first_layer_is_that_of_its_forms(inputs):
             mean, var = row[:-1] @ part.mean + row[-1], row[:-1] @ part.covariance @ row[:-1]
             inside = mpmath.ncdf(1, mean, mpmath.sqrt(var)) - mpmath.ncdf(-1, mean, mpmath.sqrt(var))
             exact += mpmath.mpf(float(weight)) * (1 - inside)
-    found = circuit.outside(inputs)
+    found = mp.he.range_report(circuit, inputs)
     assert found.layers[0].probability == pytest.approx(min(float(exact), 1.0), rel=1e-11)
     # The sum over units bounds the probability for any of them; three standard errors of 10 000 samples.
     sd = np.sqrt(found.layers[0].counted * (1 - found.layers[0].counted) / found.samples)
@@ -47,27 +47,27 @@ def test_probability_of_the_first_layer_is_that_of_its_forms(inputs):
 
 def test_under_the_inputs_of_the_fit_the_probability_is_the_one_asked_for():
     circuit = mp.fit(network(d=D), INPUTS, 2).to_he(outside=1e-3)
-    (layer,) = circuit.outside(INPUTS).layers
+    (layer,) = mp.he.range_report(circuit, INPUTS).layers
     assert layer.probability == pytest.approx(1e-3, rel=1e-9) and layer.expected == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_counts_on_data():
     x = INPUTS.sample(200, seed=5)
     far = INPUTS.mean + 30 * (x - INPUTS.mean)
-    found = DEEP.outside(np.concatenate([x, far]))
+    found = mp.he.range_report(DEEP, np.concatenate([x, far]))
     inside = [np.abs(u).max(axis=1) <= 1 for u in DEEP.intermediates(far)]
     assert found.outside == pytest.approx(np.mean(~np.all(inside, axis=0)) / 2, abs=1e-12) and found.outside > 0.3
     assert found.overflow > 0.3 and found.samples == 400 and found.layers[0].probability is None
-    weighted = DEEP.outside(mp.Samples(np.concatenate([x, far]), np.repeat([3.0, 1.0], 200)))
+    weighted = mp.he.range_report(DEEP, mp.Samples(np.concatenate([x, far]), np.repeat([3.0, 1.0], 200)))
     assert weighted.outside == pytest.approx(found.outside / 2, rel=1e-12)
     assert weighted.overflow == pytest.approx(found.overflow / 2, rel=1e-12)
-    assert DEEP.outside(mp.Samples(x)).outside == 0 and "leave a range" in str(found)
+    assert mp.he.range_report(DEEP, mp.Samples(x)).outside == 0 and "leave a range" in str(found)
     with pytest.raises(ValueError, match="inputs has shape"):
-        DEEP.outside(np.zeros((2, 3)))
+        mp.he.range_report(DEEP, np.zeros((2, 3)))
     with pytest.raises(ValueError, match="inputs is empty"):
-        DEEP.outside(np.zeros((0, D)))
+        mp.he.range_report(DEEP, np.zeros((0, D)))
     with pytest.raises(ValueError, match="inputs holds 4 NaN"):
-        DEEP.outside(np.full((1, D), np.nan))
+        mp.he.range_report(DEEP, np.full((1, D), np.nan))
 
 
 @pytest.mark.parametrize("circuit", [DEEP, SKIP])
@@ -76,13 +76,13 @@ def test_no_point_of_a_box_exceeds_its_bounds(circuit):
     low, high = INPUTS.mean - 0.7, INPUTS.mean + 1.1
     corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
     x = np.concatenate([corners, rng.uniform(low, high, (3000, D))])
-    bounds = circuit.bound(low, high)
+    bounds = mp.he.bound(circuit, low, high)
     sizes = [np.abs(u).max() for u in circuit.intermediates(x)]
     assert bounds.sizes[0] == pytest.approx(sizes[0], rel=1e-12)  # a linear form is largest at a corner
     assert all(found <= bound * (1 + 1e-12) for found, bound in zip(sizes, bounds.sizes, strict=True))
     values = circuit(x)
     assert (values <= bounds.high + 1e-9).all() and (values >= bounds.low - 1e-9).all()
-    assert bounds.fits and not circuit.bound(low - 1e4, high + 1e4).fits
+    assert bounds.fits and not mp.he.bound(circuit, low - 1e4, high + 1e4).fits
 
 
 @pytest.mark.parametrize("circuit", [DEEP, SKIP])
@@ -91,12 +91,12 @@ def test_no_point_of_an_ellipsoid_exceeds_its_bounds(circuit):
     z = rng.standard_normal((3000, D))
     factor = np.linalg.cholesky(INPUTS.covariance)
     x = INPUTS.mean + 2.0 * (z / np.linalg.norm(z, axis=1, keepdims=True)) @ factor.T
-    bounds = circuit.bound(inputs=INPUTS, radius=2.0)
+    bounds = mp.he.bound(circuit, inputs=INPUTS, radius=2.0)
     values = circuit(x)
     assert (values <= bounds.high).all() and (values >= bounds.low).all()
     # Under the Gaussian of the fit each form of a plain first layer has one standard deviation per radius.
     assert bounds.sizes[0] == pytest.approx(2.0 / circuit.layers[0].radius, rel=1e-12)
-    wide = circuit.bound(inputs=mp.GaussianMixture.of(np.array([0.5, 0.5]), [INPUTS, INPUTS]), radius=2.0)
+    wide = mp.he.bound(circuit, inputs=mp.GaussianMixture.of(np.array([0.5, 0.5]), [INPUTS, INPUTS]), radius=2.0)
     np.testing.assert_allclose(wide.high, bounds.high, rtol=1e-12)
 
 
@@ -106,13 +106,13 @@ def test_outputs_of_products_alone_have_bounds():
     poly = mp.fit(mp.GLU(one, None, two, None, np.ones((1, 1)), activation="identity"), mp.Gaussian.standard(2), 2)
     circuit = poly.to_he()
     assert [term.gated for term in circuit.outputs] == [True]
-    bounds = circuit.bound([-1.0, -3.0], [2.0, 1.0])
+    bounds = mp.he.bound(circuit, [-1.0, -3.0], [2.0, 1.0])
     np.testing.assert_allclose([bounds.low, bounds.high], [[-6.0], [3.0]], rtol=1e-12)
 
 
 def test_a_box_in_single_precision_is_not_rounded():
     low, high = np.full(D, 0.1, dtype=np.float32), np.full(D, 100.0, dtype=np.float32)
-    single, double = DEEP.bound(low, high), DEEP.bound(low.astype(float), high.astype(float))
+    single, double = mp.he.bound(DEEP, low, high), mp.he.bound(DEEP, low.astype(float), high.astype(float))
     np.testing.assert_array_equal([single.low, single.high], [double.low, double.high])
 
 
@@ -151,4 +151,4 @@ def test_range_of_polynomials_of_one_unit():
 )
 def test_bad_regions(arguments, error, match):
     with pytest.raises(error, match=match):
-        DEEP.bound(**arguments)
+        mp.he.bound(DEEP, **arguments)
