@@ -1,4 +1,4 @@
-"""Class names occur once in the package, tests mirror its folders, and tests share helpers through support alone."""
+"""Class names occur once, tests mirror the folders of the package, and tests share helpers through support alone."""
 
 import ast
 from collections import Counter
