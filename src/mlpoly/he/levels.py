@@ -109,7 +109,7 @@ def plan(
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.Chain([mp.MLP(np.eye(3), None, None, None, "gelu"), mp.MLP(np.eye(3)), mp.Affine(np.ones((1, 3)))])
-    >>> mp.plan(net, mp.Gaussian.standard(3), levels=6).degrees
+    >>> mp.he.plan(net, mp.Gaussian.standard(3), levels=6).degrees
     (2, 4)
     """
     net, levels = check_network(net), as_integer("levels", levels, 1)
