@@ -32,9 +32,8 @@ ON_DATA = {
     "explain": lambda net, poly, x: [term.amount for term in mp.explain(poly, x, X[0]).terms],
     "explain a network": lambda net, poly, x: [term.amount for term in mp.explain(net, x, X[0]).terms],
     "eigenfeatures": lambda net, poly, x: mp.eigenfeatures(poly, 0, metric="whitened", inputs=x).values,
-    "decompose": lambda net, poly, x: mp.decompose(poly, 1, x).fractions,
+    "decompose": lambda net, poly, x: mp.decompose(poly, 1, x).explained,
     "interactions": lambda net, poly, x: interaction_effects(poly, inputs=x),
-    "outside": lambda net, poly, x: poly.to_he(samples=X).outside(x).layers[0].counted,
 }
 
 
