@@ -26,10 +26,10 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.errors import TooLargeError
-from mlpoly.fitting.fit_reports import RegressionReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
-from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.sample_fit import P, SampleFit
+from mlpoly.fitting.report import RegressionReport
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.linalg.least_squares import LeastSquares
+from mlpoly.fitting.samples.neuronwise import P, SampleFit
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.networks import Layer, Network
