@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import mlpoly as mp
 from benchmarks.common import Skip, save
-from mlpoly.integrations import find_blocks
+from mlpoly.importers import find_blocks
 from mlpoly.plots import style
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)

@@ -180,7 +180,7 @@ print("imported:", *sys.modules)
         assert not found & {
             "mlpoly.lm",
             "mlpoly.studies",
-            "mlpoly.page",
+            "mlpoly.pages.toolkit",
             "mlpoly.plots",
             "scipy.stats",
             "scipy.optimize",

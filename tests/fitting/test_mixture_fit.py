@@ -29,8 +29,8 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.mixture.direct import fit_mixture_direct
 from mlpoly.fitting.mixture import quadratic as solver
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
 
 KINDS = ("MLP", "GLU")
 kinds = pytest.mark.parametrize("kind", KINDS)

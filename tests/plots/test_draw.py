@@ -219,6 +219,6 @@ def test_figures_for_files_are_not_kept_by_pyplot(chart, tmp_path):
 
 
 def test_every_colour_has_a_name_on_pages():
-    style = (Path(__file__).parents[2] / "src/mlpoly/page/assets/page.css").read_text(encoding="utf-8")
+    style = (Path(__file__).parents[2] / "src/mlpoly/pages/toolkit/assets/page.css").read_text(encoding="utf-8")
     for name in COLOURS:
         assert style.count(f"--{name}: ") >= 2  # light and dark

@@ -13,8 +13,8 @@ import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, promote, rounding_error, widen
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.neuron_equations import NeuronEquations
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.neuron_equations import NeuronEquations
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial

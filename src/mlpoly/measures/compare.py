@@ -7,15 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from mlpoly.arrays import Array, scalar
-from mlpoly.measures.number import FVU, Estimate
-from mlpoly.measures.outputs import (
-    accuracy_of_outputs,
-    agreement_of_outputs,
-    fvu_of_outputs,
-    kl_of_outputs,
-    outputs_of,
-)
+from mlpoly.measures.outputs import outputs_of
 from mlpoly.records import record
+from mlpoly.scores import FVU, Estimate, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.tables import Table, Tabular
 
 

@@ -9,14 +9,15 @@ from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, nam
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, Samples, check_order, checked_inputs
 from mlpoly.measures.arguments import check_functions
-from mlpoly.measures.number import FVU
-from mlpoly.measures.outputs import ErrorSums, fvu_of_outputs, outputs_of, unexplained
+from mlpoly.measures.outputs import outputs_of
 from mlpoly.measures.second_moments import components, gaussian_error
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
+from mlpoly.scores import FVU, ErrorSums, fvu_of_outputs
+from mlpoly.scores.error_sums import unexplained
 
 _ROWS = 8192  # samples drawn at once
 

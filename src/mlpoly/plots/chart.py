@@ -1,7 +1,7 @@
 """Pictures as records: charts, rankings, heat maps, grids of images, sums taken apart. They know no plotting library.
 
-`mlpoly.plots.draw` draws them with matplotlib, `mlpoly.page.plot` and `mlpoly.page.grids` on a page. A colour is a name
-that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
+`mlpoly.plots.draw` draws them with matplotlib, `mlpoly.pages.toolkit.plot` and `mlpoly.pages.toolkit.grids` on a page.
+A colour is a name that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import numpy as np
 
 from mlpoly.arrays import Array, scalar, to_numpy
 from mlpoly.measures.compare import Comparison
-from mlpoly.measures.number import FVU, Estimate
 from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, Part, Points, Ranking
+from mlpoly.scores import FVU, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

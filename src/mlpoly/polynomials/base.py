@@ -367,7 +367,7 @@ class Polynomial(ABC):
         >>> isinstance(module, torch.nn.Module), module(torch.ones(5, 3)).shape
         (True, torch.Size([5, 2]))
         """
-        from mlpoly.integrations.torch import PolynomialModule  # a leaf of the import graph: imported on demand
+        from mlpoly.importers.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
         return PolynomialModule(self, fast)
 

@@ -9,7 +9,7 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 
 pytest.importorskip("matplotlib")
 
-from mlpoly.page.numbers import percent, signed
+from mlpoly.pages.toolkit.numbers import percent, signed
 from mlpoly.plots.chart import Area, Curve, Points
 from mlpoly.plots.draw import draw
 from mlpoly.studies.paper.figures import write_figures

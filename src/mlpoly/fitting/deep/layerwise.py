@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, cast_like, chunks, namespace, no_gradients, safe_inverse, scalar, widen
-from mlpoly.fitting.report import ComposedReport
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.report import ComposedReport
 from mlpoly.fitting.samples.exact import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network, layers_of, walk

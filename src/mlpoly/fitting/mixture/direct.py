@@ -7,11 +7,11 @@ own, by recurrence: no moment is ever enumerated.
 from __future__ import annotations
 
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
-from mlpoly.linalg.least_squares import LeastSquares
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import (

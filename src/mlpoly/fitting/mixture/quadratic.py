@@ -26,7 +26,6 @@ from mlpoly.arrays import (
     rounding_error,
     scalar,
 )
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.mixture.direct import solve_directly
 from mlpoly.fitting.mixture.gram import GramOperator, gram_operator
@@ -38,6 +37,7 @@ from mlpoly.fitting.mixture.matrices import (
     padded,
 )
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg

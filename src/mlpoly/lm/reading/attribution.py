@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
-from mlpoly.integrations.torch import PolynomialModule
-from mlpoly.lm.convert.conversion import Conversion
+from mlpoly.importers.torch import PolynomialModule
+from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.model.tracing import NO_PATH, trace, unembedding
 from mlpoly.lm.text.tokens import prompt_ids, token_text
 from mlpoly.polynomials import Polynomial

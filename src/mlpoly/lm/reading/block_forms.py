@@ -8,8 +8,8 @@ from typing import Any
 
 from mlpoly.arrays import as_integer, to_numpy
 from mlpoly.features import principal_forms
-from mlpoly.integrations.torch import PolynomialModule
-from mlpoly.lm.convert.conversion import Conversion
+from mlpoly.importers.torch import PolynomialModule
+from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.polynomials import Polynomial

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from mlpoly.integrations import find_blocks
+from mlpoly.importers import find_blocks
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.measures import degree_spectrum
 from mlpoly.progress import progress

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
-from mlpoly.integrations.blocks import Block
+from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.causality import CausalScore

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.page.numbers import percent
+from mlpoly.pages.toolkit.numbers import percent
 from mlpoly.plots.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
 from mlpoly.studies.paper.figures.eigenvector_pictures import spread
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlpoly.arrays import as_integer
-from mlpoly.page.numbers import signed
+from mlpoly.pages.toolkit.numbers import signed
 from mlpoly.plots.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Part, Picture, Waterfall
 from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.figures.over_seeds import step_axis
