@@ -113,8 +113,8 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     under = inputs_of(ridge, inputs)
     if not isinstance(under, Gaussian):
         raise TypeError(
-            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), for a block of a "
-            f"language model inputs=moments.gaussian(name)."
+            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), of data "
+            f"inputs=Gaussian.from_samples(x), for a block of a language model inputs=moments.gaussian(name)."
         )
     p = ridge.rebase(under)
     total = OutputSum(eye(p.units.size, p.series.plain) if p.readout is None else p.readout, full=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, readable, scalar, to_numpy, widen
-from mlpoly.inputs import Gaussian, Inputs, Samples, check_order
+from mlpoly.inputs import Gaussian, InputsLike, Samples, as_inputs, check_order
 from mlpoly.kernels import cross_covariance, hidden_of, variance_by_degree
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.second_moments import components
@@ -101,7 +101,7 @@ class Similarity(Overlap, Tabular):
 
 
 def similarity(
-    f: Network | Polynomial, g: Network | Polynomial, inputs: Inputs, centred: bool = False, max_degree: int = 4
+    f: Network | Polynomial, g: Network | Polynomial, inputs: InputsLike, centred: bool = False, max_degree: int = 4
 ) -> Similarity:
     """Inner product, distance and cosine of two networks or polynomials under the same inputs.
 
@@ -114,7 +114,7 @@ def similarity(
     ----------
     f, g : network with one hidden layer, or Polynomial
         Of the same numbers of inputs and outputs; any activations, gated or not.
-    inputs : Gaussian, GaussianMixture or Samples
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
     centred : bool
         Compare f - E[f] with g - E[g]; the cosine is then a correlation.
     max_degree : int
@@ -129,6 +129,7 @@ def similarity(
     """
     n = as_integer("max_degree", max_degree, 0)
     check_functions(f, g, ("f", "g"))
+    inputs = as_inputs(inputs)
     check_order(inputs, f.names, "f")
     check_order(inputs, g.names, "g")
     if isinstance(inputs, Samples):

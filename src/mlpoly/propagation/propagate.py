@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
-from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
 from mlpoly.kernels import hidden_of
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
 from mlpoly.progress import progress
@@ -175,15 +175,10 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
 
 def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
     """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
-    if not isinstance(inputs, Gaussians):
-        raise TypeError(
-            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; of data "
-            f"mlpoly.Gaussian.from_samples(x) or mlpoly.GaussianMixture.from_labels(x, labels) make one."
-        )
-    if not readable(net.prototype, inputs.mean):
+    gaussians = require_gaussians(checked_inputs(inputs, net.dim_in, net.prototype, net.names))
+    if not readable(net.prototype, gaussians.mean):
         raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
-    return inputs
+    return gaussians
 
 
 def _moments(passed: list[tuple[Array, State]], closures: list[Closure]) -> LayerMoments:
