@@ -25,7 +25,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import GUARDS, fit_composed
+from mlpoly.fitting.deep.layerwise import GUARDS, fit_composed
 from mlpoly.polynomials import ComposedPolynomial
 from mlpoly.records import map_arrays
 

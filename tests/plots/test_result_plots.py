@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 from matplotlib import pyplot
 
 from mlpoly.fitting.finetune import FinetuneReport
-from mlpoly.fitting.fit_reports import SolveReport
+from mlpoly.fitting.report import SolveReport
 from mlpoly.plots.chart import Picture, shortened
 from mlpoly.plots.dependence import dependence_chart
 from mlpoly.plots.explanation import explained_waterfall

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
-from mlpoly.fitting.fit_reports import Report
+from mlpoly.fitting.report import Report
 from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge

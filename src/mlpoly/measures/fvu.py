@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
-from mlpoly.fitting.deep import fit_expansion
+from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.outputs import outputs_of

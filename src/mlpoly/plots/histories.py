@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mlpoly.fitting.finetune import FinetuneReport
-    from mlpoly.fitting.fit_reports import SolveReport
+    from mlpoly.fitting.report import SolveReport
 
 
 def plot_solve(report: SolveReport, ax: Axes | None = None, title: str = "") -> Figure:

@@ -26,12 +26,12 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.errors import TooLargeError
-from mlpoly.fitting.fit_reports import RegressionReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
-from mlpoly.fitting.least_squares import LeastSquares
-from mlpoly.fitting.sample_fit import P, SampleFit
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.report import RegressionReport
+from mlpoly.fitting.samples.neuronwise import P, SampleFit
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
+from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products

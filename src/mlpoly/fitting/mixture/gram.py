@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, add_at, astype, chunks, constant, device, namespace, widen
-from mlpoly.fitting.mixture_quadratic.matrices import padded
+from mlpoly.fitting.mixture.matrices import padded
 from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
 from mlpoly.records import record

@@ -10,8 +10,8 @@ import math
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, cast_like, namespace, promote, rounding_error, safe_inverse, widen
-from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.inputs import GaussianMixture
+from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial, Source
 from mlpoly.records import map_arrays, replace

@@ -26,18 +26,18 @@ from mlpoly.arrays import (
     rounding_error,
     scalar,
 )
-from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.hermite_projection import Optimum, fit_gaussian
-from mlpoly.fitting.mixture_dense import solve_directly
-from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
-from mlpoly.fitting.mixture_quadratic.matrices import (
+from mlpoly.fitting.gaussian import Optimum, fit_gaussian
+from mlpoly.fitting.mixture.direct import solve_directly
+from mlpoly.fitting.mixture.gram import GramOperator, gram_operator
+from mlpoly.fitting.mixture.matrices import (
     dense_from_matrices,
     matrices_of,
     matrices_of_chaos,
     matrices_of_dense,
     padded,
 )
-from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
+from mlpoly.fitting.mixture.preconditioner import standard_inverse
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg

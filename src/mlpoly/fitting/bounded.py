@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, promote, rounding_error, widen
-from mlpoly.fitting.hermite_projection import fit_gaussian
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.neuron_equations import NeuronEquations
-from mlpoly.fitting.neuronwise import fit_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial

@@ -7,11 +7,11 @@ own, by recurrence: no moment is ever enumerated.
 from __future__ import annotations
 
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
-from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.hermite_projection import Optimum, fit_gaussian
-from mlpoly.fitting.least_squares import LeastSquares
+from mlpoly.fitting.gaussian import Optimum, fit_gaussian
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.polynomials.hermite_products import (
@@ -24,7 +24,7 @@ from mlpoly.polynomials.hermite_products import (
 )
 
 
-def fit_dense(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
+def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
     """Optimal polynomial of any degree under a mixture, while it has at most about 10^4 monomials."""
     whitening = whiten(inputs)
     values, report = solve_directly(net, inputs, degree, whitening)

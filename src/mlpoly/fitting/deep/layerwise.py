@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, cast_like, chunks, namespace, no_gradients, safe_inverse, scalar, widen
-from mlpoly.fitting.fit_reports import ComposedReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
-from mlpoly.fitting.neuronwise import fit_neuronwise
-from mlpoly.fitting.regression import fit_samples_neuronwise
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.report import ComposedReport
+from mlpoly.fitting.samples.exact import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source

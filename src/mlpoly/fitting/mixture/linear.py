@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
-from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.hermite_projection import Optimum, fit_gaussian
+from mlpoly.fitting.gaussian import Optimum, fit_gaussian
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.fitting.whitening import whiten
 from mlpoly.inputs import GaussianMixture
 from mlpoly.networks import Network

@@ -36,7 +36,7 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
-from mlpoly.fitting.fit_reports import SampledReport
+from mlpoly.fitting.report import SampledReport
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.interface import digest
 from mlpoly.networks import Affine, Chain, Network, check_network, layers_of, value_and_pullback

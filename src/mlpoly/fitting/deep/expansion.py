@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from mlpoly.arrays import cast_like, namespace, scalar
-from mlpoly.fitting.deep_samples import distance_to_optimum
-from mlpoly.fitting.fit_reports import ExpansionReport
+from mlpoly.fitting.deep.sampled import distance_to_optimum
+from mlpoly.fitting.report import ExpansionReport
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
