@@ -9,7 +9,7 @@ from typing import Any
 from mlpoly.extras import explain_missing
 from mlpoly.files import replacing
 
-with explain_missing("mlpoly.plots"):
+with explain_missing("mlpoly.charts"):
     from matplotlib import rc_context
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure

@@ -1,25 +1,49 @@
 """Pictures as records: charts, rankings, heat maps, grids of images, sums taken apart. They know no plotting library.
 
-`mlpoly.plots.draw` draws them with matplotlib, `mlpoly.pages.toolkit.plot` and `mlpoly.pages.toolkit.grids` on a page.
-A colour is a name that `mlpoly.plots.style.COLOURS` and page.css both have, such as "blue".
+`mlpoly.charts.matplotlib` draws them for files and notebooks, `mlpoly.pages.toolkit` on a page. A colour is a name that
+`mlpoly.charts.style.COLOURS` and page.css both have, such as "blue".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
 
+from mlpoly.plottable import Plottable
+
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
+
+
+class Drawing(Plottable):
+    """A description that is drawn as it is."""
+
+    def chart(self, **options: Any) -> Drawing:
+        """Return the description itself, which has no options left."""
+        if options:
+            raise TypeError(f"this picture is described; {', '.join(options)} belongs to the function that made it.")
+        return self
+
+
+@singledispatch
+def chart_of(result: Any, **options: Any) -> Drawing:
+    """Describe the picture of a result: what ``result.chart(**options)`` does, by a function for its class."""
+    raise TypeError(f"a {type(result).__name__} has no picture.")
 
 
 def shortened(name: str, length: int = 28) -> str:
     """Return a name without its middle if it is too long for a picture."""
     return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
+
+
+def minus(number: str) -> str:
+    """Return a number as text with a minus sign instead of a hyphen."""
+    return number.replace("-", "\N{MINUS SIGN}")
 
 
 def degree_colour(degree: int) -> str:
@@ -93,6 +117,11 @@ class Axis:
     guides: Sequence[tuple[float, str]] = ()  # reference lines across the panel, with their texts
     zero: float | None = None  # place of 0 on a logarithmic axis
 
+    @classmethod
+    def numbered(cls, title: str, count: int, limits: tuple[float, float] | None = None) -> Axis:
+        """Axis of the numbers 0 to count - 1, at most 20 of which are written."""
+        return cls(title, ticks=[(i, str(i)) for i in range(0, count, -(-count // 20))], limits=limits)
+
     def places(self, x: Sequence[Any]) -> list[Any]:
         """Return the places of numbers or names on the axis: all but 0 stand where they are."""
         return [self.zero if self.zero is not None and value == 0 else value for value in x]
@@ -110,7 +139,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Drawing):
     """Panels about one subject; a page opens on the first."""
 
     label: str  # subject in a sentence, for readers who do not see it
@@ -131,7 +160,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class Gallery(Drawing):
     """Rows of pictures of one size."""
 
     rows: Sequence[tuple[str, Sequence[Picture | Panel | None]]]  # label and cells; None is a gap
@@ -157,7 +186,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Waterfall:
+class Waterfall(Drawing):
     """A number taken apart: parts that begin where the one before ended, then totals that begin at the base."""
 
     parts: Sequence[Part]
@@ -176,7 +205,7 @@ class Waterfall:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(Drawing):
     """Numbers with names, as bars that begin at zero, below one another in the order given."""
 
     parts: Sequence[Part]
@@ -189,7 +218,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class HeatMap:
+class HeatMap(Drawing):
     """A matrix of numbers as colours, zero in the middle of the palette."""
 
     values: np.ndarray  # (rows, columns); NaN is left blank

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from mlpoly.extras import explain_missing
-from mlpoly.plots import style
-from mlpoly.plots.chart import (
+from mlpoly.charts import style
+from mlpoly.charts.chart import (
     Area,
     Chart,
     Curve,
+    Drawing,
     Gallery,
     HeatMap,
     Palette,
@@ -23,16 +24,16 @@ from mlpoly.plots.chart import (
     Points,
     Ranking,
     Waterfall,
+    minus,
     shortened,
 )
+from mlpoly.extras import explain_missing
 
-with explain_missing("mlpoly.plots"):
+with explain_missing("mlpoly.charts.matplotlib"):
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap, LinearSegmentedColormap
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.patches import Patch
-
-Drawing = Chart | Gallery | HeatMap | Ranking | Waterfall
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": style.DASHED, "dot": style.DOTTED, "dashdot": style.DASH_DOT}
 _INK = LinearSegmentedColormap.from_list("ink", [style.COLOURS["positive"], "white", "black"])
@@ -56,7 +57,7 @@ def draw(*pictures: Drawing, title: str = "") -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        9 inches wide; `mlpoly.plots.style.save_figure` writes it. No display is needed.
+        9 inches wide; `mlpoly.charts.style.save_figure` writes it. No display is needed.
     """
     heights = [_height(picture) for picture in pictures]
     figure = Figure(figsize=(style.WIDTH, sum(heights) + 0.35 * bool(title)))
@@ -76,14 +77,16 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
     ----------
     picture : Chart, Gallery, HeatMap, Ranking or Waterfall
     ax : matplotlib.axes.Axes, optional
-        Axes to draw on; pictures of several axes take their place in the figure. By default those of a new figure of
-        pyplot.
+        Axes to draw on: of a chart its first panel, while other pictures of several axes take their place in the
+        figure. By default those of a new figure of pyplot.
 
     Returns
     -------
     matplotlib.figure.Figure
         ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
     """
+    if ax is not None and isinstance(picture, Chart):
+        picture = replace(picture, panels=picture.panels[:1])
     alone = _has_one_axes(picture)
     if ax is None:
         width = _ALONE if isinstance(picture, Chart) and alone else style.WIDTH
@@ -149,6 +152,7 @@ def _height(picture: Drawing) -> float:
         return 0.24 * lines + 0.9 + 0.25 * bool(picture.title) + 0.2 * bool(picture.note)
     if isinstance(picture, HeatMap):
         return _heat_map_size(picture)[1]
+    assert isinstance(picture, Gallery)
     cells = [cell for _, row in picture.rows for cell in row if isinstance(cell, Picture)]
     lines_ = 0.1 + 0.2 * any(cell.below for cell in cells) + 0.2 * any(cell.above for cell in cells)
     aspect = cells[0].image.shape[0] / cells[0].image.shape[1] if cells else 1.0
@@ -285,7 +289,7 @@ def _draw_gallery(figure: Figure | SubFigure, gallery: Gallery) -> None:
     below: dict[str, Any] = {"location": "bottom", "fraction": 0.03, "aspect": 45, "shrink": 0.45, "pad": 0.02}
     bar = figure.colorbar(images[0], ax=axes, extend="both" if beyond else "neither", **below)
     low, high = images[0].get_clim()
-    bar.set_ticks([low, 0, high], labels=[_plain(f"{v:.3g}") for v in (low, 0, high)])
+    bar.set_ticks([low, 0, high], labels=[minus(f"{v:.3g}") for v in (low, 0, high)])
     bar.ax.tick_params(labelsize=style.SMALL, length=2)
     bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
     bar.set_label(gallery.note, fontsize=style.SMALL, color=style.INK)
@@ -368,7 +372,7 @@ def _draw_heat_map(ax: Axes, heat: HeatMap) -> None:
         for (i, j), value in np.ndenumerate(heat.values):
             if np.isfinite(value):
                 colour = "white" if abs(value) > 0.6 * heat.scale else style.INK
-                style.note(ax, _plain(f"{value:.2g}"), (j, i), ha="center", va="center", color=colour)
+                style.note(ax, minus(f"{value:.2g}"), (j, i), ha="center", va="center", color=colour)
     bar = ax.figure.colorbar(image, ax=ax, fraction=0.04, pad=0.02)
     bar.ax.tick_params(labelsize=style.SMALL, length=2, color=style.FAINT, labelcolor=style.INK)
     bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
@@ -380,11 +384,7 @@ def _rounded(amounts: Sequence[float]) -> list[str]:
     largest = max(map(abs, amounts), default=0.0)
     decimals = 3 - math.floor(math.log10(largest)) if math.isfinite(largest) and largest > 0 else 0
     form = "+.2e" if decimals > 7 or decimals < -3 else f"+,.{max(decimals, 0)}f"
-    return [_plain(f"{amount:{form}}") for amount in amounts]
-
-
-def _plain(number: str) -> str:
-    return number.replace("-", "\N{MINUS SIGN}")
+    return [minus(f"{amount:{form}}") for amount in amounts]
 
 
 def _text(name: str) -> str:

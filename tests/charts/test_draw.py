@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from mlpoly.plots.chart import (
+from mlpoly.charts.chart import (
     Area,
     Axis,
     Bars,
@@ -26,8 +26,8 @@ from mlpoly.plots.chart import (
     Waterfall,
     shortened,
 )
-from mlpoly.plots.draw import draw
-from mlpoly.plots.style import COLOURS, save_figure
+from mlpoly.charts.matplotlib import draw
+from mlpoly.charts.style import COLOURS, save_figure
 
 X = (0, 1, 4, 16)
 CURVE = Curve("one", X, (4.0, 3.0, 2.0, 1.0), (3.5, 2.5, 1.5, 0.5), (5.0, 4.0, 3.0, 2.0), "3 seeds", "blue", "dash")

@@ -3,61 +3,35 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from mlpoly.arrays import as_integer, check_output, to_numpy
+from mlpoly.charts.chart import Part, Picture, Waterfall, chart_of, minus, shortened
 from mlpoly.features import Explanation
-from mlpoly.plots.chart import Part, Picture, Waterfall, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-By = Literal["degrees", "terms", "features"]
+from mlpoly.measures.shapley import Shapley
 
 
-def plot_explanation(
+@chart_of.register
+def explanation_waterfall(
     explanation: Explanation,
-    ax: Axes | None = None,
     image_shape: tuple[int, int] | None = None,
-    by: By | None = None,
+    by: Literal["degrees", "terms", "features"] | None = None,
     title: str = "",
-) -> Figure:
-    """Draw one prediction as bars that begin where the one before ended, from that at the mean of the inputs.
+) -> Waterfall:
+    """One prediction as bars that begin where the one before ended, from that at the mean of the inputs.
 
     Parameters
     ----------
     explanation : Explanation
-        What `mlpoly.explain` returns.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure of pyplot.
     image_shape : (int, int), optional
         Rows and columns, for inputs that are images: the image and the patterns of its features are shown.
     by : "degrees", "terms" or "features", optional
         What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
         terms, or features for images.
     title : str
-
-    Examples
-    --------
-    >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.plots import plot_explanation
-    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
-    >>> found = mp.explain(net, mp.Gaussian.standard(2), np.array([1.0, 1.0]))
-    >>> figure = plot_explanation(found, by="degrees")  # or found.plot(by="degrees")
-    >>> figure.axes[0].get_title()
-    'One prediction'
     """
-    from mlpoly.plots.draw import show  # needs matplotlib
-
-    return show(explained_waterfall(explanation, image_shape, by, title), ax)
-
-
-def explained_waterfall(
-    explanation: Explanation, image_shape: tuple[int, int] | None = None, by: By | None = None, title: str = ""
-) -> Waterfall:
-    """Describe what `plot_explanation` draws."""
     e, size = explanation, explanation.point.size
     if image_shape is not None and math.prod(image_shape) != size:
         raise ValueError(
@@ -80,7 +54,7 @@ def explained_waterfall(
             Part(
                 c.name,
                 float(c.amount),
-                "" if c.eigenvalue is None else f"eigenvalue {c.eigenvalue:.2g}".replace("-", "\N{MINUS SIGN}"),
+                "" if c.eigenvalue is None else minus(f"eigenvalue {c.eigenvalue:.2g}"),
                 None if image_shape is None or c.pattern is None else np.reshape(c.pattern, image_shape),
             )
             for c in e.features
@@ -99,3 +73,32 @@ def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:
     """What the named parts leave of their sum, if it can be seen."""
     rest = float(whole) - sum(part.amount for part in parts)
     return [Part(label, rest)] if abs(rest) > 1e-9 * max([abs(float(whole)), *(abs(p.amount) for p in parts)]) else []
+
+
+@chart_of.register
+def shapley_waterfall(shapley: Shapley, output: int = 0, k: int = 12, title: str = "") -> Waterfall:
+    """One prediction as bars that begin where the one before ended, from the mean of the network.
+
+    Parameters
+    ----------
+    shapley : Shapley
+    output : int
+    k : int
+        Number of groups that get a bar of their own, those with the largest values.
+    title : str
+    """
+    mean, prediction = to_numpy(shapley.mean), to_numpy(shapley.prediction)
+    output = check_output(output, len(mean))
+    values = to_numpy(shapley.values)[:, output]
+    errors = None if shapley.standard_error is None else to_numpy(shapley.standard_error)[:, output]
+    order = np.argsort(-np.abs(values), kind="stable")
+    shown, rest = np.split(order, [as_integer("k", k, 1)])
+    parts = [Part("mean", float(mean[output]))]
+    for i in shown.tolist():
+        remark = "" if errors is None else f"± {errors[i]:.1g}"
+        parts.append(Part(shortened(shapley.groups[i]), float(values[i]), remark))
+    if len(rest):
+        parts.append(Part(f"{len(rest)} others", float(values[rest].sum())))
+    title = title or f"One prediction{f' of output {output}' if len(mean) > 1 else ''}"
+    totals = [("prediction", float(prediction[output]))]
+    return Waterfall(parts, totals, None, title, "value of the output", float(mean[output]))

@@ -12,16 +12,21 @@ pytest.importorskip("matplotlib")
 
 from matplotlib import pyplot
 
+from mlpoly.charts import (
+    dependence_chart,
+    explanation_waterfall,
+    interaction_map,
+    response_chart,
+    sensitivity_chart,
+    shapley_waterfall,
+    term_ranking,
+)
+from mlpoly.charts.chart import Picture, shortened
+from mlpoly.charts.directions import direction_ranking
+from mlpoly.charts.terms import effect_map
+from mlpoly.features.interactions import interaction_effects
 from mlpoly.fitting.finetune import FinetuneReport
 from mlpoly.fitting.report import SolveReport
-from mlpoly.plots.chart import Picture, shortened
-from mlpoly.plots.dependence import dependence_chart
-from mlpoly.plots.explanation import explained_waterfall
-from mlpoly.plots.feature_bars import direction_ranking
-from mlpoly.plots.interactions import interaction_effects, interaction_map, plot_interactions
-from mlpoly.plots.response import plot_response, response_chart
-from mlpoly.plots.sensitivity_bars import sensitivity_chart, shapley_waterfall
-from mlpoly.plots.terms import term_ranking
 from mlpoly.records import replace
 
 NAMES = ("age", "a $x$ & <b> very long name of an input", "bmi", "s1")
@@ -125,22 +130,22 @@ def test_explanations_add_up(net, poly, inputs):
     found = mp.explain(net, inputs, inputs.sample(1)[0], degree=3, k=3)
     assert found.network is not None
     for by in ("degrees", "terms", "features"):
-        drawn = explained_waterfall(found, by=by)
+        drawn = explanation_waterfall(found, by=by)
         assert sum(part.amount for part in drawn.parts) == pytest.approx(found.polynomial, rel=1e-12)
         assert drawn.totals == [("polynomial", found.polynomial), ("network", found.network)]
         (ax,) = found.plot(by=by).axes
         ends = [start + width for start, width in bars(ax)]
         assert ends[len(drawn.parts) - 1] == pytest.approx(found.polynomial)
         assert ends[-2:] == pytest.approx([found.polynomial, found.network])
-    assert [p.label for p in explained_waterfall(found, by="terms").parts[1:4]] == [
+    assert [p.label for p in explanation_waterfall(found, by="terms").parts[1:4]] == [
         shortened(t.name) for t in found.terms
     ]
-    assert explained_waterfall(found, by="terms").parts[-1].label == "other terms"
+    assert explanation_waterfall(found, by="terms").parts[-1].label == "other terms"
 
 
 def test_explanation_of_an_image(poly, inputs):
     found = mp.explain(poly, None, inputs.sample(1)[0])
-    drawn = explained_waterfall(found, (2, 2))
+    drawn = explanation_waterfall(found, (2, 2))
     assert isinstance(drawn.picture, Picture) and len(drawn.totals) == 1
     np.testing.assert_array_equal(drawn.picture.image, found.point.reshape(2, 2))
     patterns = [part.image for part in drawn.parts if part.image is not None]
@@ -176,7 +181,7 @@ def test_features_as_images(poly):
     np.testing.assert_array_equal(images[min(positive, 3)], found.directions[order[-1]].reshape(2, 2))
     images = [ax.images[0].get_array() for ax in directions.plot(image_shape=(2, 2)).axes if ax.images]
     np.testing.assert_array_equal(images, directions.vectors.reshape(3, 2, 2))
-    with pytest.raises(ValueError, match=r"image_shape is \(2, 3\), but the directions have 4 inputs"):
+    with pytest.raises(ValueError, match=r"image_shape is \(2, 3\), but there are 4 inputs"):
         directions.plot(image_shape=(2, 3))
 
 
@@ -322,7 +327,7 @@ def test_interactions_are_the_effects_of_products(net, inputs):
     for term in poly.terms(output=1, k=100, center="mean"):
         if len(term.inputs) == 2:
             assert effects[term.inputs] == pytest.approx(term.effect, rel=1e-10)
-    ax = plot_interactions(poly, 1).axes[0]
+    ax = interaction_map(poly, 1).plot().axes[0]
     np.testing.assert_array_equal(ax.images[0].get_array(), effects)
     limit = np.abs(effects).max()
     assert ax.images[0].get_clim() == (-limit, limit)
@@ -334,23 +339,21 @@ def test_heat_map_of_the_strongest():
     effects[2, 7] = effects[7, 2] = 3.0
     effects[0, 4] = effects[4, 0] = -1.0
     effects[5, 5] = 9.0  # a square is no interaction
-    found = interaction_map(effects, k=4)
+    found = effect_map(effects, k=4)
     assert list(found.rows) == list(found.columns) == ["x0", "x2", "x4", "x7"]
     assert found.values[1, 3] == 3.0 and found.values[0, 2] == -1.0 and found.note
-    assert interaction_map(np.zeros((1, 1))).scale == 1.0
+    assert effect_map(np.zeros((1, 1))).scale == 1.0
 
 
 def test_interactions_of_bad_input(net, inputs, poly):
     with pytest.raises(ValueError, match="names has 2 entries, but there are 4 inputs"):
-        plot_interactions(poly, names=["a", "b"])
+        interaction_map(poly, names=["a", "b"]).plot()
     with pytest.raises(ValueError, match="has degree 1 and no quadratic part"):
-        plot_interactions(poly.truncate(1))
-    with pytest.raises(ValueError, match="output is 3, but the polynomial has 3 outputs"):
-        plot_interactions(poly, 3)
-    with pytest.raises(ValueError, match=r"effects have shape \(2, 3\)"):
-        interaction_map(np.zeros((2, 3)))
+        interaction_map(poly.truncate(1)).plot()
+    with pytest.raises(ValueError, match="output is 3, but there are 3 outputs"):
+        interaction_map(poly, 3).plot()
     with pytest.raises(ValueError, match="inputs are needed, because"):
-        plot_interactions(replace(poly, inputs=None))
+        interaction_map(replace(poly, inputs=None)).plot()
 
 
 def test_response_curves_are_values_of_network_and_polynomials(net, poly, inputs):
@@ -368,9 +371,9 @@ def test_response_curves_are_values_of_network_and_polynomials(net, poly, inputs
         low, high = panel.y.limits
         assert low < min(panel.marks[0].y) and max(panel.marks[0].y) < high
     assert [panel.choice for panel in chart.panels] == [("bmi",), ("mix",)] and chart.groups == ("Direction",)
-    figure = plot_response(None, [poly], directions={"bmi": 2})
+    figure = response_chart(None, [poly], directions={"bmi": 2}).plot()
     assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 1
-    assert len(plot_response(net, poly).axes[0].lines) == 4
+    assert len(response_chart(net, poly).plot().axes[0].lines) == 4
     flat = response_chart(net, 0 * poly, inputs)  # no direction is the strongest
     assert [panel.title for panel in flat.panels] == [f"input {np.argmax(np.diagonal(inputs.cov))}"]
 
@@ -415,4 +418,4 @@ def test_torch_results_are_drawn(net, inputs):
     ]
     for result in drawn:
         assert result.plot().axes[0].has_data()
-    assert plot_interactions(poly).axes[0].has_data() and plot_response(there, poly).axes[0].has_data()
+    assert interaction_map(poly).plot().axes[0].has_data() and response_chart(there, poly).plot().axes[0].has_data()

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import mlpoly as mp
-from mlpoly.plots import plot_eigenfeatures
-from mlpoly.plots.chart import Picture
-from mlpoly.plots.eigenfeatures import eigenfeature_gallery
+from mlpoly.charts import eigenfeature_gallery
+from mlpoly.charts.chart import Picture
 
 SHAPE = (2, 3)
 
@@ -43,8 +42,7 @@ def test_rows_hold_both_ends_of_the_spectrum(poly, metric):
 
 def test_figure(poly):
     pytest.importorskip("matplotlib")
-    figure = plot_eigenfeatures({0: mp.eigenfeatures(poly, output=0, k=6)}, SHAPE, "Title")
-    assert figure.get_suptitle() == "Title"
+    figure = eigenfeature_gallery({0: mp.eigenfeatures(poly, output=0, k=6)}, SHAPE).plot()
     assert len([ax for ax in figure.axes if ax.images]) <= 6
     figure.draw_without_rendering()
 
@@ -54,11 +52,9 @@ def test_bad_input(poly):
     with pytest.raises(ValueError, match="features is empty"):
         eigenfeature_gallery({}, SHAPE)
     for shape in [(3, 3), (6,), (1, 2, 3)]:
-        words = rf"image_shape is {re.escape(str(shape))}, but the features of 0 have 6 pixels; .* columns = 6"
+        words = rf"image_shape is {re.escape(str(shape))}, but there are 6 inputs; .* columns = 6"
         with pytest.raises(ValueError, match=words):
             eigenfeature_gallery(features, shape)
-        with pytest.raises(ValueError, match=words):
-            plot_eigenfeatures(features, shape)
     with pytest.raises(ValueError, match="one metric for all"):
         eigenfeature_gallery(features | {1: mp.eigenfeatures(poly, output=0, k=6, metric="whitened")}, SHAPE)
     with pytest.raises(ValueError, match="columns must be at least 1"):
