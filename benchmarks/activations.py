@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, save, versions
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 MEANS = np.array([0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0])
 MEANS = np.float32([*-MEANS[:0:-1], *MEANS])  # a float32 is also a float64: one reference for both

@@ -25,9 +25,9 @@ from threadpoolctl import threadpool_limits
 
 import mlpoly as mp
 from benchmarks.common import save, versions
+from mlpoly.charts import style
 from mlpoly.measures.games import shapley_values
 from mlpoly.measures.shapley import prediction_worth
-from mlpoly.plots import style
 
 DRAWS = 100  # shapiq's default
 ENUMERATED = 12  # inputs up to which all sets are used; 64 orders of the inputs above

@@ -21,8 +21,8 @@ import mlpoly as mp
 from benchmarks.common import paired_seconds, save, synchronise, write
 from benchmarks.gpu import DEVICE
 from benchmarks.gpu_mixture import classes
+from mlpoly.charts import style
 from mlpoly.networks.jacobian import jacobian
-from mlpoly.plots import style
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 COMPOSED = (2, 3, 5, 7)

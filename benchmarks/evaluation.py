@@ -18,7 +18,7 @@ from torch import nn
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, save
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 INPUTS, BATCH = 100_000, 2000
 DEGREES = (2, 3, 5)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import mlpoly as mp
 from benchmarks.common import Skip, save, seconds, synchronise, write
 from benchmarks.gpu_rates import PARTS, TINY, Machine, Sizes
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

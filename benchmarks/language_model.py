@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 import mlpoly as mp
 from benchmarks.common import Skip, save, synchronise
 from benchmarks.gpu import DEVICE, clock
+from mlpoly.charts import style
 from mlpoly.lm.moments.row_sums import RowSums
-from mlpoly.plots import style
 
 
 class Shape(NamedTuple):

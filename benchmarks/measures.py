@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, save, seconds, versions
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 SIZES = {  # inputs, hidden, outputs, components, activation; then samples: repeats
     "32-128-4 GELU, one Gaussian": ((32, 128, 4, 1, "gelu"), {1000: 40, 10_000: 20, 100_000: 12, 1_000_000: 3}),

@@ -18,7 +18,7 @@ from torch import nn
 import mlpoly as mp
 from benchmarks.common import peak_gib, save, versions
 from benchmarks.mixture_rates import Products, Solver, iteration_share, timed_fit, whole_fit
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 STEPS = (10, 40, 160)  # of SGD; each is a run of its own, whose warm-up is made for its length
 BATCH, SIDE, CLASSES = 1024, 28, 10

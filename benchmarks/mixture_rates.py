@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, slope, synchronise
-from mlpoly.fitting.mixture_quadratic.gram import gram_operator
-from mlpoly.fitting.mixture_quadratic.matrices import padded
-from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
-from mlpoly.fitting.mixture_quadratic.solve import normal_equations
+from mlpoly.fitting.mixture.gram import gram_operator
+from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.fitting.mixture.preconditioner import standard_inverse
+from mlpoly.fitting.mixture.quadratic import normal_equations
 from mlpoly.fitting.whitening import whiten
 from mlpoly.linalg.block_cg import block_cg
 

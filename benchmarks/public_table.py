@@ -84,10 +84,10 @@ MODELS: dict[str, Callable[[int, int], tuple[Any, list[Any], list[Any]]]] = {
 
 def linear_explained(model: Any, names: list[str], train: list[Any], held_out: list[Any]) -> dict[str, float]:
     """R^2 on held-out tokens of the least-squares affine map fitted to tokens, for each block."""
-    from mlpoly.integrations import find_blocks
-    from mlpoly.lm.evaluate.baselines import baseline_modules
+    from mlpoly.importers import find_blocks
+    from mlpoly.lm.evaluation.baselines import baseline_modules
     from mlpoly.lm.model.running import visit
-    from mlpoly.measures import ErrorSums
+    from mlpoly.scores import ErrorSums
 
     blocks = {block.name: block for block in find_blocks(model) if block.name in names}
     maps = baseline_modules(model, dict.fromkeys(names), train, ("linear",))["linear"]
@@ -104,9 +104,9 @@ def linear_explained(model: Any, names: list[str], train: list[Any], held_out: l
 
 def measured(name: str, model: Any, train: list[Any], held_out: list[Any]) -> dict[str, Any]:
     """Measure every block of one model."""
-    from mlpoly.integrations import find_blocks
+    from mlpoly.importers import find_blocks
     from mlpoly.lm import block_spectra, collect, convert
-    from mlpoly.lm.convert.block_errors import HeldOutErrors
+    from mlpoly.lm.conversion.block_errors import HeldOutErrors
     from mlpoly.lm.model.running import visit
 
     other = Path(__file__).parent / "results" / f"{MEASURED.get(name)}.json"

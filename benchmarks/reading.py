@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
 
 def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> list[dict[str, Any]]:
     """Scores of every feature: kind, layer, rank, and the fields of both scores."""
-    from mlpoly.integrations import find_blocks
+    from mlpoly.importers import find_blocks
     from mlpoly.lm import block_features, check_features, collect, convert, read_features, readability
     from mlpoly.lm.model.tracing import trace
 
@@ -87,7 +87,7 @@ def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> 
 
 def cost(model: Any, train: list[Any], sizes: Sizes) -> dict[str, float]:
     """Seconds and memory of the features of one block, from the moments to the contexts."""
-    from mlpoly.integrations import find_blocks
+    from mlpoly.importers import find_blocks
     from mlpoly.lm import block_features, collect, convert, read_features
 
     names = [block.name for block in find_blocks(model)]

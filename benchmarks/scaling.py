@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, save, slope
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 UPPER = 3  # points at the end of a curve that its slope is taken from
 

@@ -134,7 +134,7 @@ def _text() -> str:
 def compare(subject: Subject, kinds: Iterable[int], degrees: Iterable[int]) -> Iterator[tuple[str, int, float, float]]:
     """Give title of a way, degree, measure and seconds of the fits, one after the other."""
     import mlpoly as mp
-    from mlpoly.integrations import find_blocks
+    from mlpoly.importers import find_blocks
     from mlpoly.lm import TokenClusters, collect, convert, graft
 
     model, blocks = subject.model, find_blocks(subject.model, None)

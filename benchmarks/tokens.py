@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 import mlpoly as mp
 from benchmarks.common import Skip, save
-from mlpoly.integrations import find_blocks
-from mlpoly.plots import style
+from mlpoly.charts import style
+from mlpoly.importers import find_blocks
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 PENALTIES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)

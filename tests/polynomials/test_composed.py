@@ -11,7 +11,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series
