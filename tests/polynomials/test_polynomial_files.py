@@ -15,7 +15,7 @@ from support.networks import network
 from support.polynomials import header_of
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.fitting.deep.layerwise import fit_composed
 
 D, OUT = 4, 3
 X = points(D, 7)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args, overload
+from typing import Literal, get_args, overload
 
-import numpy as np
-
-from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
+from mlpoly.arrays import as_integer, is_low_precision, promote
 from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.fitting.deep.layerwise import fit_composed
@@ -30,7 +28,6 @@ from mlpoly.polynomials import (
     RidgePolynomial,
     Source,
 )
-from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.records import replace
 
@@ -178,7 +175,7 @@ def fit(
         Ridge form for one hidden layer under one Gaussian and for "neuronwise", bounded form with a `bound`; dense form
         for a mixture up to degree 2 and for deep networks, under one Gaussian in the linear forms that enter the first
         layer; chaos form above, and for samples; composed form for "composed".
-        In the network's array library, dtype and device; that of a 16-bit network is fitted in float32, then rounded.
+        In the network's array library, dtype and device; float32 for a network in 16 bits.
         ``.source.method`` says which optimum it is, ``.report`` how the fit went.
 
     Examples
@@ -204,10 +201,8 @@ def fit(
     solver = BlockCG(tight, max_iterations, None if one else start, show_progress)
     solver.check_for(net)
     sampling = Jacobians(loose, max_samples, start if one else None, 0, show_progress)
-    dtype = net.prototype.dtype
-    if is_low_precision(dtype):
-        # The components of a mixture are fitted one by one in float32: only the answer is rounded to 16 bits.
-        net = net.to(promote(net.prototype)[0])
+    if is_low_precision(net.prototype.dtype):
+        net = net.to(promote(net.prototype)[0])  # 16 bits are too few for coefficients
     found: Fitted | ComposedPolynomial
     if method == "composed":
         found = fit_composed(net, inputs, degree, guard)
@@ -222,7 +217,7 @@ def fit(
         )
     else:
         found = _layer(net, inputs, whole, method, solver)
-    return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
+    return found
 
 
 def _layer(net: Layer, inputs: Inputs, degree: int, method: str, solver: BlockCG) -> Fitted:
@@ -255,7 +250,6 @@ def _bounded(net: Network, inputs: Inputs, degree: int, bound: float, method: st
             f"bound needs a network with one hidden layer, got {net!r}; use "
             f"mlpoly.fit(net, inputs, {degree}, method='composed').bounded({bound:g})."
         )
-    dtype = net.prototype.dtype
     net = net.to(promote(net.prototype)[0])
     if isinstance(inputs, Samples):
         start = fit_gaussian(net, inputs.gaussian(), degree).bounded(bound)
@@ -264,7 +258,7 @@ def _bounded(net: Network, inputs: Inputs, degree: int, bound: float, method: st
         found = fit_bounded(net, inputs, degree, bound)
     else:
         raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
-    return map_polynomial(found, lambda a: _rounded(a, dtype)) if is_low_precision(dtype) else found
+    return found
 
 
 def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: Jacobians | None) -> DensePolynomial:
@@ -297,16 +291,3 @@ def _flat(net: Network, inputs: Inputs, degree: int, solver: BlockCG, sampling: 
     way = "by second-order expansion" if sampling is None else "from Jacobians at samples"
     source = Source(net.activation_names, f"{UNDER_A_MIXTURE}, {way}")
     return replace(found, source=source, report=DeepMixtureReport(found.report, tuple(reports)))
-
-
-def _rounded(a: Array, dtype: Any) -> Array:
-    """Round numbers of a polynomial to the 16-bit dtype of its network, or raise if they overflow."""
-    with np.errstate(over="ignore"):
-        made = astype(a, dtype)
-    xp = namespace(a=a)
-    if readable(made) and bool(xp.any(xp.isfinite(a) & ~xp.isfinite(made))):
-        raise ValueError(
-            f"the polynomial has numbers up to {scalar(xp.max(xp.abs(a))):.2g}, which the network's {dtype} cannot "
-            f"hold; convert the network's weights to float32 first."
-        )
-    return made

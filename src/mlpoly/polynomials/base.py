@@ -17,7 +17,6 @@ from mlpoly.arrays import (
     check_shape,
     constant,
     eye,
-    is_low_precision,
     namespace,
     on,
     promote,
@@ -314,11 +313,11 @@ class Polynomial(ABC):
     # -- other places and forms ---------------------------------------------------------------------------------------
 
     def to(self: P, like: Array) -> P:
-        """The same polynomial in the array library, dtype and device of `like`.
+        """The same polynomial in the array library, dtype and device of `like`; 16 bits give float32.
 
         The inputs that it was fitted under move with it, in float64 where the library has it.
         """
-        like = as_float_array("like", like)
+        (like,) = promote(as_float_array("like", like))
         moved = map_polynomial(self, lambda a: on(a, like))
         if self.inputs is None:
             return moved
@@ -415,13 +414,12 @@ class Polynomial(ABC):
         >>> poly(np.array([[15.0, 15.0]])).round(6).tolist()
         [[9.0]]
         """
-        p = at_least_single(self)
-        scale, shift = unit_arrays(scale, shift, self.dim_in, p.prototype)
-        inputs = None if self.inputs is None else self.inputs.like(p.prototype).in_units(scale, shift)
-        made = p._precomposed(1 / scale, -shift / scale)
+        scale, shift = unit_arrays(scale, shift, self.dim_in, self.prototype)
+        inputs = None if self.inputs is None else self.inputs.like(self.prototype).in_units(scale, shift)
+        made = self._precomposed(1 / scale, -shift / scale)
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 
-    # -- arithmetic: each form says how its arrays change, in float32 at least ----------------------------------------
+    # -- arithmetic: each form says how its arrays change -------------------------------------------------------------
 
     @abstractmethod
     def _scaled(self: P, factor: Any) -> P:
@@ -450,8 +448,7 @@ class Polynomial(ABC):
     def __mul__(self: P, factor: Any) -> P:
         if not _is_number(factor):
             return NotImplemented
-        p = at_least_single(self)
-        return _made(p._scaled(_number(factor, p.prototype)), self.inputs)
+        return _made(self._scaled(_number(factor, self.prototype)), self.inputs)
 
     __rmul__ = __mul__
 
@@ -465,15 +462,14 @@ class Polynomial(ABC):
         """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
         if isinstance(other, Polynomial):
             return _sum(self, other)
-        p = at_least_single(self)
         if _is_number(other):
-            zeros = constant(np.zeros(p.dim_out), p.prototype)
-            return _made(p._shifted(zeros + _number(other, p.prototype)), self.inputs)
+            zeros = constant(np.zeros(self.dim_out), self.prototype)
+            return _made(self._shifted(zeros + _number(other, self.prototype)), self.inputs)
         if not hasattr(other, "shape"):
             return NotImplemented
-        namespace(constant=other, polynomial=p.prototype)
-        check_shape("the constant", other, (p.dim_out,), "one number per output")
-        return _made(p._shifted(cast_like(other, p.prototype)), self.inputs)
+        namespace(constant=other, polynomial=self.prototype)
+        check_shape("the constant", other, (self.dim_out,), "one number per output")
+        return _made(self._shifted(cast_like(other, self.prototype)), self.inputs)
 
     __radd__ = __add__
 
@@ -489,8 +485,7 @@ class Polynomial(ABC):
         namespace(matrix=matrix, polynomial=self.prototype)
         rows = matrix[None, :] if len(matrix.shape) == 1 else matrix
         check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
-        p = at_least_single(self)
-        return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
+        return _made(self._mapped(cast_like(rows, self.prototype)), self.inputs)
 
     def __matmul__(self, matrix: Any) -> Any:
         raise TypeError("a matrix maps the outputs of a polynomial from the left; use matrix @ poly.")
@@ -516,8 +511,7 @@ class Polynomial(ABC):
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
         index = check_output(output, self.dim_out)
-        p = at_least_single(self)
-        return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
+        return _made(self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :]), self.inputs)
 
 
 def _sum(one: Polynomial, two: Polynomial) -> Any:
@@ -532,7 +526,6 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
         known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
         same = known and one.inputs.fingerprint == two.inputs.fingerprint
     inputs = one.inputs if same else None
-    one, two = at_least_single(one), at_least_single(two)
     if type(one) is type(two):
         return _made(one._plus(two), inputs)
     names = f"{type(one).__name__} and a {type(two).__name__}"
@@ -575,10 +568,3 @@ def _number(value: Any, like: Array) -> Any:
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:
     """Apply a function to the arrays of a polynomial, but not to the inputs that it was fitted under."""
     return replace(map_arrays(replace(poly, inputs=None), change), inputs=poly.inputs)
-
-
-def at_least_single(poly: P) -> P:
-    """The polynomial with 16-bit arrays in float32, for computing; any other unchanged."""
-    if not is_low_precision(poly.prototype.dtype):
-        return poly
-    return map_polynomial(poly, lambda a: promote(a)[0])

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
@@ -141,17 +141,16 @@ class BoundedPolynomial(Polynomial):
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
-        b = at_least_single(self)
-        p, t = b.inner, b.units.standardise(y)
-        held = namespace(t=t).clip(t, -b.bounds, b.bounds)
+        p, t = self.inner, self.units.standardise(y)
+        held = namespace(t=t).clip(t, -self.bounds, self.bounds)
         excess = t - held
-        hidden = clenshaw(p.series.at_no_factor(p.units), held) + _line(b.slopes, excess)
+        hidden = clenshaw(p.series.at_no_factor(p.units), held) + _line(self.slopes, excess)
         if z is None or p.units.gate is None:
             return hidden
         factor = clenshaw(p.series.gated, held)
-        if b.gate_slopes is not None:
+        if self.gate_slopes is not None:
             # In v.x = shift + slope t + e, too, t stops at the bound: the rest of v.x becomes part of e.
-            line, gate = _line(b.gate_slopes, excess), p.units.gate
+            line, gate = _line(self.gate_slopes, excess), p.units.gate
             hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
             factor = factor + line
         return add_product(hidden, z, factor)
@@ -175,15 +174,15 @@ class BoundedPolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d); at a bound, that of the polynomial."""
-        return gradient(at_least_single(self), x)
+        return gradient(self, x)
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(at_least_single(self), x)
+        return hessian(self, x)
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(at_least_single(self), x, directions)
+        return hessian(self, x, directions)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.hermite_products import (
     Ladder,
@@ -117,8 +117,8 @@ class ChaosPolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        x, p = check_points(x, self.dim_in, polynomial=self.center), at_least_single(self)
-        return p._sum(p._coordinates(x), p.table, p.values)
+        x = check_points(x, self.dim_in, polynomial=self.center)
+        return self._sum(self._coordinates(x), self.table, self.values)
 
     def _coordinates(self, x: Array) -> Array:
         u, whitener = promote(x - self.center, self.whitener)
@@ -142,24 +142,21 @@ class ChaosPolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        p = at_least_single(self)
-        z = p._coordinates(check_points(x, self.dim_in, polynomial=p.center))
-        if not p.exponents[0]:
-            return (z @ p.whitener)[..., None, :] + p.values[:, :1] * 0
-        xp = namespace(values=p.values)
-        parts = [p._sum(z, *p._differentiated((i,))) for i in range(len(p.exponents[0]))]
-        slopes, whitener = promote(xp.stack(parts, axis=-1), p.whitener)
+        z = self._coordinates(check_points(x, self.dim_in, polynomial=self.center))
+        if not self.exponents[0]:
+            return (z @ self.whitener)[..., None, :] + self.values[:, :1] * 0
+        xp = namespace(values=self.values)
+        parts = [self._sum(z, *self._differentiated((i,))) for i in range(len(self.exponents[0]))]
+        slopes, whitener = promote(xp.stack(parts, axis=-1), self.whitener)
         return slopes @ whitener
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        p = at_least_single(self)
-        return 2 * p._tensor_at(p._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
+        return 2 * self._tensor_at(self._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
-        p = at_least_single(self)
-        return p._tensor_at(-(p.whitener @ p.center), k)
+        return self._tensor_at(-(self.whitener @ self.center), k)
 
     def _tensor_at(self, at: Array, k: int) -> Array:
         """The k-th derivatives with respect to x over k!, (..., o, d, ..., d), at points given as z (..., r)."""

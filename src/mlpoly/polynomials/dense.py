@@ -10,7 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, namespace, promote, take_rows, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, map_polynomial
+from mlpoly.polynomials.base import Polynomial, map_polynomial
 from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
@@ -85,13 +85,13 @@ class DensePolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u, constant_term = promote(p._forms(x), p.constant)
+        xp = namespace(polynomial=self.center)
+        u, constant_term = promote(self._forms(x), self.constant)
         value = u[..., :1] * 0 + constant_term
-        if p.linear is not None:
-            value = value + u @ promote(u, p.linear)[1].T
-        if p.quadratic is not None:
-            bends = [xp.vecdot(u @ promote(u, p.quadratic[i, ...])[1], u) for i in range(self.dim_out)]
+        if self.linear is not None:
+            value = value + u @ promote(u, self.linear)[1].T
+        if self.quadratic is not None:
+            bends = [xp.vecdot(u @ promote(u, self.quadratic[i, ...])[1], u) for i in range(self.dim_out)]
             value = value + xp.stack(bends, axis=-1)
         return value
 
@@ -105,12 +105,11 @@ class DensePolynomial(Polynomial):
 
     def expanded(self) -> DensePolynomial:
         """The same polynomial with coefficients of all inputs instead of some linear forms of them."""
-        p = at_least_single(self)
-        F = p.directions
+        F = self.directions
         if F is None:
             return self
-        linear = None if p.linear is None else p.linear @ F
-        quadratic = None if p.quadratic is None else F.T @ p.quadratic @ F
+        linear = None if self.linear is None else self.linear @ F
+        quadratic = None if self.quadratic is None else F.T @ self.quadratic @ F
         return replace(self, linear=linear, quadratic=quadratic, directions=None)
 
     def truncate(self, degree: int) -> DensePolynomial:
@@ -124,15 +123,14 @@ class DensePolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u = p._forms(x)
-        total = u[..., None, :] * 0 + p.constant[:, None] * 0
-        if p.linear is not None:
-            total = total + p.linear
-        if p.quadratic is not None:
-            bends = [u @ promote(u, p.quadratic[i, ...])[1] for i in range(self.dim_out)]
+        xp, u = namespace(polynomial=self.center), self._forms(x)
+        total = u[..., None, :] * 0 + self.constant[:, None] * 0
+        if self.linear is not None:
+            total = total + self.linear
+        if self.quadratic is not None:
+            bends = [u @ promote(u, self.quadratic[i, ...])[1] for i in range(self.dim_out)]
             total = total + 2 * xp.stack(bends, axis=-2)
-        return total if p.directions is None else total @ promote(total, p.directions)[1]
+        return total if self.directions is None else total @ promote(total, self.directions)[1]
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
@@ -147,19 +145,18 @@ class DensePolynomial(Polynomial):
         if k == 1 and self.degree >= 1:
             return self.gradient(self.center * 0)
         if k == 2 and self.quadratic is not None:
-            return at_least_single(self.expanded()).quadratic
+            return self.expanded().quadratic
         xp = namespace(polynomial=self.center)
-        zero = xp.reshape(at_least_single(self).center[:1] * 0, (1,) * (k + 1))
+        zero = xp.reshape(self.center[:1] * 0, (1,) * (k + 1))
         return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        xp, p = namespace(polynomial=self.center), at_least_single(self)
-        F = p.directions
-        if F is None or p.quadratic is None:
+        xp, F = namespace(polynomial=self.center), self.directions
+        if F is None or self.quadratic is None:
             form = xp.tensordot(direction, self.tensor(2), axes=1)
             return lambda block: form @ block
-        inner = xp.tensordot(direction, p.quadratic, axes=1)
+        inner = xp.tensordot(direction, self.quadratic, axes=1)
         return lambda block: F.T @ (inner @ (F @ block))
 
     # -- second moments -----------------------------------------------------------------------------------------------

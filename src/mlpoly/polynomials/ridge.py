@@ -22,7 +22,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
 from mlpoly.polynomials.hermite_products import Ladder, project_ridge
 from mlpoly.polynomials.powers import neuron_powers, ridge_slices, ridge_tensor
@@ -132,10 +132,9 @@ class RidgePolynomial(Polynomial):
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
-        p = at_least_single(self)
-        t = p.units.standardise(y)
-        hidden = clenshaw(p.series.at_no_factor(p.units), t)
-        return hidden if z is None else add_product(hidden, z, clenshaw(p.series.gated, t))
+        t = self.units.standardise(y)
+        hidden = clenshaw(self.series.at_no_factor(self.units), t)
+        return hidden if z is None else add_product(hidden, z, clenshaw(self.series.gated, t))
 
     def read_out(self, hidden: Array) -> Array:
         """Readout (..., o) of hidden values (..., h), bias included."""
@@ -160,15 +159,15 @@ class RidgePolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        return gradient(at_least_single(self), x)
+        return gradient(self, x)
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(at_least_single(self), x)
+        return hessian(self, x)
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(at_least_single(self), x, directions)
+        return hessian(self, x, directions)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 

@@ -136,8 +136,8 @@ def _built(node: Any, arrays: dict[str, np.ndarray]) -> Any:
             return arrays.pop(name)
         case {"array": str(name)}:
             raise FileFormatError(f"tensor {name!r} is missing")
-        case {"kind": str(kind), **items} if kind in _KINDS:
-            pass
+        case {"kind": str(kind)} if kind in _KINDS:
+            items = {key: item for key, item in node.items() if key != "kind"}
         case _:
             raise FileFormatError(f"its header has {node!r:.60}, which is no part of a polynomial")
     if odd := {f.name for f in fields(_KINDS[kind]) if f.name not in _LEFT_OUT} ^ set(items):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import as_float_array, check_shape, namespace, promote
+from mlpoly.arrays import Array, as_float_array, check_shape, namespace, promote
 from mlpoly.records import arrays_of, map_arrays
 
 _WORDS = {"d": "inputs", "o": "outputs", "h": "units", "k": "coefficients", "r": "linear forms", "t": "terms"}
@@ -12,7 +12,7 @@ _WORDS = {"d": "inputs", "o": "outputs", "h": "units", "k": "coefficients", "r":
 
 def store_floats(record: Any, *names: str) -> None:
     """Store the arrays of some fields of a record as floats of one library, in float32 at least."""
-    found = {}
+    found: dict[str, Array] = {}
     for name in names:
         value = getattr(record, name)
         found |= {part: as_float_array(part, a) for part, a in arrays_of(value, name).items()}
