@@ -45,7 +45,7 @@ def cost(
     """Seconds, and shares of the product rate; the polynomial, and that of a solver that went on to the end."""
     timed_fit(net, mixture, DEVICE)
     poly, took = timed_fit(net, mixture, DEVICE)
-    best, _ = timed_fit(net, mixture, DEVICE, tolerance=1e-6, max_iterations=2000)
+    best, _ = timed_fit(net, mixture, DEVICE, mp.methods.Exact(tolerance=1e-6, max_iterations=2000))
     results = {
         f"{name}: seconds for all outputs (goal 0.5)": took,
         f"{name}: iterations at full size": poly.report.iterations,

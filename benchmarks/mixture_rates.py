@@ -20,12 +20,14 @@ from mlpoly.fitting.whitening import whiten
 from mlpoly.linalg.block_cg import block_cg
 
 
-def timed_fit(net: Any, mixture: mp.GaussianMixture, device: str, **options: Any) -> tuple[mp.DensePolynomial, float]:
+def timed_fit(
+    net: Any, mixture: mp.GaussianMixture, device: str, method: Any = "auto"
+) -> tuple[mp.DensePolynomial, float]:
     """A degree-2 fit and the seconds it took."""
     made = []
 
     def fit() -> None:
-        made.append(mp.fit(net, mixture, 2, show_progress=False, **options))
+        made.append(mp.fit(net, mixture, 2, method=method))
 
     took = paired_seconds({"fit": fit}, 1, partial(synchronise, device), warm=False)["fit"]
     return made[0], took
@@ -114,7 +116,7 @@ def whole_fit(net: Any, mixture: mp.GaussianMixture, products: Products, repeats
     """
 
     def fit() -> None:
-        mp.fit(net, mixture, 2, show_progress=False)
+        mp.fit(net, mixture, 2)
 
     with FlopCounterMode(display=False) as counter:
         fit()
