@@ -90,7 +90,7 @@ def large_measures(sizes: Sizes) -> dict[str, float]:
     results: dict[str, float] = {}
     for name, net in (("ReLU MLP", mp.MLP(W, None, D, None, "relu")), ("SwiGLU", mp.GLU(W, None, V, None, D, None))):
         poly = mp.fit(net, inputs, 2)
-        exact, sampled = mp.fvu(net, poly), mp.fvu(net, poly, samples=x)
+        exact, sampled = mp.fvu(net, poly), mp.fvu(net, poly, x)
         gap = (exact.total - sampled.total).abs() / sampled.standard_error
         results |= {
             f"exact FVU of a {name} {d}-{h}-{d}, s (goal 5)": clock(lambda n=net, p=poly: mp.fvu(n, p), repeats=2),

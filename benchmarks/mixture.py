@@ -112,7 +112,7 @@ def compared(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ...], size:
         )
         results[f"{name} / exact quadratic, time"] = descent / took
     samples = torch.cat([mixture.sample(size, seed=seed) for seed in range(1, 5)])
-    fvu = {name: float(mp.fvu(net, p, samples=samples).total) for name, p in candidates.items()}
+    fvu = {name: float(mp.fvu(net, p, samples).total) for name, p in candidates.items()}
     last = f"paper: N(0, I) + {plan[-1]} steps of SGD"
     ratio = {f"{plan[-1]} steps of SGD / exact quadratic, FVU": fvu[last] / fvu["exact quadratic"]}
     return results | ratio | {f"FVU, {name}": value for name, value in fvu.items()}

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import save, versions
 from benchmarks.peers import BATCH, PEERS, Peer, Problem
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 TARGETS = (1e-2, 1e-3)  # excess error, as a share of the variance of the network
 LAW = 0.2  # the excess falls like one over the number of samples from about here on, and not before

@@ -23,7 +23,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.records import map_arrays, replace
 
 G = gaussian(1, 4, ridge=0.05)

@@ -34,7 +34,7 @@ from support.polynomials import own_arrays
 import mlpoly as mp
 from mlpoly.arrays import namespace
 from mlpoly.fitting import finetune
-from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 from mlpoly.records import arrays_of, replace
 

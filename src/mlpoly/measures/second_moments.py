@@ -10,17 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, cast_result, decidable, namespace, to_numpy, widen
-from mlpoly.inputs import Gaussian, Gaussians, Inputs, Samples, checked_inputs
+from mlpoly.inputs import Gaussian, InputsLike, Samples, as_inputs, checked_inputs, require_gaussians
 from mlpoly.kernels import hidden_of, output_moments, variance_by_degree
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.networks import Layer, Network, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class SecondMoment(Tabular):
+class SecondMoment(Tabular, Plottable):
     """First and second moments of outputs f(x).
 
     Attributes
@@ -45,12 +46,6 @@ class SecondMoment(Tabular):
         rows = zip(range(len(variance)), to_numpy(self.mean).tolist(), (variance**0.5).tolist(), strict=True)
         return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
-        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
-
-        return plot_outputs(self.mean, self.cov, ax, **options)
-
     def __repr__(self) -> str:
         return f"SecondMoment(outputs={self.mean.shape[0]})"
 
@@ -60,19 +55,17 @@ def components(net: Layer | Polynomial, inputs: Any) -> list[tuple[Any, Gaussian
 
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+    inputs = require_gaussians(checked_inputs(inputs, net.dim_in, net.prototype, net.names))
     if not decidable(net.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
         )
-    if not isinstance(inputs, Gaussians):
-        raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
     weights = widen(inputs.weights)
     weights = weights / namespace(weights=weights).sum(weights)
     return [(weights[c], g) for c, g in enumerate(inputs.components)]
 
 
-def second_moment(net: Network, inputs: Inputs) -> SecondMoment:
+def second_moment(net: Network, inputs: InputsLike) -> SecondMoment:
     """Mean, E[f f'] and covariance of a network's outputs.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
@@ -82,7 +75,7 @@ def second_moment(net: Network, inputs: Inputs) -> SecondMoment:
     ----------
     net : network
         A network with one hidden layer; on samples any. `mlpoly.propagate` has the moments of deep ones.
-    inputs : Gaussian, GaussianMixture or Samples
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
 
     Returns
     -------
@@ -96,7 +89,7 @@ def second_moment(net: Network, inputs: Inputs) -> SecondMoment:
     >>> round(float(second_moment(net, mp.Gaussian.standard(2)).cov[0, 0]), 6)  # 1 - 1/pi
     0.68169
     """
-    if isinstance(inputs, Samples):
+    if isinstance(inputs := as_inputs(inputs), Samples):
         return SecondMoment(*moments_on_samples(net, inputs))
     net = check_layer(net)
     parts = []  # weight, mean (o,), covariance (o, o) and its bound (o, o) under each Gaussian

@@ -37,7 +37,7 @@ THREE = np.arange(20) % 3
         ("other word", lambda: check_subject(ONE, X, [*"ab" * 10], outputs=["c"]), ValueError, "for which", "outputs="),
         ("targets", lambda: check_subject(NET, X, X[:, :2]), ValueError, "labels has 2 columns", "3 outputs"),
         ("hole", lambda: check_subject(ONE, X, HOLE[:, 2]), ValueError, "labels has NaN", "drop these rows"),
-        ("inputs", lambda: check_subject(NET, X, inputs=X), TypeError, "inputs must be a Gaussian"),
+        ("inputs", lambda: check_subject(NET, X, inputs="x"), TypeError, "inputs must be a Gaussian"),
         ("dim", lambda: check_subject(NET, X, inputs=mp.Gaussian.standard(3)), ValueError, "inputs have dimension 3"),
         ("degree", lambda: mp.report(NET, X, degree=0), ValueError, "degree must be at least 1"),
         ("examples", lambda: mp.report(NET, X, examples=-1), ValueError, "examples must be at least 0"),

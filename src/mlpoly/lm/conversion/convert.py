@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.bounded_fit import fit_bounded
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.bounded import fit_bounded
+from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
 from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error, unbounded
