@@ -8,8 +8,8 @@ import pytest
 from support.backends import NUMPY64, make
 
 import mlpoly as mp
+from mlpoly.features.interactions import interaction_effects
 from mlpoly.inputs import as_inputs
-from mlpoly.plots.interactions import interaction_effects
 
 D = 3
 X = np.random.default_rng(0).gamma(2.0, size=(80, D))
@@ -32,9 +32,8 @@ ON_DATA = {
     "explain": lambda net, poly, x: [term.amount for term in mp.explain(poly, x, X[0]).terms],
     "explain a network": lambda net, poly, x: [term.amount for term in mp.explain(net, x, X[0]).terms],
     "eigenfeatures": lambda net, poly, x: mp.eigenfeatures(poly, 0, metric="whitened", inputs=x).values,
-    "decompose": lambda net, poly, x: mp.decompose(poly, 1, x).fractions,
+    "decompose": lambda net, poly, x: mp.decompose(poly, 1, x).explained,
     "interactions": lambda net, poly, x: interaction_effects(poly, inputs=x),
-    "outside": lambda net, poly, x: poly.to_he(samples=X).outside(x).layers[0].counted,
 }
 
 
