@@ -1,7 +1,8 @@
-"""Networks and points in 16 bits: computed in float32 or wider throughout, and so is every polynomial.
+"""Networks in 16 bits: computed in float32 or wider throughout.
 
-A fit is that of the float64 network with the same (rounded) weights, and whatever is computed from it and a 16-bit
-network is what float64 gives, within float32.
+Two things are held to float64. A fit is in float32, and that of the float64 network with the same (rounded) weights.
+And whatever is computed from it at points in 16 bits is what the float64 polynomial with the same numbers gives, within
+float32.
 """
 
 import numpy as np
@@ -62,14 +63,14 @@ def case(kind, layer):
 
 
 def assert_single(got, want):
-    """Every number of a polynomial is that of the float64 fit, within the error of float32."""
+    """Every number of a polynomial is in float32, and that of the float64 fit within the error of float32."""
     if isinstance(want, mp.ChaosPolynomial):
         want = aligned(want, wide(got.whitener))
     got, want = own_arrays(got), own_arrays(want)
     assert got.keys() == want.keys()
     for name, array in want.items():
         assert str(got[name].dtype).endswith("float32"), name
-        assert_close(wide(got[name]), array, 1e-4)  # of a float32 network, after a linear solve
+        assert np.all(np.abs(wide(got[name]) - array) <= 1e-4 * np.max(np.abs(array), initial=0.0)), name
 
 
 def aligned(poly, whitener):
@@ -85,20 +86,20 @@ def aligned(poly, whitener):
 
 
 @table("degree", range(5), jax=[("MLP", 2)], slow=[("MLP", 1), ("MLP", 3)])
-def test_fit_is_that_of_the_same_weights(kind, layer, degree):
+def test_fit_is_that_of_the_same_weights_in_single_precision(kind, layer, degree):
     (net, gaussian, mixture, _), (net64, gaussian64, mixture64, _) = case(kind, layer)
     fits = [
-        (gaussian, gaussian64, {}),
-        (mixture, mixture64, {"method": "neuronwise"}),
-        (mixture, mixture64, {"tolerance": 1e-9}),
+        (gaussian, gaussian64, "exact"),
+        (mixture, mixture64, "neuronwise"),
+        (mixture, mixture64, mp.methods.Exact(tolerance=1e-9)),
     ]
-    for inputs, inputs64, options in fits:
-        poly = mp.fit(net, inputs, degree, **options)
-        assert_single(poly, mp.fit(net64, inputs64, degree, **options))
+    for inputs, inputs64, method in fits:
+        poly = mp.fit(net, inputs, degree, method=method)
+        assert_single(poly, mp.fit(net64, inputs64, degree, method=method))
         assert poly.degree == degree and poly.inputs is inputs and poly.source.activation == net.activation.name
     if degree == 2:
-        again = mp.fit(net, mixture, 2, start=poly, tolerance=1e-9)
-        assert_single(again, mp.fit(net64, mixture64, 2, tolerance=1e-9))
+        again = mp.fit(net, mixture, 2, method=mp.methods.Exact(start=poly, tolerance=1e-9))
+        assert_single(again, mp.fit(net64, mixture64, 2, method=mp.methods.Exact(tolerance=1e-9)))
 
 
 @kinds
@@ -129,11 +130,6 @@ def test_moving_a_gaussian_to_16_bits_stops_at_single_precision(kind, rng):
     there = gaussian.to(make(np.zeros(1), kind))
     assert str(there.cov.dtype).endswith("float32")
     assert_close(wide(there.cov), gaussian.cov, 1e-7)
-
-
-def test_numbers_beyond_16_bits_are_no_obstacle():
-    net = mp.MLP(np.full((1, 1), 300, np.float16), None, np.ones((1, 1), np.float16), None, "square")
-    assert mp.fit(net, mp.Gaussian.standard(1), degree=2).coefficients().quadratic[0, 0, 0] == 90_000
 
 
 @kinds
@@ -177,7 +173,6 @@ def values_of(poly, x, tmp_path):
     poly.save(tmp_path / "poly")
     made["loaded"] = mp.load(tmp_path / "poly", like=x)(x)
     if poly.degree >= 1:
-        made["singular values"] = mp.singular_directions(poly).values
         removed = mp.singular_directions(poly).vectors[:1]
         made["ablated"] = mp.ablate(x, removed)
     if poly.degree <= 2 and not isinstance(poly, mp.ChaosPolynomial):
@@ -194,7 +189,6 @@ def test_a_polynomial_computes_in_single_precision(kind, layer, form, tmp_path):
         assert_close(wide(got[name]), want[name], SINGLE)
     module = poly.to_torch()
     points = torch.tensor(x64, dtype=getattr(torch, kind.dtype))
-    assert module(points).dtype == points.dtype
     assert_close(wide(module(points)), want["values"], ROUNDING[kind.dtype] + SINGLE)
     assert_close(wide(module(points.float())), want["values"], SINGLE)
 
@@ -267,7 +261,8 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
     made, want = fitted_to(x, net, gaussian), fitted_to(x64, net64, gaussian64)
     plain = made if bound is None else made.polynomial
     for poly in (made, plain.bounded(2.0)):
-        assert {str(array.dtype)[-7:] for array in own_arrays(poly).values()} == {"float32"}
+        for name, array in own_arrays(poly).items():
+            assert str(array.dtype).endswith("float32"), name
     assert_close(wide(made(x)), want(x64), 1e-4)
 
 
@@ -277,4 +272,5 @@ def test_finetuning_never_makes_it_worse(kind, layer, degree):
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
     found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512, show_progress=False)
     assert found.report.fvu_after <= found.report.fvu_before
-    assert {str(array.dtype)[-7:] for array in own_arrays(found).values()} == {"float32"}
+    for name, array in own_arrays(found).items():
+        assert str(array.dtype).endswith("float32"), name

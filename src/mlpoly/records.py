@@ -91,7 +91,7 @@ def trusted(kind: type[T], **values: Any) -> T:
     """Return a record of these fields without running its checks; the other fields have their defaults."""
     made: T = object.__new__(kind)
     for f in fields(kind):  # type: ignore[arg-type]
-        object.__setattr__(made, f.name, values[f.name] if f.name in values else f.default)
+        object.__setattr__(made, f.name, values.get(f.name, f.default))
     return made
 
 

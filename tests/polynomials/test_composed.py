@@ -11,7 +11,6 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series
@@ -127,7 +126,7 @@ def test_second_derivatives_along_directions(form):
 
 
 def test_large_coefficients_are_refused_before_they_are_computed():
-    p = fit_composed(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, guard=None)
+    p = mp.fit(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, method=mp.methods.Composed(None))
     assert p.coefficients().quadratic.shape == (3, 40, 40)
     with pytest.raises(mp.TooLargeError, match="degree 6"):
         p.coefficients().tensor(6)
@@ -138,7 +137,7 @@ def test_large_coefficients_are_refused_before_they_are_computed():
 
 def test_bounds_reach_every_stage_and_come_off_again():
     net = mp.Chain([mp.Residual(network("MLP", "tanh", D, H, D)), network("GLU", "silu", D, H, OUT)])
-    p = fit_composed(net, gaussian(d=D), 3, guard=0.01)
+    p = mp.fit(net, gaussian(d=D), 3, method=mp.methods.Composed(0.01))
     b = p.bounded(1.0)
     assert b.guarded is None and b.stages[0].guarded is None
     assert b.piecewise and not p.piecewise and "bounded" in repr(b)

@@ -15,7 +15,6 @@ from support.networks import network
 from support.polynomials import header_of
 
 import mlpoly as mp
-from mlpoly.fitting.deep.layerwise import fit_composed
 
 D, OUT = 4, 3
 X = points(D, 7)
@@ -27,7 +26,7 @@ POINT = mp.GaussianMixture(np.ones(1), np.ones((1, D)), np.zeros((1, D)))
 def composed(bound=None):
     """A residual connection between a gated and a dense stage, with a guard unless there are bounds."""
     chain = mp.Chain([mp.Residual(network("GLU", "silu", D, 5, D)), network("MLP", "gelu", D, 5, OUT)])
-    poly = fit_composed(chain, MIX, 2, guard=0.03)
+    poly = mp.fit(chain, MIX, 2, method=mp.methods.Composed(0.03))
     return poly if bound is None else poly.bounded(bound)
 
 
