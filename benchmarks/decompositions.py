@@ -52,7 +52,7 @@ def decompositions(part: QuadraticPart, poly: mp.RidgePolynomial, inputs: mp.Gau
 
     def moved(terms: Any) -> Terms:
         def made(k: int) -> tuple[Tensor, Tensor]:
-            found = mp.decompose(poly, k, inputs, terms)
+            found = mp.decompose(poly, k, inputs, terms=terms)
             return found.vectors, found.vectors if found.partners is None else found.partners
 
         return made
