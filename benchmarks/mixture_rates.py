@@ -16,7 +16,7 @@ from mlpoly.fitting.mixture.gram import gram_operator
 from mlpoly.fitting.mixture.matrices import padded
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
 from mlpoly.fitting.mixture.quadratic import normal_equations
-from mlpoly.fitting.whitening import whiten
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import block_cg
 
 
@@ -65,7 +65,7 @@ class Solver:
     """The linear system of a degree-2 fit, ready for iterations at full size and nothing else."""
 
     def __init__(self, net: Any, mixture: mp.GaussianMixture, device: str) -> None:
-        whitening = whiten(mixture)
+        whitening = Coordinates.of(mixture)
         self.device = device
         self.operator = gram_operator(mixture, whitening, single=device == "cpu")
         b, misfits = normal_equations(net, mixture, whitening, self.operator)
