@@ -181,7 +181,7 @@ print("imported:", *sys.modules)
             "mlpoly.lm",
             "mlpoly.studies",
             "mlpoly.pages.toolkit",
-            "mlpoly.plots",
+            "mlpoly.charts",
             "scipy.stats",
             "scipy.optimize",
         }

@@ -10,9 +10,9 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
+from mlpoly.charts.responses import response_chart
 from mlpoly.features import eigen
-from mlpoly.plots.interactions import interaction_effects
-from mlpoly.plots.response import response_chart
+from mlpoly.features.interactions import interaction_effects
 
 D, H, OUT = 40, 30, 3
 

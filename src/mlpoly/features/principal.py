@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.inputs import Gaussian, inputs_of
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
@@ -14,7 +13,7 @@ from mlpoly.units import OutputSum, angles, terms
 
 
 @record
-class PrincipalForms(Tabular):
+class PrincipalForms(Tabular, Plottable):
     """Output directions by the variance that a polynomial has along them at one degree, largest first.
 
     Along u_j the part of that degree is a scalar form u_j . p_k(x). The forms are uncorrelated under the inputs, and
@@ -66,12 +65,6 @@ class PrincipalForms(Tabular):
         ]
         columns = ("form", "variance", "fraction", "together", "largest outputs")
         return Table(columns, tuple(rows), f"Principal forms of degree {self.degree}", limit=20)
-
-    def plot(self, ax: Any = None) -> Any:
-        """Curve of the fraction of the variance that the leading forms carry together."""
-        from mlpoly.plots.feature_bars import plot_forms  # a leaf of the import graph: imported on demand
-
-        return plot_forms(self, ax)
 
     def __repr__(self) -> str:
         m, o = self.outputs.shape

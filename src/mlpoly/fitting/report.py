@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
 
+from mlpoly.plottable import Plottable
 from mlpoly.tables import Table, Tabular
 
 _FAR = 0.05  # excess over the optimum, as a fraction of its error, above which the report says what to do
@@ -29,7 +29,7 @@ class Report(Tabular):
 
 
 @dataclass(frozen=True)
-class SolveReport(Report):
+class SolveReport(Report, Plottable):
     """Report of a fit under a mixture.
 
     The expected squared error is the sum of the error of the components' own optima g_c, which no polynomial of this
@@ -66,12 +66,6 @@ class SolveReport(Report):
     kept: int
     dropped: int
     history: tuple[float, ...] = ()
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Misfit by iteration; options are those of `mlpoly.plots.histories.plot_solve`."""
-        from mlpoly.plots.histories import plot_solve  # a leaf of the import graph: imported on demand
-
-        return plot_solve(self, ax, **options)
 
     def __str__(self) -> str:
         state = "converged" if self.converged else "stopped early"
@@ -199,7 +193,7 @@ class ExpansionReport(Report):
 
 
 @dataclass(frozen=True)
-class DeepMixtureReport(Report):
+class DeepMixtureReport(Report, Plottable):
     """Report of the closest polynomial of a deep network under a mixture.
 
     Attributes
@@ -212,10 +206,6 @@ class DeepMixtureReport(Report):
 
     solve: SolveReport
     components: tuple[ExpansionReport | SampledReport, ...]
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Misfit by iteration, as of `SolveReport`."""
-        return self.solve.plot(ax, **options)
 
     def __str__(self) -> str:
         return f"{self.components[0].method}, for {len(self.components)} components; {self.solve}"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy
 from mlpoly.inputs import InputsLike, Samples, as_inputs
 from mlpoly.kernels import hidden_of, variance_by_degree
 from mlpoly.measures.on_samples import degrees_on_samples
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class DegreeSpectrum(Tabular):
+class DegreeSpectrum(Tabular, Plottable):
     """Variance of a network by polynomial degree; ``sum(variance) + remainder + between = total``.
 
     Attributes
@@ -79,12 +78,6 @@ class DegreeSpectrum(Tabular):
             places, amounts = [*places, "between components"], [*amounts, float(between)]
         rows = [(place, v, v / float(total) if total > 0 else None) for place, v in zip(places, amounts, strict=True)]
         return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bar chart of the fractions; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
-        from mlpoly.plots.degree_bars import plot_spectrum  # a leaf of the import graph: imported on demand
-
-        return plot_spectrum(self, ax=ax, **options)
 
 
 def degree_spectrum(net: Layer, inputs: InputsLike, max_degree: int = 8) -> DegreeSpectrum:

@@ -14,13 +14,14 @@ from mlpoly.inputs import Gaussian, InputsLike, Samples, as_inputs, checked_inpu
 from mlpoly.kernels import hidden_of, output_moments, variance_by_degree
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.networks import Layer, Network, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class SecondMoment(Tabular):
+class SecondMoment(Tabular, Plottable):
     """First and second moments of outputs f(x).
 
     Attributes
@@ -44,12 +45,6 @@ class SecondMoment(Tabular):
         variance = to_numpy(self.cov).diagonal().clip(min=0)
         rows = zip(range(len(variance)), to_numpy(self.mean).tolist(), (variance**0.5).tolist(), strict=True)
         return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
-        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
-
-        return plot_outputs(self.mean, self.cov, ax, **options)
 
     def __repr__(self) -> str:
         return f"SecondMoment(outputs={self.mean.shape[0]})"

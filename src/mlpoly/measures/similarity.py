@@ -11,6 +11,7 @@ from mlpoly.kernels import cross_covariance, hidden_of, variance_by_degree
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.second_moments import components
 from mlpoly.networks import Layer, Network, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace
 from mlpoly.tables import Cell, Table, Tabular
@@ -58,7 +59,7 @@ class Overlap:
 
 
 @record
-class Similarity(Overlap, Tabular):
+class Similarity(Overlap, Tabular, Plottable):
     """Two networks or polynomials compared; numbers are sums over the outputs.
 
     Attributes
@@ -92,12 +93,6 @@ class Similarity(Overlap, Tabular):
             rows += self.by_degree.rows(names)
         rows += self.per_output.rows([f"output {i}" for i in range(self.per_output.inner.shape[0])])
         return Table(("", "E[f.g]", "E|f - g|^2", "cosine"), tuple(rows), title="Two functions compared", limit=30)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Distance and cosine by degree; options are those of `mlpoly.plots.similarity_bars.plot_similarity`."""
-        from mlpoly.plots.similarity_bars import plot_similarity  # a leaf of the import graph: imported on demand
-
-        return plot_similarity(self, ax=ax, **options)
 
 
 def similarity(

@@ -12,8 +12,8 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    as_integer,
     cast_like,
+    check_output,
     check_shape,
     constant,
     eye,
@@ -531,9 +531,7 @@ class Polynomial(ABC):
         """
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
-        index = as_integer("output", output, -self.dim_out)
-        if index >= self.dim_out:
-            raise ValueError(f"output is {index}, but the outputs are numbered from 0 to {self.dim_out - 1}.")
+        index = check_output(output, self.dim_out)
         p = at_least_single(self)
         return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("jinja2")
 
+from mlpoly.charts.chart import Gallery, Part, Picture, Ranking, Waterfall
 from mlpoly.pages.toolkit.grids import gallery_html, ranking_html, waterfall_html
-from mlpoly.plots.chart import Gallery, Part, Picture, Ranking, Waterfall
 
 
 def test_waterfall_bars_touch_and_end_at_the_total():

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from mlpoly.charts.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 from mlpoly.pages.toolkit.plot import heat_maps, plain_text, plot, plot_data
-from mlpoly.plots.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 
 X = (0, 1, 4)
 CURVE = Curve("one", X, (4.0, 3.0, 2.0), (3.5, 2.5, 1.5), (5.0, 4.0, 3.0), "3 seeds", "blue", "dash")
