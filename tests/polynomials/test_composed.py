@@ -15,7 +15,6 @@ from support.networks import chain, network
 from support.polynomials import header_of, rewritten
 
 import mlpoly as mp
-from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series
@@ -131,7 +130,7 @@ def test_second_derivatives_along_directions(form):
 
 
 def test_large_coefficients_are_refused_before_they_are_computed():
-    p = fit_composed(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, guard=None)
+    p = mp.fit(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, method=mp.methods.Composed(None))
     assert p.coefficients().quadratic.shape == (3, 40, 40)
     with pytest.raises(mp.TooLargeError, match="degree 6"):
         p.coefficients().tensor(6)
@@ -142,7 +141,7 @@ def test_large_coefficients_are_refused_before_they_are_computed():
 
 def test_bounds_reach_every_stage_and_come_off_again():
     net = mp.Chain([mp.Residual(network("MLP", "tanh", D, H, D)), network("GLU", "silu", D, H, OUT)])
-    p = fit_composed(net, gaussian(d=D), 3, guard=0.01)
+    p = mp.fit(net, gaussian(d=D), 3, method=mp.methods.Composed(0.01))
     b = p.bounded(1.0)
     assert b.guarded is None and b.stages[0].guarded is None
     assert b.piecewise and not p.piecewise and "bounded" in repr(b)
@@ -215,7 +214,7 @@ def test_files_hold_every_stage(make_one, tmp_path):
 
 def test_a_loaded_polynomial_knows_the_activations_of_its_layers(tmp_path):
     net = mp.Chain([network("MLP", "tanh", D, H, H), network("MLP", "relu", H, H, OUT)])
-    p = fit_composed(net, gaussian(d=D), 3)
+    p = mp.fit(net, gaussian(d=D), 3, method="composed")
     p.save(tmp_path / "poly")
     again = mp.load(tmp_path / "poly")
     np.testing.assert_array_equal(again.bounded(1.0)(X), p.bounded(1.0)(X))

@@ -34,7 +34,6 @@ from support.polynomials import own_arrays
 import mlpoly as mp
 from mlpoly.arrays import namespace
 from mlpoly.fitting import finetune
-from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 from mlpoly.records import arrays_of, replace
 
@@ -720,7 +719,7 @@ class TestComposed(PolynomialContract):
 
     @classmethod
     def polynomial(cls, seed=0):
-        return fit_composed(cls.network(seed), make_gaussian(seed=seed + 1), 2, guard=None)
+        return mp.fit(cls.network(seed), make_gaussian(seed=seed + 1), 2, method=mp.methods.Composed(None))
 
 
 class TestComposedOfGatedUnits(TestComposed):
@@ -736,7 +735,7 @@ class TestComposedWithAGuard(TestComposedOfGatedUnits):
 
     @classmethod
     def polynomial(cls, seed=0):
-        return fit_composed(cls.network(seed), mixture(seed=seed + 2), 2, guard=0.03)
+        return mp.fit(cls.network(seed), mixture(seed=seed + 2), 2, method=mp.methods.Composed(0.03))
 
 
 class TestComposedAndBounded(TestComposedOfGatedUnits):

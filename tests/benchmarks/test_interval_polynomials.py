@@ -1,14 +1,11 @@
-"""Polynomials on intervals that the benchmark of encrypted inference compares with, and the benchmark in small."""
-
-import json
+"""Polynomials on intervals that the benchmark of encrypted inference compares with."""
 
 import numpy as np
 import pytest
 from numpy.polynomial import Chebyshev
 from scipy.special import erf
 
-from benchmarks import common, encrypted, tables
-from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected, widened
+from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected
 
 
 def relu(y):
@@ -71,11 +68,6 @@ def test_least_squares_leaves_a_residual_without_low_degrees():
     assert np.abs(np.vander(values / 8, 5).T @ residual).max() < 1e-9 * len(values)
 
 
-def test_widened_keeps_the_middle():
-    assert widened((-2.0, 6.0), 2.0) == (-6.0, 10.0)
-    assert widened((-2.0, 6.0), 1.0) == (-2.0, 6.0)
-
-
 def test_layers_follow_one_another_and_what_leaves_an_interval_is_seen():
     rng = np.random.default_rng(0)
     weights = tuple((rng.normal(size=shape), rng.normal(size=shape[0])) for shape in ((4, 3), (5, 4), (2, 5)))
@@ -88,53 +80,3 @@ def test_layers_follow_one_another_and_what_leaves_an_interval_is_seen():
     assert made == pytest.approx(second**2 @ c.T + r, abs=1e-10)
     left = (np.abs(first) > 2).any(1) | (np.abs(second) > 2).any(1)
     assert 0 < left.sum() < 40 and (outside == left).all()
-
-
-def test_the_benchmark_in_small(tmp_path, monkeypatch):
-    """Every way is measured on every kind of images, and quadratics for every neuron are closer than any for all."""
-    pytest.importorskip("tenseal")
-    monkeypatch.setattr(common, "FOLDER", tmp_path)
-    encrypted.main(tiny=True)
-    results = json.loads((tmp_path / "encrypted.json").read_text())["results"]
-    for title, table in results["tables"].items():
-        assert table["network"] > 0.6, title
-        for part in table["degrees"].values():
-            assert all(len(row) == 5 for row in part["rows"].values())
-        errors = {name: row["test"]["FVU"] for name, row in table["degrees"]["2"]["rows"].items()}
-        shared = "one least-squares polynomial per layer"
-        assert errors[encrypted.OURS] < errors[shared] < errors["minimax on [min, max]"], title
-        assert errors["Chebyshev interpolation on [min, max]"] < errors["the same, interval doubled"], title
-        for run in table["encrypted"].values():
-            assert run["same class"] == run["images"] == 5 and run["security"] == 128, title
-            assert 0 < run["largest difference"] < 1e-3  # of a scale of 2^-40; see the tests of the session itself
-    accuracy, shifted, runs, plans = (make(results) for make in tables.ENCRYPTED.values())
-    assert accuracy.count("| one per neuron, closed form |") == 1 and "| levels | 5 | 7 |" in accuracy
-    assert (
-        "| | test (360) | brighter (360) | doubled (360) | noisy (360) | shapes (360) |" in shifted
-        and "nan" not in shifted
-    )
-    assert "| ReLU, 2 hidden layers, degree 2 | 5 | 16384 | 312 | 5 of 5 |" in runs
-    assert plans.startswith("ReLU, 2 hidden layers:\n\n| levels | planned degrees |") and plans.count("\n") == 5
-    (figure,) = encrypted.plot(results).values()
-    assert [len(ax.lines) for ax in figure.axes] == [6]
-    assert len(list((tmp_path / "networks").iterdir())) == 1
-
-
-def test_shapes_are_pictures_of_a_given_brightness():
-    made = encrypted.shapes(50, 28, 0.13)
-    assert made.shape == (50, 784) and made.min() >= 0 and made.max() <= 1
-    assert made.mean(1) == pytest.approx(0.13, abs=0.005)  # what is clipped is lost
-    assert len(np.unique(made, axis=0)) == 50
-
-
-def test_ranges_of_neurons_are_those_of_the_circuit():
-    rng = np.random.default_rng(0)
-    net = encrypted.mp.MLP.from_layers([(rng.normal(size=s), rng.normal(size=s[0])) for s in ((6, 4), (5, 6), (3, 5))])
-    x = rng.standard_t(3, size=(400, 4))
-    poly = encrypted.mp.fit(net, encrypted.mp.Gaussian.from_samples(x), 3, method="composed")
-    circuit, found = poly.to_he(encrypted.OUTSIDE, samples=x), encrypted.OnePerNeuron.of(poly, x)
-    assert found.radii == pytest.approx([layer.radius for layer in circuit.layers], rel=1e-9)
-    far = 1.5 * x
-    made, outside = found(far)
-    assert made == pytest.approx(poly(far), rel=1e-9)
-    assert 0 < outside.mean() == pytest.approx(encrypted.mp.he.range_report(circuit, far).outside)
