@@ -360,7 +360,7 @@ class PolynomialContract:
         p = made(type(self))
         one = p if self.exact else p.polynomial
         for output in (0, np.ones(p.dim_out)):
-            found = mp.explain(p, None, X[0], output, k=1000)
+            found = mp.explain(p, X[0], output=output, k=1000)
             want = (one(X[0]) @ output) if np.ndim(output) else one(X[0])[0]
             assert found.parts.shape == (p.degree + 1,) and found.network is None
             assert found.polynomial == pytest.approx(want, rel=1e-12)
@@ -581,7 +581,11 @@ class PolynomialContract:
             (lambda: np.ones((2, o + 1)) @ p, ValueError, r"matrix has shape .*columns as the polynomial has outputs"),
             (lambda: np.ones((2, 2, o)) @ p, ValueError, r"matrix has shape"),
             (lambda: p + p.output(0), ValueError, f"{D} -> {o} and {D} -> 1.*same inputs and outputs"),
-            (lambda: p.output(o), ValueError, rf"^output is {o}, but the outputs are numbered from 0 to {o - 1}"),
+            (
+                lambda: p.output(o),
+                ValueError,
+                rf"^output is {o}, but there are {o} outputs, numbered from 0 to",
+            ),
             (lambda: p.output(1.5), TypeError, "^output must be an integer"),
             (lambda: p(torch.zeros(D)), TypeError, "x is torch.*convert"),
             (lambda: p(np.zeros((2, D + 1))), ValueError, rf"^x .*\(2, {D + 1}\).*\(\.\.\., {D}\)"),

@@ -25,13 +25,13 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.hermite_products import (
     Ladder,
     change_of_basis,
     check_monomials,
-    covariance_factor,
     ladder,
     products,
     project_ridge,
@@ -207,7 +207,7 @@ class ChaosPolynomial(Polynomial):
 
         Both are expanded in the products that are orthonormal under the Gaussian.
         """
-        factor = covariance_factor(inputs)
+        factor = Coordinates.of(inputs).back
         degree = max(self.degree, best.degree)
         check_monomials(int(factor.shape[1]), degree, "measure it on data: fvu(net, poly, samples=x)")
         own = ladder(int(factor.shape[1]), degree)
@@ -216,7 +216,7 @@ class ChaosPolynomial(Polynomial):
 
     def energies(self, inputs: Gaussian) -> Array:
         """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        factor = covariance_factor(inputs)
+        factor = Coordinates.of(inputs).back
         check_monomials(int(factor.shape[1]), self.degree, "measure it on data")
         own = ladder(int(factor.shape[1]), self.degree)
         squares = self.in_products(inputs.mean, factor, own) ** 2

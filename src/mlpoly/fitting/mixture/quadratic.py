@@ -38,8 +38,8 @@ from mlpoly.fitting.mixture.matrices import (
 )
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
 from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
@@ -111,7 +111,7 @@ def fit_mixture_quadratic(
     """
     solver.check_for(net)
     with no_gradients(net.prototype):
-        whitening = whiten(inputs, net.prototype)
+        whitening = Coordinates.of(inputs, net.prototype)
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
             values, report = solve_directly(net, inputs, 2, whitening, best_under)
             matrices = matrices_of_chaos(values)
@@ -125,7 +125,7 @@ def fit_mixture_quadratic(
 
 
 def _solve_iteratively(
-    net: Network, inputs: GaussianMixture, whitening: Whitening, solver: ConjugateGradients, best_under: Optimum
+    net: Network, inputs: GaussianMixture, whitening: Coordinates, solver: ConjugateGradients, best_under: Optimum
 ) -> tuple[Array, SolveReport]:
     """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
@@ -196,7 +196,7 @@ def _together(histories: list[tuple[float, ...]], reached: list[float]) -> tuple
 def normal_equations(
     net: Network,
     inputs: GaussianMixture,
-    whitening: Whitening,
+    whitening: Coordinates,
     operator: GramOperator,
     best_under: Optimum = fit_gaussian,
 ) -> tuple[Array, Array]:
