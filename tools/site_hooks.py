@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from markdown.extensions.toc import slugify
-from properdocs.structure.files import File
 from plotly.offline import get_plotlyjs
+from properdocs.structure.files import File
 
 import mlpoly
 from mlpoly import lm
