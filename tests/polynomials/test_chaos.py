@@ -14,7 +14,7 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.mixture_dense import fit_dense
 from mlpoly.fitting.whitening import whiten
-from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
+from mlpoly.moments.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)

@@ -12,7 +12,7 @@ from support.networks import network
 from support.polynomials import header_of, rewritten
 
 import mlpoly as mp
-from mlpoly.polynomials.hermite_products import multi_indices
+from mlpoly.moments.hermite_products import multi_indices
 
 D, OUT = 4, 3
 X = points(D, 7)

@@ -32,9 +32,9 @@ from mlpoly.fitting.least_squares import LeastSquares
 from mlpoly.fitting.sample_fit import P, SampleFit
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.records import replace
 
 METHOD = "least squares on samples"

@@ -25,20 +25,20 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
-from mlpoly.polynomials.dense import DensePolynomial
-from mlpoly.polynomials.hermite_products import (
+from mlpoly.moments import Products
+from mlpoly.moments.hermite_products import (
     Ladder,
     change_of_basis,
     check_monomials,
     covariance_factor,
     ladder,
     products,
-    project_ridge,
 )
-from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.source import Source
-from mlpoly.records import record, replace, static
+from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.units import Units
 
 _HIGHEST = 1000  # largest exponent accepted in a file whose polynomial has fewer terms than that
 _INVERTIBLE = 1e-10  # least ratio of the singular values of coordinates from which x can be recovered
@@ -193,26 +193,12 @@ class ChaosPolynomial(Polynomial):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis.
-
-        Both are expanded in the products that are orthonormal under the Gaussian.
-        """
-        factor = covariance_factor(inputs)
-        degree = max(self.degree, best.degree)
-        check_monomials(int(factor.shape[1]), degree, "measure it on data: fvu(net, poly, samples=x)")
-        own = ladder(int(factor.shape[1]), degree)
-        apart = project_ridge(best, factor, own) - self.in_products(inputs.mean, factor, own)
-        return apart[0, :], namespace(apart=apart).sum(apart[1:, :] ** 2, axis=0)
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        factor = covariance_factor(inputs)
-        check_monomials(int(factor.shape[1]), self.degree, "measure it on data")
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Products:
+        """Expansion under a Gaussian, of which second moments are made."""
+        wide, factor = map_arrays(inputs, widen), covariance_factor(inputs)
+        check_monomials(int(factor.shape[1]), self.degree, "measure it on data: pass samples as the inputs")
         own = ladder(int(factor.shape[1]), self.degree)
-        squares = self.in_products(inputs.mean, factor, own) ** 2
-        degrees = constant(np.arange(self.degree + 1)[:, None] == own.degrees, squares)
-        return degrees @ squares
+        return Products(wide, factor, own, self.in_products(wide.mean, factor, own))
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
