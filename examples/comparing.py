@@ -30,7 +30,7 @@ from sklearn.neural_network import MLPRegressor
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 SECONDS = 8.0  # of processor time, for every way to distil
 

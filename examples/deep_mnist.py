@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.plots import plot_eigenfeatures
+from mlpoly.charts import eigenfeature_gallery
 from mlpoly.studies.paper.images import Images, load_images
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     # Ranked by their variance under the Gaussian: in the metric of pixels, noise where images hardly vary comes first.
     features = {f"digit {c}": mp.eigenfeatures(found["quadratic"], c, k=40, metric="whitened") for c in (0, 3, 5, 8)}
     options.out.mkdir(parents=True, exist_ok=True)
-    plot_eigenfeatures(features, (28, 28)).savefig(options.out / "deep_mnist.png", dpi=100)
+    eigenfeature_gallery(features, (28, 28)).plot().savefig(options.out / "deep_mnist.png", dpi=100)
     print("wrote", options.out / "deep_mnist.png")
 
 

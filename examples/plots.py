@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mlpoly as mp
-from mlpoly.plots import plot_interactions, plot_response
+from mlpoly.charts import interaction_map, response_chart
 
 
 def main(folder: Path) -> None:
@@ -46,9 +46,9 @@ def main(folder: Path) -> None:
     poly = mp.fit(net, inputs, degree=2)
     write("terms", poly.terms(k=15, center="mean").plot())
     write("explanation", mp.explain(net, inputs, x.iloc[0]).plot())
-    write("interactions", plot_interactions(poly))
+    write("interactions", interaction_map(poly).plot())
     cubic = mp.fit(net, inputs, degree=3)
-    write("response", plot_response(net, cubic, directions={"age": 0, "bmi": 2, "triglycerides": 8}))
+    write("response", response_chart(net, cubic, directions={"age": 0, "bmi": 2, "triglycerides": 8}).plot())
     write("eigenfeatures", mp.eigenfeatures(poly, output=0, metric="whitened").plot())
     write("spectrum", mp.degree_spectrum(net, inputs, 5).plot())
     write("sensitivity", mp.sensitivity(net, inputs).plot())

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 import mlpoly as mp
-from mlpoly.measures import fvu_of_outputs
+from mlpoly.scores import fvu_of_outputs
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import hypothesis
 import numpy as np
 import pytest
+import torch
 from support.backends import BACKENDS, Backend, record_margin
 from support.browser import Browser, find_browser, open_browser
 
@@ -60,6 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order, which SEED decides")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Weights that a test draws do not depend on the tests that ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
     with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
         names, about = set(wheel.namelist()), f"mlpoly-{__version__}.dist-info"
-        assert names & PACKAGE == PACKAGE >= {"mlpoly/py.typed", "mlpoly/page/assets/page.css"}
+        assert names & PACKAGE == PACKAGE >= {"mlpoly/py.typed", "mlpoly/pages/toolkit/assets/page.css"}
         rest = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
         assert names - PACKAGE == {f"{about}/{name}" for name in rest}
         assert "mlpoly = mlpoly.cli:main" in wheel.read(f"{about}/entry_points.txt").decode()
@@ -163,17 +163,17 @@ REQUESTS = {
     "mp.finetune(net, poly, np.ones((9, 2)))": "torch",
     "mp.from_torch(None)": "torch",
     "mp.from_onnx('model.onnx')": "onnx",
-    "importlib.import_module('mlpoly.integrations.onnx_models')": "onnx",
+    "importlib.import_module('mlpoly.importers.onnx_models')": "onnx",
     "read('model.pt')": "torch",
     "read('model.onnx')": "onnx",
-    "poly.to_he().encrypted()": "he",
+    "mp.he.session(poly.to_he())": "he",
     "mp.from_sklearn(None)": "sklearn",
-    "importlib.import_module('mlpoly.integrations.sklearn_models')": "sklearn",
-    "importlib.import_module('mlpoly.integrations').find_blocks(None)": "torch",
-    "importlib.import_module('mlpoly.integrations.torch')": "torch",
-    "importlib.import_module('mlpoly.plots.draw')": "plots",
-    "importlib.import_module('mlpoly.plots.style')": "plots",
-    "importlib.import_module('mlpoly.lm')": "torch",
+    "importlib.import_module('mlpoly.importers.sklearn_models')": "sklearn",
+    "importlib.import_module('mlpoly.importers').find_blocks(None)": "torch",
+    "importlib.import_module('mlpoly.importers.torch')": "torch",
+    "importlib.import_module('mlpoly.charts.matplotlib')": "plots",
+    "importlib.import_module('mlpoly.charts.style')": "plots",
+    "importlib.import_module('mlpoly.lm').graft": "torch",
     "importlib.import_module('mlpoly.lm.model.graft')": "torch",
     "importlib.import_module('mlpoly.studies.paper.reproduce')": "torch",
     "mp.GaussianMixture.from_samples(np.random.default_rng(0).normal(size=(50, 2)), 2)": "sklearn",
@@ -211,7 +211,7 @@ poly.save("poly.safetensors")
 
 def read(name):
     open(name, "w").close()
-    return importlib.import_module("mlpoly.integrations.model_files").read_network(name)
+    return importlib.import_module("mlpoly.importers.model_files").read_network(name)
 
 def command(*words):
     from mlpoly.cli import main

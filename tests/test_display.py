@@ -9,7 +9,7 @@ from support.backends import JAX64, TORCH32, backends, make
 
 import mlpoly as mp
 from mlpoly.fitting.finetune import FinetuneReport
-from mlpoly.measures.number import FVU, Number
+from mlpoly.scores.number import FVU, Number
 
 NAMES = ("age", "<script>alert(1)</script>", "x_1 & $y$", "d")
 

@@ -13,7 +13,7 @@ from support.polynomials import own_arrays
 
 import mlpoly as mp
 from mlpoly.arrays import to_numpy
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials.base import map_polynomial
 
 D, H, OUT, N = 4, 6, 3, 40

@@ -1,4 +1,4 @@
-"""Names occur once in the package, tests mirror its folders, and tests share helpers through support alone."""
+"""Class names occur once, tests mirror the folders of the package, and tests share helpers through support alone."""
 
 import ast
 from collections import Counter
@@ -11,10 +11,6 @@ SOURCES = [path for path in PACKAGE.rglob("*.py") if not path.name.startswith("_
 
 def twice(names: list[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
-
-
-def test_no_two_modules_have_one_name() -> None:
-    assert twice([path.stem for path in SOURCES]) == set()
 
 
 def test_no_two_classes_have_one_name() -> None:

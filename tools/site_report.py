@@ -14,9 +14,9 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 from site_hooks import PLOTLY
 
+from mlpoly.pages.paper.page import write_report
 from mlpoly.studies.paper.images import load_images
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
-from mlpoly.studies.paper.report.assemble import write_report
 from mlpoly.studies.paper.reproduce import reproduce
 
 ROOT = Path(__file__).parent.parent

@@ -25,7 +25,7 @@ RUNS = (
 )
 TESTS = (
     *("activations", "features", "fitting", "inputs", "linalg", "measures", "networks", "paper", "polynomials"),
-    *("integrations/test_torch_integration.py", "test_backends.py", "test_half_precision.py", "test_special.py"),
+    *("importers/test_torch_integration.py", "test_backends.py", "test_half_precision.py", "test_special.py"),
 )
 NAMED = 10  # margins below this are listed
 ROOT = Path(__file__).parent.parent

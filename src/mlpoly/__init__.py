@@ -10,8 +10,8 @@ from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, Unk
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit
 from mlpoly.he import plan
+from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
-from mlpoly.integrations import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.measures import (
     accuracy,
     agreement,
@@ -25,8 +25,8 @@ from mlpoly.measures import (
     shapley,
     similarity,
 )
-from mlpoly.network_page import report
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
+from mlpoly.pages.network import report
 from mlpoly.polynomials import (
     BoundedPolynomial,
     ChaosPolynomial,

@@ -180,8 +180,8 @@ print("imported:", *sys.modules)
         assert not found & {
             "mlpoly.lm",
             "mlpoly.studies",
-            "mlpoly.page",
-            "mlpoly.plots",
+            "mlpoly.pages.toolkit",
+            "mlpoly.charts",
             "scipy.stats",
             "scipy.optimize",
         }

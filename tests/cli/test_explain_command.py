@@ -15,7 +15,7 @@ import torch
 
 import mlpoly as mp
 from mlpoly.cli import main
-from mlpoly.page.numbers import percent
+from mlpoly.pages.toolkit.numbers import percent
 
 
 @pytest.fixture(autouse=True)

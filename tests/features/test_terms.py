@@ -272,7 +272,7 @@ UNKNOWN = BARE + fitted(2)  # fitted under different inputs
         ("long center", lambda: POLY.terms(center=np.zeros(4)), ValueError, r"center has shape \(4,\)"),
         ("no inputs", lambda: UNKNOWN.terms(), ValueError, "does not know what it was fitted under; pass inputs="),
         ("other inputs", lambda: POLY.terms(inputs=mp.Gaussian.standard(2)), ValueError, "inputs have dimension 2"),
-        ("data", lambda: POLY.terms(inputs=np.zeros((2, 3))), TypeError, "inputs must be a Gaussian"),
+        ("data", lambda: POLY.terms(inputs="x"), TypeError, "inputs must be a Gaussian"),
         ("zero scale", lambda: POLY.in_units(np.array([1.0, 0.0, 1.0])), ValueError, "scale has a zero"),
         ("scale", lambda: POLY.in_units(np.ones(2)), ValueError, r"scale has shape \(2,\)"),
         ("shift", lambda: POLY.in_units(1.0, np.full(3, np.nan)), ValueError, "shift holds 3 NaN"),

@@ -10,9 +10,9 @@ from support.networks import chain, network
 
 import mlpoly as mp
 from mlpoly.fitting import deep_samples
-from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
-from mlpoly.fitting.mixture_linear import fit_mixture_linear
-from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
+from mlpoly.fitting.deep.sampled import Jacobians, fit_sampled
+from mlpoly.fitting.mixture.linear import fit_mixture_linear
+from mlpoly.fitting.mixture.quadratic import BlockCG, fit_mixture_quadratic
 from mlpoly.records import map_arrays, replace
 
 D, OUT = 3, 2

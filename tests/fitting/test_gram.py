@@ -7,9 +7,9 @@ from support.inputs import covariance, grid
 
 import mlpoly as mp
 from mlpoly.arrays import accumulate_product, add_at, start_copy
-from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
-from mlpoly.fitting.mixture_quadratic.matrices import padded
-from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
+from mlpoly.fitting.mixture.gram import GramOperator, gram_operator
+from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.fitting.mixture.preconditioner import standard_inverse
 from mlpoly.fitting.whitening import whiten
 
 D, COMPONENTS, OUTPUTS = 4, 3, 2
@@ -61,7 +61,7 @@ def test_components_in_chunks_are_the_same(numbers, monkeypatch):
     op = operator()
     H = padded(quadratics(D + 1), op.side)
     whole = op.apply(H)
-    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.gram._NUMBERS", numbers)
+    monkeypatch.setattr("mlpoly.fitting.mixture.gram._NUMBERS", numbers)
     assert_close(op.apply(H), whole, 1e-14)
 
 

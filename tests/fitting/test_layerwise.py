@@ -25,7 +25,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import GUARDS, fit_composed
+from mlpoly.fitting.deep.layerwise import GUARDS, fit_composed
 from mlpoly.polynomials import ComposedPolynomial
 from mlpoly.records import map_arrays
 
@@ -328,7 +328,6 @@ def test_what_a_fit_remembers():
             "guard is 0.1",
             r"bounded\(3.0\).*from_samples",
         ),
-        ("inputs", lambda: fit_composed(chain(), X, 2), TypeError, "inputs must be", r"Samples\(x\)"),
         ("dimension", lambda: fit_composed(chain(), gaussian(d=5), 2), ValueError, "dimension 5", "takes 4 inputs"),
         ("network", lambda: fit_composed(torch.nn.Linear(4, 4), gaussian(), 2), TypeError, "net must be", "from_torch"),
         (

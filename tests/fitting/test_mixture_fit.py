@@ -29,8 +29,8 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_dense import fit_dense
-from mlpoly.fitting.mixture_quadratic import solve as solver
+from mlpoly.fitting.mixture import quadratic as solver
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
 
 KINDS = ("MLP", "GLU")
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +126,7 @@ def test_matrix_free_equals_direct(kind, case, iterative):
     d, c, rank = SINGULAR[case]
     net = make_net(kind, "relu", d, h=20, o=3)
     mix = mixture(d, c, rank=rank)
-    free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
+    free, dense = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
     assert free.report.kept == dense.report.kept
     if rank is None:
         for k in range(3):
@@ -144,7 +144,7 @@ def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, ite
     """Total covariance of rank 6 in 18 inputs, components of rank 6 or 2."""
     mix, _ = embedded(mixture(6, rank=rank), 18)
     net = make_net(kind, "relu", 18, h=20)
-    free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
+    free, dense = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
     assert (free.report.kept, free.report.dropped) == (6, 12)
     x = on_support(mix, rank or 6)
     assert_close(free(x), dense(x), 1e-9)
@@ -157,7 +157,7 @@ def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, ite
 @kinds
 def test_closed_form_equals_direct(kind, rank, degree):
     net, mix = make_net(kind, "relu", 6), mixture(6, rank=rank)
-    poly, dense = mp.fit(net, mix, degree), fit_dense(net, mix, degree)
+    poly, dense = mp.fit(net, mix, degree), fit_mixture_direct(net, mix, degree)
     assert poly.degree == degree and poly.report.method == "closed form"
     assert_close(poly(points(6)), dense(points(6)), 1e-12)
     size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
@@ -291,7 +291,7 @@ def test_more_inputs_than_samples(rng):
     net, mix = make_net("MLP", "relu", 40), mp.GaussianMixture.from_labels(x, y)
     poly = exactly(net, mix, 2)
     assert (poly.report.kept, poly.report.dropped) == (11, 29)
-    assert_close(poly(points(40)), fit_dense(net, mix, 2)(points(40)), 1e-9)
+    assert_close(poly(points(40)), fit_mixture_direct(net, mix, 2)(points(40)), 1e-9)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -499,7 +499,7 @@ def test_any_polynomial_may_be_the_start(degree, iterative):
     starts = [
         mp.fit(net, mp.Gaussian.standard(5), degree),
         mp.fit(net, mix, degree),
-        fit_dense(net, mix, degree),
+        fit_mixture_direct(net, mix, degree),
     ]
     for start in starts:
         assert_close(exactly(net, mix, 2, start=start)(points(5)), exactly(net, mix, 2)(points(5)), 1e-11)
@@ -640,9 +640,9 @@ def test_many_outputs_are_solved_in_blocks(iterative):
     mix = mixture(8, c=3)
     net = make_net("MLP", "relu", 8, h=12, o=70)
     poly = exactly(net, mix, 2)
-    assert_close(poly(points(8)), fit_dense(net, mix, 2)(points(8)), 1e-10)
+    assert_close(poly(points(8)), fit_mixture_direct(net, mix, 2)(points(8)), 1e-10)
     assert poly.report.converged and poly.report.iterations > 0
-    assert_close(poly.report.misfit, fit_dense(net, mix, 2).report.misfit, 1e-10)
+    assert_close(poly.report.misfit, fit_mixture_direct(net, mix, 2).report.misfit, 1e-10)
     start = mp.fit(net, mp.Gaussian.standard(8), 2)
     assert_close(exactly(net, mix, 2, start=start)(points(8)), poly(points(8)), 1e-10)
 
@@ -667,7 +667,7 @@ def test_components_far_apart(kind, distance, iterative):
     """What varies inside components shows only in the last digits of the Gram operator; iterations must get there."""
     net, mix = make_net(kind, "gelu", 8, h=12), mixture(8, c=2)
     mix = mp.GaussianMixture(mix.weights, mix.means + distance * np.array([[0.0], [1.0]]) / 8**0.5, mix.covs)
-    poly, best = mp.fit(net, mix, 2), fit_dense(net, mix, 2)
+    poly, best = mp.fit(net, mix, 2), fit_mixture_direct(net, mix, 2)
     # Of the misfit of the linear polynomial at most this is left.
     assert poly.report.misfit - best.report.misfit <= 1e-5 * mp.fit(net, mix, 1).report.misfit
     assert poly.report.converged

@@ -13,7 +13,7 @@ import torch
 from support.backends import assert_close
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_quadratic import solve as solver
+from mlpoly.fitting.mixture import quadratic as solver
 from mlpoly.studies.paper.image_files import read_idx
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"

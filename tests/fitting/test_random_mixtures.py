@@ -15,7 +15,7 @@ from support.inputs import grid, monomials
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.samples.neuronwise import SampleFit
 
 # None that oscillates: far out, the rounding of the mean decides on its phase.
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "sigmoid", "erf", "square", "softplus")

@@ -20,7 +20,7 @@ from support.mistakes import assert_explained, mistakes  # noqa: E402
 from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
-from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
 from mlpoly.lm import (  # noqa: E402
     block_features,
     check_features,

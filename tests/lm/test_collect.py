@@ -27,7 +27,7 @@ from support.tiny_models import D, bert, gpt2, llama, token_ids, vit, wav2vec2, 
 from torch import nn  # noqa: E402
 
 from mlpoly.files import read_tensors, write_tensors  # noqa: E402
-from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
 from mlpoly.lm import Moments, NormOutliers, collect  # noqa: E402
 from mlpoly.lm.model.identity import function_fingerprint  # noqa: E402
 from mlpoly.lm.moments import row_sums  # noqa: E402

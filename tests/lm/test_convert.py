@@ -19,10 +19,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from support.strong_models import EXACT, llama, logits, state, token_ids  # noqa: E402 - after importorskip
 
-from mlpoly.integrations import find_blocks  # noqa: E402
-from mlpoly.lm.convert.block_errors import BlockErrors  # noqa: E402
-from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
-from mlpoly.lm.convert.convert import Method, convert  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
+from mlpoly.lm.conversion.block_errors import BlockErrors  # noqa: E402
+from mlpoly.lm.conversion.conversion import Conversion  # noqa: E402
+from mlpoly.lm.conversion.convert import Method, convert  # noqa: E402
 from mlpoly.lm.model.graft import graft  # noqa: E402
 from mlpoly.lm.moments.collect import collect  # noqa: E402
 

@@ -19,10 +19,10 @@ from support.data import data_folder  # noqa: E402
 from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
-from mlpoly.integrations import find_blocks  # noqa: E402
-from mlpoly.lm.convert.convert import convert  # noqa: E402
-from mlpoly.lm.evaluate.baselines import BASELINES, baseline_modules  # noqa: E402
-from mlpoly.lm.evaluate.losses import evaluate  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
+from mlpoly.lm.conversion.convert import convert  # noqa: E402
+from mlpoly.lm.evaluation.baselines import BASELINES, baseline_modules  # noqa: E402
+from mlpoly.lm.evaluation.losses import evaluate  # noqa: E402
 from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
 from mlpoly.lm.model.loading import load_model  # noqa: E402
 from mlpoly.lm.moments.collect import collect  # noqa: E402

@@ -20,7 +20,7 @@ from support.mixtures_of_experts import mixtral  # noqa: E402
 from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
-from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
 from mlpoly.lm import FeatureSet, block_features, check_features, collect, describe, graft, read_features, steer  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
 from mlpoly.lm.reading.feature_set import logit_directions  # noqa: E402

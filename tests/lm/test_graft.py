@@ -16,7 +16,7 @@ from support.strong_models import EXACT, D, bert, llama, logits, polynomials, st
 from torch import nn  # noqa: E402 - after importorskip
 
 import mlpoly as mp  # noqa: E402
-from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
 from mlpoly.lm import collect  # noqa: E402
 from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
 

@@ -16,9 +16,9 @@ pytest.importorskip("huggingface_hub")
 yaml = pytest.importorskip("yaml")
 from support.tiny_models import llama, token_ids  # noqa: E402 - after importorskip
 
-from mlpoly.lm.convert.conversion import Conversion  # noqa: E402
-from mlpoly.lm.convert.convert import convert  # noqa: E402
-from mlpoly.lm.convert.hub import model_card  # noqa: E402
+from mlpoly.lm.conversion.conversion import Conversion  # noqa: E402
+from mlpoly.lm.conversion.convert import convert  # noqa: E402
+from mlpoly.lm.conversion.hub import model_card  # noqa: E402
 from mlpoly.lm.model.graft import graft  # noqa: E402
 from mlpoly.lm.moments.collect import collect  # noqa: E402
 

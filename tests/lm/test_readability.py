@@ -20,7 +20,7 @@ from support import tiny_models  # noqa: E402 - after importorskip
 from support.mistakes import assert_explained, mistakes  # noqa: E402
 from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 
-from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
 from mlpoly.lm import FeatureSet, block_features, read_features, readability, with_scores  # noqa: E402
 from mlpoly.lm.model.identity import weights_fingerprint  # noqa: E402
 from mlpoly.lm.reading.readability import area_under_curve  # noqa: E402

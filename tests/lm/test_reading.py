@@ -19,7 +19,7 @@ from support.backends import assert_close  # noqa: E402
 from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
-from mlpoly.integrations import find_blocks  # noqa: E402
+from mlpoly.importers import find_blocks  # noqa: E402
 from mlpoly.lm import collect, convert, evaluate  # noqa: E402
 from mlpoly.lm.model.tracing import trace  # noqa: E402
 from mlpoly.lm.reading.attribution import attribute, degree_parts, polynomials_of  # noqa: E402

@@ -19,7 +19,7 @@ from support.tiny_models import token_ids  # noqa: E402
 from torch import nn  # noqa: E402
 
 import mlpoly as mp  # noqa: E402
-from mlpoly.integrations.experts import is_expert  # noqa: E402
+from mlpoly.importers.experts import is_expert  # noqa: E402
 from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer  # noqa: E402
 
 

@@ -7,7 +7,7 @@ import pytest
 import mlpoly as mp
 
 torch = pytest.importorskip("torch")
-from mlpoly.lm.convert.skip_connections import skip_initialiser  # noqa: E402 - after importorskip
+from mlpoly.lm.conversion.skip_connections import skip_initialiser  # noqa: E402 - after importorskip
 
 
 def glu(d: int = 5, h: int = 9) -> mp.GLU:

@@ -9,7 +9,8 @@ from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, Backend, backen
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.measures import Comparison, compare, fvu_of_outputs
+from mlpoly.measures import Comparison, compare
+from mlpoly.scores import fvu_of_outputs
 
 D, H, OUT, N = 6, 9, 3, 400
 

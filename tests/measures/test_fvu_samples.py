@@ -7,8 +7,9 @@ import torch
 
 import mlpoly as mp
 import mlpoly.measures.outputs
-from mlpoly.measures import FVU, fvu
+from mlpoly.measures import fvu
 from mlpoly.records import replace
+from mlpoly.scores import FVU
 
 rng = np.random.default_rng(0)
 W1, B1 = rng.standard_normal((6, 4)), rng.standard_normal(6)

@@ -12,7 +12,7 @@ from support.networks import chain, network
 from support.quadrature import explained_variance, normal_mean
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.measures.games import shapley_values
 from mlpoly.measures.sensitivity import _ClosedForm
 from mlpoly.polynomials import RidgePolynomial

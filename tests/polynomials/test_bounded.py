@@ -24,7 +24,7 @@ from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace

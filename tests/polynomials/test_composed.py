@@ -15,7 +15,7 @@ from support.networks import chain, network
 from support.polynomials import header_of, rewritten
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
+from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.integrations import find_blocks
+from mlpoly.importers import find_blocks
 from support import tiny_models
 from support.tiny_models import VOCABULARY, D
 

@@ -46,9 +46,9 @@ class ExplainCommand:
     """Draw no progress bar. It is drawn on a terminal only."""
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.network_page.network_report.write_report`."""
-        from mlpoly.network_page.data_files import read_table
-        from mlpoly.network_page.network_report import write_report
+        """Call `mlpoly.pages.network.page.write_report`."""
+        from mlpoly.pages.network.data_files import read_table
+        from mlpoly.pages.network.page import write_report
 
         table = read_table(self.data, self.labels)
         path = write_report(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from mlpoly.lm_config import LmConfig
+from mlpoly.studies.language_model.options import LmConfig
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class LmCommand:
     config: Annotated[LmConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=LmConfig)
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.lm.study.run.study_lm`."""
-        from mlpoly.lm.study.run import study_lm
+        """Call `mlpoly.studies.language_model.run.study_lm`."""
+        from mlpoly.studies.language_model.run import study_lm
 
         if self.quiet or not sys.stderr.isatty():
             with suppress(ImportError):  # load_model says what is missing

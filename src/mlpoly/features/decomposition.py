@@ -24,6 +24,7 @@ from mlpoly.arrays import (
 from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
 from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, Inputs, inputs_of
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress import progress
 from mlpoly.records import record, replace, static
@@ -35,7 +36,7 @@ TermKind = Literal["squares", "products"]
 
 
 @record
-class QuadraticDecomposition(Tabular):
+class QuadraticDecomposition(Tabular, Plottable):
     """Terms of the part of degree exactly 2, shared by all outputs, in the order of the variance they explain.
 
     p_2(x) is about ``sum_r writes_r ((a_r.z)^2 - 1)``, or for products ``sum_r writes_r (a_r.z b_r.z - a_r.b_r)``, with
@@ -131,12 +132,6 @@ class QuadraticDecomposition(Tabular):
             columns.append("and of the second direction")
         rows = tuple(zip(range(len(sizes)), explained, sizes, *entries, strict=True))
         return Table(tuple(columns), rows, note=f"variance left by all terms: {self.residual:.3g}", limit=20)
-
-    def plot(self, ax: Any = None, title: str = "") -> Any:
-        """Curve of the variance explained; see `mlpoly.plots.variance_explained.plot_decomposition`."""
-        from mlpoly.plots.variance_explained import plot_decomposition  # a leaf of the import graph
-
-        return plot_decomposition(self, ax, title)
 
     def __repr__(self) -> str:
         kind = "squares" if self.partners is None else "products"

@@ -21,6 +21,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
@@ -31,7 +32,7 @@ Metric = Literal["input", "whitened"]
 
 
 @record
-class EigenFeatures(Tabular):
+class EigenFeatures(Tabular, Plottable):
     """Eigenpairs of the quadratic form of one output direction, by descending magnitude.
 
     The quadratic part of the polynomial along that output direction is ``sum_j values_j (vectors_j . x)^2`` in the
@@ -65,12 +66,6 @@ class EigenFeatures(Tabular):
             for i, (v, w) in enumerate(zip(values, directions, strict=True))
         ]
         return Table(("feature", "eigenvalue", "largest entries of its direction"), tuple(rows), limit=20)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars of the eigenvalues, or images; options are those of `mlpoly.plots.feature_bars.plot_features`."""
-        from mlpoly.plots.feature_bars import plot_features  # a leaf of the import graph: imported on demand
-
-        return plot_features(self, ax, **options)
 
     def __repr__(self) -> str:
         return f"EigenFeatures(k={self.values.shape[0]}, d={self.vectors.shape[1]}, metric={self.metric!r})"

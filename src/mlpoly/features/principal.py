@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.moments import inner
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
 
 @record
-class PrincipalForms(Tabular):
+class PrincipalForms(Tabular, Plottable):
     """Output directions by the variance that a polynomial has along them at one degree, largest first.
 
     Along u_j the part of that degree is a scalar form u_j . p_k(x). The forms are uncorrelated under the inputs, and
@@ -67,12 +66,6 @@ class PrincipalForms(Tabular):
         columns = ("form", "variance", "fraction", "together", "largest outputs")
         return Table(columns, tuple(rows), f"Principal forms of degree {self.degree}", limit=20)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Curve of the fraction of the variance that the leading forms carry together."""
-        from mlpoly.plots.feature_bars import plot_forms  # a leaf of the import graph: imported on demand
-
-        return plot_forms(self, ax)
-
     def __repr__(self) -> str:
         m, o = self.outputs.shape
         return f"PrincipalForms(degree={self.degree}, m={m}, o={o}, total={scalar(self.total):.4g})"
@@ -113,8 +106,8 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     under = inputs_of(ridge, inputs)
     if not isinstance(under, Gaussian):
         raise TypeError(
-            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), for a block of a "
-            f"language model inputs=moments.gaussian(name)."
+            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), of data "
+            f"inputs=Gaussian.from_samples(x), for a block of a language model inputs=moments.gaussian(name)."
         )
     p = ridge.rebase(under)
     part = p.hermite(under, p.units).part(n)

@@ -25,6 +25,7 @@ from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs,
 from mlpoly.fitting import fit
 from mlpoly.inputs import Inputs, checked_inputs, inputs_of
 from mlpoly.networks import check_network
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
 
@@ -58,7 +59,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Explanation(Tabular):
+class Explanation(Tabular, Plottable):
     """One prediction of a polynomial taken apart about the mean m of the inputs, with u = x0 - m.
 
     Attributes
@@ -124,12 +125,6 @@ class Explanation(Tabular):
         where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
         note = "terms and features are about the mean of the inputs; parts add up to the polynomial"
         return Table(("", "what", "amount"), tuple(rows), title=f"A prediction{where} taken apart", note=note)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Waterfall of the parts; options are those of `mlpoly.plots.explanation.plot_explanation`."""
-        from mlpoly.plots.explanation import plot_explanation  # a leaf of the import graph: imported on demand
-
-        return plot_explanation(self, ax=ax, **options)
 
 
 def explain(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote, to_numpy
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
 
 @record
-class SingularDirections(Tabular):
+class SingularDirections(Tabular, Plottable):
     """Singular value decomposition of the linear coefficients: linear = outputs' diag(values) vectors.
 
     Attributes
@@ -38,12 +37,6 @@ class SingularDirections(Tabular):
         ]
         columns = ("direction", "singular value", "largest inputs", "largest outputs")
         return Table(columns, tuple(rows), limit=20)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars of the singular values, or images; options are those of `mlpoly.plots.feature_bars.plot_singular`."""
-        from mlpoly.plots.feature_bars import plot_singular  # a leaf of the import graph: imported on demand
-
-        return plot_singular(self, ax, **options)
 
     def __repr__(self) -> str:
         return f"SingularDirections(r={self.values.shape[0]}, d={self.vectors.shape[1]})"

@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
-from mlpoly.fitting.fit_reports import Report
+from mlpoly.fitting.report import Report
 from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.inputs import Inputs
 from mlpoly.networks import Layer, check_network
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
@@ -29,7 +30,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True)
-class FinetuneReport(Report):
+class FinetuneReport(Report, Plottable):
     """Record of a fine-tuning.
 
     Attributes
@@ -67,12 +68,6 @@ class FinetuneReport(Report):
     def stopped_early(self) -> bool:
         """Whether it ended before all steps were taken."""
         return self.reason != "steps"
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Score by step; options are those of `mlpoly.plots.histories.plot_finetuning`."""
-        from mlpoly.plots.histories import plot_finetuning  # a leaf of the import graph: imported on demand
-
-        return plot_finetuning(self, ax, **options)
 
     def __str__(self) -> str:
         early = f", stopped early ({self.reason})" if self.stopped_early else ""

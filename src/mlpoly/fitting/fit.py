@@ -8,17 +8,17 @@ from typing import Any, Literal, get_args, overload
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, astype, is_low_precision, namespace, promote, readable, scalar
-from mlpoly.fitting.bounded_fit import fit_bounded
-from mlpoly.fitting.deep import fit_expansion
-from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
-from mlpoly.fitting.fit_reports import UNDER_A_MIXTURE, DeepMixtureReport
-from mlpoly.fitting.hermite_projection import fit_gaussian
-from mlpoly.fitting.layerwise import fit_composed
-from mlpoly.fitting.mixture_dense import fit_dense
-from mlpoly.fitting.mixture_linear import fit_mixture_linear
-from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
-from mlpoly.fitting.neuronwise import fit_neuronwise
-from mlpoly.fitting.regression import fit_samples, fit_samples_neuronwise
+from mlpoly.fitting.bounded import fit_bounded
+from mlpoly.fitting.deep.expansion import fit_expansion
+from mlpoly.fitting.deep.layerwise import fit_composed
+from mlpoly.fitting.deep.sampled import Jacobians, fit_sampled
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
+from mlpoly.fitting.mixture.linear import fit_mixture_linear
+from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.mixture.quadratic import BlockCG, fit_mixture_quadratic
+from mlpoly.fitting.report import UNDER_A_MIXTURE, DeepMixtureReport
+from mlpoly.fitting.samples.exact import fit_samples, fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import (
@@ -168,8 +168,7 @@ def fit(
         For "composed": weight of a component with four times the covariance under which every neuron is fitted as well,
         so that the pure polynomial does not explode; ``.bounded`` ignores it. None and 0 mean none. "auto" means none
         for one hidden layer, for degree 1 and on samples; otherwise one of 0, 0.001, 0.003, 0.01, 0.03, 0.1 and 0.3,
-        chosen by the error on samples of the inputs and of wider ones (`mlpoly.fitting.layerwise.fit_composed` has the
-        rule).
+        chosen by the error on samples of the inputs and of wider ones (`fit_composed` has the rule).
     show_progress : bool
         Whether a long solve on a terminal draws a progress bar.
 
@@ -240,7 +239,7 @@ def _layer(net: Layer, inputs: Inputs, degree: int, method: str, solver: BlockCG
         case GaussianMixture(), _, 2:
             return fit_mixture_quadratic(net, inputs, solver)
         case GaussianMixture(), _, _:
-            return fit_dense(net, inputs, degree)
+            return fit_mixture_direct(net, inputs, degree)
     raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
 
 

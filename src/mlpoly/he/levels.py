@@ -8,8 +8,8 @@ from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, cast_like, eye, namespace, scalar
 from mlpoly.fitting import fit
-from mlpoly.fitting.hermite_projection import fit_gaussian
-from mlpoly.fitting.layerwise import GUARDS, is_affine
+from mlpoly.fitting.deep.layerwise import GUARDS, is_affine
+from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.he.lowering import radius_for, to_circuit
 from mlpoly.he.square_tree import depth_of_power
 from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
@@ -109,7 +109,7 @@ def plan(
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.Chain([mp.MLP(np.eye(3), None, None, None, "gelu"), mp.MLP(np.eye(3)), mp.Affine(np.ones((1, 3)))])
-    >>> mp.plan(net, mp.Gaussian.standard(3), levels=6).degrees
+    >>> mp.he.plan(net, mp.Gaussian.standard(3), levels=6).degrees
     (2, 4)
     """
     net, levels = check_network(net), as_integer("levels", levels, 1)

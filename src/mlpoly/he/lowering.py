@@ -43,7 +43,7 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
     if levels is not None and circuit.levels > levels:
         raise ValueError(
             f"levels is {levels}, but the polynomial needs {circuit.levels}: {_cost(circuit)}. Allow as many, or let "
-            f"mlpoly.plan(net, inputs, levels={levels}) choose the degrees."
+            f"mlpoly.he.plan(net, inputs, levels={levels}) choose the degrees."
         )
     if points is not None:
         check_capacity(circuit, points, "samples of the inputs" if samples is None else "the samples")

@@ -1,67 +1,75 @@
 """Language models: moments of the inputs of their blocks, polynomials in place of the blocks, and what they read."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlpoly.extras import explain_missing
 
-with explain_missing("mlpoly.lm"):
-    from mlpoly.lm.convert.conversion import Conversion
-    from mlpoly.lm.convert.convert import convert
-    from mlpoly.lm.convert.skip_connections import skip_initialiser
-    from mlpoly.lm.evaluate.losses import Evaluation, evaluate
-    from mlpoly.lm.example.language import example_text
-    from mlpoly.lm.model.graft import graft
-    from mlpoly.lm.model.loading import load_model
-    from mlpoly.lm.moments.block_moments import Moments
-    from mlpoly.lm.moments.collect import collect
-    from mlpoly.lm.moments.groups import NormOutliers, TokenClusters
-    from mlpoly.lm.reading.attribution import attribute
-    from mlpoly.lm.reading.block_forms import block_forms
-    from mlpoly.lm.reading.block_spectra import block_spectra
-    from mlpoly.lm.reading.causality import check_features
-    from mlpoly.lm.reading.contexts import describe, read_features, with_scores
-    from mlpoly.lm.reading.feature_set import FeatureSet, block_features
-    from mlpoly.lm.reading.readability import readability
-    from mlpoly.lm.reading.steering import steer
-    from mlpoly.lm.text.token_batches import split_text, token_batches
+if TYPE_CHECKING:
+    from mlpoly.lm.conversion.conversion import Conversion as Conversion
+    from mlpoly.lm.conversion.convert import convert as convert
+    from mlpoly.lm.conversion.skip_connections import skip_initialiser as skip_initialiser
+    from mlpoly.lm.evaluation.losses import Evaluation as Evaluation
+    from mlpoly.lm.evaluation.losses import evaluate as evaluate
+    from mlpoly.lm.example.language import example_text as example_text
+    from mlpoly.lm.model.graft import graft as graft
+    from mlpoly.lm.model.loading import load_model as load_model
+    from mlpoly.lm.moments.block_moments import Moments as Moments
+    from mlpoly.lm.moments.collect import collect as collect
+    from mlpoly.lm.moments.groups import NormOutliers as NormOutliers
+    from mlpoly.lm.moments.groups import TokenClusters as TokenClusters
+    from mlpoly.lm.reading.attribution import attribute as attribute
+    from mlpoly.lm.reading.block_forms import block_forms as block_forms
+    from mlpoly.lm.reading.block_spectra import block_spectra as block_spectra
+    from mlpoly.lm.reading.causality import check_features as check_features
+    from mlpoly.lm.reading.contexts import describe as describe
+    from mlpoly.lm.reading.contexts import read_features as read_features
+    from mlpoly.lm.reading.contexts import with_scores as with_scores
+    from mlpoly.lm.reading.feature_set import FeatureSet as FeatureSet
+    from mlpoly.lm.reading.feature_set import block_features as block_features
+    from mlpoly.lm.reading.readability import readability as readability
+    from mlpoly.lm.reading.steering import steer as steer
+    from mlpoly.lm.text.token_batches import split_text as split_text
+    from mlpoly.lm.text.token_batches import token_batches as token_batches
+    from mlpoly.pages.language_model.dashboard import feature_page as feature_page
+    from mlpoly.studies.language_model.run import study_lm as study_lm
 
-__all__ = [
-    "Conversion",
-    "Evaluation",
-    "FeatureSet",
-    "Moments",
-    "NormOutliers",
-    "TokenClusters",
-    "attribute",
-    "block_features",
-    "block_forms",
-    "block_spectra",
-    "check_features",
-    "collect",
-    "convert",
-    "describe",
-    "evaluate",
-    "example_text",
-    "feature_page",
-    "graft",
-    "load_model",
-    "read_features",
-    "readability",
-    "skip_initialiser",
-    "split_text",
-    "steer",
-    "study_lm",
-    "token_batches",
-    "with_scores",
-]
+# Where the public names are, in the order of the data; each is imported, with PyTorch, when it is first used.
+_MODULES = {
+    "load_model": "mlpoly.lm.model.loading",
+    "example_text": "mlpoly.lm.example.language",
+    "token_batches": "mlpoly.lm.text.token_batches",
+    "split_text": "mlpoly.lm.text.token_batches",
+    "collect": "mlpoly.lm.moments.collect",
+    "Moments": "mlpoly.lm.moments.block_moments",
+    "NormOutliers": "mlpoly.lm.moments.groups",
+    "TokenClusters": "mlpoly.lm.moments.groups",
+    "convert": "mlpoly.lm.conversion.convert",
+    "Conversion": "mlpoly.lm.conversion.conversion",
+    "skip_initialiser": "mlpoly.lm.conversion.skip_connections",
+    "graft": "mlpoly.lm.model.graft",
+    "evaluate": "mlpoly.lm.evaluation.losses",
+    "Evaluation": "mlpoly.lm.evaluation.losses",
+    "block_spectra": "mlpoly.lm.reading.block_spectra",
+    "block_forms": "mlpoly.lm.reading.block_forms",
+    "block_features": "mlpoly.lm.reading.feature_set",
+    "FeatureSet": "mlpoly.lm.reading.feature_set",
+    "read_features": "mlpoly.lm.reading.contexts",
+    "describe": "mlpoly.lm.reading.contexts",
+    "check_features": "mlpoly.lm.reading.causality",
+    "readability": "mlpoly.lm.reading.readability",
+    "with_scores": "mlpoly.lm.reading.contexts",
+    "steer": "mlpoly.lm.reading.steering",
+    "attribute": "mlpoly.lm.reading.attribution",
+    "feature_page": "mlpoly.pages.language_model.dashboard",
+    "study_lm": "mlpoly.studies.language_model.run",
+}
 
-
-# On request: they write pages, which need extras that the rest does without.
-_PAGES = {"feature_page": "mlpoly.lm.study.report.dashboard", "study_lm": "mlpoly.lm.study.run"}
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PAGES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PAGES[name]), name)
+    with explain_missing("mlpoly.lm"):
+        return getattr(import_module(_MODULES[name]), name)

@@ -14,13 +14,14 @@ from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine
+from mlpoly.plottable import Plottable
 from mlpoly.records import map_arrays
 from mlpoly.units import Units
 
 _NUMBERS = 2**21  # values of hidden units at once
 
 
-class ConditionalMean:
+class ConditionalMean(Plottable):
     """The function E[f | x_S] of the values of some inputs: the network averaged over all others.
 
     Attributes
@@ -88,12 +89,6 @@ class ConditionalMean:
         if units.gate is not None:  # E[act(y) v.x] from E[act(y)] and E[act(y) t]
             hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + found[1] * units.gate.slopes
         return affine(hidden, net.readout, net.bias)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Curves over the range of one known input; options are those of `mlpoly.plots.dependence.plot_dependence`."""
-        from mlpoly.plots.dependence import plot_dependence  # a leaf of the import graph: imported on demand
-
-        return plot_dependence(self, ax=ax, **options)
 
 
 def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMean:

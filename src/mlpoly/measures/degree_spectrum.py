@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs import InputsLike, Samples, as_inputs
 from mlpoly.measures.each_gaussian import expansions
 from mlpoly.measures.on_samples import degrees_on_samples
 from mlpoly.moments import inner
 from mlpoly.networks import Network
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class DegreeSpectrum(Tabular):
+class DegreeSpectrum(Tabular, Plottable):
     """Variance of a network by polynomial degree; ``sum(variance) + remainder + between = total``.
 
     Attributes
@@ -81,20 +80,14 @@ class DegreeSpectrum(Tabular):
         rows = [(place, v, v / float(total) if total > 0 else None) for place, v in zip(places, amounts, strict=True)]
         return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bar chart of the fractions; options are those of `mlpoly.plots.degree_bars.plot_spectrum`."""
-        from mlpoly.plots.degree_bars import plot_spectrum  # a leaf of the import graph: imported on demand
 
-        return plot_spectrum(self, ax=ax, **options)
-
-
-def degree_spectrum(net: Network | Polynomial, inputs: Inputs, max_degree: int = 8) -> DegreeSpectrum:
+def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, max_degree: int = 8) -> DegreeSpectrum:
     """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above.
 
     Parameters
     ----------
     net : network with one hidden layer, or Polynomial
-    inputs : Gaussian, GaussianMixture or Samples
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
         On samples, degree k gets the variance that least squares of degree k explains beyond that of degree k - 1, for
         up to 10^4 monomials. Under a distribution nothing is sampled.
     max_degree : int
@@ -113,7 +106,7 @@ def degree_spectrum(net: Network | Polynomial, inputs: Inputs, max_degree: int =
     [0.7335, 0.2335]
     """
     n = as_integer("max_degree", max_degree, 1)
-    if isinstance(inputs, Samples):
+    if isinstance(inputs := as_inputs(inputs), Samples):
         return DegreeSpectrum(*degrees_on_samples(net, inputs, n))
     parts = [(w, f.mean, inner(f, f, degree=n)) for w, f in expansions(net, inputs)]
     mean = sum(w * m for w, m, _ in parts)

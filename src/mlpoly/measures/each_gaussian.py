@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, decidable, namespace, widen
-from mlpoly.inputs import Gaussian, Gaussians, checked_inputs
+from mlpoly.inputs import Gaussian, checked_inputs, require_gaussians
 from mlpoly.moments import AnyExpansion, Expansion
 from mlpoly.networks import check_layer
 from mlpoly.polynomials import Polynomial
@@ -16,13 +16,11 @@ def gaussians(function: Any, inputs: Any) -> list[tuple[Array, Gaussian]]:
 
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
-    inputs = checked_inputs(inputs, function.dim_in, function.prototype, function.names)
+    inputs = require_gaussians(checked_inputs(inputs, function.dim_in, function.prototype, function.names))
     if not decidable(function.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."
         )
-    if not isinstance(inputs, Gaussians):
-        raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
     weights = widen(inputs.weights)
     weights = weights / namespace(weights=weights).sum(weights)
     return [(weights[c], g) for c, g in enumerate(inputs.components)]

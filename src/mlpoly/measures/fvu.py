@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import cast
 
 from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
-from mlpoly.fitting.deep import fit_expansion
-from mlpoly.inputs import Gaussian, Inputs, Samples, check_order, checked_inputs
+from mlpoly.fitting.deep.expansion import fit_expansion
+from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.each_gaussian import gaussians
-from mlpoly.measures.number import FVU
-from mlpoly.measures.outputs import ErrorSums, fvu_of_outputs, outputs_of, unexplained
+from mlpoly.measures.outputs import outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
+from mlpoly.scores import FVU, ErrorSums, fvu_of_outputs
+from mlpoly.scores.error_sums import unexplained
 
 _ROWS = 8192  # samples drawn at once
 
@@ -26,7 +27,7 @@ _ROWS = 8192  # samples drawn at once
 def fvu(
     net: Network | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
-    inputs: Inputs | None = None,
+    inputs: InputsLike | None = None,
     *,
     samples: Array | None = None,
     draws: int = 65_536,
@@ -44,7 +45,7 @@ def fvu(
     poly : Polynomial
         Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
         nor fitted under these inputs.
-    inputs : Gaussian, GaussianMixture or Samples, optional
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
         Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
         default those that the polynomial was fitted under. For a deep network or a composed polynomial, `draws`
         samples of the distribution are drawn, and the answer has a standard error; for a polynomial of degree up to 2
@@ -81,6 +82,7 @@ def fvu(
         raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
     if inputs is None and samples is None:
         inputs = getattr(poly, "inputs", None)
+    inputs = None if inputs is None else as_inputs(inputs)
     for name, function in (("net", net), ("poly", poly)) if inputs is not None else ():
         check_order(inputs, getattr(function, "names", None), name)
     if isinstance(inputs, Samples):

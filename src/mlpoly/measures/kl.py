@@ -7,14 +7,8 @@ from typing import Any
 
 from mlpoly.arrays import Array
 from mlpoly.measures.arguments import checked_samples
-from mlpoly.measures.number import Estimate
-from mlpoly.measures.outputs import (
-    accuracy_of_outputs,
-    agreement_of_outputs,
-    evaluated,
-    kl_of_outputs,
-    outputs_of,
-)
+from mlpoly.measures.outputs import evaluated, outputs_of
+from mlpoly.scores import Estimate, accuracy_of_outputs, agreement_of_outputs, kl_of_outputs
 
 
 def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples: Array) -> Estimate:

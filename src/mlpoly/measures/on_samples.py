@@ -8,7 +8,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradients, safe_inverse, scalar
 from mlpoly.errors import TooLargeError
-from mlpoly.fitting.regression import regression
+from mlpoly.fitting.samples.exact import regression
 from mlpoly.inputs import Samples, checked_inputs
 from mlpoly.measures.outputs import evaluated
 from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices

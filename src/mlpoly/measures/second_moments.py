@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlpoly.arrays import Array, cast_result, to_numpy
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs import InputsLike, Samples, as_inputs
 from mlpoly.measures.each_gaussian import expansions
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.moments import inner
 from mlpoly.networks import Network
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class SecondMoment(Tabular):
+class SecondMoment(Tabular, Plottable):
     """First and second moments of outputs f(x).
 
     Attributes
@@ -41,17 +40,11 @@ class SecondMoment(Tabular):
         rows = zip(range(len(variance)), to_numpy(self.mean).tolist(), (variance**0.5).tolist(), strict=True)
         return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
-        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
-
-        return plot_outputs(self.mean, self.cov, ax, **options)
-
     def __repr__(self) -> str:
         return f"SecondMoment(outputs={self.mean.shape[0]})"
 
 
-def second_moment(net: Network | Polynomial, inputs: Inputs) -> SecondMoment:
+def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment:
     """Mean, E[f f'] and covariance of a network's outputs.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
@@ -62,7 +55,7 @@ def second_moment(net: Network | Polynomial, inputs: Inputs) -> SecondMoment:
     net : network or Polynomial
         A network with one hidden layer, or a polynomial; on samples any. `mlpoly.propagate` has the moments of deep
         networks.
-    inputs : Gaussian, GaussianMixture or Samples
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
 
     Returns
     -------
@@ -76,7 +69,7 @@ def second_moment(net: Network | Polynomial, inputs: Inputs) -> SecondMoment:
     >>> round(float(second_moment(net, mp.Gaussian.standard(2)).cov[0, 0]), 6)  # 1 - 1/pi
     0.68169
     """
-    if isinstance(inputs, Samples):
+    if isinstance(inputs := as_inputs(inputs), Samples):
         return SecondMoment(*moments_on_samples(net, inputs))
     parts = []  # weight, mean (o,) and covariance (o, o) under each Gaussian
     for weight, f in expansions(net, inputs):

@@ -18,6 +18,7 @@ from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_need
 from mlpoly.measures.second_moments import second_moment
 from mlpoly.moments import inner
 from mlpoly.networks import Network, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, record, static
@@ -28,7 +29,7 @@ _TOLERANCE = 1e-6  # relative error of what is averaged over them, far below the
 
 
 @record
-class Sensitivity(Tabular):
+class Sensitivity(Tabular, Plottable):
     """Fractions of the variance of every output that groups of inputs explain.
 
     Attributes
@@ -79,12 +80,6 @@ class Sensitivity(Tabular):
         note = f"sampled: {self.sampled}" if self.sampled else "closed form"
         title = f"Fractions of the variance{many}"
         return Table(("inputs", "first", "total", "Shapley"), tuple(rows), title=title, note=note, limit=40)
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars with error marks; options are those of `mlpoly.plots.sensitivity_bars.plot_sensitivity`."""
-        from mlpoly.plots.sensitivity_bars import plot_sensitivity  # a leaf of the import graph: imported on demand
-
-        return plot_sensitivity(self, ax=ax, **options)
 
 
 def sensitivity(

@@ -25,13 +25,14 @@ from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
 from mlpoly.networks import Network, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.progress import progress
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class Shapley(Tabular):
+class Shapley(Tabular, Plottable):
     """Shapley values of one prediction: what every group of inputs adds to it, on average over orders of joining.
 
     Attributes
@@ -63,12 +64,6 @@ class Shapley(Tabular):
         rows += [(name, *to_numpy(self.values[i, :]).tolist()) for i, name in enumerate(self.groups)]
         rows.append(("prediction", *to_numpy(self.prediction).tolist()))
         return Table(columns, tuple(rows), title="A prediction as a sum over its inputs")
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Waterfall of one output; options are those of `mlpoly.plots.sensitivity_bars.plot_shapley`."""
-        from mlpoly.plots.sensitivity_bars import plot_shapley  # a leaf of the import graph: imported on demand
-
-        return plot_shapley(self, ax=ax, **options)
 
 
 def shapley(

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
-from mlpoly.inputs import Inputs, Samples, check_order
+from mlpoly.inputs import InputsLike, Samples, as_inputs, check_order
 from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.each_gaussian import expansion, gaussians
 from mlpoly.moments import ByDegree, inner
 from mlpoly.networks import Network, check_layer
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Cell, Table, Tabular
@@ -57,7 +58,7 @@ class Overlap:
 
 
 @record
-class Similarity(Overlap, Tabular):
+class Similarity(Overlap, Tabular, Plottable):
     """Two networks or polynomials compared; numbers are sums over the outputs.
 
     Attributes
@@ -92,15 +93,9 @@ class Similarity(Overlap, Tabular):
         rows += self.per_output.rows([f"output {i}" for i in range(self.per_output.inner.shape[0])])
         return Table(("", "E[f.g]", "E|f - g|^2", "cosine"), tuple(rows), title="Two functions compared", limit=30)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Distance and cosine by degree; options are those of `mlpoly.plots.similarity_bars.plot_similarity`."""
-        from mlpoly.plots.similarity_bars import plot_similarity  # a leaf of the import graph: imported on demand
-
-        return plot_similarity(self, ax=ax, **options)
-
 
 def similarity(
-    f: Network | Polynomial, g: Network | Polynomial, inputs: Inputs, centred: bool = False, max_degree: int = 4
+    f: Network | Polynomial, g: Network | Polynomial, inputs: InputsLike, centred: bool = False, max_degree: int = 4
 ) -> Similarity:
     """Inner product, distance and cosine of two networks or polynomials under the same inputs.
 
@@ -113,7 +108,7 @@ def similarity(
     ----------
     f, g : network with one hidden layer, or Polynomial
         Of the same numbers of inputs and outputs; any activations, gated or not.
-    inputs : Gaussian, GaussianMixture or Samples
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
     centred : bool
         Compare f - E[f] with g - E[g]; the cosine is then a correlation.
     max_degree : int
@@ -128,6 +123,7 @@ def similarity(
     """
     n = as_integer("max_degree", max_degree, 0)
     check_functions(f, g, ("f", "g"))
+    inputs = as_inputs(inputs)
     check_order(inputs, f.names, "f")
     check_order(inputs, g.names, "g")
     if isinstance(inputs, Samples):

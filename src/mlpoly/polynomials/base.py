@@ -12,8 +12,8 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    as_integer,
     cast_like,
+    check_output,
     check_shape,
     constant,
     eye,
@@ -279,8 +279,7 @@ class Polynomial(ABC):
             Hidden units under these inputs, for polynomials that are made of the same ones.
         """
         raise TypeError(
-            f"there is no closed form for a {type(self).__name__}; on data any polynomial can be measured: "
-            f"fvu(net, poly, samples=x)."
+            f"there is no closed form for a {type(self).__name__}; measure it on data, with inputs=Samples(x)."
         )
 
     def moments(self, inputs: Gaussian) -> tuple[Array, Array]:
@@ -352,7 +351,7 @@ class Polynomial(ABC):
         >>> isinstance(module, torch.nn.Module), module(torch.ones(5, 3)).shape
         (True, torch.Size([5, 2]))
         """
-        from mlpoly.integrations.torch import PolynomialModule  # a leaf of the import graph: imported on demand
+        from mlpoly.importers.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
         return PolynomialModule(self, fast)
 
@@ -516,9 +515,7 @@ class Polynomial(ABC):
         """
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
-        index = as_integer("output", output, -self.dim_out)
-        if index >= self.dim_out:
-            raise ValueError(f"output is {index}, but the outputs are numbered from 0 to {self.dim_out - 1}.")
+        index = check_output(output, self.dim_out)
         p = at_least_single(self)
         return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
 

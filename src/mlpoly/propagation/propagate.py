@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
-from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
 from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
+from mlpoly.plottable import Plottable
 from mlpoly.progress import progress
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
@@ -18,7 +19,7 @@ from mlpoly.tables import Table, Tabular
 
 
 @record
-class LayerMoments(Tabular):
+class LayerMoments(Tabular, Plottable):
     """Distribution of the outputs of one layer of a chain.
 
     Attributes
@@ -56,12 +57,6 @@ class LayerMoments(Tabular):
         note = f"excess {scalar(self.excess):.2g}"
         return Table(("output", "mean", "standard deviation"), tuple(rows), note=note, limit=20)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
-        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
-
-        return plot_outputs(self.mean, self.cov, ax, **options)
-
     def __repr__(self) -> str:
         if not readable(self.excess):
             return "LayerMoments(traced)"
@@ -69,7 +64,7 @@ class LayerMoments(Tabular):
 
 
 @record
-class Propagation(Tabular):
+class Propagation(Tabular, Plottable):
     """Moments behind every layer of a network: a sequence of `LayerMoments`, one for each layer of a chain.
 
     Attributes
@@ -96,12 +91,6 @@ class Propagation(Tabular):
             rows.append((i, len(mean), *sizes, scalar(layer.excess)))
         columns = ("layer", "outputs", "mean (rms)", "standard deviation (rms)", "excess")
         return Table(columns, tuple(rows), note="rms: root mean square over the outputs")
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and spread by layer; options are those of `mlpoly.plots.layer_spread.plot_propagation`."""
-        from mlpoly.plots.layer_spread import plot_propagation  # a leaf of the import graph: imported on demand
-
-        return plot_propagation(self, ax, **options)
 
     def __repr__(self) -> str:
         return "\n".join(["Propagation", *(f"  {i}: {layer!r}" for i, layer in enumerate(self.layers))])
@@ -175,15 +164,10 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
 
 def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
     """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
-    if not isinstance(inputs, Gaussians):
-        raise TypeError(
-            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; of data "
-            f"mlpoly.Gaussian.from_samples(x) or mlpoly.GaussianMixture.from_labels(x, labels) make one."
-        )
-    if not readable(net.prototype, inputs.mean):
+    gaussians = require_gaussians(checked_inputs(inputs, net.dim_in, net.prototype, net.names))
+    if not readable(net.prototype, gaussians.mean):
         raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
-    return inputs
+    return gaussians
 
 
 def _moments(passed: list[tuple[Array, State]], closures: list[Closure]) -> LayerMoments:

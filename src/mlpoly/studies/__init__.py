@@ -1,1 +1,1 @@
-"""The paper's experiments: data, training, dynamics, features, attack, and the report about them."""
+"""Studies of the paper's networks and of language models, each in a folder of its own."""

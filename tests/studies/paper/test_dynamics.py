@@ -14,7 +14,7 @@ from support.backends import assert_close
 from support.small_studies import CONFIG, blobs
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_quadratic.gram import GramOperator
+from mlpoly.fitting.mixture.gram import GramOperator
 from mlpoly.fitting.tuning import descent
 from mlpoly.studies.paper import approximants as approximants_module
 from mlpoly.studies.paper import dynamics as dynamics_module
@@ -466,7 +466,7 @@ def interrupting(original, at):
 
 
 def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
-    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.solve._DIRECT", 0)  # iteratively, as with more pixels
+    monkeypatch.setattr("mlpoly.fitting.mixture.quadratic._DIRECT", 0)  # iteratively, as with more pixels
     original = GramOperator.apply
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     net = setting.net(run, 16)

@@ -10,11 +10,11 @@ from mlpoly.fitting.tuning.curvature import Jacobian, curvature_units, spread_un
 from mlpoly.fitting.tuning.draws import CALIBRATION, TRAINING, Draw, stream_seed
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.fitting.tuning.trainable import Tensor, trainable
-from mlpoly.measures.outputs import divergences
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.progress import progress
 from mlpoly.records import replace
+from mlpoly.scores.classifiers import divergences
 
 _CALIBRATION = 4096  # least number of samples for measuring scales
 # Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from

@@ -8,8 +8,10 @@ from typing import Any
 
 from mlpoly.arrays import Array, chunks, on, to_numpy
 from mlpoly.fitting.tuning.trainable import Tensor
-from mlpoly.measures.outputs import ErrorSums, divergences, estimate
 from mlpoly.networks import Layer
+from mlpoly.scores import ErrorSums
+from mlpoly.scores.classifiers import divergences
+from mlpoly.scores.means import estimate
 
 _ROWS = 4096  # samples evaluated at a time
 

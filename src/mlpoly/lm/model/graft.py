@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from mlpoly.integrations import find_blocks
-from mlpoly.integrations.blocks import Block, listed
-from mlpoly.integrations.experts import unrolled
-from mlpoly.integrations.torch import PolynomialModule
+from mlpoly.importers import find_blocks
+from mlpoly.importers.blocks import Block, listed
+from mlpoly.importers.experts import unrolled
+from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.model.running import hooked
 from mlpoly.polynomials import Polynomial
 
@@ -37,7 +37,7 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     ----------
     model : nn.Module
     polys : Conversion, or mapping of str to Polynomial or nn.Module
-        Replacement of each block, by the names that `mlpoly.integrations.find_blocks` gives. A module must take the
+        Replacement of each block, by the names that `mlpoly.importers.find_blocks` gives. A module must take the
         block's inputs (..., d) and return outputs (..., o).
 
     Yields

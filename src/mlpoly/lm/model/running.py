@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlpoly.integrations.blocks import Block
-from mlpoly.integrations.experts import Expert, is_expert, unrolled
-from mlpoly.integrations.probe import unwrapped
+from mlpoly.importers.blocks import Block
+from mlpoly.importers.experts import Expert, is_expert, unrolled
+from mlpoly.importers.probe import unwrapped
 from mlpoly.lm.text.batches import Batch, Reader
 
 See = Callable[[Block, Tensor, Batch], Any]

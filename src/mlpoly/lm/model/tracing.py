@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mlpoly.integrations import find_blocks
-from mlpoly.integrations.blocks import listed
-from mlpoly.integrations.experts import is_expert
+from mlpoly.importers import find_blocks
+from mlpoly.importers.blocks import listed
+from mlpoly.importers.experts import is_expert
 from mlpoly.lm.model.running import evaluating, hooked
 
 # Of a model whose trace has no `final` norm: BERT, whose head transforms the residual stream first, for one.

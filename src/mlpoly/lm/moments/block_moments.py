@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_tensors, write_tensors
+from mlpoly.importers.blocks import listed
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
-from mlpoly.integrations.blocks import listed
 from mlpoly.lm.moments.row_sums import GroupMoments, Norms, merge_groups
 
 _FORMAT, _VERSION = "mlpoly-moments", 2

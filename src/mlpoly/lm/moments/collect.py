@@ -10,9 +10,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from mlpoly.importers import find_blocks
+from mlpoly.importers.blocks import Block
 from mlpoly.inputs import MomentAccumulator
-from mlpoly.integrations import find_blocks
-from mlpoly.integrations.blocks import Block
 from mlpoly.lm.distributed import exchange, gather, world
 from mlpoly.lm.model.identity import describe_model, versions
 from mlpoly.lm.model.running import check_reached, watching
@@ -56,7 +56,7 @@ def collect(
         them ("input_ids", "attention_mask"), or for models of images and sounds a processor ("pixel_values",
         "input_values", "input_features"), or "inputs_embeds". Positions where the attention mask is 0 are left out.
     blocks : str or sequence of str, optional
-        Names or patterns of blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.integrations.find_blocks`. All
+        Names or patterns of blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.importers.find_blocks`. All
         blocks by default.
     groups : {"none", "first", "norm", "clusters"}, NormOutliers, TokenClusters or callable
         Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length,

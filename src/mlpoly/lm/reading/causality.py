@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
-from mlpoly.integrations.blocks import Block
-from mlpoly.integrations.experts import is_expert
+from mlpoly.importers.blocks import Block
+from mlpoly.importers.experts import is_expert
 from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
 from mlpoly.lm.model.tracing import NO_PATH, FrozenNorm, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of

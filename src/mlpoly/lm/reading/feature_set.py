@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer, to_numpy
 from mlpoly.features import decompose, eigenfeatures, principal_forms
+from mlpoly.importers import find_blocks
+from mlpoly.importers.blocks import Block, listed
+from mlpoly.importers.torch import PolynomialModule
 from mlpoly.inputs import Gaussian
-from mlpoly.integrations import find_blocks
-from mlpoly.integrations.blocks import Block, listed
-from mlpoly.integrations.torch import PolynomialModule
 from mlpoly.lm.model.identity import weights_fingerprint
 from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of

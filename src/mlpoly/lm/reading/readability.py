@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
-from mlpoly.integrations.blocks import Block
+from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
 from mlpoly.lm.text.batches import Batch

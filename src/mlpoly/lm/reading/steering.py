@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mlpoly.integrations.experts import unrolled
+from mlpoly.importers.experts import unrolled
 from mlpoly.lm.model.graft import grafted
 from mlpoly.lm.model.running import hooked
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of

@@ -25,9 +25,9 @@ from mlpoly.arrays import (
 )
 from mlpoly.features import ablate, singular_directions
 from mlpoly.inputs import Gaussian
-from mlpoly.measures import accuracy_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
+from mlpoly.scores import accuracy_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.studies.paper.class_features import as_labels, check_fits, decisions, eigenpairs, quadratic_part
 from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
 

@@ -20,9 +20,9 @@ from mlpoly.arrays import (
 )
 from mlpoly.features import eigenfeatures, explain
 from mlpoly.inputs import Gaussian
-from mlpoly.measures.arguments import checked_labels
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
+from mlpoly.scores.classifiers import checked_labels
 from mlpoly.studies.paper.results import FeatureAmount, FeatureStep, ImageExplanation
 
 

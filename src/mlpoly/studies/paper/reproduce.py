@@ -18,14 +18,14 @@ from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 with explain_missing("mlpoly.studies.paper.reproduce"):
     import torch
 
-    from mlpoly.network_page.network_report import write_report as write_network_page
+    from mlpoly.pages.network.page import write_report as write_network_page
+    from mlpoly.pages.paper.page import write_report
     from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
     from mlpoly.studies.paper.checkpoints import TrainingRun
     from mlpoly.studies.paper.class_features import align, choose_examples, explain_image, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
     from mlpoly.studies.paper.figures import write_figures, write_tables
     from mlpoly.studies.paper.formulas import formulas
-    from mlpoly.studies.paper.report.assemble import write_report
     from mlpoly.studies.paper.results import Attack, Features, FeatureStep, Results
     from mlpoly.studies.paper.study import Study
     from mlpoly.studies.paper.training import train, training_points

@@ -16,7 +16,7 @@ from mlpoly.arrays import as_integer
 from mlpoly.codec import from_plain, save_results
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
-from mlpoly.integrations.devices import check_device, describe_machine
+from mlpoly.importers.devices import check_device, describe_machine
 from mlpoly.studies.paper.approximants import Setting
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.images import Images, load_images

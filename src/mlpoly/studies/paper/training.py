@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
-from mlpoly.measures import accuracy_of_outputs
 from mlpoly.progress import progress
+from mlpoly.scores import accuracy_of_outputs
 from mlpoly.studies.paper.checkpoints import (
     TrainingRun,
     build,

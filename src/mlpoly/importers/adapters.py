@@ -1,0 +1,113 @@
+"""The registry of adapters: which modules `from_torch` takes, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlpoly.networks import Network
+
+Predicate = Callable[[nn.Module], bool]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Conversion of one kind of module to a network.
+
+    Attributes
+    ----------
+    matches : type or callable
+        Class of modules, or a function of a module.
+    convert : callable
+        Function from the module to a network; to an `MLP` or `GLU` if `listed`.
+    entry, exit : str
+        Paths of the submodules that take the block's input and return its output; "" is the module itself.
+    label : str
+        Name in messages.
+    listed : bool
+        Whether `find_blocks` looks for it in whole models.
+    own : bool
+        Whether a user registered it. Modules it matches are not taken apart.
+    """
+
+    matches: type[nn.Module] | Predicate
+    convert: Callable[[Any], Network]
+    entry: str = ""
+    exit: str = ""
+    label: str = ""
+    listed: bool = True
+    own: bool = False
+
+    def takes(self, module: nn.Module) -> bool:
+        """Whether the adapter matches a module."""
+        return isinstance(module, self.matches) if isinstance(self.matches, type) else bool(self.matches(module))
+
+
+_adapters: list[Adapter] = []
+
+
+def add_adapter(adapter: Adapter) -> None:
+    """Add an adapter in front of all others."""
+    _adapters.append(adapter)
+
+
+def matching_adapters(module: nn.Module) -> Iterator[Adapter]:
+    """The adapters that match a module, the latest first; none for TorchScript, which hides the parts of a module."""
+    hidden = isinstance(module, torch.jit.ScriptModule)
+    return (adapter for adapter in reversed(_adapters) if not hidden and adapter.takes(module))
+
+
+def find_adapter(module: nn.Module) -> Adapter | None:
+    """The latest adapter that matches a module, or None."""
+    return next(matching_adapters(module), None)
+
+
+def has_own_adapter(module: nn.Module) -> bool:
+    """Whether a user registered an adapter that matches a module."""
+    return any(adapter.own for adapter in matching_adapters(module))
+
+
+def register_adapter(
+    matches: type[nn.Module] | Predicate, adapter: Callable[[Any], Network], *, entry: str = "", exit: str = ""
+) -> None:
+    """Teach `from_torch` and `find_blocks` a block of your own.
+
+    Parameters
+    ----------
+    matches : type or callable
+        A class of modules (its subclasses included), or a function of a module that says whether the adapter applies
+        to it. The latest adapter that matches is used.
+    adapter : callable
+        Function from the module to a network that holds the module's own parameters: an `MLP` or `GLU` for a block
+        of a model; for a network of its own also a `Chain`, `Residual` or `Affine`. The network is compared with the
+        module on test inputs; if the module alone does not take a tensor, there is a warning instead.
+    entry, exit : str
+        Submodules whose input and output are those of the block, such as "fc1" and "fc2", for a block that is only a
+        part of the module. By default the module itself.
+
+    Examples
+    --------
+    >>> import torch, mlpoly as mp
+    >>> from mlpoly.importers.torch import register_adapter
+    >>> class Block(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.up, self.down = torch.nn.Linear(3, 8), torch.nn.Linear(8, 2)
+    ...     def forward(self, x):
+    ...         return self.down(torch.tanh(self.up(x)))
+    >>> register_adapter(Block, lambda m: mp.MLP(m.up.weight, m.up.bias, m.down.weight, m.down.bias, "tanh"))
+    >>> mp.from_torch(Block())
+    MLP(3 -> 8 -> 2, tanh)
+    """
+    if not callable(matches) or not callable(adapter):
+        raise TypeError(
+            "register_adapter takes a module class or a function of a module, and a function that converts it."
+        )
+    if not isinstance(entry, str) or not isinstance(exit, str):
+        raise TypeError(f"entry and exit must be names of submodules such as 'fc1', got {entry!r} and {exit!r}.")
+    label = matches.__name__ if isinstance(matches, type) else ""
+    add_adapter(Adapter(matches, adapter, entry, exit, label, own=True))

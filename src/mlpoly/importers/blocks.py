@@ -1,0 +1,137 @@
+"""The feedforward blocks of a whole model, by name, with the modules whose hooks see their inputs and outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+import mlpoly.importers.torch  # noqa: F401 -- registers the adapters
+from mlpoly.importers.adapters import find_adapter
+from mlpoly.importers.advice import check_visible, is_mixture, sketch
+from mlpoly.importers.experts import experts_of, is_expert, is_stacked
+from mlpoly.importers.from_module import convert
+from mlpoly.importers.probe import unwrapped
+from mlpoly.networks import Layer, check_layer
+from mlpoly.records import map_arrays
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """One feedforward block of a model.
+
+    Forward hooks on `entry` and `exit` see the block's inputs and outputs while the model runs. They are the same
+    module if the block has one of its own, as in Llama, and two if it is a part of a layer, as in BERT. A hook that
+    keeps a tensor should copy it: some models later add to it in place (Falcon).
+
+    Attributes
+    ----------
+    name : str
+        Name of `module` in the model: "model.layers.0.mlp". For an expert of a mixture "model.layers.0.mlp.experts.5",
+        also where the model has no such module; `mlpoly.lm` then runs the model with one.
+    entry : nn.Module
+        Module whose first positional input is the block's input (..., d).
+    exit : nn.Module
+        Module whose output is the block's output (..., o).
+    module : nn.Module
+        Module of the block, or that the block is a part of.
+    """
+
+    name: str
+    entry: nn.Module
+    exit: nn.Module
+    module: nn.Module
+
+    def net(self, dtype: torch.dtype | None = None) -> Layer:
+        """The block's weights as a network that `mlpoly.fit` takes, detached from autograd.
+
+        Parameters
+        ----------
+        dtype : torch.dtype, optional
+            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights. A fit returns its
+            polynomial in the dtype of the network, and 16 bits are too few for coefficients.
+        """
+        net = check_layer(convert(unwrapped(self.module), part=True))
+        wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype
+        return map_arrays(net, lambda weight: weight.detach().to(wide))
+
+    def __repr__(self) -> str:
+        return f"Block({self.name!r}, {type(self.module).__name__})"
+
+
+def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
+    """See `mlpoly.importers.find_blocks`."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    check_visible(model)
+    found = []
+    inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
+    for path, module in model.named_modules():  # a module used several times comes once
+        *outer, last = path.split(".")
+        # What torch.compile wrapped is looked at as the wrapper.
+        if (inside is not None and path.startswith(inside)) or last == "_orig_mod":
+            continue
+        if isinstance(module, torch.jit.ScriptModule):
+            continue
+        name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
+        original = unwrapped(module) if "_orig_mod" in module._modules else module
+        if is_stacked(original):
+            found += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(original)]
+            continue
+        adapter = find_adapter(original)
+        if adapter is None or not adapter.listed:
+            continue
+        if not adapter.entry:
+            inside = f"{path}." if path else ""
+        entry, exit = (original.get_submodule(end) if end else module for end in (adapter.entry, adapter.exit))
+        found.append(Block(name, entry, exit, module))
+    if not found:
+        classes = Counter(type(module).__name__ for module in model.modules())
+        raise TypeError(
+            f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
+            f"{_mixture_note(model, '*', found)} The model has modules of the classes {', '.join(classes)}. Register "
+            f"an adapter for the class of its blocks before you call find_blocks:\n{sketch('TheBlocksClass')}"
+        )
+    if blocks is None:
+        return found
+    patterns = [blocks] if isinstance(blocks, str) or not isinstance(blocks, Sequence) else list(blocks)
+    if not patterns:
+        raise ValueError("blocks is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
+    for pattern in patterns:
+        if not any(_fits(block.name, pattern) for block in found):
+            raise ValueError(
+                f"blocks={pattern!r} matches no feedforward block of {type(model).__name__}."
+                f"{_mixture_note(model, pattern, found)} Its blocks ({len(found)}) are "
+                f"{listed([b.name for b in found])}."
+            )
+    return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for an error message, those in the middle left out if there are many."""
+    return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
+
+
+def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """See `mlpoly.importers.feedforward_blocks`."""
+    return {block.name: block.module for block in find_blocks(model)}
+
+
+def _fits(name: str, pattern: str) -> bool:
+    if not isinstance(pattern, str):
+        raise TypeError(f"blocks must be a pattern such as 'layers.*.mlp', or several, got {type(pattern).__name__}.")
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
+
+
+def _mixture_note(model: nn.Module, pattern: str, blocks: Sequence[Block]) -> str:
+    mixtures = (name for name, module in model.named_modules() if is_mixture(module) and not is_expert(name))
+    name = next((name for name in mixtures if _fits(name, pattern)), None)
+    if name is None:
+        return ""
+    known = any(block.name.startswith(f"{name}.") for block in blocks)
+    advice = f"choose them with {name + '.*'!r}" if known else "its experts are of a kind that is not known"
+    return f" {name!r} is a mixture of experts, several blocks behind a router; {advice}."

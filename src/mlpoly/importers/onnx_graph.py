@@ -1,0 +1,396 @@
+"""Follow the data through the graph of an ONNX model, from its input to a value, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from mlpoly.errors import FileFormatError
+from mlpoly.extras import explain_missing
+from mlpoly.importers.onnx_functions import Elementwise, activations_of, combined, elementwise, line
+from mlpoly.importers.onnx_refusals import CUT, REASONS, refusal, shortened, where
+from mlpoly.networks import GLU, MLP, Affine, Network, Residual
+from mlpoly.networks.pieces import Piece, Scaling, Slopes, assemble
+
+with explain_missing("from_onnx", "ONNX"):
+    import onnx
+    from onnx import helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_NUMPY = (np.float16, np.float32, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class FinalSoftmax:
+    """A softmax over the units, which may only stand at the end."""
+
+    where: str
+
+
+# A value of the graph that depends on the input is the tuple of the pieces that lead to it. Two values that begin with
+# the same pieces have come from the same value.
+Branch = tuple[Piece | Elementwise | FinalSoftmax, ...]
+
+
+@dataclass
+class Graph:
+    """The nodes that a value depends on, in order, and what is known of their values."""
+
+    model: Any
+    output: str
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    paths: dict[str, Branch] = field(default_factory=dict)
+    sizes: set[str] = field(default_factory=set)  # values that are computed from shapes alone
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        needed, self.nodes = {self.output}, list[Any]()
+        for node in reversed([single for whole in graph.node for single in _pairs(whole)]):
+            if needed & set(node.output):
+                self.nodes.insert(0, node)
+                needed |= set(node.input)
+        for tensor in graph.initializer:
+            if tensor.name in needed:
+                self.constants[tensor.name] = _array(tensor)
+        stored = [helper.get_attribute_value(a) for n in self.nodes if n.op_type == "Constant" for a in n.attribute]
+        arrays = [*self.constants.values(), *(_array(a) for a in stored if isinstance(a, onnx.TensorProto))]
+        weights = [a.dtype for a in arrays if a.dtype.kind == "f" and a.ndim > 1]
+        inputs = [i for i in graph.input if i.name in needed and i.name not in self.constants]
+        if len(inputs) != 1:
+            names = ", ".join(i.name for i in inputs) or "none"
+            raise TypeError(
+                f"{self.output!r} depends on {len(inputs)} inputs of the graph ({names}), but a network has one; {CUT}"
+            )
+        self.input = inputs[0]
+        elements = helper.tensor_dtype_to_np_dtype(self.input.type.tensor_type.elem_type)
+        self.dtype = np.result_type(*(weights or [elements if elements in _NUMPY else np.dtype(np.float32)]))
+        self.paths[self.input.name] = ()
+        self.rows = len(self.input.type.tensor_type.shape.dim) in (0, 2)  # whether values are rows of numbers by now
+
+    def path(self) -> Branch:
+        """The pieces from the input to the output."""
+        for node in self.nodes:
+            given = [name for name in node.input if name]
+            for name in given:
+                if not (name in self.constants or name in self.paths or name in self.sizes):
+                    raise refusal(node, f"{name!r} is not the first output of a node before it")
+            if node.domain not in _DOMAINS:
+                raise refusal(node, f"it is an operation of {node.domain!r}, not of ONNX itself")
+            if all(name in self.constants for name in given):
+                self._compute(node)
+            elif node.op_type in ("Shape", "Size") or all(n in self.sizes or n in self.constants for n in given):
+                self.sizes |= set(node.output)
+            else:
+                self.paths[node.output[0]] = self._follow(node)
+        if self.output not in self.paths:
+            raise TypeError(f"{self.output!r} does not depend on the values of the input; it is a constant.")
+        return self.paths[self.output]
+
+    def _compute(self, node: Any) -> None:
+        """Constants of a node whose inputs are constants: a transposed weight, a number."""
+        if node.op_type not in _FOLDED:
+            raise refusal(node, "it is not among the operations on constants that are computed")
+        named = helper.make_empty_tensor_value_info
+        graph = helper.make_graph([node], "node", [named(n) for n in node.input if n], [named(n) for n in node.output])
+        model = helper.make_model(graph, opset_imports=self.model.opset_import)
+        try:
+            values = ReferenceEvaluator(model).run(None, {n: self.constants[n] for n in node.input if n})
+        except Exception as error:
+            raise refusal(node, f"its constants could not be computed ({shortened(error)})") from error
+        self.constants |= {n: _wide(np.asarray(v)) for n, v in zip(node.output, values, strict=True) if n}
+
+    def _follow(self, node: Any) -> Branch:
+        """The pieces to the first output of a node, of which an input depends on the graph's input."""
+        op = node.op_type
+        attributes = self._attributes(node)
+        operands = list(node.input)
+        if op in _PAIRS and len(operands) == 2 and all(name in self.paths for name in operands):
+            return self._joined(node, self.paths[operands[0]], self.paths[operands[1]])
+        data = [name for name in operands if name in self.paths]
+        lost = [name for name in operands if name in self.sizes]
+        if len(data) != 1:
+            raise refusal(node, "it combines several values that depend on the input")
+        if lost and op != "Reshape":
+            raise refusal(node, f"it uses {lost[0]!r}, which is computed from the shape of a value")
+        before, constant = self.paths[data[0]], self._constant(node)
+        if op in ("Identity", "Dropout"):
+            return before
+        if op == "Cast" and attributes["to"] in FLOATS:
+            return before
+        if op in ("Flatten", "Reshape", "Squeeze"):
+            self._check_rows(node, attributes, before)
+            self.rows = True
+            return before
+        if op in ("Softmax", "LogSoftmax"):
+            if attributes["axis"] != -1 and not (attributes["axis"] == 1 and self.rows):
+                raise refusal(node, "it is not over the outputs")
+            return (*before, FinalSoftmax(where(node)))
+        if op == "Gemm":
+            if attributes["transA"] or data[0] != operands[0]:
+                raise refusal(node, "its first factor is not rows of data")
+            W = constant(1, 2) * self.dtype.type(attributes["alpha"])
+            bias = _row(node, constant(2)) * attributes["beta"] if len(operands) > 2 and operands[2] else None
+            W = W if attributes["transB"] else W.T
+            if bias is not None and bias.size not in (1, len(W)):
+                raise refusal(node, f"its bias has {bias.size} entries for {len(W)} outputs")
+            b = None if bias is None else np.broadcast_to(bias, W.shape[:1]).astype(self.dtype)
+            return (*before, self._affine(node, W, b))
+        if op == "MatMul":
+            if data[0] != operands[0]:
+                raise refusal(node, "its first factor is not rows of data")
+            W = constant(1)
+            return (*before, self._affine(node, (W[:, None] if W.ndim == 1 else W).T, None))
+        if op == "BatchNormalization" and self.rows:
+            if attributes.get("training_mode"):
+                raise refusal(node, "it is in training mode; export the model in evaluation mode")
+            scale, shift, mean, variance = (constant(i, 1).astype(np.float64) for i in range(1, 5))
+            scale = scale / np.sqrt(variance + attributes["epsilon"])
+            return (*before, self._scaling(node, scale, shift - scale * mean))
+        if op == "Scaler":  # of ai.onnx.ml, which converters of scikit-learn write
+            scale, offset = (np.asarray(attributes[name], np.float64) for name in ("scale", "offset"))
+            return (*before, self._scaling(node, scale, -scale * offset))
+        if op in ("Add", "Sub", "Mul", "Div", "Sum"):
+            return (*before, self._with_constant(node, _row(node, constant(1 - operands.index(data[0])))))
+        if op == "PRelu" and (slopes := _row(node, constant(1))).size > 1:
+            return (*before, Slopes(slopes.astype(self.dtype)))
+        functions = elementwise(*self._numbers(node, attributes), where(node))
+        if functions is None:
+            raise refusal(node, REASONS.get(op, "it is not among the operations that from_onnx takes"))
+        return (*before, *functions)
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        """Attributes of a node, those with their default included."""
+        version = next((o.version for o in self.model.opset_import if o.domain == node.domain), 1)
+        try:
+            schema = list(onnx.defs.get_schema(node.op_type, version, node.domain).attributes.values())
+        except onnx.defs.SchemaError:
+            schema = []
+        defaults = [a.default_value for a in schema if a.default_value.type]
+        return {a.name: helper.get_attribute_value(a) for a in (*defaults, *node.attribute)}
+
+    def _constant(self, node: Any) -> Any:
+        def constant(i: int, ndim: int | None = None) -> np.ndarray:
+            a = self.constants.get(node.input[i])
+            if a is None:
+                raise refusal(node, f"{node.input[i]!r} depends on the input, but has to be a constant")
+            if a.dtype.kind != "f" and a.dtype.kind not in "iu":
+                raise refusal(node, f"{node.input[i]!r} holds {a.dtype}")
+            if ndim is not None and a.ndim != ndim:
+                raise refusal(node, f"{node.input[i]!r} has shape {a.shape}")
+            return a
+
+        return constant
+
+    def _affine(self, node: Any, W: np.ndarray, b: np.ndarray | None) -> Affine:
+        if W.ndim != 2:
+            raise refusal(node, f"its weight has {W.ndim} dimensions")
+        if W.dtype.kind != "f":
+            raise refusal(node, f"its weight holds {W.dtype}; export the model without quantisation")
+        return Affine(W, b)
+
+    def _scaling(self, node: Any, scale: Any, shift: Any) -> Piece | Elementwise:
+        """A map of all units, or of each by itself."""
+        scale, shift = np.broadcast_arrays(np.asarray(scale, np.float64), np.asarray(shift, np.float64))
+        if scale.size == 1:
+            return line(float(scale.reshape(())), float(shift.reshape(())), where(node))
+        return Scaling(scale, shift, self.dtype, where(node))
+
+    def _with_constant(self, node: Any, c: np.ndarray) -> Piece | Elementwise:
+        """A sum, difference, product or quotient with a constant."""
+        op, first = node.op_type, node.input[0] in self.paths
+        if op in ("Add", "Sum"):
+            return self._scaling(node, 1.0, c)
+        if op == "Sub":
+            return self._scaling(node, *((1.0, -c) if first else (-1.0, c)))
+        if op == "Mul":
+            return self._scaling(node, c, 0.0)
+        if first:
+            return self._scaling(node, 1 / c, 0.0)
+        if c.size > 1:
+            raise refusal(node, "it divides by values that depend on the input")
+        return Elementwise(lambda y: float(c.reshape(())) / y, where(node))
+
+    def _numbers(self, node: Any, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Operation and numbers for `elementwise`; a maximum or minimum with a number is a Clip."""
+        op, numbers = node.op_type, dict[str, Any]()
+        for name, value in attributes.items():
+            if isinstance(value, float):
+                # Attributes are float32: in networks of that precision 0.1 is the number meant, and reads better.
+                numbers[name] = value if self.dtype == np.float64 else float(str(np.float32(value)))
+            else:
+                numbers[name] = value.decode() if isinstance(value, bytes) else value
+        names = {"Clip": ("", "min", "max"), "Pow": ("", "exponent"), "PRelu": ("", "alpha")}.get(op, ())
+        if op in ("Max", "Min") and len(node.input) == 2:
+            names = ("min" if op == "Max" else "max",) * 2
+            op = "Clip"
+        for name, given in zip(names, node.input, strict=False):
+            if given in self.constants and self.constants[given].size == 1:
+                numbers[name] = float(self.constants[given].reshape(()))
+            elif name and given and given not in self.paths:
+                raise refusal(node, f"{given!r} is not a single number")
+        return ("LeakyRelu" if op == "PRelu" else op), numbers
+
+    def _check_rows(self, node: Any, attributes: dict[str, Any], before: Branch) -> None:
+        """Raise unless a change of shape leaves rows as they are, or makes rows of what was of another shape."""
+        op, size = node.op_type, self._size(before)
+        if op == "Flatten":
+            fine = attributes["axis"] == 1
+        elif op == "Squeeze":
+            axes = self.constants.get(node.input[1]) if len(node.input) > 1 else attributes.get("axes")
+            fine = size == 1 and axes is not None and list(np.asarray(axes)) in ([1], [-1])
+        else:
+            if node.input[1] in self.sizes:  # computed from the number of rows
+                inferred = onnx.shape_inference.infer_shapes(self.model).graph
+                shapes = {v.name: v.type.tensor_type.shape.dim for v in (*inferred.value_info, *inferred.output)}
+                fine, last = len(shapes.get(node.output[0], ())) == 2, -1
+            else:
+                shape = [int(n) for n in self.constants[node.input[1]]]
+                fine, last = len(shape) == 2, shape[-1] if shape else 0
+            dims = [d.dim_value for d in self.input.type.tensor_type.shape.dim[1:]]
+            known = size or (int(np.prod(dims)) if all(dims) else None)
+            fine = fine and (last == -1 or last == known or (known is None and last > 0))
+        if not fine:
+            raise refusal(node, "it mixes the rows of a batch, or does not end with one row of numbers per input")
+
+    def _joined(self, node: Any, first: Branch, last: Branch) -> Branch:
+        """The pieces behind a node that combines two values that depend on the input."""
+        op, shared = node.op_type, 0
+        while shared < min(len(first), len(last)) and first[shared] is last[shared]:
+            shared += 1
+        common, one, two = first[:shared], first[shared:], last[shared:]
+        f, g = ([p for p in part if isinstance(p, Elementwise)] for part in (one, two))
+        if len(f) == len(one) and len(g) == len(two):
+            return (*common, combined(_PAIRS[op], f, g, where(node)))
+        size = self._size(common)
+        if op in ("Add", "Sum") and (not one or not two):
+            return (*common, Residual(self.network(one or two, size)))
+        if op == "Mul" and one and two:
+            for gate, up in ((one, two), (two, one)):
+                factor, other = self.network(gate, size), self.network(up, size)
+                if isinstance(other, Affine) and isinstance(factor, Affine):
+                    return (*common, GLU(factor.W, factor.b, other.W, other.b, None, None, "identity"))
+                if isinstance(other, Affine) and isinstance(factor, MLP) and factor.W2 is None and factor.b2 is None:
+                    return (*common, GLU(factor.W1, factor.b1, other.W, other.b, None, None, factor.activation))
+        raise refusal(node, "it combines two values that depend on the input, but not as a gated unit or a residual")
+
+    def _size(self, path: Sequence[Any]) -> int | None:
+        """Number of units behind pieces, None if not known."""
+        for piece in reversed(path):
+            if isinstance(piece, Network):
+                return piece.dim_out
+            if isinstance(piece, (Scaling, Slopes)):
+                return piece.size
+        dims = self.input.type.tensor_type.shape.dim
+        return dims[1].dim_value or None if len(dims) == 2 else None
+
+    def network(self, path: Sequence[Any], size: int | None = None) -> Network:
+        """The network that computes pieces one after the other, given the number of its inputs where it is known."""
+        pieces: list[Piece | tuple[float, float]] = []
+        for scalar, run in groupby(path, lambda piece: isinstance(piece, Elementwise)):
+            if scalar:
+                pieces += activations_of(list(run), self.dtype.itemsize)
+                continue
+            for piece in run:
+                if isinstance(piece, FinalSoftmax):
+                    raise TypeError(
+                        f"from_onnx cannot take the {piece.where}: it couples its inputs, and stands before the end. "
+                        f"{CUT}"
+                    )
+                pieces.append(piece.to(np.zeros(1, self.dtype)) if isinstance(piece, Network) else piece)
+        size = size or self._size(()) or _first_size(pieces)
+        if size is None:
+            raise TypeError("the graph has no weights and no fixed number of inputs, which a network needs.")
+        made: list[Piece] = []
+        for piece in pieces:
+            if isinstance(piece, tuple):
+                scale, shift = (np.full(size, number, np.float64) for number in piece)
+                piece = Scaling(scale, shift, self.dtype)
+            made.append(piece)
+            size = piece.dim_out if isinstance(piece, Network) else size
+        if not any(isinstance(piece, (Network, Scaling)) for piece in made):
+            ones = np.ones(size)
+            made.insert(0, Scaling(ones, 0 * ones, self.dtype))
+        return assemble(made)
+
+
+def _pairs(node: Any) -> list[Any]:
+    """A sum, maximum or minimum of any number of values as nodes that combine two, and any other node alone."""
+    if node.op_type not in ("Sum", "Max", "Min") or len(node.input) == 2:
+        return [node]
+    if len(node.input) == 1:
+        return [helper.make_node("Identity", node.input, node.output, node.name)]
+    first, *others = node.input
+    values = [f"{node.output[0]} of {k}" for k in range(2, len(node.input))] + list(node.output)
+    return [
+        helper.make_node(node.op_type, pair, [value], node.name)
+        for pair, value in zip(zip([first, *values], others, strict=False), values, strict=True)
+    ]
+
+
+def _first_size(pieces: Sequence[Any]) -> int | None:
+    for piece in pieces:
+        if isinstance(piece, Network):
+            return piece.dim_in
+        if isinstance(piece, (Scaling, Slopes)):
+            return piece.size
+    return None
+
+
+def _array(tensor: Any) -> np.ndarray:
+    try:
+        return _wide(numpy_helper.to_array(tensor))
+    except Exception as error:
+        raise FileFormatError(f"the tensor {tensor.name!r} of the model is damaged ({shortened(error)}).") from error
+
+
+def _wide(a: np.ndarray) -> np.ndarray:
+    """An array in a dtype of NumPy, which bfloat16 is not."""
+    return a if a.dtype.isbuiltin == 1 else a.astype(np.float32)
+
+
+def _row(node: Any, a: np.ndarray) -> np.ndarray:
+    """A constant that is the same for all rows, (n,) or ()."""
+    if a.size == a.shape[-1] if a.ndim else True:
+        return a.astype(np.float64).reshape(-1) if a.size > 1 else a.astype(np.float64).reshape(())
+    raise refusal(node, f"its constant of shape {a.shape} is not one row of numbers")
+
+
+_PAIRS: dict[str, Any] = {
+    "Add": np.add,
+    "Sum": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Max": np.maximum,
+    "Min": np.minimum,
+}
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+# What exporters leave to compute on constants. No control flow, and nothing that makes large arrays of small ones: a
+# file may come from anywhere.
+_FOLDED = {
+    *("Constant", "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Shape"),
+    *(
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Sum",
+        "Max",
+        "Min",
+        "Neg",
+        "Sqrt",
+        "Reciprocal",
+        "Pow",
+        "Exp",
+        "MatMul",
+        "Concat",
+        "Gather",
+        "Slice",
+    ),
+    "DequantizeLinear",
+}

@@ -1,0 +1,19 @@
+"""PyTorch: from modules (`from_torch`, with one adapter per kind of block) and to modules (`PolynomialModule`)."""
+
+from __future__ import annotations
+
+from mlpoly.extras import explain_missing
+
+with explain_missing("converting from and to PyTorch modules"):
+    from mlpoly.importers import experts, sequential, transformer_lens, transformers
+    from mlpoly.importers.adapters import add_adapter, register_adapter
+    from mlpoly.importers.from_module import from_torch
+    from mlpoly.importers.module import PolynomialModule
+    from mlpoly.importers.torch_activations import activation_from_torch
+
+__all__ = ["PolynomialModule", "activation_from_torch", "from_torch", "register_adapter"]
+
+# In this order, whichever of the modules was imported first: the latest adapter that matches is used.
+for _source in (experts, sequential, transformer_lens, transformers):
+    for _adapter in _source.ADAPTERS:
+        add_adapter(_adapter)

@@ -1,0 +1,124 @@
+"""Activations of PyTorch and of Hugging Face transformers as records of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from mlpoly.activations import Activation, get
+from mlpoly.importers.weights import computes
+
+
+def _prelu(module: Any) -> Activation:
+    if module.weight.numel() > 1:
+        raise TypeError(
+            f"PReLU({module.weight.numel()}) is a different function for every unit, not one activation; use "
+            f"nn.PReLU(), which has one slope for all, or an nn.Sequential of Linear, PReLU, Linear, which from_torch "
+            f"takes."
+        )
+    return get("leaky_relu", slope=float(module.weight.detach()))
+
+
+def _softplus(module: Any) -> Activation:
+    # PyTorch replaces softplus by the identity above a threshold. At the default, 20, the two differ by 2e-9.
+    if module.threshold < 20:
+        raise TypeError(
+            f"Softplus(threshold={module.threshold}) jumps at its threshold, but mlpoly's softplus does not; use a "
+            f"threshold of 20 or more, or mlpoly.register_activation with that kink."
+        )
+    return get("softplus", beta=module.beta)
+
+
+# Name in the registry, and for each of its parameters the attribute of the module.
+_NAMED: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
+    nn.Identity: ("identity", {}),
+    nn.ReLU: ("relu", {}),
+    nn.LeakyReLU: ("leaky_relu", {"slope": "negative_slope"}),
+    nn.ReLU6: ("relu6", {}),
+    nn.Threshold: ("threshold", {"threshold": "threshold", "value": "value"}),
+    nn.Hardtanh: ("hardtanh", {"low": "min_val", "high": "max_val"}),
+    nn.Hardsigmoid: ("hardsigmoid", {}),
+    nn.Hardswish: ("hardswish", {}),
+    nn.SiLU: ("silu", {}),
+    nn.Sigmoid: ("sigmoid", {}),
+    nn.LogSigmoid: ("logsigmoid", {}),
+    nn.Tanh: ("tanh", {}),
+    nn.Tanhshrink: ("tanhshrink", {}),
+    nn.Mish: ("mish", {}),
+    nn.Softsign: ("softsign", {}),
+    nn.ELU: ("elu", {"alpha": "alpha"}),
+    nn.SELU: ("selu", {}),
+    nn.CELU: ("celu", {"alpha": "alpha"}),
+}
+_OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {
+    nn.GELU: lambda module: get("gelu" if module.approximate == "none" else "gelu_tanh"),
+    nn.PReLU: _prelu,
+    nn.RReLU: lambda module: get("leaky_relu", slope=(module.lower + module.upper) / 2),  # as in evaluation mode
+    nn.Softplus: _softplus,
+}
+
+# Classes of transformers, by name so that nothing is imported, including names of earlier versions.
+_TRANSFORMERS = {
+    "AccurateGELUActivation": "gelu_tanh",
+    "BloomGelu": "gelu_tanh",
+    "FastGELUActivation": "gelu_tanh",
+    "GELUActivation": "gelu",
+    "GELUTanh": "gelu_tanh",
+    "LinearActivation": "identity",
+    "MishActivation": "mish",
+    "NewGELUActivation": "gelu_tanh",
+    "PytorchGELUTanh": "gelu_tanh",
+    "QuickGELUActivation": "quick_gelu",
+    "ReLUSquaredActivation": "relu2",
+    "SiLUActivation": "silu",
+}
+
+# A configuration of transformers may hold a function instead of a name.
+_FUNCTIONS: list[tuple[Callable[..., Any], str]] = [
+    (functional.gelu, "gelu"),
+    (functional.relu, "relu"),
+    (torch.relu, "relu"),
+    (functional.silu, "silu"),
+    (functional.mish, "mish"),
+    (functional.tanh, "tanh"),
+    (torch.tanh, "tanh"),
+    (functional.sigmoid, "sigmoid"),
+    (torch.sigmoid, "sigmoid"),
+]
+
+
+def is_activation(module: nn.Module) -> bool:
+    """Whether a module is an activation that `activation_from_torch` knows, if perhaps not with all its options."""
+    return type(module) in _OTHER or type(module) in _NAMED or computes(module) in _TRANSFORMERS
+
+
+def activation_from_torch(module: nn.Module | Callable[..., Any]) -> Activation:
+    """The record of an activation, with its parameters; for use in adapters.
+
+    Parameters
+    ----------
+    module : nn.Module or callable
+        A module of torch.nn or of transformers.activations, or one of the functions of torch.nn.functional.
+    """
+    kind = type(module)
+    if kind in _OTHER:
+        return _OTHER[kind](module)
+    if kind in _NAMED:
+        name, attributes = _NAMED[kind]
+        return get(name, **{key: float(getattr(module, attribute)) for key, attribute in attributes.items()})
+    if isinstance(module, nn.Module) and computes(module) in _TRANSFORMERS:
+        return get(_TRANSFORMERS[computes(module)])
+    for function, name in _FUNCTIONS:
+        if module is function:
+            return get(name)
+    shown = type(module).__name__ if isinstance(module, nn.Module) else getattr(module, "__name__", repr(module))
+    known = sorted({k.__name__ for k in (*_NAMED, *_OTHER)} | set(_TRANSFORMERS))
+    raise TypeError(
+        f"from_torch does not know the activation {shown}; it knows {', '.join(known)}. For another one, build the "
+        f"record yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...) takes the name of a registered activation or a "
+        f"function."
+    )

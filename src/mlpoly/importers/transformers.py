@@ -1,0 +1,147 @@
+"""The feedforward blocks of Hugging Face transformers, recognised by their parts; transformers is not imported.
+
+One row of `FAMILIES` per naming of the parts. Most families have a naming in common, and a class from outside the
+library that uses one of them is accepted as well. Names alone do not say what the module does with its parts: if the
+module is the block, `probe` checks that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from mlpoly.importers.adapters import Adapter
+from mlpoly.importers.advice import has_attention
+from mlpoly.importers.parts import is_softmax
+from mlpoly.importers.probe import check_computes
+from mlpoly.importers.torch_activations import activation_from_torch
+from mlpoly.importers.weights import in_one_dtype, linear_weights
+from mlpoly.networks import GLU, MLP, Layer
+
+_ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_act_fn", "gelu_impl")
+
+
+@dataclass(frozen=True)
+class BlockFamily:
+    """Names of the parts of a block in some architectures.
+
+    Attributes
+    ----------
+    name : str
+        Architectures that use these names.
+    first : tuple of str
+        Name of the first Linear; two names for a gated unit, the gate before the other factor.
+    last : str
+        Name of the Linear that reads out the hidden units.
+    activations : tuple of str
+        Possible names of the activation.
+    fused : bool
+        Whether the one Linear of `first` holds the gate and the other factor, in this order.
+    residual : bool
+        Whether the module adds a second tensor that it takes, so that the block ends with its `last` part.
+    layer : bool
+        Whether the parts belong to a transformer layer, beside its attention, and not to a module of their own.
+    """
+
+    name: str
+    first: tuple[str, ...]
+    last: str
+    activations: tuple[str, ...] = _ACTIVATIONS
+    fused: bool = False
+    residual: bool = False
+    layer: bool = False
+
+    @property
+    def linears(self) -> tuple[str, ...]:
+        """All linear parts."""
+        return (*self.first, self.last)
+
+    def activation(self, module: nn.Module) -> Any:
+        """The activation of a module, or None."""
+        found = (_part(module, path) for path in self.activations)
+        return next((part for part in found if callable(part)), None)
+
+    def matches(self, module: nn.Module) -> bool:
+        """Whether a module has these parts, and no others that would change its result."""
+        if not all(_is_linear_part(_part(module, path)) for path in self.linears) or self.activation(module) is None:
+            return False
+        if self.layer:
+            return "." in self.last or has_attention(module)  # names with a dot are unmistakable
+        expected = {*self.linears, *self.activations}
+        others = [child for name, child in module.named_children() if name not in expected]
+        own = [p for p in module._parameters.values() if p is not None]
+        return not own and not any(is_softmax(child) or any(True for _ in child.parameters()) for child in others)
+
+    def convert(self, module: nn.Module) -> Layer:
+        """The network of a module's block."""
+        kind = type(module).__name__
+        parts = [linear_weights(_part(module, path), f"{path} of {kind}", strict=self.layer) for path in self.linears]
+        *first, last = in_one_dtype(parts)
+        if self.fused:
+            weight, bias = first[0]
+            halves = (None, None) if bias is None else bias.chunk(2)
+            first = list(zip(weight.chunk(2), halves, strict=True))  # views
+        hidden, read = [weight.shape[0] for weight, _ in first], last[0].shape[1]
+        if set(hidden) != {read}:
+            raise TypeError(f"{kind} {self._unlike}: {hidden[0]} hidden units, of which it reads {read}. {_REMEDY}")
+        activation = activation_from_torch(self.activation(module))
+        net = GLU(*first[0], *first[1], *last, activation) if len(first) == 2 else MLP(*first[0], *last, activation)
+        if not self.layer:
+            check_computes(module, net, f"{kind} {self._unlike}", _REMEDY, residual=self.residual)
+        return net
+
+    @property
+    def _unlike(self) -> str:
+        return f"has parts named as in {self.name}, but is not the block that they form there"
+
+
+_REMEDY = "Write an adapter for it, see mlpoly.importers.torch.register_adapter."
+
+
+def _part(module: nn.Module, path: str) -> Any:
+    """The submodule at a dotted path, or None."""
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _is_linear_part(part: Any) -> bool:
+    """Whether a part may be a linear map; `linear_weights` decides, and explains a refusal."""
+    return isinstance(part, nn.Module) and not isinstance(part, (nn.Sequential, nn.modules.conv._ConvNd))
+
+
+FAMILIES = (
+    BlockFamily("GPT-2, GPT-Neo, StarCoder", ("c_fc",), "c_proj"),
+    BlockFamily("GPT-J, CodeGen", ("fc_in",), "fc_out"),
+    BlockFamily("GPT-NeoX, Pythia, Falcon", ("dense_h_to_4h",), "dense_4h_to_h", activations=("act",)),
+    BlockFamily("BLOOM", ("dense_h_to_4h",), "dense_4h_to_h", activations=("gelu_impl",), residual=True),
+    BlockFamily("ViT, CLIP, SigLIP, Phi", ("fc1",), "fc2"),
+    BlockFamily("DistilBERT, SAM", ("lin1",), "lin2"),
+    BlockFamily("Wav2Vec2, HuBERT", ("intermediate_dense",), "output_dense"),
+    BlockFamily("Nemotron, Arcee", ("up_proj",), "down_proj"),
+    BlockFamily("T5", ("wi",), "wo"),
+    BlockFamily("T5 v1.1, FLAN-T5", ("wi_0", "wi_1"), "wo"),
+    BlockFamily("Llama, Mistral, Qwen, SmolLM, Gemma, OLMo", ("gate_proj", "up_proj"), "down_proj"),
+    BlockFamily("Phi-3, GLM", ("gate_up_proj",), "down_proj", fused=True),
+    BlockFamily("OPT, BART, Whisper layers", ("fc1",), "fc2", layer=True),
+    BlockFamily("torch.nn.Transformer layers", ("linear1",), "linear2", layer=True),
+    BlockFamily("ALBERT layers", ("ffn",), "ffn_output", layer=True),
+    BlockFamily(
+        "BERT, RoBERTa, ELECTRA layers",
+        ("intermediate.dense",),
+        "output.dense",
+        activations=("intermediate.intermediate_act_fn",),
+        layer=True,
+    ),
+)
+
+
+def _adapter(family: BlockFamily) -> Adapter:
+    ends = (family.first[0], family.last) if family.layer or family.residual else ("", "")
+    return Adapter(family.matches, family.convert, *ends, label=family.name)
+
+
+ADAPTERS = tuple(map(_adapter, FAMILIES))

@@ -1,0 +1,244 @@
+"""The polynomials of a model's blocks with their errors, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mlpoly.charts.chart import Part, Ranking, shortened
+from mlpoly.codec import from_plain, to_plain
+from mlpoly.errors import FileFormatError
+from mlpoly.files import make_folder, read_json, write_json
+from mlpoly.lm.conversion.block_errors import BlockErrors
+from mlpoly.lm.conversion.hub import download, upload
+from mlpoly.plottable import Plottable
+from mlpoly.polynomials import Polynomial, load
+from mlpoly.tables import Table, Tabular
+
+_FORMAT, _VERSION = "mlpoly-conversion", 3
+_CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Conversion(Tabular, Plottable):
+    """Polynomials for the blocks of a model, for `mlpoly.lm.graft` and `mlpoly.lm.evaluate`.
+
+    Attributes
+    ----------
+    polynomials : mapping of str to Polynomial
+        Polynomials by the names of their blocks, in the model's order.
+    errors : mapping of str to BlockErrors
+        Errors of each of them.
+    provenance : dict
+        Method, degree and options, model, data and versions, as JSON can hold them.
+    """
+
+    polynomials: Mapping[str, Polynomial]
+    errors: Mapping[str, BlockErrors]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def degree(self) -> int:
+        """The highest degree among the polynomials."""
+        return max((poly.degree for poly in self.polynomials.values()), default=0)
+
+    @property
+    def bound(self) -> float | None:
+        """Standard deviations beyond which the neurons are straight lines; None if the polynomials are not bounded."""
+        return self.provenance.get("bound")
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row per block, with its errors."""
+        return [asdict(self.errors[name]) for name in self.polynomials]
+
+    def _table(self) -> Table:
+        return Table.of(self.table())
+
+    def chart(self) -> Ranking:  # type: ignore[override]
+        """Bars of the blocks' fractions of variance unexplained, on held-out text or else in closed form."""
+        errors = [self.errors[name] for name in self.polynomials]
+        measured = any(e.held_out is not None for e in errors)
+        parts = []
+        for e in errors:
+            found = e.held_out if measured else e.closed_form
+            if found is not None:
+                parts.append(Part(shortened(e.block), found, f"{found:.2g}"))
+        title = f"Fraction of variance unexplained, {'held-out text' if measured else 'closed form'}"
+        return Ranking(parts, title, title, colour="blue")
+
+    def __repr__(self) -> str:
+        bound = "" if self.bound is None else f", bound={self.bound:g}"
+        method, count = self.provenance.get("method", ""), len(self.polynomials)
+        return f"Conversion({count} {'block' if count == 1 else 'blocks'}, degree={self.degree}, {method}{bound})"
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block; return the folder.
+
+        The folder is made if it is missing. Other files in it stay.
+        """
+        places = [_subfolder(name) for name in self.polynomials]  # all of them before anything is written
+        target = make_folder(folder)
+        shared: dict[str, Any] = {"bound": self.bound, "method": self.provenance.get("method")}
+        for number, (name, poly) in enumerate(self.polynomials.items()):
+            place = make_folder(target / places[number])
+            poly.save(place / _POLYNOMIAL)
+            shared |= {"d_in": poly.dim_in, "d_out": poly.dim_out, "provenance": self.provenance}
+            config = _BlockConfig(block=name, number=number, errors=self.errors[name], **shared)
+            write_json(place / _CONFIG, to_plain(config))
+        return target
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
+        """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no conversion in the folder.
+        FileFormatError
+            If a file is damaged, or of an older version of the format.
+        """
+        source = Path(folder)
+        ours = _configs(source)
+        if not ours:
+            raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
+        blocks = sorted(((_config(path, cfg), path.parent) for path, cfg in ours), key=lambda block: block[0].number)
+        polynomials: dict[str, Polynomial] = {}
+        for config, place in blocks:
+            try:
+                poly = polynomials[config.block] = load(place / _POLYNOMIAL, library="torch", like=like)
+            except FileNotFoundError as error:
+                raise FileFormatError(f"the conversion in {source} is damaged ({error}); convert again.") from None
+            if (poly.dim_in, poly.dim_out) != (config.d_in, config.d_out):
+                raise FileFormatError(f"the polynomial in {place} is not of the block's size; convert again.")
+        provenance = blocks[0][0].provenance
+        if any(config.provenance != provenance for config, _ in blocks):
+            raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
+        return cls(polynomials, {config.block: config.errors for config, _ in blocks}, provenance)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Upload a conversion made with mlpoly",
+        token: str | None = None,
+        license: str | None = None,
+    ) -> str:
+        """Upload the files of `save`, and a model card with the errors, to the Hugging Face hub.
+
+        Parameters
+        ----------
+        repo_id : str
+            Repository, "user/name"; made if it is missing. Blocks of an earlier conversion in it are replaced, other
+            files stay.
+        private : bool, optional
+            Whether a new repository is private. By default as the account has it.
+        commit_message : str
+        token : str, optional
+            Access token; by default that of ``hf auth login``.
+        license : str, optional
+            Identifier for the card, such as "apache-2.0"; usually that of the base model.
+
+        Returns
+        -------
+        str
+            URL of the repository.
+
+        Raises
+        ------
+        PermissionError
+            If the account may not write there.
+        ConnectionError
+            If the hub cannot be reached.
+        """
+        return upload(self, repo_id, private, commit_message, token, license)
+
+    @classmethod
+    def load_from_hub(
+        cls, repo_id: str, *, revision: str | None = None, like: Tensor | None = None, token: str | None = None
+    ) -> Conversion:
+        """Read what `push_to_hub` wrote, from the Hugging Face hub or its cache on disk.
+
+        Of the repository, only the safetensors and JSON files of the conversion are downloaded.
+
+        Parameters
+        ----------
+        repo_id : str
+            Repository, "user/name".
+        revision : str, optional
+            Branch, tag or commit.
+        like : Tensor, optional
+            Tensor whose dtype and device the polynomials are to have, such as a parameter of the model.
+        token : str, optional
+            Access token for a private repository; by default that of ``hf auth login``.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such repository or revision, or no conversion in it.
+        ConnectionError
+            If the hub cannot be reached and the files are not in the cache.
+        FileFormatError
+            If a file is damaged, or of an older version of the format.
+        """
+        return cls.load(download(repo_id, revision, token), like=like)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BlockConfig:
+    """The cfg.json of one block."""
+
+    format: str = _FORMAT
+    version: int = _VERSION
+    block: str
+    number: int  # in the model's order
+    bound: float | None
+    method: str | None
+    d_in: int
+    d_out: int
+    errors: BlockErrors
+    provenance: dict[str, Any]
+
+
+def discard(folder: Path) -> None:
+    """Delete a conversion, if there is one in the folder; other files stay."""
+    for path, _ in _configs(folder):
+        path.with_name(_POLYNOMIAL).unlink(missing_ok=True)
+        path.unlink()
+
+
+def _configs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Every cfg.json of a conversion in the folder, with its contents."""
+    found = [(path, read_json(path)) for path in sorted(folder.glob(f"*/{_CONFIG}"))]
+    return [(path, cfg) for path, cfg in found if isinstance(cfg, dict) and cfg.get("format") == _FORMAT]
+
+
+def _subfolder(block: str) -> str:
+    """Name of a block's folder. Names of blocks come from files too, and none may lead out of the conversion's."""
+    if block in (".", "..") or any(character in block for character in "/\\:"):
+        raise ValueError(f"the name of the block {block!r:.80} is a path; use one without / \\ or :.")
+    return block or "_"
+
+
+def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
+    """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
+    if cfg.get("version") != _VERSION:
+        raise FileFormatError(
+            f"{path} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; convert "
+            f"again."
+        )
+    try:
+        config = from_plain(_BlockConfig, cfg)
+        _subfolder(config.block)
+    except ValueError as error:
+        raise FileFormatError(f"{path} is damaged ({error}); convert again.") from None
+    bounded = config.bound is None or config.bound > 0
+    if not bounded or config.errors.block != config.block or to_plain(config) != cfg:
+        raise FileFormatError(f"{path} is damaged (an entry is out of its range, or unknown); convert again.")
+    return config

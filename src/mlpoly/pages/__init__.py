@@ -1,0 +1,1 @@
+"""Pages about networks and studies, each one self-contained HTML file."""

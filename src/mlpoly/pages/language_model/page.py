@@ -1,0 +1,108 @@
+"""The page: a summary on top, then its sections in order, with the style and the script that they need."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from pathlib import Path
+
+from markupsafe import Markup
+
+from mlpoly.pages.language_model.block_sections import (
+    fits_section,
+    forms_section,
+    losses_section,
+    median_of,
+    spectra_section,
+    whole_loss,
+)
+from mlpoly.pages.language_model.dashboard import dashboard_assets
+from mlpoly.pages.language_model.token_sections import features_section, prompt_section
+from mlpoly.pages.toolkit import Page, asset
+from mlpoly.pages.toolkit.numbers import counted, number, percent
+from mlpoly.pages.toolkit.rerun import rerun_section
+from mlpoly.pages.toolkit.widgets import facts, tiles
+from mlpoly.studies.language_model.results import LmResults
+
+_FILES = ("results.json", "tables/*.csv", "moments/moments.safetensors")
+_METHODS = {
+    "gaussian": "least squares under the Gaussian of each block’s inputs",
+    "neuronwise": "least squares for each neuron, under the mixture of its components",
+    "samples": "least squares for each neuron, on the activations of the text",
+}
+
+
+def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
+    """Write the report, one HTML file that opens without a network, and return its path.
+
+    Parameters
+    ----------
+    results : LmResults
+        Results of a study; a section for which they hold nothing is left out.
+    path : path
+        Usually ``report.html`` in the folder of the results; files beside it are linked if they are there by then.
+    """
+    target, about = Path(path), results.about
+    made = f"mlpoly {about.get('version', '')}".strip()
+    name = (about.get("model") or {}).get("model", "A language model")
+    footer = f"Made by {made}. This page loads nothing from a network."
+    page = Page(f"{name} with polynomials in place of its blocks", f"A study by {made}", footer)
+    degree = (about.get("config") or {}).get("degree") or max((x.degree for x in results.losses), default=0)
+    own = (asset("mlpoly.pages.language_model", file) for file in ("lm.css", "lm.js"))
+    page.style, page.script = (a + b for a, b in zip(dashboard_assets(), own, strict=True))
+    page.introduce(*_introduction(results, degree))
+    if results.errors:
+        fits_section(page, results.errors)
+    if results.losses:
+        losses_section(page, results.losses, degree)
+    if results.spectra:
+        spectra_section(page, results.spectra)
+    if results.forms:
+        forms_section(page, results.forms)
+    if results.features:
+        features_section(page, results.features)
+    if results.attribution is not None:
+        prompt_section(page, results.attribution)
+    rerun_section(page, about, target.parent, _FILES)
+    return page.write(target)
+
+
+def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
+    """A paragraph, numbers to remember, and what they are of."""
+    model, data, config = (results.about.get(name) or {} for name in ("model", "data", "config"))
+    blocks = len({errors.block for errors in results.errors}) or len(results.spectra)
+    sampled = config.get("method") == "samples"
+    known = "its activations on the text" if sampled else "the mean and covariance of its inputs"
+    said = (
+        f"Here polynomials take the place of {counted(blocks, 'feedforward block')} of a language model. Each is the "
+        f"closest to its block in mean square, computed from the block’s weights and {known}, without gradients."
+    )
+    original, replaced = whole_loss(results.losses, "", 0), whole_loss(results.losses, "polynomial", degree)
+    items, unit = [], "nats per token, cross-entropy"
+    if original:
+        items.append((number(original.cross_entropy, 4), unit, "the original model"))
+    if replaced:
+        items.append((number(replaced.cross_entropy, 4), unit, f"all blocks replaced, degree {degree}"))
+    if original and replaced:
+        said += (
+            f" With degree {degree} for all of them, the cross-entropy on held-out text goes from "
+            f"{number(original.cross_entropy, 4)} to {number(replaced.cross_entropy, 4)} nats per token."
+        )
+    missed = median_of(results.errors, degree, "held_out")
+    if math.isfinite(missed):
+        where = f"degree {degree}, held-out text, median of blocks"
+        items.append((percent(missed), "of a block’s variance unexplained", where))
+    if results.spectra:
+        linear = math.fsum(s.fractions[0] for s in results.spectra) / len(results.spectra)
+        items.append((percent(linear), "of a block’s variance is linear", "under its Gaussian inputs, mean of blocks"))
+    method = [_METHODS.get(config.get("method", ""), "")]
+    if config.get("bound"):
+        method.append(f"straight lines beyond {number(config['bound'])} standard deviations")
+    tokens, held_out = (counted(int(data[key]), "token") if data.get(key) else "" for key in ("tokens", "held_out"))
+    kinds = {
+        "Model": ", ".join(str(model[key]) for key in ("model", "architecture", "dtype") if model.get(key)),
+        "Moments": f"{tokens} of {data.get('text', 'text')}" if tokens else "",
+        "Judged on": held_out,
+        "Polynomials": "; ".join(words for words in method if words),
+    }
+    return said, tiles(items), facts(kinds)

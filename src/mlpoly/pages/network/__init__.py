@@ -1,0 +1,109 @@
+"""A page about any network: what its polynomials say, how far they are off, and single predictions explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from mlpoly.extras import explain_missing
+from mlpoly.inputs import Inputs
+from mlpoly.networks.layered import Layout
+
+__all__ = ["report"]
+
+
+def report(
+    net: Any,
+    x: Any,
+    labels: Any = None,
+    names: Sequence[str] | None = None,
+    image_shape: tuple[int, int] | None = None,
+    out: str | PathLike[str] = "report.html",
+    *,
+    degree: int | None = None,
+    inputs: Inputs | None = None,
+    outputs: Sequence[str] | None = None,
+    examples: int = 12,
+    title: str | None = None,
+    activation: str | Sequence[str | None] | None = None,
+    layout: Layout | None = None,
+    show_progress: bool = True,
+) -> Path:
+    """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
+
+    The page has the formula of the closest polynomial in its strongest terms, how much of the network lives at each
+    degree, errors in closed form and on the data, interactions of the inputs, eigenfeatures, response curves, and
+    single predictions taken apart. It opens without a network connection.
+
+    Parameters
+    ----------
+    net : network, torch module, scikit-learn estimator or path
+        Anything that `from_torch` or `from_sklearn` takes, or a file: .safetensors and .pt with weights, or .onnx.
+        Nothing in a file is run.
+    x : array (n, d), (n, rows, columns) or DataFrame
+        Data; integers are fine, and columns of a DataFrame become the names.
+    labels : array (n,) or (n, o), optional
+        Classes, as numbers of outputs or as words, or values to predict: the page then has accuracies or R². A
+        network that does not know the words needs `outputs`, which says whose they are. A single output says yes where
+        it is positive; if it is a sigmoid, where it is above one half.
+    names : sequence of str, optional
+        Names of the inputs.
+    image_shape : (int, int), optional
+        Rows and columns, where inputs are pixels.
+    out : path
+        File to write; its folder is made if it is missing.
+    degree : int, optional
+        Highest degree; by default 3 for one hidden layer under one Gaussian, 2 otherwise.
+    inputs : Gaussian, GaussianMixture or Samples, optional
+        Distribution to fit under; by default the Gaussian with the mean and covariance of x.
+    outputs : sequence of str, optional
+        Names of the outputs, in their order; by default those of the classes. The name of a single output is that of
+        the class for which it is large.
+    examples : int
+        Largest number of predictions to take apart.
+    title : str, optional
+    activation, layout : str, optional
+        For the path of a file of weights: the activation of its hidden layers or one for each, and the order of the
+        axes where both fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not match, x has rows with NaN, or a file would run code; the message says what to do.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp, tempfile, pathlib
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, activation="relu")
+    >>> x = np.random.default_rng(0).standard_normal((50, 2))
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "report.html"
+    >>> mp.report(net, x, names=["age", "dose"], out=path).name
+    'report.html'
+    """
+    with explain_missing("mlpoly.report"):
+        from mlpoly.pages.network.page import write_report  # an extra: jinja2 and plotly
+    return write_report(
+        net,
+        x,
+        labels,
+        names,
+        image_shape,
+        out,
+        degree=degree,
+        inputs=inputs,
+        outputs=outputs,
+        examples=examples,
+        title=title,
+        activation=activation,
+        layout=layout,
+        show_progress=show_progress,
+    )

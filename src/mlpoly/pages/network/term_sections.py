@@ -1,0 +1,182 @@
+"""The polynomial itself: its formula, its strongest terms, and which inputs interact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from markupsafe import Markup
+
+from mlpoly.charts.chart import Part, Ranking, shortened
+from mlpoly.charts.terms import effect_map
+from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.term_table import Terms
+from mlpoly.pages.network.fits import ROUNDING, Fits
+from mlpoly.pages.network.subject import Subject, distinct
+from mlpoly.pages.network.summary import degree_name
+from mlpoly.pages.toolkit import Page
+from mlpoly.pages.toolkit.embedded import picture, ramp
+from mlpoly.pages.toolkit.grids import ranking_html
+from mlpoly.pages.toolkit.html import element
+from mlpoly.pages.toolkit.numbers import counted, number, percent
+from mlpoly.pages.toolkit.plot import heat_maps
+from mlpoly.pages.toolkit.widgets import figure, formula, panels, picture_row, table, variable
+
+_WRITTEN = 10  # terms of a formula
+_RANKED = 20  # terms of a ranking
+_CROSSED = 40  # inputs of a heat map
+_HEAT = ramp("ffffff fddbc7 f4a582 d6604d b2182b 67001f")
+
+
+def one_for_each(name: str, about: Subject, items: Sequence[tuple[int, Markup]]) -> Markup:
+    """Contents for each output, chosen by buttons; just the content where there is a single output."""
+    if len(items) == 1:
+        return items[0][1]
+    labels = distinct(shortened(about.outputs[i], 24) for i, _ in items)
+    return panels(name, "Output", [(label, content) for label, (_, content) in zip(labels, items, strict=True)])
+
+
+def strongest_terms(about: Subject, fits: Fits) -> dict[int, Terms]:
+    """The strongest monomials, about the mean, of every output that is shown."""
+    center = about.mean
+    return {i: fits.written.terms(output=i, names=about.names, k=_RANKED, center=center) for i in fits.shown}
+
+
+def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, Terms]) -> None:
+    """The formula of each output in its strongest terms, standardised and in the units of the inputs."""
+    items = []
+    for i, found in terms.items():
+        name = variable("p", shortened(about.outputs[i], 24)) if len(about.outputs) > 1 else variable("p")
+        words = about.image_shape is None and any(len(name) > 1 for name in about.names) and not _numbered(about)
+        shown = [term for term in found if term.effect != 0][:_WRITTEN]
+        size = [float(np.prod(about.spread[list(term.inputs)])) for term in shown]
+        both = []
+        for units, scales in (("in standard deviations", size), ("in units of the data", [1.0] * len(shown))):
+            written = [(t.coefficient * s, _factors(about, t.inputs)) for t, s in zip(shown, scales, strict=True)]
+            both.append((units, formula(name, [(found.constant, []), *written], words)))
+        u = (about.x if len(about.x) <= 4000 else about.x[:: len(about.x) // 4000]) - about.mean
+        part = sum((t.coefficient * np.prod(u[:, list(t.inputs)], axis=1) for t in shown), np.zeros(len(u)))
+        whole = np.asarray(fits.written.output(i)(u + about.mean))[:, 0]
+        left = float(np.var(whole - part) / np.var(whole)) if np.var(whole) > 0 else 0.0
+        note = (
+            f"{counted(len(shown), 'term')} of {number(found.total, 9)}. On the data, leaving out the others leaves "
+            f"{percent(left)} of this polynomial’s variance unexplained."
+            if found.total > len(shown)
+            else "This is the whole polynomial: it has no other terms."
+        )
+        items.append((i, panels(f"formula-{i}", "Inputs", both) + element("p", note, class_="note")))
+    degree = fits.written.degree
+    section = page.section("formula", "The polynomial itself", "Formula").add(
+        f"The {degree_name(degree)} polynomial that is closest to the network, in its strongest terms. Every name "
+        "stands for the distance of that input from its mean: in standard deviations, so that the numbers can be "
+        "compared, or in the units of the data. The first number is the value at the mean of all inputs.",
+        figure(one_for_each("formula-output", about, items), _formula_caption(about, fits)),
+    )
+    if about.image_shape is not None:
+        linear = np.asarray(fits.polynomials[1].gradient(about.mean)) * about.spread
+        pictures = [
+            (picture(linear[i].reshape(about.image_shape), f"linear part of {about.titles[i]}"), about.titles[i])
+            for i in fits.shown
+        ]
+        caption = "Effect of every pixel in the best linear polynomial: red where a brighter pixel raises the output."
+        section.add(figure(picture_row(pictures, "Linear part"), caption))
+    else:
+        used = sorted({i for found in terms.values() for term in found for i in term.inputs})[:60]
+        rows = [(shortened(about.names[i], 60), float(about.mean[i]), float(about.spread[i])) for i in used]
+        inner = table(("Input", "Mean", "Standard deviation"), rows)
+        section.add(element("details", element("summary", "Means and standard deviations of these inputs"), inner))
+
+
+def _formula_caption(about: Subject, fits: Fits) -> str:
+    said = "Terms by the size of their effect, the standard deviation that each has by itself."
+    if about.image_shape is not None:
+        said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
+    if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) > ROUNDING:
+        said += (
+            f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of "
+            f"degree {fits.written.degree}."
+        )
+    return said
+
+
+def _numbered(about: Subject) -> bool:
+    """Whether the inputs have no names but x0, x1, ..."""
+    return about.names == tuple(f"x{i}" for i in range(len(about.names)))
+
+
+def _factors(about: Subject, inputs: Sequence[int]) -> list[Markup]:
+    if about.image_shape is not None:
+        return [variable("x", *(place + 1 for place in divmod(i, about.image_shape[1]))) for i in inputs]
+    if _numbered(about):
+        return [variable("x", i) for i in inputs]
+    names = [about.names[i] for i in inputs]
+    return [variable(shortened(name, 24), title=name if len(name) > 24 else "") for name in names]
+
+
+def terms_section(page: Page, about: Subject, terms: Mapping[int, Terms]) -> None:
+    """The strongest terms of every output as bars."""
+    items = []
+    for i, found in terms.items():
+        parts = [
+            Part(
+                term.name, term.effect, f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
+            )
+            for term in found
+            if term.effect != 0
+        ]
+        items.append((i, ranking_html(Ranking(parts)) if parts else element("p", "This output is constant.")))
+    caption = (
+        "The length of a bar is the effect of a term: its coefficient times its standard deviation under the inputs, "
+        "in units of the output, red where more of it raises the output. Terms are correlated, so that their fractions "
+        "of the variance need not add up to 100 %."
+    )
+    page.section("terms", "Strongest terms", "Terms").add(
+        figure(one_for_each("terms-output", about, items), caption),
+    )
+
+
+def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
+    """Effects of the products of two inputs: a heat map that the pointer reads, or maps of pixels."""
+    quadratic = fits.quadratic
+    if quadratic is None:
+        return
+    section = page.section("interactions", "Which inputs interact", "Interactions")
+    labels = distinct(shortened(about.outputs[i], 24) for i in fits.shown)
+    largest, maps, strengths, partners = 0.0, [], [], []
+    for label, i in zip(labels, fits.shown, strict=True):  # one at a time: of many inputs, pairs are a large matrix
+        effects = interaction_effects(quadratic.output(i), 0, about.inputs)
+        largest = max(largest, float(np.abs(effects).max()))
+        if about.image_shape is None:
+            maps.append((label, replace(effect_map(effects, about.names, _CROSSED), name="effect")))
+            continue
+        strength = np.sqrt(np.sum(effects**2, axis=1))
+        strongest, title = int(np.argmax(strength)), about.titles[i]
+        limits = 0.0, float(strength.max()) or 1.0
+        image = picture(strength.reshape(about.image_shape), f"strength of interactions, {title}", _HEAT, limits)
+        strengths.append((image, title))
+        image = picture(effects[strongest].reshape(about.image_shape), f"partners of {about.names[strongest]}")
+        partners.append((image, f"{title}, {about.names[strongest]}"))
+    if largest <= 1e-9 * float(fits.values.std(axis=0).max()):
+        section.add("None: the best quadratic has no quadratic terms, so that up to degree 2 the network is linear.")
+        return
+    section.add(
+        "Two inputs interact where the effect of one depends on the other: up to degree 2, where their product has a "
+        "coefficient."
+    )
+    caption = (
+        "An effect is the coefficient of a product of two inputs, both about their means, in the best quadratic, times "
+        "the standard deviation of the product. "
+    )
+    if about.image_shape is not None:
+        rows = picture_row(strengths, "Strength"), picture_row(partners, "Partners of the strongest pixel")
+        caption += (
+            "Above: how strongly each pixel interacts with all others (root of the sum of squares; darker is more). "
+            "Below: the partners of the strongest pixel, red where the product raises the output."
+        )
+        section.add(figure(element("div", *rows), caption))
+        return
+    caption += "On the diagonal are squares. Red raises the output, blue lowers it."
+    if about.net.dim_in > _CROSSED:
+        caption += f" The {_CROSSED} inputs that interact most, of {about.net.dim_in}."
+    section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))

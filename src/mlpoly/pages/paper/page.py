@@ -1,0 +1,176 @@
+"""The reproduction of the paper as one page: what it claims, what was measured, what to look at, how to rerun it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlpoly.pages.paper.explain import explanation, written_out
+from mlpoly.pages.paper.fit_table import fit_table
+from mlpoly.pages.paper.opening import opening
+from mlpoly.pages.paper.viewer import banner, feature_viewer
+from mlpoly.pages.toolkit.grids import gallery_html
+from mlpoly.pages.toolkit.html import element, link
+from mlpoly.pages.toolkit.page import Page, asset
+from mlpoly.pages.toolkit.plot import plot
+from mlpoly.pages.toolkit.rerun import rerun_section
+from mlpoly.pages.toolkit.widgets import figure, panels, table, verdict
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
+from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
+from mlpoly.studies.paper.results import Features, Results
+
+_TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
+_FILES = ("network.html", "results.json", "figures/*.pdf", "tables/*.csv")
+_BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
+_LEGEND = "A click on a name in the legend hides it."
+
+
+def write_report(results: Results, path: Path) -> Path:
+    """Write the report, one HTML file that opens without a network, and return its path.
+
+    Parameters
+    ----------
+    results : Results
+        A section for which it holds nothing is left out.
+    path : Path
+        Usually ``report.html`` in the folder of the results. The figures, tables and results.json beside it are linked
+        if they are there by then, so write the report last.
+    """
+    made = f"mlpoly {results.about.get('version', '')}".strip()
+    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
+    page.style, page.script = (asset("mlpoly.pages.paper", name) for name in ("paper.css", "viewer.js"))
+    data = results.about.get("data") or {}
+    classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
+    said, *numbers = opening(results, classes)
+    page.introduce(said)
+    if results.features and results.features.steps:
+        page.introduce(banner(results.features.steps, classes, (rows, columns)))
+    page.introduce(*numbers)
+    if results.features:
+        _features(page, results.features, classes, (rows, columns))
+    _curves(page, results)
+    if results.attack:
+        _attack(page, results, classes, (rows, columns))
+    if results.claims:
+        _claims(page, results)
+    rerun_section(page, results.about, Path(path).parent, _FILES)
+    return page.write(path)
+
+
+def _features(page: Page, features: Features, classes: list[str], shape: tuple[int, int]) -> None:
+    if features.steps:
+        caption = (
+            f"Quadratic and linear polynomial under the mixture, for the network of seed {features.seed}. The sign of "
+            "an eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
+        )
+        page.section("features", "What a class reads, step by step", "Figure 1: features").add(
+            "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the "
+            "logit by its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the "
+            "metric of the training images, so that they rank by what they change there; a picture shows how the "
+            "pixels change along an eigenvector, over one standard deviation. Choose a class, and step through the "
+            "training with the slider, its arrow keys, or the film below.",
+            figure(feature_viewer(features.steps, classes, shape), caption, "Figure 1"),
+        )
+    if features.explanations:
+        items = [explanation(e, classes, shape) for e in features.explanations]
+        caption = "Each bar begins where the one above it ends. The parts are relative to the mean training image."
+        page.section("explanation", "One image taken apart", "Explanations").add(
+            "The quadratic’s logit is a constant, a linear part, and one term for every eigenvector. They add up to "
+            "it exactly, so one can say what moved it.",
+            figure(panels("explained", "Image", items), caption),
+        )
+    if features.formulas:
+        written = [(classes[f.label], written_out(f, classes, shape)) for f in features.formulas]
+        caption = (
+            "x with its row and column is a pixel minus its mean over the training images. The effect of a term is "
+            "its standard deviation over them, taken as one Gaussian. The best quadratic in a few pixels is exact "
+            "under that Gaussian; the pixels were chosen one by one, each to explain most of what was left."
+        )
+        page.section("formula", "One polynomial written out", "In full").add(
+            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. It has too "
+            "many terms to read, which is why the eigenvectors come first; but a few pixels and a few terms already "
+            "say much.",
+            figure(panels("written", "Class", written), caption),
+        )
+
+
+def _curves(page: Page, results: Results) -> None:
+    """Everything over training: figures 2 and 3, accuracy, degree spectrum."""
+    if results.dynamics:
+        caption = (
+            f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
+            "Thin vertical lines mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one "
+            "octave before step 1. The paper’s convention, that of its code, is to divide by one variance over all "
+            f"logits. {_LEGEND}"
+        )
+        page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
+            "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a "
+            "perfect copy of the network and 1 for a constant.",
+            figure(plot("plot-fvu", distance_chart(results.dynamics, "fvu")), caption, "Figure 2"),
+            element("h3", "Every polynomial at the last checkpoint"),
+            fit_table(results.dynamics),
+        )
+        caption = f"{_BANDS} Bars are two standard errors; thin vertical lines as in Figure 2."
+        page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
+            "A softmax turns logits into probabilities, and this is how far the polynomial’s are from the network’s: "
+            "the mean of KL(softmax of the network ‖ softmax of the polynomial).",
+            figure(plot("plot-kl", distance_chart(results.dynamics, "kl")), caption, "Figure 3"),
+        )
+    if results.training:
+        chart = accuracy_chart(results.training, results.dynamics)
+        page.section("accuracy", "How often they are right", "Accuracy").add(
+            "The accuracy of the networks, and of every polynomial in their place.",
+            figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
+        )
+    if results.spectra:
+        page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
+            "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
+            "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
+            figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {_LEGEND}"),
+        )
+
+
+def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:
+    section = page.section("attack", "Attacks found in the polynomial, tried on the network", "Figures 4, 5: attacks")
+    caption = f"{_BANDS} Grey: the network under the controls."
+    ablations = [a for attack in results.attack for a in attack.ablations]
+    if ablations:
+        section.add(
+            "The singular vectors of the linear polynomial span all that it reads. If the network reads the same, its "
+            "accuracy must fall as they are removed from every test image, strongest first. Random directions and "
+            "principal components of the images are the controls. The paper does not say which network it attacked; "
+            "the curve in its code begins at the accuracy that this network has at about step 512, so that step is "
+            "shown beside the last one.",
+            figure(plot("plot-ablation", ablation_chart(ablations, len(classes))), caption, "Figure 5"),
+        )
+    shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
+    items = [(step, gallery_html(attack_gallery(p, classes, shape))) for step, p in reversed(shown.items())]
+    section.add(
+        figure(
+            panels("ablated", "Network at", items),
+            "Images without these directions. Below each is the class that the network chooses, with ✓ where it is "
+            "right. All share one scale: black is ink, red is below zero.",
+            "Figure 4",
+        )
+    )
+    steering = [s for attack in results.attack for s in attack.steering]
+    if steering:
+        section.add(
+            element("h3", "Steering along an eigenvector", id="steering"),
+            "Every test image is moved along the strongest eigenvector of a class; the controls are noise, drawn for "
+            "each image, and one random vector for all images. The unit of length is the mean distance of test images "
+            "from their mean.",
+            figure(plot("plot-steering", steering_chart(steering)), caption),
+        )
+
+
+def _claims(page: Page, results: Results) -> None:
+    anchors = {section.anchor for section in page.sections}
+    rows = [
+        (link(f"#{c.figure}", c.name) if c.figure in anchors else c.name, c.paper, c.measured, verdict(c.holds))
+        for c in results.claims
+    ]
+    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
+        "Each claim links to the figure that shows it. One that cannot be judged would need other data or longer "
+        "training.",
+        table(("Claim", "The paper says", "Measured here", "Holds?"), rows, stacked=True),
+    )

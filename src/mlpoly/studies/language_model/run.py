@@ -1,0 +1,221 @@
+"""One study, from a model and a text to a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlpoly._version import __version__
+from mlpoly.codec import to_plain
+from mlpoly.files import make_folder
+from mlpoly.importers import find_blocks
+from mlpoly.importers.devices import check_device, describe_machine
+from mlpoly.lm.conversion.conversion import discard
+from mlpoly.lm.example.language import example_text
+from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import load_model
+from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.moments.collect import collect
+from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
+from mlpoly.lm.text.tokens import prompt_ids, vocabulary
+from mlpoly.pages.language_model.page import write_lm_report
+from mlpoly.studies.language_model.options import LmConfig, command_line, with_options
+from mlpoly.studies.language_model.results import LmResults, write_tables
+from mlpoly.studies.language_model.stages import (
+    LmStudy,
+    study_attribution,
+    study_degrees,
+    study_features,
+    study_spectra,
+)
+
+_PROMPT = 48  # tokens of the held-out text that are taken apart, where no prompt is given
+_HELD_OUT = 0.1  # fraction of a text that nothing is fitted to, where no other is given
+
+
+def study_lm(
+    model: str | PathLike[str] | None,
+    text: Source | None,
+    out: str | PathLike[str],
+    config: LmConfig | None = None,
+    *,
+    held_out: Source | None = None,
+    prompt: str | None = None,
+    device: str = "cpu",
+    resume: bool = True,
+    show_progress: bool = True,
+    **options: Any,
+) -> LmResults:
+    """Replace the blocks of a language model by polynomials, measure what that costs, and write it all to a folder.
+
+    Parameters
+    ----------
+    model : str, path or None
+        A folder, a .gguf file or a name on the hub, see `load_model`: a causal language model. None for the model that
+        is shipped with the package.
+    text : str, Path or None
+        A string is the text itself, a `pathlib.Path` a file: text, or .npy with token ids (n, t), as models without a
+        tokenizer need. None for text in the language of the shipped model, see `example_text`.
+    out : path
+        Folder for everything: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. Run
+        again after an interruption, the study resumes: stages that are done are not computed again. A folder with a
+        study of another model, text or options is refused.
+    config : LmConfig, optional
+        Options; each can also be given by name, ``degree=2``.
+    held_out : str or Path, optional
+        Text or file for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
+    prompt : str, optional
+        Text that is taken apart token by token; by default the beginning of the held-out text.
+    device : str
+        A device of PyTorch.
+    resume : bool
+        Whether to use what the folder already has; otherwise, with --restart on the command line, it is replaced.
+    show_progress : bool
+        Whether long work on a terminal draws a progress bar.
+
+    Returns
+    -------
+    LmResults
+    """
+    if model is not None and text is None:
+        raise ValueError("text is missing: name a file, of which a few thousand words are enough (--text FILE).")
+    config, device, folder = with_options(config, options), check_device(device), Path(out)
+    command = command_line(model, config, _flags(text, folder, held_out), prompt, device)
+    text = example_text() if text is None else text
+    # Results of something else, wrong patterns and prompts are refused here, before the work begins.
+    results = LmResults.load(folder) if (folder / "results.json").is_file() else None
+    make_folder(folder)
+    began = time.perf_counter()
+    net, tokenizer = load_model(model, device=device, dtype=config.dtype)
+    find_blocks(net, config.blocks)
+    _check_predicts(net)
+    length = _length(net, config.length)
+    config = replace(config, length=length)
+    texts = tokenizer or (vocabulary(model) if model and (Path(model) / "vocab.json").is_file() else None)
+    train, judge = _study_batches(tokenizer, text, held_out, length, config)
+    ids = prompt_ids(judge[0][0, :_PROMPT] if prompt is None else prompt, texts)
+    loaded = time.perf_counter()
+    tokens = min(config.tokens, sum(batch.numel() for batch in train))
+    import transformers
+
+    path = as_path(text)
+    about = to_plain(
+        {
+            "version": __version__,
+            "command": command,
+            "config": asdict(config),
+            "model": describe_model(net),
+            "data": {
+                "text": path.name if path is not None else "a text",
+                "tokens": tokens,
+                "held_out": sum(batch.numel() for batch in judge),
+                "fingerprint": _fingerprint([*train, *judge]),
+            },
+            "prompt": ids,
+            "machine": {**describe_machine(device), "transformers": transformers.__version__},
+        }
+    )
+    if not resume:
+        _clear(folder)
+    elif results is not None:
+        results.check_resumes(about, folder)
+    moments = collect(
+        net,
+        train,
+        config.blocks,
+        groups=config.groups,
+        tokens=tokens,
+        save_to=folder / "moments",
+        resume=resume,
+        show_progress=show_progress,
+    )
+    if results is None or not resume:
+        about["seconds"] = {"load": loaded - began, "collect": time.perf_counter() - loaded}
+        results = LmResults(about, (), ())
+    study = LmStudy(folder, config, results, net, texts, train, judge, moments, show_progress)
+    study_spectra(study)
+    chosen = study_degrees(study)
+    if study.results.attribution is None:  # it comes last, so that features may be missing too
+        chosen = chosen or study.polynomials(config.degree)
+        study_features(study, chosen)
+        study_attribution(study, chosen, ids)
+    write_tables(study.results, folder / "tables")
+    write_lm_report(study.results, folder / "report.html")
+    return study.results
+
+
+def _flags(text: Source | None, folder: Path, held_out: Source | None) -> dict[str, Any]:
+    """Paths on the command line that repeats a study; text that is not in a file has a name that says so."""
+    path = None if text is None else as_path(text) or "TEXT.txt"
+    return {"text": path, "out": folder, "held-out": None if held_out is None else as_path(held_out)}
+
+
+def _clear(folder: Path) -> None:
+    """Delete what a study left in the folder but its moments: the next one may not have all of its blocks or tables."""
+    for old in (*folder.glob("tables/*.csv"), folder / "results.safetensors", folder / "results.json"):
+        old.unlink(missing_ok=True)
+    discard(folder)
+
+
+def _check_predicts(model: Any) -> None:
+    """Raise for a model whose losses, features and attributions a study cannot measure, before the work begins."""
+    if getattr(model.config, "is_encoder_decoder", False) or trace(model, [0]).final is None:
+        raise TypeError(
+            f"{type(model).__name__} is not a causal language model whose head reads the residual stream through one "
+            f"norm, as a study needs; collect, convert and evaluate of mlpoly.lm take it."
+        )
+
+
+def _length(model: Any, length: int | None) -> int:
+    """Tokens in a sequence: as many as are asked for, if the model takes them."""
+    longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if length is None:
+        return 512 if longest is None else min(512, longest)
+    if longest is not None and length > longest:
+        raise ValueError(f"length is {length}, but the model takes {longest} tokens at most; use --length {longest}.")
+    return length
+
+
+def _study_batches(
+    tokenizer: Any, text: Source, held_out: Source | None, length: int, config: LmConfig
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Batches (b, t) of token ids to work with, and others to judge by."""
+    path, size = as_path(text), config.batch_size
+    if held_out is None and path is not None and path.suffix == ".npy":
+        ids = torch.from_numpy(read_ids(path))
+        if ids.ndim == 1:
+            ids = ids[: len(ids) // length * length].reshape(-1, length)
+        if ids.shape[0] < 2 or ids.shape[1] == 0:
+            raise ValueError(
+                f"{path} has {ids.shape[0]} sequences of {ids.shape[1]} tokens; two are needed at least, one of them "
+                f"to judge by. Pass more, or a held-out file of its own."
+            )
+        last, ids = max(1, round(_HELD_OUT * ids.shape[0])), ids[:, :length]
+        # As many rows as it takes to have so many tokens.
+        rows = [math.ceil(tokens / ids.shape[1]) for tokens in (config.tokens, config.held_out_tokens)]
+        return list(ids[:-last][: rows[0]].split(size)), list(ids[-last:][: rows[1]].split(size))
+    if held_out is None:
+        whole = str(text) if path is None else path.read_text(encoding="utf-8")
+        if not whole.strip():
+            raise ValueError(f"{title(text)} is empty; pass text of a few thousand words.")
+        text, held_out = split_text(whole, _HELD_OUT)
+    shape: dict[str, Any] = {"length": length, "batch_size": size}
+    train = token_batches(tokenizer, text, tokens=config.tokens, **shape)
+    return list(train), list(token_batches(tokenizer, held_out, tokens=config.held_out_tokens, **shape))
+
+
+def _fingerprint(batches: Sequence[Tensor]) -> str:
+    """SHA-256 of token ids and of how they are cut into batches."""
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(f"{tuple(batch.shape)}".encode() + batch.numpy().tobytes())
+    return digest.hexdigest()

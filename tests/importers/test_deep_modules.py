@@ -1,0 +1,574 @@
+"""Deep torch modules in: each network against the module in evaluation mode, and an error for everything else."""
+
+import copy
+import math
+import warnings
+from itertools import pairwise
+
+import pytest
+import torch
+from support.mistakes import assert_explained, mistakes
+from torch import nn
+
+import mlpoly as mp
+from mlpoly.importers import find_blocks, from_torch
+from mlpoly.importers.torch import register_adapter
+from mlpoly.records import arrays_of
+
+Norm = nn.modules.batchnorm._BatchNorm
+
+
+def prepared(module, dtype=torch.float64):
+    """The module in evaluation mode, with normal weights and running statistics."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for part in module.modules():
+            for name, p in part.named_parameters(recurse=False):
+                scale, mean = p.shape[-1] ** -0.5 if p.ndim == 2 else 0.5, isinstance(part, Norm) and name == "weight"
+                p.copy_(mean + scale * torch.randn(p.shape, generator=generator))
+            if isinstance(part, Norm) and part.running_mean is not None:
+                part.running_mean.normal_(generator=generator)
+                part.running_var.uniform_(0.5, 2.0, generator=generator)
+    return module.to(dtype).eval()
+
+
+def points(d=4, n=50):
+    return 2 * torch.randn(n, d, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def assert_same(net, module, x=None, tolerance=1e-12):
+    x = points(net.dim_in) if x is None else x
+    found, expected = net(x), module(x)
+    assert found.shape == expected.shape
+    assert float((found - expected).detach().abs().max()) <= tolerance * float(expected.detach().abs().max())
+    assert float(expected.detach().std()) > 1e-2  # the comparison is of something
+
+
+def perceptron(*sizes, activation=nn.ReLU):
+    layers = [part for pair in pairwise(sizes) for part in (activation(), nn.Linear(*pair))]
+    return nn.Sequential(*layers[1:])
+
+
+class Net(nn.Module):
+    """Any parts, by name in the order given, and a function of the module and its input as forward."""
+
+    def __init__(self, forward, **parts):
+        super().__init__()
+        self.function = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+class Residual(nn.Module):
+    """The names are those of blocks of transformers, which add nothing."""
+
+    def __init__(self, d=4, h=6, factor=1.0):
+        super().__init__()
+        self.fc1, self.act, self.fc2, self.factor = nn.Linear(d, h), nn.Tanh(), nn.Linear(h, d), factor
+
+    def forward(self, x):
+        return x + self.factor * self.fc2(self.act(self.fc1(x)))
+
+
+class Gated(nn.Module):
+    def __init__(self, d=4, h=6):
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj = nn.Linear(d, h), nn.Linear(d, h), nn.Linear(h, d)
+        self.act_fn = nn.SiLU()
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+# -- Sequentials -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.Tanh, nn.PReLU, lambda: nn.ELU(0.4)])
+def test_a_deep_sequential(activation):
+    module = prepared(perceptron(4, 6, 5, 7, 3, activation=activation))
+    net = from_torch(module)
+    assert repr(net) == "Chain(4 -> 6 -> 5 -> 7 -> 3)"
+    assert [type(layer) for layer in net.layers] == [mp.MLP] * 3
+    assert [layer.W2 is None for layer in net.layers] == [True, True, False]
+    assert_same(net, module)
+
+
+def test_the_parameters_are_those_of_the_module():
+    module = prepared(perceptron(4, 6, 5, 3))
+    net = from_torch(module)
+    assert {id(a) for a in arrays_of(net).values()} == {id(p) for p in module.parameters()}
+    with torch.no_grad():
+        module[2].weight += 1.0
+    assert_same(net, module)
+
+
+def test_slopes_for_each_unit_in_every_layer():
+    hidden = [nn.Linear(4, 6), nn.PReLU(6), nn.Linear(6, 5), nn.PReLU(5)]
+    for parts in (hidden, [*hidden, nn.Linear(5, 3)], hidden[:2], [*hidden, nn.ReLU()]):
+        module = prepared(nn.Sequential(*parts))
+        net = from_torch(module)
+        assert_same(net, module)
+        net(points()).sum().backward()
+        assert all(bool((p.grad != 0).any()) for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([nn.Linear(4, 6)], "Affine(4 -> 6)"),
+        ([nn.Linear(4, 6), nn.Linear(6, 3)], "MLP(4 -> 6 -> 3, identity)"),
+        ([nn.Linear(4, 6), nn.Linear(6, 5), nn.Linear(5, 3)], "Chain(4 -> 6 -> 5 -> 3)"),
+        ([nn.Linear(4, 6), nn.Linear(6, 5), nn.ReLU()], "Chain(4 -> 6 -> 5)"),
+        ([nn.Linear(4, 6), nn.ReLU()], "MLP(4 -> 6 -> 6, relu)"),
+        ([nn.ReLU(), nn.Linear(4, 3)], "MLP(4 -> 4 -> 3, relu)"),
+        ([nn.Linear(4, 6), nn.ReLU(), nn.Tanh()], "Chain(4 -> 6 -> 6)"),
+        ([nn.Tanh(), nn.SELU(), nn.Linear(4, 3)], "Chain(4 -> 4 -> 4 -> 3)"),
+        ([nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.Linear(5, 3)], "Chain(4 -> 6 -> 5 -> 3)"),
+        ([nn.Linear(4, 4), nn.ReLU()] * 3, "Chain(4 -> 4 -> 4 -> 4)"),  # the same two modules, three times
+    ],
+    ids=str,
+)
+def test_linears_and_activations_in_any_order(parts, expected):
+    module = prepared(nn.Sequential(*parts))
+    assert repr(from_torch(module)) == expected
+    assert_same(from_torch(module), module)
+
+
+def test_a_linear_alone():
+    module = prepared(nn.Linear(4, 3))
+    assert from_torch(module).W is module.weight
+    assert_same(from_torch(module), module)
+
+
+def test_nested_sequentials_and_parts_that_do_nothing():
+    inner = nn.Sequential(nn.Linear(12, 6), nn.Dropout(0.5), nn.Sequential(nn.GELU(), nn.AlphaDropout()))
+    other = nn.Sequential(nn.Linear(6, 5), nn.Tanh())
+    module = nn.Sequential(nn.Flatten(), inner, nn.Identity(), other, nn.Linear(5, 2))
+    net = from_torch(prepared(module))
+    assert repr(net) == "Chain(12 -> 6 -> 5 -> 2)"
+    x = points(12)
+    torch.testing.assert_close(net(x), module(x.reshape(-1, 3, 4)), rtol=1e-12, atol=1e-12)
+    assert repr(from_torch(module.train())) == repr(net)  # Dropout does not matter
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_dtypes(dtype):
+    x = points().float()
+    for parts in (
+        [*perceptron(4, 6, 5, 3)],
+        [nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Linear(6, 3)],
+        [nn.Linear(4, 6), nn.PReLU(6), nn.Linear(6, 3)],
+        [Residual(), nn.Linear(4, 3)],
+    ):
+        module = prepared(nn.Sequential(*parts), dtype)
+        net = from_torch(module)
+        assert {a.dtype for a in arrays_of(net).values()} == {dtype}
+        exact = copy.deepcopy(module).double()(x.double())
+        error = (net.to(torch.zeros(1, dtype=torch.float64))(x.double()) - exact).norm() / exact.norm()
+        assert error < 4 * torch.finfo(dtype).eps  # of the folded weights; the others are the module's own
+
+
+def test_batch_norm_in_float32_among_weights_in_16_bits():
+    module = prepared(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)), torch.bfloat16)
+    module[1].float()
+    assert from_torch(module).W1.dtype == torch.bfloat16
+    with pytest.raises(TypeError, match=r"different kinds \(torch.bfloat16 on cpu, torch.float32 on cpu\); convert"):
+        from_torch(nn.Sequential(*module, nn.ReLU(), nn.Linear(3, 3)))
+
+
+def test_other_devices():
+    parts = [nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 6), nn.PReLU(6), nn.Linear(6, 4), Residual(), nn.BatchNorm1d(4)]
+    net = from_torch(nn.Sequential(*parts).eval().to("meta"))
+    assert {a.device.type for a in arrays_of(net).values()} == {"meta"}
+    assert net(torch.empty(5, 4, device="meta")).shape == (5, 4)
+
+
+def test_what_torch_compile_made():
+    module = prepared(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), Residual(6), nn.Linear(6, 3)))
+    inside = nn.Sequential(*module[:2], torch.compile(module[2], backend="eager"), module[3])
+    for compiled in (torch.compile(module, backend="eager"), inside):
+        net = from_torch(compiled)
+        assert net.layers[0].W1 is module[0].weight
+        assert_same(net, module)
+
+
+def in_halves(module, x):
+    """The parts in order, with sums in an order of its own."""
+    for part in module.children():
+        if isinstance(part, nn.Linear):
+            x = x[:, :10] @ part.weight[:, :10].T + (part.bias + x[:, 10:] @ part.weight[:, 10:].T)
+        else:
+            x = part(x)
+    return x
+
+
+def test_rounding_that_grows_from_layer_to_layer_is_no_difference():
+    layers = perceptron(*[20] * 40, 3, activation=nn.Tanh)
+    module = prepared(Net(in_halves, **{f"part_{i}": part for i, part in enumerate(layers)}))
+    with torch.no_grad():
+        for p in module.parameters():
+            p *= 4.0  # which makes it chaotic
+    module.float()
+    net, x = from_torch(module), points(20)
+    assert (net(x.float()) - module(x.float())).norm() > 1e-3 * net(x.float()).norm()
+    assert_same(net.to(x), copy.deepcopy(module).double(), x, tolerance=1e-6)
+
+
+class ReLUSquaredActivation(nn.Module):
+    """As in transformers, where it is known by its name."""
+
+    def forward(self, x):
+        return x.relu().square()
+
+
+def test_numbers_that_overflow_in_both_are_no_difference():
+    module = prepared(perceptron(4, 6, 3, activation=ReLUSquaredActivation), torch.float32)
+    with torch.no_grad():
+        module[0].weight *= 1e18
+    assert torch.isfinite(module(points().float())).all()
+    assert not torch.isfinite(module(100 * points().float())).all()
+    assert from_torch(module).dim_out == 3
+
+
+# -- batch norm ------------------------------------------------------------------------------------
+
+PARTS = {
+    "linear": lambda: nn.Linear(4, 4),
+    "unbiased": lambda: nn.Linear(4, 4, bias=False),
+    "norm": lambda: nn.BatchNorm1d(4),
+    "fixed": lambda: nn.BatchNorm1d(4, eps=0.3, affine=False),
+    "sync": lambda: nn.SyncBatchNorm(4),
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gated": Gated,
+    "residual": Residual,
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("linear norm relu linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("norm linear relu linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu linear norm", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm", "MLP(4 -> 4 -> 4, relu)"),
+        ("norm relu linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear norm norm relu", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm norm linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm tanh linear", "Chain(4 -> 4 -> 4 -> 4)"),
+        ("norm linear norm relu norm linear norm tanh linear norm", "Chain(4 -> 4 -> 4 -> 4)"),
+        ("unbiased norm relu norm unbiased", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear fixed relu fixed linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear sync relu sync linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("norm", "Affine(4 -> 4)"),
+        ("norm fixed", "Affine(4 -> 4)"),
+        ("norm gated", "GLU(4 -> 6 -> 4, silu)"),
+        ("gated norm", "GLU(4 -> 6 -> 4, silu)"),
+        ("gated norm linear", "Chain(4 -> 6 -> 4 -> 4)"),
+        ("gated norm relu", "Chain(4 -> 6 -> 4 -> 4)"),
+        ("residual norm residual", "Chain(4 -> 4 -> 4 -> 4)"),
+    ],
+)
+def test_batch_norm_is_folded_into_its_neighbour(words, expected):
+    module = prepared(nn.Sequential(*(PARTS[word]() for word in words.split())))
+    before = copy.deepcopy(module.state_dict())
+    net = from_torch(module)
+    assert repr(net) == expected
+    assert_same(net, module)
+    net(points()).square().sum().backward()
+    got = [p.grad.clone() for p in module.parameters()]
+    module.zero_grad()
+    module(points()).square().sum().backward()
+    for found, p in zip(got, module.parameters(), strict=True):
+        torch.testing.assert_close(found, p.grad, rtol=1e-9, atol=1e-9 * float(p.grad.abs().max()))
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_batch_norm_alone():
+    module = prepared(nn.BatchNorm1d(4))
+    assert_same(from_torch(module), module)
+
+
+# -- classes ---------------------------------------------------------------------------------------
+
+
+def in_order(module, x):
+    for part in module.children():
+        x = part(x)
+    return x
+
+
+def one_activation(module, x):
+    for part in module.layers[:-1]:
+        x = module.act(part(x))
+    return module.layers[-1](x)
+
+
+def residual(module, x):
+    return x + in_order(module, x)
+
+
+def parts(*sizes):
+    return {f"part_{i}": part for i, part in enumerate(perceptron(*sizes, activation=nn.GELU))}
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (Net(in_order, **parts(4, 6, 5, 6, 7, 3)), "Chain(4 -> 6 -> 5 -> 6 -> 7 -> 3)"),
+        (Net(in_order, **parts(4, 6, 5, 4)), "Chain(4 -> 6 -> 5 -> 4)"),
+        (Net(in_order, flat=nn.Flatten(), body=perceptron(4, 6, 5), act=nn.Tanh(), head=nn.Linear(5, 2)),
+         "Chain(4 -> 6 -> 5 -> 2)"),
+        (Net(lambda m, x: m.net(x.reshape(len(x), -1)), net=perceptron(4, 6, 5, 3)), "Chain(4 -> 6 -> 5 -> 3)"),
+        (Net(one_activation, layers=nn.ModuleList([nn.Linear(4, 6), nn.Linear(6, 5), nn.Linear(5, 4)]), act=nn.GELU()),
+         "Chain(4 -> 6 -> 5 -> 4)"),
+        (Net(lambda m, x: m.fc2(m.act(m.norm(m.fc1(x)))), act=nn.GELU(), fc1=nn.Linear(4, 6), norm=nn.BatchNorm1d(6),
+             fc2=nn.Linear(6, 3)), "MLP(4 -> 6 -> 3, gelu)"),
+        (Net(residual, **parts(4, 6, 4)), "Residual(MLP(4 -> 6 -> 4, gelu))"),
+        (Net(residual, **parts(4, 6, 5, 4)), "Residual(Chain(4 -> 6 -> 5 -> 4))"),
+        (Net(residual, norm=nn.BatchNorm1d(4), **parts(4, 6, 4)), "Residual(MLP(4 -> 6 -> 4, gelu))"),
+        (Net(residual, inner=Residual()), "Residual(Residual(MLP(4 -> 6 -> 4, tanh)))"),
+        (Net(lambda m, x: x + one_activation(m, x), layers=nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]),
+             act=nn.ReLU()), "Residual(MLP(4 -> 4 -> 4, relu))"),
+        (Residual(), "Residual(MLP(4 -> 6 -> 4, tanh))"),
+        (Residual(h=4), "Residual(MLP(4 -> 4 -> 4, tanh))"),
+        (Net(in_order, gated=Gated(), again=Gated()), "Chain(4 -> 6 -> 4 -> 6 -> 4)"),
+    ],
+)  # fmt: skip
+def test_classes(module, expected):
+    module = prepared(module)
+    net = from_torch(module)
+    assert repr(net) == expected
+    assert_same(net, module)
+    net(points()).square().sum().backward()
+    assert all(p.grad is not None for p in module.parameters())
+
+
+def test_networks_within_a_sequential():
+    whole = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Residual(), Gated(), Net(in_order, **parts(4, 6, 4)), nn.ReLU(),
+                          nn.Sequential(Residual(), nn.Linear(4, 2)))  # fmt: skip
+    module = prepared(whole)
+    net = from_torch(module)
+    found = " ".join(type(layer).__name__ for layer in net.layers)
+    assert found == "MLP Residual GLU MLP MLP Residual Affine"
+    assert_same(net, module)
+
+
+def test_own_adapters_within_a_sequential(adapters):
+    class Sine(nn.Sequential):
+        """Not taken apart: the adapter knows better."""
+
+        def extra_repr(self):
+            return "sin"
+
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4))
+
+        def forward(self, x):
+            return torch.sin(torch.sin(x @ self.weight.T) @ self.weight.T)
+
+    module = prepared(nn.Sequential(Deep(), Sine(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))))
+    with pytest.raises(TypeError, match=r"Deep is not known; .*register_adapter\(Deep, lambda m"):
+        from_torch(module)
+    register_adapter(Deep, lambda m: mp.Chain([mp.MLP(m.weight, activation="sin")] * 2))
+    seen = []
+    register_adapter(Sine, lambda m: seen.append(m) or mp.MLP(*m[0].parameters(), *m[2].parameters(), "tanh"))
+    assert_same(from_torch(module), module)
+    assert seen == [module[1]]
+    assert [type(layer).__name__ for layer in from_torch(module).layers] == ["MLP", "MLP", "MLP"]
+    with pytest.raises(TypeError, match=r"net must have one hidden layer here, got Chain\(4 -> 4 -> 4\)"):
+        find_blocks(nn.ModuleList([module[0]]))[0].net()
+
+
+@pytest.mark.parametrize("factor", [0.999, 0.5, 2.0])
+@pytest.mark.parametrize("size", [1.0, 1e-2])
+def test_a_small_branch_must_be_right_as_well(factor, size):
+    module = prepared(Residual(), torch.float32)
+    with torch.no_grad():
+        for p in module.fc2.parameters():
+            p *= size
+    assert repr(from_torch(module)) == "Residual(MLP(4 -> 6 -> 4, tanh))"
+    module.factor = factor
+    with pytest.raises(TypeError, match="named as in ViT, CLIP, SigLIP, Phi, but is not the block"):
+        from_torch(module)
+
+
+def test_blocks_of_models_are_single_layers():
+    """Deep networks and residual connections inside a model are not blocks of it."""
+    model = nn.ModuleDict({"deep": perceptron(4, 6, 6, 4), "skip": Net(residual, **parts(4, 6, 4)), "gated": Gated()})
+    model["block"] = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4))
+    model["mixed"] = nn.Sequential(nn.Linear(4, 4), Residual(), nn.Linear(4, 4))
+    model["norm"] = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
+    # "mixed.1" has the names of a ViT's block, but computes something else.
+    assert [b.name for b in find_blocks(model)] == ["gated", "block", "mixed.1"]
+    blocks = find_blocks(model)
+    assert [type(b.net()) for b in blocks[:2]] == [mp.GLU, mp.MLP]
+    with pytest.raises(TypeError, match="net must have one hidden layer here, got Residual"):
+        blocks[2].net()
+
+
+def test_fit_propagate_and_differentiate():
+    module = prepared(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Linear(6, 4), Residual()))
+    inputs = mp.Gaussian.from_samples(points())
+    mp.propagate(from_torch(module), inputs)[-1].mean.sum().backward()
+    assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in module.parameters())
+
+
+# -- softmax ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("softmax", [nn.Softmax(-1), nn.Softmax(1), nn.LogSoftmax(-1)], ids=str)
+@pytest.mark.parametrize("place", ["sequential", "nested", "class", "named"])
+def test_a_softmax_at_the_end_is_left_out(softmax, place):
+    logits = perceptron(4, 6, 5, 3)
+    module = {
+        "sequential": lambda: nn.Sequential(*logits, softmax, nn.Dropout()),
+        "nested": lambda: nn.Sequential(logits[:2], Net(in_order, rest=logits[2:], end=nn.Sequential(softmax))),
+        "class": lambda: Net(in_order, first=nn.Linear(4, 6), act=nn.ReLU(), rest=logits[2:], softmax=softmax),
+        "named": lambda: Net(in_order, fc1=nn.Linear(4, 6), act=nn.ReLU(), fc2=nn.Linear(6, 3), softmax=softmax),
+    }[place]()
+    prepared(module)
+    said = rf"leaves out the {type(softmax).__name__} at the end of .* the logits"
+    with pytest.warns(UserWarning, match=said) as seen:
+        net = from_torch(module)
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    assert_same(lambda x: softmax(net(x)), module, points())
+    assert isinstance(list(module.modules())[-1], (nn.Softmax, nn.LogSoftmax, nn.Dropout))  # it is still there
+
+
+def test_a_sigmoid_at_the_end_stays():
+    module = prepared(nn.Sequential(*perceptron(4, 6, 3), nn.Sigmoid()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert repr(from_torch(module)) == "Chain(4 -> 6 -> 3)"
+    assert_same(from_torch(module), module)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def refuse(*parts):
+    return lambda: from_torch(nn.Sequential(*parts).eval())
+
+
+def head():
+    return [nn.Flatten(), nn.Linear(4, 3)]
+
+
+def net(function, **parts):
+    return lambda: from_torch(Net(function, **parts).eval())
+
+
+AFFINE = r"on inputs of one size it is affine, so its matrix can stand in an mlpoly\.Affine"
+COUPLED = "couples its inputs, so it is not an activation of single units"
+DIVIDES = "divides by the size of its own input"
+ALONE = r"A part that it takes: mlpoly\.from_torch\(module\[{}\]\)\."
+OTHER = r"Net has the parts of an MLP, but computes something else"
+REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.Chain, with mlpoly.Residual"
+
+
+@mistakes(
+    [
+        ("nothing", refuse(), TypeError, "needs a Linear, which tells the number of inputs; got no modules"),
+        ("no sizes", refuse(nn.ReLU(), nn.Tanh()), TypeError, "got ReLU, Tanh"),
+        ("sizes", refuse(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 3)), TypeError,
+         r"Affine\(5 -> 3\) takes 5 inputs, but the parts before it give 6"),
+        ("size of norm", refuse(nn.Linear(4, 6), nn.BatchNorm1d(5), nn.ReLU()), TypeError,
+         r"BatchNorm1d\(5\) takes 5 inputs, but the parts before it give 6"),
+        ("size of slopes", refuse(nn.Linear(4, 6), nn.PReLU(5)), TypeError, "takes 5 inputs"),
+        ("training", lambda: from_torch(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))), TypeError,
+         "BatchNorm1d is in training mode", r"call module\.eval\(\) first"),
+        ("training in a class", lambda: from_torch(Net(residual, norm=nn.BatchNorm1d(4), **parts(4, 6, 4))), TypeError,
+         "BatchNorm1d is in training mode", r"call module\.eval\(\) first"),
+        ("no statistics", refuse(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False)), TypeError,
+         "BatchNorm1d without running statistics", "track_running_stats=True"),
+        ("convolution", refuse(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), *head()), TypeError,
+         "Conv2d is not fully connected", AFFINE, ALONE.format("3:")),
+        ("convolution behind", refuse(nn.Linear(4, 4), nn.Conv1d(1, 2, 3)), TypeError, AFFINE, ALONE.format(":1")),
+        ("convolution inside", refuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), nn.Sequential(*head())), TypeError,
+         "Conv2d", ALONE.format("1:")),
+        ("convolution alone", lambda: from_torch(nn.Conv2d(1, 2, 3)), TypeError, "does not know Conv2d", AFFINE),
+        ("batch norm of images", refuse(nn.BatchNorm2d(2), *head()), TypeError, "BatchNorm2d", AFFINE),
+        ("average pooling", refuse(nn.AvgPool2d(2), *head()), TypeError, "AvgPool2d", AFFINE, ALONE.format("1:")),
+        ("adaptive pooling", refuse(nn.AdaptiveAvgPool1d(2), *head()), TypeError, "AdaptiveAvgPool1d", AFFINE),
+        ("pooling", refuse(nn.MaxPool2d(2), *head()), TypeError, "MaxPool2d is neither affine nor", ALONE.format("1:")),
+        ("layer norm", refuse(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(), *head()), TypeError,
+         f"LayerNorm {DIVIDES}", ALONE.format("2:")),
+        ("root mean square norm", refuse(nn.Linear(4, 4), nn.RMSNorm(4)), TypeError, f"RMSNorm {DIVIDES}"),
+        ("embedding", refuse(nn.Embedding(9, 4), *head()), TypeError, "Embedding takes indices", ALONE.format("1:")),
+        ("attention", refuse(nn.MultiheadAttention(4, 2), *head()), TypeError, "Attention mixes the positions"),
+        ("recurrent", refuse(nn.LSTM(4, 4), *head()), TypeError, "LSTM has a state", ALONE.format("1:")),
+        ("transformer layer", refuse(nn.TransformerEncoderLayer(4, 2, 8), *head()), TypeError,
+         "TransformerEncoderLayer is more than its feedforward block", ALONE.format("1:")),
+        ("softmax inside", refuse(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 3)), TypeError,
+         rf"Softmax\(dim=-1\) {COUPLED}", ALONE.format("2:")),
+        ("softmax of a class inside", refuse(Net(in_order, net=nn.Linear(4, 4), act=nn.ReLU(), end=nn.Softmax(-1)),
+                                            nn.Linear(4, 3)), TypeError, rf"Softmax\(dim=-1\) {COUPLED}"),
+        ("softmax over the batch", refuse(nn.Linear(4, 4), nn.Softmax(0)), TypeError, rf"Softmax\(dim=0\) {COUPLED}"),
+        ("softmin", refuse(nn.Linear(4, 4), nn.Softmin(-1)), TypeError, rf"Softmin\(dim=-1\) {COUPLED}"),
+        ("flatten", refuse(nn.Flatten(0), nn.Linear(4, 4)), TypeError, r"Flatten\(start_dim=0, .* is not passed",
+         r"use Flatten\(start_dim=1\)"),
+        ("pre-norm", net(lambda m, x: x + m.mlp(m.norm(x)), norm=nn.LayerNorm(4), mlp=perceptron(4, 6, 4)), TypeError,
+         f"does not know Net, but it knows blocks inside, such as 'mlp'.*LayerNorm {DIVIDES}"),
+        ("pre-norm, deep", net(lambda m, x: x + m.mlp(m.norm(x)), norm=nn.LayerNorm(4), mlp=perceptron(4, 6, 5, 4)),
+         TypeError, rf"does not know Net\. LayerNorm {DIVIDES}", "before it and behind it, each by itself"),
+        ("twice the input", net(lambda m, x: 2 * x + in_order(m, x), **parts(4, 6, 4)), TypeError, OTHER, REMEDY),
+        ("infinite", net(lambda m, x: in_order(m, x) / (x.abs() < 50), **parts(4, 6, 4)), TypeError, OTHER, "inf%"),
+        ("undefined", net(lambda m, x: in_order(m, x) + 0 * (50 - x).sqrt(), **parts(4, 6, 4)), TypeError, OTHER),
+        ("wider input", net(lambda m, x: x[:, :3] + in_order(m, x), **parts(4, 6, 3)), TypeError, OTHER, REMEDY),
+        ("another order", net(lambda m, x: m.c(m.b(m.a(x))), c=nn.Linear(4, 4), b=nn.ReLU(), a=nn.Linear(4, 4)),
+         TypeError, OTHER, "differs from the network's by", REMEDY),
+        ("order", net(lambda m, x: m.c(m.b(m.a(x))), c=nn.Linear(6, 3), b=nn.ReLU(), a=nn.Linear(4, 6)),
+         TypeError, OTHER, "takes 4 inputs, but the parts before it give 3"),
+        ("functions only", net(lambda m, x: m.c(m.b[0](m.a(x).relu()).relu()), a=nn.Linear(4, 6),
+                               b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3)), TypeError, "does not know Net",
+         "submodules in the order in which they act, or list the layers",
+         r"torch\.nn\.Sequential\(m\.a, act, m\.b\[0\], act, m\.c\)", r"torch\.onnx\.export\(.*from_onnx\('m\.onnx'\)"),
+        ("a scaling and a function", net(lambda m, x: m.b(m.a(x / 255).relu()), a=nn.Linear(4, 6), b=nn.Linear(6, 3)),
+         TypeError, "does not know Net: it sees submodules, and not what forward does with functions",
+         "Make activations and scalings submodules", "the activation that forward applies", r"register_adapter\(Net"),
+        ("functions and a batch norm", net(lambda m, x: m.c(m.n(m.a(x)).relu()), a=nn.Linear(4, 6), c=nn.Linear(6, 3),
+                                           n=nn.BatchNorm1d(6)), TypeError, "does not know Net: it sees",
+         r"mlpoly\.from_torch\(torch\.nn\.Sequential\(m\.a, m\.n, act, \.\.\.\)\)"),
+    ]
+)  # fmt: skip
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
+
+
+def test_the_advice_on_convolutions_is_code_that_works():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.AvgPool2d(2), *head()).eval()
+    module[-1] = nn.Linear(27, 4)
+    with pytest.raises(TypeError) as caught:
+        from_torch(module)
+    code = str(caught.value).split("with the rest:")[1]
+    lines = code.strip("\n").splitlines()
+    code = "\n".join([line.removeprefix("    ") for line in lines[:-1]] + [f"made = {lines[-1].strip()}"])
+
+    def affine(layer, shape):
+        names = {"torch": torch, "math": math, "mlpoly": mp, "layer": layer, "shape": shape}
+        exec(code, names)
+        return names["made"]
+
+    first, pooled = affine(module[:2], (2, 6, 6)), affine(module[3], (3, 6, 6))
+    relu = mp.MLP(first.W, first.b, pooled.W, pooled.b, "relu")
+    chain = mp.Chain([relu, from_torch(module[4:])])
+    x = torch.randn(5, 2, 6, 6)
+    torch.testing.assert_close(chain(x.flatten(1)), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_advice_on_functions_is_code_that_works():
+    module = Net(lambda m, x: m.c(m.b[0](m.a(x).relu()).relu()), a=nn.Linear(4, 6),
+                 b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3))  # fmt: skip
+    with pytest.raises(TypeError) as caught:
+        from_torch(prepared(module))
+    code = str(caught.value).split("as a module: ")[1].split(". Or export")[0].replace("act", "torch.nn.ReLU()")
+    assert_same(eval(code, {"mlpoly": mp, "torch": torch, "m": module}), module)

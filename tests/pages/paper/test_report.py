@@ -1,0 +1,554 @@
+"""The report: one file that asks for nothing, with the right numbers in it, and alive in a real browser."""
+
+import base64
+import dataclasses
+import json
+import math
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from support.fake_results import CLASSES, COLUMNS, FITS, SHAPE, STEPS, digits, fake_results
+
+pytest.importorskip("plotly")
+pytest.importorskip("sklearn")
+
+from mlpoly.pages.paper.explain import explanation_words
+from mlpoly.pages.paper.page import write_report
+from mlpoly.pages.toolkit.embedded import DIVERGING
+from mlpoly.pages.toolkit.numbers import number
+from mlpoly.studies.paper.results import Results
+
+NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
+SECTIONS = [
+    *("features", "explanation", "formula"),
+    *("fvu", "kl", "accuracy", "spectrum", "attack"),
+    *("claims", "rerun"),
+]
+VOID = {"br", "hr", "img", "input", "meta"}
+
+
+class Parsed(HTMLParser):
+    """A page taken apart: its elements with their attributes, its texts, and whether every tag is closed."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.islands: dict[str, str] = {}
+        self.text = ""
+        self._open: list[str] = []
+        self._island = ""
+        self.feed(source)
+        self.close()
+        assert not self._open, f"not closed: {self._open}"
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID and not (self._open and self._open[-1] == "svg"):
+            self._open.append(tag)
+        if tag == "script" and dict(attributes).get("type") == "application/json":
+            self._island = dict(attributes)["id"]
+
+    def handle_endtag(self, tag):
+        assert self._open and self._open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] == "script":
+            if self._island:
+                self.islands[self._island] = self.islands.get(self._island, "") + data
+                self._island = ""
+        elif not self._open or self._open[-1] != "style":
+            self.text += data
+
+    def values(self, attribute: str) -> list[str]:
+        return [a[attribute] or "" for _, a in self.elements if attribute in a]
+
+
+@pytest.fixture(scope="module")
+def results():
+    return fake_results()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("report")
+    for name in ("results.json", "figures/fvu.pdf", "figures/a #1.pdf", "tables/points.csv", "tables/notes.txt"):
+        (made / name).parent.mkdir(exist_ok=True)
+        (made / name).touch()
+    return made
+
+
+@pytest.fixture(scope="module")
+def path(results, folder):
+    made = write_report(results, folder / "report.html")
+    assert made == folder / "report.html"
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(path):
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def parsed(source):
+    return Parsed(source)
+
+
+def load(island: str):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(island, parse_constant=refuse)
+
+
+def mean(records, attribute: str) -> list[float]:
+    """Over the seeds, by step."""
+    found = {step: [getattr(r, attribute) for r in records if r.step == step] for step in STEPS}
+    return [math.fsum(values) / len(values) for values in found.values()]
+
+
+def fit(results: Results, degree: int, inputs: str):
+    return [p for p in results.dynamics if (p.degree, p.inputs) == (degree, inputs)]
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_asks_for_nothing(source, parsed):
+    for address in parsed.values("src"):
+        assert address.startswith("data:image/png;base64,")
+    for address in parsed.values("href"):
+        assert re.match(r"#|(?![a-z]+:)(?!//)", address, re.IGNORECASE)
+    assert not any(tag in ("link", "iframe", "object", "embed", "base") for tag, _ in parsed.elements)
+    style = source[source.index("<style>") : source.index("</style>")]
+    assert "url(" not in style and "@import" not in style
+    assert source.count("plotly.js v") == 1
+    assert len(source.encode()) < 7.5e6
+
+
+def test_every_island_is_json(parsed):
+    assert set(parsed.islands) == {
+        *(f"plot-{name}-data" for name in ("fvu", "kl", "accuracy", "spectrum", "ablation", "steering")),
+        "viewer-data",
+    }
+    for island in parsed.islands.values():
+        load(island)
+        assert "<" not in island
+
+
+def test_structure(parsed):
+    tags = Counter(tag for tag, _ in parsed.elements)
+    assert tags["h1"] == tags["main"] == tags["nav"] == 1
+    assert parsed.elements[0] == ("html", {"lang": "en"})
+    identifiers = parsed.values("id")
+    assert len(identifiers) == len(set(identifiers))
+    targets = [address[1:] for address in parsed.values("href") if address.startswith("#")]
+    assert set(targets) <= set(identifiers)
+    sections = [a["id"] for tag, a in parsed.elements if tag == "section"]
+    assert sections == SECTIONS
+    assert all(a.get("alt") is not None for tag, a in parsed.elements if tag == "img")
+    assert all(a.get("aria-label") for tag, a in parsed.elements if tag == "canvas")
+
+
+def test_claims(parsed, results):
+    for claim in results.claims:
+        assert claim.measured in parsed.text and claim.paper in parsed.text
+    assert parsed.text.count("cannot be judged") >= 2  # in the summary and in the table
+    assert "4 hold, 1 does not and 1 cannot be judged" in parsed.text
+    links, claims = Counter(parsed.values("href")), Counter(claim.figure for claim in results.claims)
+    for figure, count in claims.items():
+        assert links[f"#{figure}"] == count + 2  # the contents and the heading lead there too
+
+
+def test_summary_has_the_numbers(parsed, results):
+    quadratic = [p.fvu_mixture for p in fit(results, 2, "mixture") if p.step == STEPS[-1]]
+    assert f"{number(100 * min(quadratic))} to {number(100 * max(quadratic))}" in parsed.text
+    accuracy = [p.test_accuracy for p in results.training if p.step == STEPS[-1]]
+    assert f"{100 * min(accuracy):.1f} to {100 * max(accuracy):.1f}" in parsed.text
+
+
+def test_links_to_the_files_beside_it(parsed):
+    names = [a for a in parsed.values("href") if not a.startswith("#")]
+    assert names == ["results.json", "figures/a%20%231.pdf", "figures/fvu.pdf", "tables/points.csv"]
+
+
+def test_rerun(parsed, results):
+    assert results.about["command"] in parsed.text
+    for name in ("train.weight_decay", "fits.shrinkage", "accelerator", "dynamics"):
+        assert name in parsed.text
+
+
+def test_everything_is_escaped(tmp_path):
+    results = fake_results([NASTY, *map(str, range(1, CLASSES))])
+    claims = (dataclasses.replace(results.claims[0], name=NASTY, paper=NASTY, measured=NASTY, figure='"><b>'),)
+    about = {**results.about, "command": NASTY, "version": NASTY, "config": {NASTY: NASTY}, "machine": {NASTY: NASTY}}
+    about["data"] = {**about["data"], "name": NASTY}
+    attacked = dataclasses.replace(results, claims=claims, about=about)
+    source = write_report(attacked, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert NASTY not in source and "<b>" not in source
+    parsed, clean = Parsed(source), Parsed(write_report(results, tmp_path / "c.html").read_text(encoding="utf-8"))
+    assert not any("onerror" in attributes for _, attributes in parsed.elements)
+    assert len([t for t, _ in parsed.elements if t == "script"]) == len([t for t, _ in clean.elements if t == "script"])
+    assert load(parsed.islands["viewer-data"])["classes"][0] == NASTY
+    assert parsed.text.count(NASTY) >= 10
+
+
+@pytest.mark.parametrize("missing", ["features", "attack", "claims", "spectra", "dynamics", "training"])
+def test_what_is_missing_is_left_out(missing, results, tmp_path):
+    less = dataclasses.replace(results, **{missing: None if missing == "features" else ()})
+    parsed = Parsed(write_report(less, tmp_path / "r.html").read_text(encoding="utf-8"))
+    sections = {a["id"] for tag, a in parsed.elements if tag == "section"}
+    gone = {"features": {"features", "explanation", "formula"}, "spectra": {"spectrum"}, "dynamics": {"fvu", "kl"}}
+    gone |= {"training": {"accuracy"}, "attack": {"attack"}, "claims": {"claims"}}
+    assert sections == set(SECTIONS) - gone[missing]
+    targets = {address[1:] for address in parsed.values("href") if address.startswith("#")}
+    assert targets <= set(parsed.values("id"))
+
+
+def test_no_results_at_all(tmp_path):
+    path = write_report(Results(about={}, training=(), dynamics=(), spectra=()), tmp_path / "new" / "r.html")
+    assert path.stat().st_size < 1e5  # without plots there is no plotly
+    assert Parsed(path.read_text(encoding="utf-8")).text
+
+
+def test_one_seed(results, tmp_path):
+    def first(records):
+        return tuple(r for r in records if r.seed == 0)
+
+    one = Results(
+        results.about, first(results.training), first(results.dynamics), first(results.spectra), results.features
+    )
+    parsed = Parsed(write_report(one, tmp_path / "r.html").read_text(encoding="utf-8"))
+    traces = load(parsed.islands["plot-fvu-data"])["traces"]
+    assert not any("fill" in trace for trace in traces)  # no bands of one seed
+
+
+def test_plotly_accepts_every_view(parsed):
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    for name, island in parsed.islands.items():
+        if name.startswith("plot-"):
+            spec = load(island)
+            for view in spec["views"]:
+                # raises if not valid
+                graph_objects.Figure([spec["traces"][i] for i in view["traces"]], view["layout"])
+            used = {i for view in spec["views"] for i in view["traces"]}
+            assert used == set(range(len(spec["traces"])))
+
+
+def test_viewer_holds_the_vectors(parsed, results):
+    data = load(parsed.islands["viewer-data"])
+    assert (data["steps"], data["columns"], data["shape"]) == (list(STEPS), COLUMNS, list(SHAPE))
+    bytes_ = np.frombuffer(base64.b64decode(data["pixels"]), np.int8).reshape(len(STEPS), CLASSES, 2 * COLUMNS + 1, -1)
+    scale = np.array(data["scale"]).reshape(bytes_.shape[:-1])[..., None]
+    shown = bytes_ * scale
+    for f in results.features.steps:
+        made = shown[STEPS.index(f.step), f.label]
+        half = 0.501 * scale[STEPS.index(f.step), f.label]  # rounding to a byte, and a hair
+        true = np.concatenate([f.positive_vectors, f.negative_vectors])
+        turned = np.sign((made[:-1] * true).sum(-1, keepdims=True))
+        assert np.all(np.abs(made[:-1] - turned * true) <= half[:-1])
+        assert np.all(np.abs(made[-1] - f.linear) <= half[-1])
+        values = data["values"][STEPS.index(f.step)][f.label]
+        np.testing.assert_allclose(values["positive"], f.positive, rtol=1e-3)
+        assert len(values["spectrum"]) == 40 and values["count"] == f.spectrum.size
+    # Signs are chosen so that the film does not flicker.
+    overlap = (shown[1:, :, :-1] * shown[:-1, :, :-1]).sum(-1)
+    assert overlap.min() > -0.02  # of unit vectors, to the rounding of the bytes
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_explanation_words(results):
+    e = results.features.explanations[3]  # an image of one class, the logit of another
+    first, second = explanation_words(e, ["zero", "one", "two", "three", "four", *"5678", "nine"])
+    assert "This is a four" in first and "class nine" in first
+    strongest = max(e.top, key=lambda term: abs(term.amount))
+    verb = "raised" if strongest.amount > 0 else "lowered"
+    assert f"most: it {verb} it by {number(abs(strongest.amount))}" in second
+    assert "logit of nine" in second
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def browser(window, path):
+    """The report, freshly loaded in a wide window."""
+    window.resize(1400, 900)
+    window.prefer(prefers_color_scheme="light")
+    window.open(path)
+    yield window
+    errors = [entry for entry in window.log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    assert errors == []
+    assert window.requests() == [path.resolve().as_uri()]
+
+
+def plotted(browser, plot: str) -> dict[str, dict]:
+    """The lines of a plot by name, as plotly holds them."""
+    traces = browser.run(
+        f"return document.querySelector('#{plot} .space').data.map("
+        "t => ({name: t.name, x: t.x, y: t.y, mode: t.mode, custom: t.customdata, fill: t.fill, error: t.error_y}))"
+    )
+    return {trace["name"]: trace for trace in traces if trace["name"]}
+
+
+def press_button(browser, plot: str, label: str) -> None:
+    found = browser.run(
+        "const label = [...document.querySelectorAll(`#${arguments[0]} label`)]"
+        ".find(l => l.textContent.trim() === arguments[1]); label.click(); return Boolean(label)",
+        plot,
+        label,
+    )
+    assert found
+
+
+def canvases(browser) -> list[str]:
+    return browser.run("return [...document.querySelectorAll('.boards canvas')].map(c => c.toDataURL())")
+
+
+def test_curves_are_the_records(browser, results):
+    lines = plotted(browser, "plot-fvu")
+    names = {1: "linear", 2: "quadratic"}
+    kinds = {"mixture": "mixture, exact", "paper": "mixture, paper’s route", "gaussian": "N(mean, cov)"}
+    kinds["standard"] = "N(0, I)"
+    for degree, inputs in FITS:
+        line, records = lines[f"{names[degree]}, {kinds[inputs]}"], fit(results, degree, inputs)
+        assert line["x"] == [0.5, *STEPS[1:]]
+        assert line["y"] == pytest.approx(mean(records, "fvu_mixture"), rel=1e-12)
+        step, low, high = line["custom"][3]
+        values = [r.fvu_mixture for r in records if r.step == step]
+        assert (step, low, high) == (STEPS[3], min(values), max(values))
+    dots = lines["quadratic, mixture, exact, on samples"]
+    records = fit(results, 2, "mixture")
+    assert dots["y"] == pytest.approx(mean(records, "fvu_samples"), rel=1e-12)
+    assert dots["error"]["array"] == pytest.approx([2 * e for e in mean(records, "fvu_samples_error")], rel=1e-12)
+    assert len(lines) == len(FITS) + 3  # sampled points for the three fits under the mixture
+
+
+def test_buttons_change_the_curves(browser, results):
+    press_button(browser, "plot-fvu", "on test images")
+    line = plotted(browser, "plot-fvu")["linear, mixture, exact"]
+    assert line["y"] == pytest.approx(mean(fit(results, 1, "mixture"), "fvu_test"), rel=1e-12)
+    press_button(browser, "plot-fvu", "under its own inputs")
+    lines = plotted(browser, "plot-fvu")
+    assert "quadratic, mixture, paper’s route" not in lines  # it was fitted on samples: nothing to draw
+    assert lines["linear, N(0, I)"]["y"] == pytest.approx(mean(fit(results, 1, "standard"), "fvu_own"), rel=1e-12)
+    axis = "return document.querySelector('#plot-fvu .space').layout.yaxis.type"
+    assert browser.run(axis) == "log"
+    press_button(browser, "plot-fvu", "linear")
+    assert browser.run(axis) == "linear"
+    assert "quadratic, mixture, paper’s route" not in plotted(browser, "plot-fvu")  # the other choice stays
+    press_button(browser, "plot-kl", "on test images")
+    line = plotted(browser, "plot-kl")["quadratic, mixture, paper’s route"]
+    assert line["y"] == pytest.approx(mean(fit(results, 2, "paper"), "kl_test"), rel=1e-12)
+
+
+def test_spectrum_is_stacked_to_one(browser):
+    first = plotted(browser, "plot-spectrum")  # opens on logarithmic curves, as areas are nearly all of degree 1
+    assert list(first) == [f"above degree {k}" for k in range(1, 7)]
+    press_button(browser, "plot-spectrum", "mixture of the classes")
+    press_button(browser, "plot-spectrum", "all degrees")
+    areas = plotted(browser, "plot-spectrum")
+    assert list(areas) == ["between classes", *(f"degree {k}" for k in range(1, 7)), "rest, above degree 6"]
+    np.testing.assert_allclose(np.sum([a["y"] for a in areas.values()], axis=0), 1, atol=1e-12)
+    press_button(browser, "plot-spectrum", "above degree 1")
+    assert next(iter(plotted(browser, "plot-spectrum"))) == "degree 2"
+
+
+def test_attack_curves(browser, results):
+    ablations = [a for attack in results.attack for a in attack.ablations if a.step == 16384]
+    line = plotted(browser, "plot-ablation")["quadratic"]
+    expected = [np.mean([a.quadratic for a in ablations if (a.directions, a.k) == ("singular", k)]) for k in range(11)]
+    assert line["x"] == list(range(11)) and line["y"] == pytest.approx(expected, rel=1e-12)
+    assert "network, random directions" in plotted(browser, "plot-ablation")
+    press_button(browser, "plot-ablation", "principal components")
+    expected = [np.mean([a.network for a in ablations if (a.directions, a.k) == ("pca", k)]) for k in range(11)]
+    assert plotted(browser, "plot-ablation")["network"]["y"] == pytest.approx(expected, rel=1e-12)
+    press_button(browser, "plot-ablation", "step 512")
+    early = [a for attack in results.attack for a in attack.ablations if a.step == 512]
+    expected = [np.mean([a.network for a in early if (a.directions, a.k) == ("pca", k)]) for k in range(11)]
+    assert plotted(browser, "plot-ablation")["network"]["y"] == pytest.approx(expected, rel=1e-12)
+    press_button(browser, "plot-steering", "KL of the quadratic")
+    assert set(plotted(browser, "plot-steering")) == {
+        f"quadratic, {words}" for words in ("along an eigenvector", "by noise", "along a random vector")
+    }
+
+
+def test_slider_moves_the_pictures(browser):
+    before = canvases(browser)
+    assert len(before) == 2 * COLUMNS + 1 and len(set(before)) == len(before)
+    slider = "const s = document.querySelector('.player input'); s.value = 2; s.dispatchEvent(new Event('input'));"
+    browser.run(slider)
+    after = canvases(browser)
+    assert all(a != b for a, b in zip(before, after, strict=True))
+    assert browser.run("return document.querySelector('.player output').textContent") == "step 2"
+    browser.run("document.querySelector('.player input').focus()")
+    browser.press("ArrowRight")
+    assert browser.run("return document.querySelector('.player output').textContent") == "step 4"
+    assert canvases(browser) != after
+    browser.run("document.querySelectorAll('.frames button')[15].click()")
+    assert canvases(browser) == before
+
+
+def test_pictures_have_the_colours_of_the_vectors(browser, results):
+    """The canvas, pixel by pixel, against the eigenvector itself."""
+    press_button(browser, "viewer", "7")
+    drawn = browser.run(
+        "const c = document.querySelector('.negative canvas');"
+        "return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    )
+    drawn = np.array(drawn).reshape(-1, 4)[:, :3]
+    step = next(f for f in results.features.steps if (f.step, f.label) == (STEPS[-1], 7))
+    vector = step.negative_vectors[0] / step.negative_vectors[0][np.abs(step.negative_vectors[0]).argmax()]
+    np.testing.assert_array_equal(drawn, DIVERGING[127 + np.round(127 * vector).astype(int)])
+    text = browser.run("return document.querySelector('.negative .under').textContent")
+    assert float(text.replace("−", "-")) == pytest.approx(step.negative[0], rel=5e-3)
+
+
+def test_class_buttons_and_play(browser):
+    before = canvases(browser)
+    press_button(browser, "viewer", "5")
+    assert all(a != b for a, b in zip(before, canvases(browser), strict=True))
+    label = "return document.querySelector('.positive canvas').getAttribute('aria-label')"
+    assert "class 5, step 16384" in browser.run(label)
+    button = "document.querySelector('button.play')"
+    browser.run(f"{button}.click()")
+    assert browser.run(f"return {button}.textContent") == "Pause"
+    assert "step 0," in browser.run(label)
+    browser.wait("return Number(document.querySelector('.player input').value) >= 2")
+    browser.run(f"{button}.click()")
+    assert browser.run(f"return {button}.textContent") == "Play"
+
+
+def test_explanations_take_turns(browser, results):
+    shown = "return [...document.querySelectorAll('#explanation .panel')].map(p => p.checkVisibility())"
+    assert browser.run(shown) == [True, False, False, False, False]
+    press_button(browser, "explanation", "a 4: why 9?")
+    assert browser.run(shown) == [False, False, False, True, False]
+    texts = browser.run(
+        "const panel = document.querySelectorAll('#explanation .panel')[3];"
+        "return [...panel.querySelectorAll('.amount')].map(e => e.textContent)"
+    )
+    amounts = [float(t.replace("−", "-").replace("+", "")) for t in texts]
+    assert sum(amounts[:-2]) == pytest.approx(amounts[-2], abs=0.05)  # three digits each
+    assert amounts[-1] == pytest.approx(results.features.explanations[3].network, abs=0.01)
+
+
+@pytest.mark.parametrize("width", [390, 320, 800])
+def test_narrow_windows(browser, width):
+    browser.resize(width, 800)
+    browser.wait(
+        "return [...document.querySelectorAll('.space')].every(s => s.layout.width === s.clientWidth"
+        " && s.getBoundingClientRect().right <= innerWidth)"
+    )
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    outside = browser.run(
+        "return [...document.querySelectorAll('main *')].filter(e => !e.closest('.table, .frames, pre, svg')"
+        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert outside == []
+
+
+def test_wide_tables_show_that_they_scroll(browser):
+    """A shadow stays at the edge of the frame, and covers that scroll with the table hide it where the table ends."""
+    browser.resize(390, 800)
+    found = browser.run(
+        "return [...document.querySelectorAll('.table')].map(t => [t.scrollWidth > t.clientWidth + 1,"
+        " getComputedStyle(t).backgroundAttachment.split(', ').slice(0, 4).join()])"
+    )
+    assert any(wide for wide, _ in found)
+    assert {attachment for _, attachment in found} == {"local,local,scroll,scroll"}
+
+
+def test_numbers_do_not_break(browser):
+    """No digit at the end of one line and the beginning of the next, in the narrowest window."""
+    browser.resize(320, 800)
+    broken = browser.run(
+        """
+        const found = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+        while (walker.nextNode()) {
+          const node = walker.currentNode, range = document.createRange();
+          if (!node.parentElement.checkVisibility() || node.parentElement.closest('script, style, svg, pre')) continue;
+          for (const match of node.textContent.matchAll(new RegExp(arguments[0], 'g'))) {
+            range.setStart(node, match.index);
+            range.setEnd(node, match.index + match[0].length);
+            if (range.getClientRects().length > 1) found.push([match[0], node.textContent]);
+          }
+        }
+        return found;
+        """,
+        "[+−]?\\d[\\d.\u202f]*(\u202f?%|\u00a0×\u00a010[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?",
+    )
+    assert broken == []
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_amounts_of_a_waterfall_stay_in_their_column(browser, width):
+    """The longest number that there can be, a power of ten, has room too."""
+    browser.resize(width, 800)
+    outside = browser.run(
+        """
+        const amounts = [...document.querySelectorAll('.waterfall .amount')].filter(a => a.checkVisibility());
+        amounts[0].textContent = '−1.23\u00a0×\u00a010⁻⁵';
+        return amounts.filter(a => a.scrollWidth > a.clientWidth || a.getClientRects().length > 1
+          || a.getBoundingClientRect().right > a.closest('li').getBoundingClientRect().right + 0.5)
+          .map(a => a.textContent);
+        """
+    )
+    assert outside == []
+
+
+def test_a_polynomial_is_written_out(browser, results):
+    chosen = results.features.formulas[2]
+    press_button(browser, "formula", "2")
+    shown = browser.run(
+        "const panel = [...document.querySelectorAll('#formula .panel')].find(p => p.checkVisibility());"
+        "return [panel.querySelectorAll('.formula math').length, panel.querySelector('.formula').textContent,"
+        " panel.querySelectorAll('tbody tr').length]"
+    )
+    row, column = divmod(chosen.small[1].pixels[0], SHAPE[1])
+    assert shown[0] == len(chosen.small) + 1 and f"x{row + 1},{column + 1}" in shown[1]
+    assert number(abs(chosen.small[0].coefficient)) in shown[1]
+    assert shown[2] == len(chosen.strongest)
+
+
+def test_dark_and_print(browser):
+    look = (
+        "const gd = document.querySelector('#plot-fvu .space');"
+        "return [getComputedStyle(document.body).backgroundColor, gd.layout.font.color,"
+        " gd.data.find(t => t.name).line.color]"
+    )
+    light = browser.run(look)
+    browser.prefer(prefers_color_scheme="dark")
+    browser.wait(f"return document.querySelector('#plot-fvu .space').layout.font.color !== '{light[1]}'")
+    assert all(a != b for a, b in zip(light, browser.run(look), strict=True))
+    browser.prefer("print", prefers_color_scheme="dark")  # paper is white for everybody
+    browser.wait(f"return document.querySelector('#plot-fvu .space').layout.font.color === '{light[1]}'")
+    assert browser.run("return document.querySelector('.controls').checkVisibility()") is False
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_copy(browser, results):
+    browser.run("document.querySelector('button.copy').click()")
+    browser.wait("return ['Copied', 'Selected'].includes(document.querySelector('button.copy').textContent)")
+
+
+def test_nasty_names_do_nothing(window, tmp_path):
+    results = fake_results([NASTY, *map(str, range(1, CLASSES))])
+    window.resize(1400, 900)
+    path = write_report(results, tmp_path / "r.html")
+    window.open(path)
+    window.run("document.querySelector('#viewer label').click()")
+    assert window.run("return document.querySelector('#viewer label').textContent") == NASTY
+    assert NASTY in window.run("return document.querySelector('.positive canvas').getAttribute('aria-label')")
+    assert window.run("return window.hacked === undefined")
+    assert [e for e in window.log("browser") if e["level"] == "SEVERE"] == []
+    assert window.requests() == [path.resolve().as_uri()]
+
+
+def test_fake_digits_are_images():
+    assert digits().shape == (CLASSES, math.prod(SHAPE)) and 0 <= digits().min() < digits().max() <= 1

@@ -1,0 +1,128 @@
+"""The toolkit of pages: HTML that is escaped, data that browsers read, numbers that people read."""
+
+import base64
+import io
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+from mlpoly.pages.toolkit import Page
+from mlpoly.pages.toolkit.embedded import DIVERGING, pack_images, picture, to_json
+from mlpoly.pages.toolkit.html import element, link
+from mlpoly.pages.toolkit.numbers import counted, duration, listing, number, percent, signed, span
+from mlpoly.pages.toolkit.widgets import formula, options, table, variable, verdict
+
+
+def test_json():
+    made = to_json({"a": [math.nan, np.float32(1.5), np.array([math.inf, 2])], 3: "</script><!--\u2028"})
+    assert "<" not in made and "\u2028" not in made
+    assert json.loads(made) == {"a": [None, 1.5, [None, 2.0]], "3": "</script><!--\u2028"}
+
+
+def test_pack_images_survives_bad_images():
+    packed = pack_images(np.array([[0.0, 0.0], [math.nan, 2.0], [-1e-30, 1e-31]]))
+    pixels = np.frombuffer(base64.b64decode(packed["pixels"]), np.int8).reshape(3, 2)
+    assert pixels.tolist() == [[0, 0], [0, 127], [-127, 13]]
+
+
+def test_picture_is_a_png_with_the_right_colours():
+    image_module = pytest.importorskip("PIL.Image")
+    made = picture(np.array([[-1.0, 0.0, 1.0], [5.0, -5.0, 0.5]]), 'a "b"', limits=(-1, 1))
+    assert 'alt="a &#34;b&#34;"' in made
+    raw = base64.b64decode(re.search(r"base64,([^\"]+)", made)[1])
+    with image_module.open(io.BytesIO(raw)) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    blue, white, red = DIVERGING[0], DIVERGING[127], DIVERGING[254]
+    np.testing.assert_array_equal(pixels, [[blue, white, red], [red, blue, DIVERGING[190]]])
+
+
+def test_html():
+    assert element("p", "a < b", Markup("<i>c</i>"), class_="x", hidden=True, title=None, data_x='"') == (
+        '<p class="x" hidden data-x="&#34;">a &lt; b<i>c</i></p>'
+    )
+    assert link("figures/a.pdf", "a") == '<a href="figures/a.pdf">a</a>'
+    for address in ("https://x.org", "javascript:alert(1)", "//x.org/a", "data:text/html,x"):
+        with pytest.raises(ValueError, match="leaves the page"):
+            link(address, "x")
+
+
+def test_page():
+    page = Page("A < B")
+    page.section("one", "First").add("text & more", element("p", "other"))
+    assert "<title>A &lt; B</title>" in page.html() and "text &amp; more" in page.html()
+    assert "Plotly, Inc." not in page.html()
+    with pytest.raises(ValueError, match="'one' already"):
+        page.section("one", "Again")
+
+
+def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = Page("First").write(tmp_path / "a" / "page.html")
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", half_of_it)
+        with pytest.raises(OSError, match=r"page.html could not be written \(No space left"):
+            Page("Second").write(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+
+
+def half_of_it(path, text, **options):
+    path.write_bytes(text.encode()[: len(text) // 2])
+    raise OSError(28, "No space left on device")
+
+
+def test_half_of_a_surrogate_pair_does_not_cost_the_page(tmp_path):
+    page = Page("A token \ud800")
+    page.section("one", "First").add(element("script", Markup(to_json({"token": "\ud800"}))))
+    text = page.write(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h1>A token \\ud800</h1>" in text
+    assert '>{"token":"\\ud800"}<' in text  # which JSON reads as what it was
+
+
+def test_table():
+    made = table(("Name", "Value"), [("a", 0.123456), ("b", math.nan)])
+    assert "0.123" in made and "–" in made and made.count('class="number"') == 3
+    assert options({"a": {"b": 1, "c": [1, 2]}, "d": "x"}) == [("a.b", "1"), ("a.c", "[1, 2]"), ("d", "x")]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.123456, "0.123"), (-2.5, "−2.50"), (3.0, "3"), (1234.5, "1\u202f234"), (16384, "16\u202f384"),
+     (1.5e-5, "1.50\u00a0×\u00a010⁻⁵"), (math.nan, "–"), (99.96, "100"), (0.1, "0.100")],
+)  # fmt: skip
+def test_numbers(value, text):
+    assert number(value) == text
+
+
+def test_words():
+    assert (signed(1.0), signed(-1.0), signed(0.0)) == ("+1", "−1", "0")
+    assert percent(0.12345) == "12.3\u202f%"
+    assert [percent(v, None) for v in (0.16271, 0.0011912, math.nan)] == ["16.3\u202f%", "0.119\u202f%", "–"]
+    assert span([0.011, 0.013, math.nan]) == "0.0110 to 0.0130" and span([2.0, 2.0]) == "2" and span([]) == "–"
+    assert span([0.02, 0.03], percent) == "2.0 to 3.0\u202f%"
+    assert [duration(s) for s in (9.3, 312.4, 8000)] == ["9.30\u202fs", "5.21\u202fmin", "2.22\u202fh"]
+    assert [listing(x) for x in ([], [1], [1, 2], [1, 2, 3])] == ["", "1", "1 and 2", "1, 2 and 3"]
+    assert (counted(1, "seed"), counted(3, "seed")) == ("1 seed", "3 seeds")
+
+
+def test_formula():
+    x, y = variable("x"), variable("y", 2, 3)
+    made = formula("p", [(2.0, []), (-0.5, [x]), (1.5, [x, x]), (3.25, [x, y])])
+    words = re.sub(r"<[^>]+>", "", made)
+    assert words == "p= 2 −0.500x +1.50x2 +3.25xy2,3"
+    assert made.count("<math>") == 5 and "<msup><mi>x</mi><mn>2</mn></msup>" in made  # one for each term and the name
+    assert "<msub><mi>y</mi><mtext>2,3</mtext></msub>" in made
+    assert re.sub(r"<[^>]+>", "", formula("p", [(-1.5, [])])) == "p= −1.50"
+    cubic = formula(variable("q", 1), [(2.0, [x, x, x, y])], words=True)
+    assert re.sub(r"<[^>]+>", "", cubic) == "q1= 2·x3·y2,3" and "<msub><mi>q</mi>" in cubic
+    assert 'title="a &lt; b"' in variable("a…b", title="a < b")
+
+
+def test_verdict():
+    assert verdict(None) == '<span class="verdict open">cannot be judged</span>'
+    assert "yes" in verdict(True) and "no" in verdict(False)
