@@ -182,7 +182,7 @@ def fits(net: mp.Chain, inputs: Any, name: str, tiny: bool, peers: bool) -> tupl
         found[f"composed, degree {degree}, lines beyond 3"] = judge.fvu(poly.bounded(3.0))
         found[f"composed, degree {degree}, guarded"] = judge.fvu(poly)
         found[f"composed, degree {degree}, neither"] = judge.fvu(
-            mp.fit(net, inputs, degree, method="composed", guard=0)
+            mp.fit(net, inputs, degree, method=mp.methods.Composed(0))
         )
     print(f"\n{name}", *(f"{k}: {v:.4g}" for k, v in found.items()), sep="\n  ", flush=True)
     return found, seconds

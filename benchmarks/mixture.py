@@ -89,7 +89,7 @@ def compared(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ...], size:
     """Seconds of the exact fit and of descent; FVU of all ways on one large sample of the mixture."""
 
     def exact(**options: Any) -> Any:
-        return mp.fit(net, mixture, 2, show_progress=False, **options)
+        return mp.fit(net, mixture, 2, method=mp.methods.Exact(**options))
 
     exact()  # to warm up
     best, took = timed(exact)

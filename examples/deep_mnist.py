@@ -69,8 +69,8 @@ def main() -> None:
         "linear": lambda: mp.fit(net, inputs, 1),
         "quadratic": lambda: mp.fit(net, inputs, 2),
         "quadratic, sampled": lambda: mp.fit(net, inputs, 2, method="sampled"),
-        "composed, degree 3, with lines": lambda: mp.fit(net, inputs, 3, method="composed", guard=0).bounded(3.0),
-        "composed, degree 5, with lines": lambda: mp.fit(net, inputs, 5, method="composed", guard=0).bounded(3.0),
+        "composed, degree 3, with lines": lambda: mp.fit(net, inputs, 3, method=mp.methods.Composed(0)).bounded(3.0),
+        "composed, degree 5, with lines": lambda: mp.fit(net, inputs, 5, method=mp.methods.Composed(0)).bounded(3.0),
         "composed, degree 5, guarded": lambda: mp.fit(net, inputs, 5, method="composed"),
     }
     print(f"{'polynomial':32s} {'FVU, Gaussian':>13s} {'FVU, test':>10s} {'accuracy':>9s} {'seconds':>8s}")

@@ -8,7 +8,7 @@ from mlpoly._version import __version__
 from mlpoly.activations import Activation, hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
-from mlpoly.fitting import finetune, fit
+from mlpoly.fitting import finetune, fit, methods
 from mlpoly.he import plan
 from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
@@ -80,6 +80,7 @@ __all__ = [
     "hermite_coefficients",
     "kl",
     "load",
+    "methods",
     "plan",
     "principal_forms",
     "propagate",

@@ -65,7 +65,7 @@ def results(net, poly, inputs):
     tuned = FinetuneReport(0.2, 0.1, 20, 10, "steps", ((0, 0.2), (10, 0.1), (20, 0.12)), 0.01, 0.1)
     return {
         "terms": poly.terms(k=9),
-        "explanation": mp.explain(net, inputs, x[0], degree=3),
+        "explanation": mp.explain(net, x[0], inputs, degree=3),
         "spectrum": mp.degree_spectrum(net, inputs),
         "eigenfeatures": mp.eigenfeatures(poly, output=1),
         "singular": mp.singular_directions(poly),
@@ -127,7 +127,7 @@ def test_terms(poly):
 
 
 def test_explanations_add_up(net, poly, inputs):
-    found = mp.explain(net, inputs, inputs.sample(1)[0], degree=3, k=3)
+    found = mp.explain(net, inputs.sample(1)[0], inputs, degree=3, k=3)
     assert found.network is not None
     for by in ("degrees", "terms", "features"):
         drawn = explanation_waterfall(found, by=by)
@@ -144,7 +144,7 @@ def test_explanations_add_up(net, poly, inputs):
 
 
 def test_explanation_of_an_image(poly, inputs):
-    found = mp.explain(poly, None, inputs.sample(1)[0])
+    found = mp.explain(poly, inputs.sample(1)[0])
     drawn = explanation_waterfall(found, (2, 2))
     assert isinstance(drawn.picture, Picture) and len(drawn.totals) == 1
     np.testing.assert_array_equal(drawn.picture.image, found.point.reshape(2, 2))

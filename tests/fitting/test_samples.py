@@ -14,7 +14,7 @@ from support.inputs import monomials
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting import regression as regression_module
+from mlpoly.fitting.samples import exact as regression_module
 from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.records import map_arrays

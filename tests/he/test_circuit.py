@@ -42,7 +42,7 @@ def amplification(circuit, x):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_circuit_has_the_values_of_the_polynomial(name, degree):
     x = INPUTS.sample(50, seed=4)
-    poly = mp.fit(NETWORKS[name], INPUTS, degree, method="composed", guard=0.03)
+    poly = mp.fit(NETWORKS[name], INPUTS, degree, method=mp.methods.Composed(0.03))
     circuit = poly.to_he()
     # Each layer rounds a few times per unit; the polynomial itself, in Hermite recurrences, does too.
     error = np.abs(circuit(x) - poly(x)) / amplification(circuit, x)
@@ -63,7 +63,7 @@ def test_one_layer_under_a_mixture_and_in_torch_gives_the_same_circuit():
 
 def test_the_guarded_series_are_the_ones_that_are_encrypted():
     net, x = chain(sizes=(D, 6, 5, 3)), points(D)
-    guarded, plain = (mp.fit(net, INPUTS, 3, method="composed", guard=g) for g in (0.1, None))
+    guarded, plain = (mp.fit(net, INPUTS, 3, method=mp.methods.Composed(g)) for g in (0.1, None))
     circuit = guarded.to_he()
     assert np.abs(circuit(x) - guarded(x)).max() < 1e-9 < np.abs(circuit(x) - plain(x)).max()
 
@@ -88,7 +88,7 @@ def deepest(circuit):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_levels_and_products_are_those_of_the_evaluation(name, degree):
     net = NETWORKS[name]
-    circuit = mp.fit(net, INPUTS, degree, method="composed", guard=0.1).to_he()
+    circuit = mp.fit(net, INPUTS, degree, method=mp.methods.Composed(0.1)).to_he()
     hidden = len(circuit.layers)
     assert circuit.levels == deepest(circuit) == 1 + hidden * (math.ceil(math.log2(degree)) + 1)
     gated = sum(bool(layer.gates) for layer in circuit.layers)
@@ -250,9 +250,9 @@ def test_too_few_levels_says_how_many_are_needed():
 def test_an_explosion_is_refused_with_the_name_of_the_layer():
     deep = chain(sizes=(D, 16, 16, 16, 3), gain=4.0)
     with pytest.raises(ValueError, match=r"layer [23] \(16 units\) has numbers up to .*explodes.*guard"):
-        mp.fit(deep, INPUTS, 9, method="composed", guard=None).to_he()
+        mp.fit(deep, INPUTS, 9, method=mp.methods.Composed(None)).to_he()
     with pytest.raises(ValueError, match=r"the output has numbers up to .* on the samples.*explodes"):
-        mp.fit(deep, INPUTS, 9, method="composed", guard=None).to_he(samples=1e3 * points(D))
+        mp.fit(deep, INPUTS, 9, method=mp.methods.Composed(None)).to_he(samples=1e3 * points(D))
     gated = mp.RidgePolynomial(
         *[getattr(mp.fit(NETWORKS["gated"], INPUTS, 2), n) for n in ("units", "series", "readout")]
     )

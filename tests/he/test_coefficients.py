@@ -43,7 +43,7 @@ def relative_error(layers, x, values):
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])
 @pytest.mark.parametrize("name", CHAINS)
 def test_values_are_those_of_the_polynomial(name, degree):
-    poly = mp.fit(CHAINS[name], INPUTS, degree, method="composed", guard=0.03)
+    poly = mp.fit(CHAINS[name], INPUTS, degree, method=mp.methods.Composed(0.03))
     layers = unit_polynomials(poly)
     assert relative_error(layers, X, poly(X)) < 50 * EPS
     entering, _ = layers.run(X)
@@ -63,7 +63,7 @@ def test_a_polynomial_in_single_precision_under_a_mixture():
 @pytest.mark.parametrize(("activation", "guard"), [("gelu", 0.0), ("tanh", 0.1)])
 def test_a_shared_polynomial_is_the_closest_to_the_activation_over_all_units(activation, guard):
     net = chain(activation, sizes=(D, 6, 5, 3))
-    poly = mp.fit(net, INPUTS, 4, method="composed", guard=guard)
+    poly = mp.fit(net, INPUTS, 4, method=mp.methods.Composed(guard))
     layers = unit_polynomials(poly, shared=True)
     t = np.linspace(-20, 20, 4001)[:, None]  # the trapezoid rule is exact to rounding for such smooth functions
     mass = (1 - guard) * np.exp(-(t**2) / 2) + guard / 2 * np.exp(-(t**2) / 8)
@@ -90,7 +90,7 @@ def radius_of(units, outside=1e-6):
 
 def test_a_shared_polynomial_of_a_polynomial_activation_is_that_activation():
     net = chain("cube", sizes=(D, 6, 5, 3), gain=0.5)
-    layers = unit_polynomials(mp.fit(net, INPUTS, 3, method="composed", guard=None), shared=True)
+    layers = unit_polynomials(mp.fit(net, INPUTS, 3, method=mp.methods.Composed(None)), shared=True)
     assert relative_error(layers, X, net(X)) < 1e-11
 
 
@@ -103,7 +103,7 @@ def test_units_leave_their_ranges_as_rarely_as_asked():
 
 
 def test_a_guard_that_is_no_longer_known_is_asked_for(tmp_path):
-    poly = mp.fit(CHAINS["deep"], INPUTS, 3, method="composed", guard=0.1)
+    poly = mp.fit(CHAINS["deep"], INPUTS, 3, method=mp.methods.Composed(0.1))
     poly.save(tmp_path / "poly.safetensors")
     loaded = mp.load(tmp_path / "poly.safetensors")
     np.testing.assert_array_equal(unit_polynomials(loaded)(X), unit_polynomials(poly)(X))

@@ -63,7 +63,7 @@ def test_errors_of_deep_networks_against_samples(net):
             if gated:  # behind a gate the linear part is the smaller one: an eighth of the truth
                 continue
             # The network with this layer replaced: the layers behind are not linear, nor what enters Gaussian.
-            stages, changed = mp.fit(net, INPUTS, degree, method="composed", guard=None).stages, x
+            stages, changed = mp.fit(net, INPUTS, degree, method=mp.methods.Composed(None)).stages, x
             for j, own in enumerate(net.layers):
                 changed = stages[j](changed) if i == j else own(changed)
             assert 1 / 3 < predicted / np.mean(np.sum((changed - values) ** 2, axis=1)) < 3

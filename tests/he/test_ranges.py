@@ -16,7 +16,7 @@ from mlpoly.he.circuit import LinearTerm
 
 D = 4
 INPUTS = gaussian(d=D)
-DEEP = mp.fit(chain(sizes=(D, 6, 5, 3)), INPUTS, 3, method="composed", guard=0.03).to_he()
+DEEP = mp.fit(chain(sizes=(D, 6, 5, 3)), INPUTS, 3, method=mp.methods.Composed(0.03)).to_he()
 SKIP = mp.fit(
     mp.Chain([mp.Residual(network(activation="gelu", d=D, o=D)), network("GLU", d=D, seed=1)]),
     INPUTS,

@@ -30,7 +30,7 @@ def circuit(name):
         "gated": (network("GLU", "silu", d=D, h=8), 4),
         "affine": (mp.Affine(np.arange(12.0).reshape(2, D), np.ones(2)), 1),
     }[name]
-    return mp.fit(net, INPUTS, degree, method="composed", guard=0.03).to_he()
+    return mp.fit(net, INPUTS, degree, method=mp.methods.Composed(0.03)).to_he()
 
 
 def random_circuit(sizes, degree, seed=0):

@@ -12,7 +12,6 @@ from support.networks import chain, network
 from support.quadrature import explained_variance, normal_mean
 
 import mlpoly as mp
-from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.measures.games import shapley_values
 from mlpoly.measures.sensitivity import _ClosedForm
 from mlpoly.polynomials import RidgePolynomial
@@ -421,8 +420,7 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("sizes", lambda: sensitivity(NET, gaussian()), ValueError, "inputs"),
         ("samples", lambda: sensitivity(NET, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
         ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
-        ("bounded", lambda: sensitivity(mp.fit(NET, G, 3).bounded(2.0), G), TypeError, "BoundedPolynomial"),
-        ("composed", lambda: sensitivity(fit_composed(DEEP, G, 2), G), TypeError, "ComposedPolynomial"),
+        ("composed", lambda: sensitivity(mp.fit(DEEP, G, 2, method="composed"), G), TypeError, "ComposedPolynomial"),
         ("polynomial under a mixture", lambda: sensitivity(mp.fit(NET, G), mixture(3)), TypeError, "needs a Gaussian"),
         ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "given has the index 3"),
         ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "given has input 1 more than once"),

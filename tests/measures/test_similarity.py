@@ -23,7 +23,6 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.deep.layerwise import fit_composed
 from mlpoly.networks import Network
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
@@ -224,7 +223,7 @@ def test_on_samples():
     """Plain averages, weighted; any functions, deep networks and bounded polynomials among them."""
     net, deep = network("MLP", "relu"), chain()
     x, w = G.sample(300), np.random.default_rng(0).uniform(size=300)
-    for f, g in ((net, deep), (net, mp.fit(net, G, 3).bounded(2.0)), (deep, fit_composed(deep, G, 2))):
+    for f, g in ((net, deep), (net, mp.fit(net, G, 3).bounded(2.0)), (deep, mp.fit(deep, G, 2, method="composed"))):
         found = mp.similarity(f, g, mp.Samples(x, weights=w))
         p, a, b = w / w.sum(), f(x), g(x)
         assert_close(found.per_output.inner, p @ (a * b), 1e-12)
@@ -359,6 +358,7 @@ def test_it_prints_a_table():
 
 NET, POLY = network("MLP", "relu"), mp.fit(network("MLP", "relu"), G, 3)
 DEEP = chain(sizes=(4, 5, 4, 3))
+COMPOSED = mp.fit(DEEP, mp.Gaussian.standard(4), 2, method="composed")
 
 
 @mistakes(
@@ -368,7 +368,7 @@ DEEP = chain(sizes=(4, 5, 4, 3))
         ("distribution", lambda: mp.similarity(NET, NET, gaussian(1, 3)), ValueError, "inputs"),
         ("deep", lambda: mp.similarity(NET, DEEP, G), TypeError, "hidden layer"),
         ("deep first", lambda: mp.similarity(DEEP, NET, G), TypeError, "hidden layer"),
-        ("composed", lambda: mp.similarity(fit_composed(DEEP, G, 2), NET, G), TypeError, "ComposedPolynomial.*Samples"),
+        ("composed", lambda: mp.similarity(COMPOSED, NET, G), TypeError, "ComposedPolynomial.*Samples"),
         ("degree", lambda: mp.similarity(NET, NET, G, max_degree=-1), ValueError, "max_degree"),
         ("function", lambda: mp.similarity(NET, lambda x: x, G), TypeError, "g must be a network or polynomial"),
         ("libraries", lambda: mp.similarity(NET, in_library(NET, TORCH64), G), TypeError, "f|g"),

@@ -6,7 +6,18 @@ import math
 
 import numpy as np
 
-from mlpoly.arrays import Array, cast_result, chunks, constant, eye, namespace, safe_inverse, take_rows, widen
+from mlpoly.arrays import (
+    Array,
+    cast_like,
+    cast_result,
+    chunks,
+    constant,
+    eye,
+    namespace,
+    safe_inverse,
+    take_rows,
+    widen,
+)
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import check_monomials, ladder
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
@@ -83,6 +94,12 @@ def unit(rows: Array) -> Array:
     """Rows over their lengths; zero rows stay."""
     xp = namespace(rows=rows)
     return rows * safe_inverse(xp.sqrt(xp.vecdot(rows, rows)))[:, None]
+
+
+def signs(rows: Array) -> Array:
+    """Signs (m, 1) that make the entry of largest magnitude of every row positive, so that results are reproducible."""
+    xp = namespace(rows=rows)
+    return cast_like(xp.where(xp.max(rows, axis=1) >= -xp.min(rows, axis=1), 1.0, -1.0), rows)[:, None]
 
 
 def gram(a: Array, b: Array) -> Array:

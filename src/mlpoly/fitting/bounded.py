@@ -15,9 +15,11 @@ from mlpoly.arrays import Array, constant, namespace, promote, rounding_error, w
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.neuron_equations import NeuronEquations
-from mlpoly.inputs import Gaussian, GaussianMixture
-from mlpoly.networks import Layer
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
+from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import BoundedPolynomial
+from mlpoly.polynomials.bounded import check_bound
 from mlpoly.special import in_deviations, normal_nodes
 from mlpoly.units import Units
 
@@ -27,22 +29,30 @@ _NODES = 12  # Gauss-Legendre nodes on each panel
 _LADDER = (0.0, *(sign * 3.0**j for j in range(6) for sign in (-1, 1)))  # edges of panels around an activation's bend
 
 
-def fit_bounded(
-    net: Layer, inputs: Gaussian | GaussianMixture, degree: int, bound: float, prior: float = PRIOR
-) -> BoundedPolynomial:
+def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
     """Every neuron's best polynomial within a bound and continuous lines beyond it, under its own marginal.
 
     Parameters
     ----------
     net : Layer
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture or Samples
     degree : int
     bound : float
         Standard deviations of the preactivation under all inputs.
     prior : float
         Weight of the fit without a bound, with lines along the activation, relative to that of the inputs; above 0. It
-        decides where hardly any input is.
+        decides where hardly any input is. Samples have a prior of their own, see `SampleFit`.
     """
+    bound, net = check_bound(bound), net.at_least_single()
+    if not isinstance(net, Layer):
+        raise TypeError(
+            f"bound needs a network with one hidden layer, got {net!r}; use "
+            f"mlpoly.fit(net, inputs, {degree}, method='composed').bounded({bound:g})."
+        )
+    if isinstance(inputs, Samples):
+        return fit_samples_neuronwise(net, inputs, degree, bound)
+    if not isinstance(inputs, Gaussian | GaussianMixture):
+        raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
     if isinstance(inputs, GaussianMixture):
         start, kind = fit_neuronwise(net, inputs, degree).bounded(bound), " mixture"
         weights, parts = widen(inputs.weights), [Units.under(net, g, spreads=True) for g in inputs.components]

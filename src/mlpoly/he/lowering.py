@@ -67,8 +67,8 @@ def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
             raise ValueError(
                 f"{name} has numbers up to {largest:.3g} on {where}, above 2^{math.log2(CAPACITY):.0f}, the most that "
                 f"an encryption holds. If the polynomial explodes there, fit it with a larger guard "
-                f"(mlpoly.fit(net, inputs, degree, method='composed', guard=0.1)) or a lower degree; if the network's "
-                f"own outputs are as large, divide them by a constant."
+                f"(mlpoly.fit(net, inputs, degree, method=mlpoly.methods.Composed(0.1))) or a lower degree; if the "
+                f"network's own outputs are as large, divide them by a constant."
             )
 
 

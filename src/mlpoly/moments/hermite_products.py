@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace, safe_inverse, take_rows, to_numpy, widen
+from mlpoly.arrays import Array, constant, namespace, take_rows
 from mlpoly.errors import TooLargeError
-from mlpoly.inputs import Gaussian
 from mlpoly.special import hermite
 from mlpoly.units import Series, Units
 
@@ -102,21 +101,6 @@ def ladder(variables: int, degree: int) -> Ladder:
     down = np.array([[where.get((row - s).tobytes(), t) for row in exponents] for s in steps]).reshape(variables, t)
     up = np.array([[where.get((row + s).tobytes(), t) for row in exponents] for s in steps]).reshape(variables, t)
     return Ladder(exponents, down, up)
-
-
-def covariance_factor(inputs: Gaussian) -> Array:
-    """L (d, q) with x = mean + L w under a Gaussian, w standard normal, for the q directions with variance."""
-    xp = namespace(mean=inputs.mean)
-    cov = widen(inputs.covariance)
-    units = xp.sqrt(xp.linalg.diagonal(cov))
-    inverse = safe_inverse(units)
-    values, vectors = xp.linalg.eigh(0.5 * (cov + cov.T) * inverse * inverse[:, None])
-    spectrum = to_numpy(values)
-    # The covariance is known only to the precision of the caller's dtype. The floor is below that of the fit's
-    # whitening: a direction kept there must not be dropped here, or a component would pass for singular.
-    floor = 10 * float(xp.finfo(inputs.mean.dtype).eps) * len(spectrum)
-    keep = np.flatnonzero(spectrum > floor)
-    return take_rows(vectors.T, keep).T * xp.sqrt(take_rows(values, keep)) * units[:, None]
 
 
 def change_of_basis(place: Array, factor: Array, basis: Ladder, own: Ladder) -> Array:

@@ -6,27 +6,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace, safe_inverse
-from mlpoly.inputs import Gaussian
+from mlpoly.arrays import Array, constant
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.moments.expansion import Expansion
 from mlpoly.moments.hermite_products import Ladder, conditioned, ladder
 from mlpoly.moments.quadratic import Quadratic
 
 
 class Products:
-    """f(x) = sum_b values_b prod_i he_{b_i}(w_i) with x = mean + factor w, w standard normal.
+    """f(x) = sum_b values_b prod_i he_{b_i}(z_i) in the standard coordinates z of a Gaussian.
 
     Attributes
     ----------
-    inputs : Gaussian
-    factor : array (d, q)
+    coordinates : Coordinates
     own : Ladder
         The exponents b.
     values : array (t, o)
     """
 
-    def __init__(self, inputs: Gaussian, factor: Array, own: Ladder, values: Array) -> None:
-        self.inputs, self.factor, self.own, self.values = inputs, factor, own, values
+    def __init__(self, coordinates: Coordinates, own: Ladder, values: Array) -> None:
+        self.coordinates, self.own, self.values = coordinates, own, values
 
     @property
     def mean(self) -> Array:
@@ -42,21 +41,19 @@ class Products:
         """Another function under the same inputs, up to a degree, in these products."""
         own = self.own if degree == self.degree else ladder(self.own.variables, degree)
         if isinstance(other, Products):
-            return Products(self.inputs, self.factor, own, other.values[: len(own.exponents), :])
-        return Products(self.inputs, self.factor, own, other.in_products(self.factor, own))
+            return Products(self.coordinates, own, other.values[: len(own.exponents), :])
+        return Products(self.coordinates, own, other.in_products(self.coordinates.back, own))
 
     def minus(self, other: Products) -> Products:
         """Difference of two functions in the same products."""
-        return Products(self.inputs, self.factor, self.own, self.values - other.values)
+        return Products(self.coordinates, self.own, self.values - other.values)
 
     def covariances(self, other: Products, times: Callable[[Array], Array] | None, full: bool) -> list[Array]:
         """E[f g] at degree 1, 2, ..., where `times` multiplies with the covariance of the x of f and that of g."""
-        xp, values = namespace(values=self.values), other.values
+        values = other.values
         if times is not None:
-            size = xp.sqrt(xp.sum(self.factor * self.factor, axis=1))
-            inverse = safe_inverse(size)
-            back = xp.linalg.pinv(self.factor * inverse[:, None]) * inverse  # w = back (x - mean)
-            values = conditioned(values, times(back) @ back.T, self.own)
+            forward = self.coordinates.forward
+            values = conditioned(values, times(forward) @ forward.T, self.own)
         if full:
             blocks = [np.flatnonzero(self.own.degrees == k) for k in range(1, self.degree + 1)]
             spans = [slice(int(b[0]), int(b[-1]) + 1) if len(b) else slice(0, 0) for b in blocks]

@@ -29,6 +29,7 @@ import numpy as np
 from mlpoly.arrays import Array, chunks, constant, eye, namespace, to_numpy, widen
 from mlpoly.errors import TooLargeError
 from mlpoly.inputs import Gaussian
+from mlpoly.inputs.coordinates import principal_axes
 from mlpoly.moments import Expansion
 from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.propagation.closure import Closure, State
@@ -240,12 +241,12 @@ def coordinates(net: Network, inputs: Gaussian) -> tuple[Array, Array]:
     rows = net.entry
     rows = eye(inputs.dim, widen(inputs.mean)) if rows is None or rows.shape[0] > inputs.dim else widen(rows)
     xp, spread = namespace(rows=rows), inputs.times_covariance(rows)
-    values, vectors = xp.linalg.eigh(spread @ rows.T)
-    known = to_numpy(values)
-    # At least one, with back = 0 where nothing varies.
-    keep = max(int((known > 10 * known.size * float(xp.finfo(values.dtype).eps) * max(known[-1], 0.0)).sum()), 1)
-    turn = (vectors / xp.sqrt(xp.where(values > 0, values, 1.0)))[:, known.size - keep :]
-    # Eigenvectors have either sign; choose one, so that samples of z are the same for every array library.
+    axes = principal_axes(spread @ rows.T, rows)
+    if not axes.values.shape[0]:  # nothing varies: one coordinate, with back = 0
+        return rows[:1, :], spread.T[:, :1] * 0
+    # The axes along which the forms vary most come last. They have either sign; choose one, so that samples of z are
+    # the same for every array library.
+    turn = axes.forward.T @ xp.linalg.eigh(axes.back.T @ axes.back)[1]
     seen = to_numpy(turn.T @ rows)
     signs = np.sign(np.take_along_axis(seen, np.abs(seen).argmax(axis=1)[:, None], axis=1)[:, 0])
     turn = turn * constant(signs, turn)

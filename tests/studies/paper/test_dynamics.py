@@ -471,7 +471,7 @@ def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     net = setting.net(run, 16)
     with pytest.warns(UserWarning, match="the mixture fit was interrupted"):
-        mp.fit(net, setting.mixture, 2, tolerance=1e-10)  # by itself it answers with its best
+        mp.fit(net, setting.mixture, 2, method=mp.methods.Exact(tolerance=1e-10))  # by itself it answers with its best
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     with pytest.raises(KeyboardInterrupt):
         dynamics(run, setting, tmp_path)

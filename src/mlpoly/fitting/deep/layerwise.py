@@ -16,17 +16,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, cast_like, chunks, namespace, no_gradients, safe_inverse, scalar, widen
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_like,
+    chunks,
+    namespace,
+    no_gradients,
+    readable,
+    safe_inverse,
+    scalar,
+    widen,
+)
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.report import ComposedReport
-from mlpoly.fitting.samples.exact import fit_samples_neuronwise
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, checked_inputs
-from mlpoly.networks import Layer, Network, check_network, layers_of, walk
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
+from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
 from mlpoly.progress import progress
 from mlpoly.propagation import Closure, State
-from mlpoly.propagation.propagate import checked_gaussians
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 
@@ -49,42 +59,25 @@ def fit_composed(
     every neuron's is, with each component propagated by itself; on samples every neuron's is, on the values that the
     network itself computes. Affine layers stay as they are.
 
-    Parameters
-    ----------
-    net : network
-    inputs : Gaussian, GaussianMixture or Samples
-    degree : int or sequence of int
-        Degree of every hidden layer's polynomial, or one degree for each, in the order of the data; that of the whole
-        is the product over layers.
-    guard : float, "auto" or None
-        Weight eps of a wide component: the series that are evaluated are those of the best polynomials of each neuron
-        under (1 - eps) N(m, S) + eps N(m, 4 S) instead of N(m, S), for each component of what enters a layer. They are
-        closed form too, slightly worse where the network lives, and explode much later. None and 0 mean no guard.
-        "auto" means none for one hidden layer, for degree 1 and on samples. Otherwise it is the one among 0, 0.001,
-        0.003, 0.01, 0.03, 0.1 and 0.3 with the least a (1 + log(1 + b)), where a is the fraction of variance
-        unexplained on 2048 samples of the inputs and b that on 2048 samples of the inputs with all covariances doubled,
-        both drawn with a fixed seed: tails that explode are too rare to be met among so few samples of the inputs
-        themselves. A larger guard must reduce it by more than one per cent. From four hidden layers on no guard may be
-        enough at degrees above 5; `bounded` always is.
-
-    Returns
-    -------
-    ComposedPolynomial
-        With one stage for each layer, a composed one for each residual connection, and a `ComposedReport`.
+    The series that are evaluated are those of the best polynomials of each neuron under (1 - eps) N(m, S) +
+    eps N(m, 4 S) instead of N(m, S), with eps the guard, for each component of what enters a layer. They are closed
+    form too, slightly worse where the network lives, and explode much later. `mlpoly.methods.Composed` has the rule by
+    which "auto" chooses: on samples of wider inputs, because tails that explode are too rare to be met among so few
+    samples of the inputs themselves.
     """
-    net, guard = check_network(net), _checked_guard(guard)
-    layers = layers_of(net)
+    guard, layers = check_guard(guard), layers_of(net)
     degrees = _degree_of_each(degree, layers)
-    given = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
-    if isinstance(given, Samples):
+    if isinstance(inputs, Samples):
         if guard not in ("auto", 0.0):
             raise ValueError(
                 f"guard is {guard}, but polynomials fitted on samples have none; pass guard=None, and call "
                 f".bounded(3.0) on the result, or fit under mlpoly.Gaussian.from_samples(x)."
             )
-        stages = walk(net, _OnSamples(given.weights, degrees), (given.x, ()))[1]
-        return _finished(net, stages, given, "on samples", ())
-    inputs = checked_gaussians(net, given)
+        stages = walk(net, _OnSamples(inputs.weights, degrees), (inputs.x, ()))[1]
+        return _finished(net, stages, inputs, "on samples", ())
+    inputs = require_gaussians(inputs)
+    if not readable(net.prototype, inputs.mean):
+        raise TypeError("moments choose their route by value; fit outside jax.jit and torch.compile.")
     closures = [Closure() for _ in inputs.components]
     with progress("components", len(closures)) as update:
         for done, (closure, component) in enumerate(zip(closures, inputs.components, strict=True)):
@@ -124,7 +117,8 @@ def fit_composed(
     return guarded(best)
 
 
-def _checked_guard(guard: Any) -> float | Literal["auto"]:
+def check_guard(guard: Any) -> float | Literal["auto"]:
+    """Return the guard, with 0 for None, or raise if it is none."""
     if guard is None or guard == "auto":
         return guard or 0.0
     if isinstance(guard, bool) or not isinstance(guard, Real) or not 0 <= float(guard) < 1:
@@ -198,7 +192,7 @@ class _OnSamples:
     def layer(self, layer: Layer, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
         x, stages = state
         samples, degree = Samples(x, self.weights), next(self.degrees)
-        stage = fit_samples_neuronwise(layer, samples, fit_gaussian(layer, samples.gaussian(), degree))
+        stage = fit_samples_neuronwise(layer, samples, degree)
         rows = chunks(x.shape[0], max(1, _NUMBERS // max(layer.dim_in, layer.dim_hidden)))
         return namespace(x=x).concat([layer(x[part, ...]) for part in rows]), (*stages, stage)
 

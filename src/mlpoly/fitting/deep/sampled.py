@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +35,7 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
+from mlpoly.fitting.mixture.quadratic import check_tolerance
 from mlpoly.fitting.report import SampledReport
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.interface import digest
@@ -51,7 +51,7 @@ _FEWEST, _MOST = 16, 4096  # pairs of samples in a chunk
 
 
 @dataclass(frozen=True)
-class Jacobians:
+class Sampling:
     """Options of a fit from Jacobians at samples.
 
     Parameters
@@ -65,20 +65,15 @@ class Jacobians:
         Result of an earlier fit of the same network under the same inputs, which is resumed, with its seed.
     seed : int
         Seed of the samples.
-    show_progress : bool
-        Whether long sampling on a terminal draws a progress bar.
     """
 
     tolerance: float = 1e-2
     max_samples: int = 2**20
     start: Polynomial | None = None
     seed: int = 0
-    show_progress: bool = True
 
     def __post_init__(self) -> None:
-        tolerance = self.tolerance
-        if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
-            raise ValueError(f"tolerance must be a number >= 0, such as 0.01, got {tolerance!r}.")
+        check_tolerance(self.tolerance)
         as_integer("max_samples", self.max_samples, 2)
         as_integer("seed", self.seed, 0)
 
@@ -153,7 +148,7 @@ class _Terms:
         return _Terms(*(None if a is None or b is None else a + factor * b for a, b in pairs))
 
 
-def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) -> DensePolynomial:
+def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -> DensePolynomial:
     """Closest polynomial of degree 0, 1 or 2 of any network with continuous activations, to a given tolerance.
 
     Parameters
@@ -163,7 +158,7 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) 
         Inputs in the network's array library and on its device.
     degree : int
         0, 1 or 2.
-    solver : Jacobians
+    solver : Sampling
 
     Returns
     -------
@@ -171,15 +166,9 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Jacobians) 
         In the linear forms that enter the first layer. Its report, a `SampledReport`, states the expected excess. An
         interrupt returns what has been found so far. No gradients flow through it.
     """
-    if isinstance(degree, bool) or degree not in (0, 1, 2):
-        raise ValueError(
-            f"degree must be 0, 1 or 2 for a fit from Jacobians, got {degree!r}; polynomials of higher degree have the "
-            f"composed form: mlpoly.fit(net, inputs, degree, method='composed')."
-        )
     if not readable(net.prototype, inputs.mean):
         raise TypeError("sampling stops by value; fit outside jax.jit and torch.compile.")
-    net = given = check_network(net)
-    like, start = net.prototype, solver.check_for(net, inputs, degree)
+    given, like, start = net, net.prototype, solver.check_for(net, inputs, degree)
     for layer in layers_of(net):
         if layer.activation.jumps(like):
             raise ValueError(
@@ -267,7 +256,7 @@ def _begin(net: Network, inputs: Gaussian, degree: int, start: DensePolynomial |
 
 
 def _sample(
-    net: Network, terms: _Terms, solver: Jacobians, before: SampledReport | None
+    net: Network, terms: _Terms, solver: Sampling, before: SampledReport | None
 ) -> tuple[_Terms, SampledReport]:
     """Terms of a network of standard normal inputs, corrected chunk by chunk until they are close enough."""
     chunk = 2 * _pairs(net, _MOST)
@@ -287,7 +276,7 @@ def _sample(
         return excess, misfit, chunks > 0 and excess <= max(solver.tolerance * misfit, rounding)
 
     try:
-        with progress("samples", solver.max_samples, solver.show_progress) as update:
+        with progress("samples", solver.max_samples) as update:
             if not chunks and terms.quadratic is None:
                 terms = terms.plus(correction(0).step, 1.0)  # in place of a closed form
             while not state()[2] and (not chunks or (chunks + 1) * chunk <= solver.max_samples):

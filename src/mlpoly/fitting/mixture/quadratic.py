@@ -38,12 +38,11 @@ from mlpoly.fitting.mixture.matrices import (
 )
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
 from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
-from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
-from mlpoly.polynomials.base import at_least_single
 from mlpoly.progress import progress
 from mlpoly.records import replace
 
@@ -57,7 +56,7 @@ _OUTPUTS = 32  # outputs solved together: more outputs search a larger Krylov sp
 
 
 @dataclass(frozen=True)
-class BlockCG:
+class ConjugateGradients:
     """Options of the iterative solver.
 
     Parameters
@@ -68,30 +67,24 @@ class BlockCG:
         Largest number of iterations at full size, and for each smaller problem before.
     start : Polynomial, optional
         First iterate, of degree 2 or less.
-    show_progress : bool
-        Whether a long solve on a terminal draws a progress bar.
     """
 
     tolerance: float = 1e-3
     max_iterations: int = 500
     start: Polynomial | None = None
-    show_progress: bool = True
 
     def __post_init__(self) -> None:
-        tolerance, start = self.tolerance, self.start
-        if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
-            raise ValueError(f"tolerance must be a number >= 0, got {tolerance!r}.")
+        check_tolerance(self.tolerance)
         as_integer("max_iterations", self.max_iterations, 1)
-        if start is None:
-            return
-        if not isinstance(start, Polynomial):
-            found = type(start).__name__
-            raise TypeError(f"start must be a polynomial made by mlpoly.fit or mlpoly.load, got {found}.")
-        if start.degree > 2:
+        start = self.start
+        if start is not None and not isinstance(start, Polynomial):
+            kind = type(start).__name__
+            raise TypeError(f"start must be a polynomial made by mlpoly.fit or mlpoly.load, got {kind}.")
+        if start is not None and start.degree > 2:
             raise ValueError(f"start has degree {start.degree}, more than 2; use start.truncate(2).")
 
     def check_for(self, net: Network) -> None:
-        """Raise unless the start is in the network's array library, and has its inputs and outputs."""
+        """Raise if the start has other inputs and outputs than the network, or another array library."""
         start = self.start
         if start is None:
             return
@@ -103,15 +96,22 @@ class BlockCG:
         namespace(net=net.prototype, start=start.prototype)
 
 
+def check_tolerance(tolerance: float) -> None:
+    """Raise unless a tolerance is a number from zero on."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
+        raise ValueError(f"tolerance must be a number >= 0, such as 0.01, got {tolerance!r}.")
+
+
 def fit_mixture_quadratic(
-    net: Network, inputs: GaussianMixture, solver: BlockCG, best_under: Optimum = fit_gaussian
+    net: Network, inputs: GaussianMixture, solver: ConjugateGradients, best_under: Optimum = fit_gaussian
 ) -> DensePolynomial:
     """Degree 2: directly where that is quick, else by block conjugate gradients with the matrix-free Gram operator.
 
     No gradients flow through it.
     """
+    solver.check_for(net)
     with no_gradients(net.prototype):
-        whitening = whiten(inputs, net.prototype)
+        whitening = Coordinates.of(inputs, net.prototype)
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
             values, report = solve_directly(net, inputs, 2, whitening, best_under)
             matrices = matrices_of_chaos(values)
@@ -125,7 +125,7 @@ def fit_mixture_quadratic(
 
 
 def _solve_iteratively(
-    net: Network, inputs: GaussianMixture, whitening: Whitening, solver: BlockCG, best_under: Optimum
+    net: Network, inputs: GaussianMixture, whitening: Coordinates, solver: ConjugateGradients, best_under: Optimum
 ) -> tuple[Array, SolveReport]:
     """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
@@ -142,7 +142,7 @@ def _solve_iteratively(
     b, misfits = normal_equations(net, inputs, whitening, operator, best_under)
     first = None
     if solver.start is not None:
-        known = at_least_single(solver.start)
+        known = solver.start
         first = matrices_of_dense(to_dense(known, cast_like(whitening.center, known.prototype)), whitening)
         if not bool(xp.all(xp.isfinite(first))):
             raise ValueError(
@@ -164,13 +164,13 @@ def _solve_iteratively(
         answers.append(x[:, : operator.size, : operator.size])
         solutions.append(found)
     if any(s.interrupted for s in solutions):
-        warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=4)
+        warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=6)
     out_of_sight = whitening.within < _OUT_OF_SIGHT
     if out_of_sight:
         warnings.warn(
             f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: within them a "
             f"quadratic of {inputs.dim} inputs is determined only by rounding errors; use method='neuronwise'.",
-            stacklevel=4,
+            stacklevel=6,
         )
     report = SolveReport(  # of each figure the worst over all outputs
         method="block conjugate gradients",
@@ -196,7 +196,7 @@ def _together(histories: list[tuple[float, ...]], reached: list[float]) -> tuple
 def normal_equations(
     net: Network,
     inputs: GaussianMixture,
-    whitening: Whitening,
+    whitening: Coordinates,
     operator: GramOperator,
     best_under: Optimum = fit_gaussian,
 ) -> tuple[Array, Array]:
@@ -213,10 +213,10 @@ def normal_equations(
 
 
 def _solve_outputs(
-    operator: GramOperator, b: Array, misfit: float, start: Array | None, solver: BlockCG, rounding: float
+    operator: GramOperator, b: Array, misfit: float, start: Array | None, solver: ConjugateGradients, rounding: float
 ) -> BlockSolution:
     """Solution of the normal equations for some outputs, b (o, m, m), with the given misfit of the zero polynomial."""
-    with progress("mixture fit", solver.max_iterations, solver.show_progress) as update:
+    with progress("mixture fit", solver.max_iterations) as update:
 
         def iterate(
             operator: GramOperator, b: Array, misfit: float, start: Array | None, tolerance: float, stopped: bool

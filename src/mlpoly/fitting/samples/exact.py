@@ -26,16 +26,15 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.errors import TooLargeError
-from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.report import RegressionReport
-from mlpoly.fitting.samples.neuronwise import P, SampleFit
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
+from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.records import replace
 
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
@@ -62,8 +61,7 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree, warn=True)
         if rows is None:
-            layer = _one_layer(net, degree)
-            return fit_samples_neuronwise(layer, inputs, fit_gaussian(layer, inputs.gaussian(), degree))
+            return fit_samples_neuronwise(_one_layer(net, degree), inputs, degree)
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), _used(inputs)
@@ -97,14 +95,6 @@ def _one_layer(net: Network, degree: int) -> Layer:
     )
 
 
-def fit_samples_neuronwise(net: Layer, inputs: Samples, start: P) -> P:
-    """Best polynomial of every neuron's own preactivation on samples; with lines if `start`, the closed form, has."""
-    each = SampleFit(net, start)
-    for x, weights in inputs.chunks(max(1, _NUMBERS // inputs.dim)):
-        each.update(x, weights[:, 0])
-    return replace(each.polynomial(), inputs=inputs)
-
-
 def _used(inputs: Samples) -> int:
     """Number of samples that have a weight."""
     return inputs.count if inputs.weights is None else int(np.count_nonzero(to_numpy(inputs.weights)))
@@ -129,7 +119,7 @@ def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -
             f"{_used(inputs)} samples cannot determine the {len(exponents)} monomials of degree {degree} in "
             f"{forward.shape[0]} directions: the answer will be the one of least norm among those that fit equally "
             f"well, and may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
-            stacklevel=4,
+            stacklevel=5,
         )
     width = len(exponents) + net.dim_out
     problem = LeastSquares()
@@ -169,8 +159,7 @@ def _whitener(inputs: Samples, most: int) -> Array | None:
     _, values, vectors = xp.linalg.svd(scaled.factor, full_matrices=False)
     # Inputs that are sums of others are so up to the rounding of the samples, relative to x and not to x - mean.
     sizes = xp.where(inverse > 0, 1 + xp.abs(inputs.mean) * inverse, 0.0)
-    rounding = float(xp.finfo(inputs.x.dtype).eps) * scalar(xp.linalg.vector_norm(sizes))
-    floor = _NOISE * (rounding + float(xp.finfo(values.dtype).eps) * inputs.dim)
+    floor = rounding_floor(inputs.x, values, inputs.dim, scalar(xp.linalg.vector_norm(sizes)))
     keep = np.flatnonzero(to_numpy(values) > floor)
     if len(keep) > most:
         return None

@@ -7,18 +7,21 @@ moments of as many functions as its polynomial has coefficients, so one pass ove
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from mlpoly.arrays import Array, as_float_array, check_finite, chunks, namespace
+from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.neuron_equations import NeuronEquations
-from mlpoly.inputs import Gaussian
+from mlpoly.inputs import Gaussian, Samples
 from mlpoly.networks import Layer, check_layer
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
+from mlpoly.records import replace
 from mlpoly.units import Units
 
 P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 METHOD = "least squares neuron by neuron on samples"
+_ROWS = 2**24  # numbers in a chunk of samples
 _NUMBERS = 2**22  # values of hidden units held at once
 
 
@@ -62,7 +65,7 @@ class SampleFit(Generic[P]):
             raise TypeError("start must be the result of mlpoly.fit for this network under a Gaussian, bounded or not.")
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
-        self._net, self._fraction = check_layer(net), float(fraction)
+        self._net, self._fraction = check_layer(net).at_least_single(), float(fraction)
         net = self._net  # with affine maps before and behind the hidden layer merged into it
         self._closed: RidgePolynomial = start.inner if isinstance(start, BoundedPolynomial) else start
         if self._closed.units.directions.shape != net.forms.directions.shape:
@@ -104,3 +107,18 @@ class SampleFit(Generic[P]):
         if not self.count:
             raise ValueError("no samples yet: call update(batch) before polynomial().")
         return self._equations.polynomial(self._fraction * self.count, METHOD)
+
+
+@overload
+def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int, bound: None = None) -> RidgePolynomial: ...
+@overload
+def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int, bound: float) -> BoundedPolynomial: ...
+def fit_samples_neuronwise(
+    net: Layer, inputs: Samples, degree: int, bound: float | None = None
+) -> RidgePolynomial | BoundedPolynomial:
+    """Best polynomial of every neuron's own preactivation on samples, with lines beyond a bound if there is one."""
+    closed = fit_gaussian(net, inputs.gaussian(), degree)
+    each: SampleFit[Any] = SampleFit(net, closed if bound is None else closed.bounded(bound))
+    for x, weights in inputs.chunks(max(1, _ROWS // inputs.dim)):
+        each.update(x, weights[:, 0])
+    return replace(each.polynomial(), inputs=inputs)

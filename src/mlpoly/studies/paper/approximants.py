@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mlpoly.fitting import finetune, fit
+from mlpoly.fitting.methods import Exact
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
@@ -62,8 +63,8 @@ def approximants(net: Layer, setting: Setting, start: Polynomial | None, seed: i
         yield Fit(quadratic, name, seconds)
     linear, seconds = _timed(fit, net, setting.mixture, 1)
     yield Fit(linear, "mixture", seconds)
-    options = {"start": start, "tolerance": setting.config.tolerance, "show_progress": False}
-    quadratic, seconds = _timed(fit, net, setting.mixture, 2, **options)
+    method = Exact(setting.config.tolerance, start=start)
+    quadratic, seconds = _timed(fit, net, setting.mixture, 2, method=method)
     yield Fit(quadratic, "mixture", seconds)
     if setting.config.paper_steps:
         tuned, seconds = _timed(_papers_route, net, setting, seed)
