@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial
-from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
+from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
@@ -27,7 +25,7 @@ _PANELS = 12  # panels between -reach and reach, besides those that end at the b
 
 
 @record
-class BoundedPolynomial(Polynomial):
+class BoundedPolynomial(NeuronPolynomial):
     """A ridge polynomial whose neurons are straight lines beyond a bound, so that none explodes far from the data.
 
     While |t_i| <= b_i, a neuron is P_i + e_i Q_i as in the polynomial. Beyond the bound P_i and Q_i continue as lines
@@ -86,29 +84,14 @@ class BoundedPolynomial(Polynomial):
         return True
 
     @property
-    def degree(self) -> int:
-        """Total degree within the bounds."""
-        return self.inner.degree
-
-    @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return self.inner.dim_in
-
-    @property
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-        return self.inner.dim_out
-
-    @property
-    def prototype(self) -> Array:
-        """The directions, which have the library, dtype and device of the polynomial."""
-        return self.inner.prototype
-
-    @property
     def units(self) -> Units:
         """The linear forms of the neurons."""
         return self.inner.units
+
+    @property
+    def series(self) -> Series:
+        """The series of the neurons within the bounds."""
+        return self.inner.series
 
     @property
     def readout(self) -> Array | None:
@@ -126,18 +109,6 @@ class BoundedPolynomial(Polynomial):
         return f"BoundedPolynomial({self.polynomial!r}{bound})"
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
-
-    def __call__(self, x: Array) -> Array:
-        """Values (..., o) at points x (..., d)."""
-        return self.read_out(self.neurons(*self.forms_at(x)))
-
-    def forms_at(self, x: Array) -> tuple[Array, Array | None]:
-        """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
-        return self.inner.forms_at(x)
-
-    def read_out(self, hidden: Array) -> Array:
-        """Readout (..., o) of hidden values (..., h), bias included."""
-        return self.inner.read_out(hidden)
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
@@ -172,18 +143,6 @@ class BoundedPolynomial(Polynomial):
         bend = xp.where(inside, found.bend, 0.0) if second else None
         return Derivatives(xp.where(inside, found.along, lines), bend, factor, change)
 
-    def gradient(self, x: Array) -> Array:
-        """Jacobian (..., o, d) at points x (..., d); at a bound, that of the polynomial."""
-        return gradient(self, x)
-
-    def hessian(self, x: Array) -> Array:
-        """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(self, x)
-
-    def hessian_along(self, x: Array, directions: Array) -> Array:
-        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(self, x, directions)
-
     # -- other forms --------------------------------------------------------------------------------------------------
 
     def truncate(self, degree: int) -> BoundedPolynomial:
@@ -197,22 +156,6 @@ class BoundedPolynomial(Polynomial):
     def bounded(self, bound: float) -> BoundedPolynomial:
         """The same polynomial with lines beyond another bound."""
         return self.polynomial.bounded(bound)
-
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k, within the bounds."""
-        return self.inner.tensor(k)
-
-    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
-        """Return a function of k - 2 input indices to the slice (o, d, d) of `tensor(k)` there."""
-        return self.inner.tensor_slices(k)
-
-    def tensor_numbers(self, k: int) -> int:
-        """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
-        return self.inner.tensor_numbers(k)
-
-    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients within the bounds with (d, m)."""
-        return self.inner.quadratic_form(direction)
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
