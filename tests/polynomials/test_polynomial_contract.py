@@ -300,16 +300,6 @@ class PolynomialContract:
         assert (p + q).inputs is None and (p - replace(q, inputs=None)).inputs is None
         assert (p + q).source == mp.polynomials.Source() and (p + q).report is None
 
-    def test_arithmetic_in_16_bits_is_that_of_float32(self):
-        p, x = made(type(self)).to(np.zeros(1, np.float16)), X.astype(np.float32)
-        assert {str(a.dtype) for a in own_arrays(p).values()} == {"float16"}
-        wide = p.to(np.zeros(1, np.float32))
-        matrix = np.ones((3, p.dim_out))
-        pairs = [(2 * p, 2 * wide), (p + 1, wide + 1), (matrix @ p, matrix @ wide)]
-        for got, want in [*pairs, (p + p, wide + wide)] if self.sums else pairs:
-            assert got(x).dtype == np.float32
-            np.testing.assert_array_equal(got(x), want(x))
-
     # -- other units, and what it says ---------------------------------------------------------------------------------
 
     @all_of_them

@@ -25,7 +25,6 @@ from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
@@ -110,7 +109,6 @@ def eigenfeatures(
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
     if poly.degree < 2:
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
-    poly = at_least_single(poly)
     along = _output_direction(poly, output)
     k = min(as_integer("k", k, 1), poly.dim_in)
     if metric not in get_args(Metric):

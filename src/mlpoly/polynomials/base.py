@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,7 +17,6 @@ from mlpoly.arrays import (
     check_shape,
     constant,
     eye,
-    is_low_precision,
     namespace,
     on,
     promote,
@@ -25,13 +24,12 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
-from mlpoly.inputs.interface import unit_arrays
+from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, map_arrays, replace
 
 if TYPE_CHECKING:
-    from mlpoly.activations import Activation
     from mlpoly.features.term_table import Terms
     from mlpoly.he.circuit import Circuit
     from mlpoly.inputs import Gaussian
@@ -57,11 +55,6 @@ class Polynomial(ABC):
         Provenance; empty for a result of arithmetic.
     report : SolveReport, FinetuneReport or None
         How it was found.
-    shapes : dict from str to str
-        Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and
-        any other letters used consistently. A "?" after a part of a name marks it as optional.
-    needs : dict from str to str
-        Tensors that require another one: name to the name of the other.
     closed_form : bool
         Whether its error under a distribution needs no samples: the form has `gap`, or for piecewise polynomials that
         of its `projected` polynomial, with a bound on the rest.
@@ -88,15 +81,15 @@ class Polynomial(ABC):
     source: Source
     report: Any
 
-    forms: ClassVar[dict[str, type[Polynomial]]] = {}
-    shapes: ClassVar[dict[str, str]] = {}
-    needs: ClassVar[dict[str, str]] = {}
     closed_form: ClassVar[bool] = True
     __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        Polynomial.forms[cls.__name__] = cls
+    def __post_init__(self) -> None:
+        """Check what all forms have; each form then checks its arrays."""
+        if self.inputs is not None and not isinstance(self.inputs, Inputs):
+            raise TypeError(f"inputs must be a distribution or None, got {type(self.inputs).__name__}.")
+        if not isinstance(self.source, Source):
+            raise TypeError(f"source must be a Source, got {type(self.source).__name__}.")
 
     @property
     @abstractmethod
@@ -320,11 +313,11 @@ class Polynomial(ABC):
     # -- other places and forms ---------------------------------------------------------------------------------------
 
     def to(self: P, like: Array) -> P:
-        """The same polynomial in the array library, dtype and device of `like`.
+        """The same polynomial in the array library, dtype and device of `like`; 16 bits give float32.
 
         The inputs that it was fitted under move with it, in float64 where the library has it.
         """
-        like = as_float_array("like", like)
+        (like,) = promote(as_float_array("like", like))
         moved = map_polynomial(self, lambda a: on(a, like))
         if self.inputs is None:
             return moved
@@ -339,16 +332,6 @@ class Polynomial(ABC):
         from mlpoly.polynomials.saving import save_polynomial  # imports all forms, which import this module
 
         save_polynomial(self, path)
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe impossible values in the tensors of a file of this form; empty if there are none."""
-        return ""
-
-    @classmethod
-    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are not arrays, for a polynomial that is read from a file."""
-        return {"source": source}
 
     def to_torch(self, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module that replaces the block it was fitted to.
@@ -431,13 +414,12 @@ class Polynomial(ABC):
         >>> poly(np.array([[15.0, 15.0]])).round(6).tolist()
         [[9.0]]
         """
-        p = at_least_single(self)
-        scale, shift = unit_arrays(scale, shift, self.dim_in, p.prototype)
-        inputs = None if self.inputs is None else self.inputs.like(p.prototype).in_units(scale, shift)
-        made = p._precomposed(1 / scale, -shift / scale)
+        scale, shift = unit_arrays(scale, shift, self.dim_in, self.prototype)
+        inputs = None if self.inputs is None else self.inputs.like(self.prototype).in_units(scale, shift)
+        made = self._precomposed(1 / scale, -shift / scale)
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 
-    # -- arithmetic: each form says how its arrays change, in float32 at least ----------------------------------------
+    # -- arithmetic: each form says how its arrays change -------------------------------------------------------------
 
     @abstractmethod
     def _scaled(self: P, factor: Any) -> P:
@@ -466,8 +448,7 @@ class Polynomial(ABC):
     def __mul__(self: P, factor: Any) -> P:
         if not _is_number(factor):
             return NotImplemented
-        p = at_least_single(self)
-        return _made(p._scaled(_number(factor, p.prototype)), self.inputs)
+        return _made(self._scaled(_number(factor, self.prototype)), self.inputs)
 
     __rmul__ = __mul__
 
@@ -481,15 +462,14 @@ class Polynomial(ABC):
         """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
         if isinstance(other, Polynomial):
             return _sum(self, other)
-        p = at_least_single(self)
         if _is_number(other):
-            zeros = constant(np.zeros(p.dim_out), p.prototype)
-            return _made(p._shifted(zeros + _number(other, p.prototype)), self.inputs)
+            zeros = constant(np.zeros(self.dim_out), self.prototype)
+            return _made(self._shifted(zeros + _number(other, self.prototype)), self.inputs)
         if not hasattr(other, "shape"):
             return NotImplemented
-        namespace(constant=other, polynomial=p.prototype)
-        check_shape("the constant", other, (p.dim_out,), "one number per output")
-        return _made(p._shifted(cast_like(other, p.prototype)), self.inputs)
+        namespace(constant=other, polynomial=self.prototype)
+        check_shape("the constant", other, (self.dim_out,), "one number per output")
+        return _made(self._shifted(cast_like(other, self.prototype)), self.inputs)
 
     __radd__ = __add__
 
@@ -505,8 +485,7 @@ class Polynomial(ABC):
         namespace(matrix=matrix, polynomial=self.prototype)
         rows = matrix[None, :] if len(matrix.shape) == 1 else matrix
         check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
-        p = at_least_single(self)
-        return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
+        return _made(self._mapped(cast_like(rows, self.prototype)), self.inputs)
 
     def __matmul__(self, matrix: Any) -> Any:
         raise TypeError("a matrix maps the outputs of a polynomial from the left; use matrix @ poly.")
@@ -532,8 +511,7 @@ class Polynomial(ABC):
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
         index = check_output(output, self.dim_out)
-        p = at_least_single(self)
-        return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
+        return _made(self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :]), self.inputs)
 
 
 def _sum(one: Polynomial, two: Polynomial) -> Any:
@@ -548,7 +526,6 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
         known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
         same = known and one.inputs.fingerprint == two.inputs.fingerprint
     inputs = one.inputs if same else None
-    one, two = at_least_single(one), at_least_single(two)
     if type(one) is type(two):
         return _made(one._plus(two), inputs)
     names = f"{type(one).__name__} and a {type(two).__name__}"
@@ -591,10 +568,3 @@ def _number(value: Any, like: Array) -> Any:
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:
     """Apply a function to the arrays of a polynomial, but not to the inputs that it was fitted under."""
     return replace(map_arrays(replace(poly, inputs=None), change), inputs=poly.inputs)
-
-
-def at_least_single(poly: P) -> P:
-    """The polynomial with 16-bit arrays in float32, for computing; any other unchanged."""
-    if not is_low_precision(poly.prototype.dtype):
-        return poly
-    return map_polynomial(poly, lambda a: promote(a)[0])

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from mlpoly.activations import Activation
 from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
+from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw, hermite, normal_nodes
 from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
-
-if TYPE_CHECKING:
-    from mlpoly.polynomials.ridge import RidgePolynomial
 
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
 _NODES = 24  # Gauss-Legendre nodes on each panel
@@ -66,18 +64,16 @@ class BoundedPolynomial(Polynomial):
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
-    shapes: ClassVar[dict[str, str]] = {"bounds": "h", "slopes": "2 h", "gate_slopes?": "2 h"}
-    needs: ClassVar[dict[str, str]] = {"gate_slopes": "inner.series.gated"}
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe bounds that leave nothing of the polynomial."""
-        return "a bound of zero" if (arrays["bounds"] == 0).any() else ""
-
-    @classmethod
-    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are not arrays, for a polynomial that is read from a file."""
-        return {"source": source, "inner.source": source, "inner.activation": activation}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.inner, RidgePolynomial):
+            raise TypeError(f"inner must be a RidgePolynomial, got {type(self.inner).__name__}.")
+        store_floats(self, "bounds", "slopes", "gate_slopes")
+        namespace(inner=self.inner.prototype, bounds=self.bounds)
+        sizes = {"sides": 2, "h": self.inner.units.size}
+        check_shapes(self, sizes, bounds="h", slopes="sides h", gate_slopes="sides h")
+        if self.gate_slopes is not None and self.inner.series.gated is None:
+            raise ValueError("gate_slopes need units with a gate; this polynomial has none.")
 
     @property
     def polynomial(self) -> RidgePolynomial:
@@ -145,17 +141,16 @@ class BoundedPolynomial(Polynomial):
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
-        b = at_least_single(self)
-        p, t = b.inner, b.units.standardise(y)
-        held = namespace(t=t).clip(t, -b.bounds, b.bounds)
+        p, t = self.inner, self.units.standardise(y)
+        held = namespace(t=t).clip(t, -self.bounds, self.bounds)
         excess = t - held
-        hidden = clenshaw(p.series.at_no_factor(p.units), held) + _line(b.slopes, excess)
+        hidden = clenshaw(p.series.at_no_factor(p.units), held) + _line(self.slopes, excess)
         if z is None or p.units.gate is None:
             return hidden
         factor = clenshaw(p.series.gated, held)
-        if b.gate_slopes is not None:
+        if self.gate_slopes is not None:
             # In v.x = shift + slope t + e, too, t stops at the bound: the rest of v.x becomes part of e.
-            line, gate = _line(b.gate_slopes, excess), p.units.gate
+            line, gate = _line(self.gate_slopes, excess), p.units.gate
             hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
             factor = factor + line
         return add_product(hidden, z, factor)
@@ -179,15 +174,15 @@ class BoundedPolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d); at a bound, that of the polynomial."""
-        return gradient(at_least_single(self), x)
+        return gradient(self, x)
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(at_least_single(self), x)
+        return hessian(self, x)
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(at_least_single(self), x, directions)
+        return hessian(self, x, directions)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 

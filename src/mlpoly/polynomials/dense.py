@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, namespace, promote, take_rows, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single, map_polynomial
+from mlpoly.polynomials.base import Polynomial, map_polynomial
 from mlpoly.polynomials.hermite_products import Ladder
 from mlpoly.polynomials.ridge import RidgePolynomial
-from mlpoly.polynomials.saving import is_symmetric
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 
@@ -53,13 +53,12 @@ class DensePolynomial(Polynomial):
     report: Any = static(default=None)
     source: Source = static(default=Source())
 
-    shapes: ClassVar[dict[str, str]] = {
-        "center": "d",
-        "constant": "o",
-        "directions?": "r d",
-        "linear?": "o d | o r",
-        "quadratic?": "o d d | o r r",
-    }
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        store_floats(self, "center", "constant", "linear", "quadratic", "directions")
+        sizes: dict[str, int] = {}
+        r = "d" if self.directions is None else "r"
+        check_shapes(self, sizes, center="d", constant="o", directions="r d", linear=f"o {r}", quadratic=f"o {r} {r}")
 
     @property
     def degree(self) -> int:
@@ -86,13 +85,13 @@ class DensePolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u, constant_term = promote(p._forms(x), p.constant)
+        xp = namespace(polynomial=self.center)
+        u, constant_term = promote(self._forms(x), self.constant)
         value = u[..., :1] * 0 + constant_term
-        if p.linear is not None:
-            value = value + u @ promote(u, p.linear)[1].T
-        if p.quadratic is not None:
-            bends = [xp.vecdot(u @ promote(u, p.quadratic[i, ...])[1], u) for i in range(self.dim_out)]
+        if self.linear is not None:
+            value = value + u @ promote(u, self.linear)[1].T
+        if self.quadratic is not None:
+            bends = [xp.vecdot(u @ promote(u, self.quadratic[i, ...])[1], u) for i in range(self.dim_out)]
             value = value + xp.stack(bends, axis=-1)
         return value
 
@@ -106,12 +105,11 @@ class DensePolynomial(Polynomial):
 
     def expanded(self) -> DensePolynomial:
         """The same polynomial with coefficients of all inputs instead of some linear forms of them."""
-        p = at_least_single(self)
-        F = p.directions
+        F = self.directions
         if F is None:
             return self
-        linear = None if p.linear is None else p.linear @ F
-        quadratic = None if p.quadratic is None else F.T @ p.quadratic @ F
+        linear = None if self.linear is None else self.linear @ F
+        quadratic = None if self.quadratic is None else F.T @ self.quadratic @ F
         return replace(self, linear=linear, quadratic=quadratic, directions=None)
 
     def truncate(self, degree: int) -> DensePolynomial:
@@ -125,15 +123,14 @@ class DensePolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        xp, p = namespace(polynomial=self.center), at_least_single(self)
-        u = p._forms(x)
-        total = u[..., None, :] * 0 + p.constant[:, None] * 0
-        if p.linear is not None:
-            total = total + p.linear
-        if p.quadratic is not None:
-            bends = [u @ promote(u, p.quadratic[i, ...])[1] for i in range(self.dim_out)]
+        xp, u = namespace(polynomial=self.center), self._forms(x)
+        total = u[..., None, :] * 0 + self.constant[:, None] * 0
+        if self.linear is not None:
+            total = total + self.linear
+        if self.quadratic is not None:
+            bends = [u @ promote(u, self.quadratic[i, ...])[1] for i in range(self.dim_out)]
             total = total + 2 * xp.stack(bends, axis=-2)
-        return total if p.directions is None else total @ promote(total, p.directions)[1]
+        return total if self.directions is None else total @ promote(total, self.directions)[1]
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
@@ -148,19 +145,18 @@ class DensePolynomial(Polynomial):
         if k == 1 and self.degree >= 1:
             return self.gradient(self.center * 0)
         if k == 2 and self.quadratic is not None:
-            return at_least_single(self.expanded()).quadratic
+            return self.expanded().quadratic
         xp = namespace(polynomial=self.center)
-        zero = xp.reshape(at_least_single(self).center[:1] * 0, (1,) * (k + 1))
+        zero = xp.reshape(self.center[:1] * 0, (1,) * (k + 1))
         return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        xp, p = namespace(polynomial=self.center), at_least_single(self)
-        F = p.directions
-        if F is None or p.quadratic is None:
+        xp, F = namespace(polynomial=self.center), self.directions
+        if F is None or self.quadratic is None:
             form = xp.tensordot(direction, self.tensor(2), axes=1)
             return lambda block: form @ block
-        inner = xp.tensordot(direction, p.quadratic, axes=1)
+        inner = xp.tensordot(direction, self.quadratic, axes=1)
         return lambda block: F.T @ (inner @ (F @ block))
 
     # -- second moments -----------------------------------------------------------------------------------------------
@@ -234,18 +230,6 @@ class DensePolynomial(Polynomial):
         pairs = take_rows(flat.T, rows * own.variables + columns).T * constant(scale, back)
         trace = xp.sum(xp.linalg.diagonal(bends), axis=-1)
         return out + placed(pairs, steps[rows] + steps[columns]) + own.constant_row(back) * trace
-
-    # -- files --------------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe a quadratic form that is not symmetric, or coefficients of other forms than there are."""
-        center, forms = arrays["center"], arrays.get("directions")
-        count = len(center if forms is None else forms)
-        if any(arrays[name].shape[-1] != count for name in ("linear", "quadratic") if name in arrays):
-            return f"coefficients that do not belong to {count} linear forms"
-        symmetric = all(is_symmetric(q) for q in arrays.get("quadratic", ()))
-        return "" if symmetric else "a quadratic form that is not symmetric"
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlpoly.arrays import Array, constant, eye, namespace, promote
-from mlpoly.polynomials.base import at_least_single
 from mlpoly.special import in_powers
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 def neuron_powers(p: RidgePolynomial) -> tuple[list[Array], list[Array]]:
     """Each neuron as A_i(w_i.x) + (v_i.x) B_i(w_i.x): coefficients of A and B, ascending; B is empty without a gate."""
-    p = at_least_single(p)
     a, units, g = in_powers(p.series.plain), p.units, p.units.gate
     slope, offset = units.inverse_scales, -units.shifts * units.inverse_scales
     b: list[Array] = []
@@ -40,7 +38,6 @@ def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]
 
 def ridge_tensor(p: RidgePolynomial, k: int) -> Array:
     """Symmetric tensor (o, d, ..., d) of the monomials of degree k."""
-    p = at_least_single(p)
     a, b = neuron_powers(p)
     xp = namespace(directions=p.units.directions)
     o, d = p.dim_out, p.dim_in
@@ -63,7 +60,6 @@ def ridge_slices(p: RidgePolynomial, k: int) -> Callable[[tuple[int, ...]], Arra
 
     One slice is o matrix products; the tensor itself, of d^k numbers, is never made.
     """
-    p = at_least_single(p)
     a, b = neuron_powers(p)
     xp, W, V = namespace(directions=p.units.directions), p.units.directions, None
     if p.units.gate is not None and k - 1 < len(b):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,15 +21,18 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
-from mlpoly.polynomials.bounded import BoundedPolynomial, chords
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
 from mlpoly.polynomials.hermite_products import Ladder, project_ridge
 from mlpoly.polynomials.powers import neuron_powers, ridge_slices, ridge_tensor
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw
 from mlpoly.units import Gate, OutputSum, Series, Units, angles, energies, terms, terms_between
+
+if TYPE_CHECKING:
+    from mlpoly.polynomials.bounded import BoundedPolynomial
 
 
 @record
@@ -64,38 +66,23 @@ class RidgePolynomial(Polynomial):
     source: Source = static(default=Source())
     report: Any = static(default=None)
 
-    shapes: ClassVar[dict[str, str]] = {
-        "units.directions": "h d",
-        "units.shifts": "h",
-        "units.scales": "h",
-        "units.bias?": "h",
-        "units.gate?.directions": "h d",
-        "units.gate?.shifts": "h",
-        "units.gate?.slopes": "h",
-        "units.gate?.bias?": "h",
-        "units.gate?.spreads?": "h",
-        "series.plain": "m h",
-        "series.gated?": "n h",
-        "readout?": "o h",
-        "bias?": "o",
-    }
-    needs: ClassVar[dict[str, str]] = {
-        "series.gated": "units.gate.directions",
-        "units.gate.directions": "series.gated",
-    }
-
-    @classmethod
-    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are not arrays, for a polynomial that is read from a file."""
-        return {"source": source, "activation": activation}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """State for pickle: without an activation that it cannot find by name, which only `bounded` needs."""
-        try:
-            pickle.dumps(self.activation)
-        except (pickle.PicklingError, AttributeError, TypeError):
-            return {**self.__dict__, "activation": None}
-        return self.__dict__
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = (self.units, Units), (self.series, Series), (getattr(self.units, "gate", None), Gate | None)
+        if not all(isinstance(part, kind) for part, kind in parts):
+            found = ", ".join(type(part).__name__ for part, _ in parts)
+            raise TypeError(f"units must be Units, series a Series, and units.gate a Gate or None, got {found}.")
+        store_floats(self, "units", "series", "readout", "bias")
+        sizes: dict[str, int] = {}
+        gate, series = self.units.gate, self.series
+        check_shapes(self.units, sizes, "units", directions="h d", shifts="h", scales="h", bias="h")
+        check_shapes(series, sizes, "series", plain="k h")
+        if gate is not None:
+            check_shapes(gate, sizes, "units.gate", directions="h d", shifts="h", slopes="h", bias="h", spreads="h")
+        if self.degree < 0 or (series.gated is None) != (gate is None or self.degree == 0):
+            raise ValueError("series needs a constant, and series.gated from degree 1 on where units have a gate.")
+        check_shapes(series, sizes | {"k": self.degree}, "series", gated="k h")
+        check_shapes(self, sizes if self.readout is not None else sizes | {"o": sizes["h"]}, readout="o h", bias="o")
 
     @property
     def degree(self) -> int:
@@ -136,10 +123,9 @@ class RidgePolynomial(Polynomial):
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
-        p = at_least_single(self)
-        t = p.units.standardise(y)
-        hidden = clenshaw(p.series.at_no_factor(p.units), t)
-        return hidden if z is None else add_product(hidden, z, clenshaw(p.series.gated, t))
+        t = self.units.standardise(y)
+        hidden = clenshaw(self.series.at_no_factor(self.units), t)
+        return hidden if z is None else add_product(hidden, z, clenshaw(self.series.gated, t))
 
     def read_out(self, hidden: Array) -> Array:
         """Readout (..., o) of hidden values (..., h), bias included."""
@@ -164,15 +150,15 @@ class RidgePolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        return gradient(at_least_single(self), x)
+        return gradient(self, x)
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(at_least_single(self), x)
+        return hessian(self, x)
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(at_least_single(self), x, directions)
+        return hessian(self, x, directions)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
@@ -190,6 +176,8 @@ class RidgePolynomial(Polynomial):
         Away from the data a polynomial explodes while an activation is almost straight. Beyond the bound every neuron
         continues from its value there with the slope of the network's activation between one and two bounds.
         """
+        from mlpoly.polynomials.bounded import BoundedPolynomial, chords  # imports this module
+
         inner, about = replace(self, inputs=None, report=None), (self.inputs, self.source, self.report)
         return BoundedPolynomial(inner, *chords(self, bound), *about)
 
@@ -344,10 +332,6 @@ class RidgePolynomial(Polynomial):
             readout=joined(readouts, 1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
         )
-
-
-BoundedPolynomial.shapes |= {f"inner.{name}": letters for name, letters in RidgePolynomial.shapes.items()}
-BoundedPolynomial.needs |= {f"inner.{name}": f"inner.{other}" for name, other in RidgePolynomial.needs.items()}
 
 
 def zero_polynomial(like: Polynomial, inputs: Gaussian) -> RidgePolynomial:

@@ -43,7 +43,6 @@ from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
-from mlpoly.polynomials.base import at_least_single
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
 
@@ -143,7 +142,7 @@ def _solve_iteratively(
     b, misfits = normal_equations(net, inputs, whitening, operator, best_under)
     first = None
     if solver.start is not None:
-        known = at_least_single(solver.start)
+        known = solver.start
         first = matrices_of_dense(to_dense(known, cast_like(whitening.center, known.prototype)), whitening)
         if not bool(xp.all(xp.isfinite(first))):
             raise ValueError(
