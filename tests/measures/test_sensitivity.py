@@ -33,7 +33,7 @@ def effects_by_hand(worth, count):
 
 
 def sensitivity(*args, **options):
-    return mp.sensitivity(*args, show_progress=False, **options)
+    return mp.sensitivity(*args, **options)
 
 
 # -- one Gaussian ------------------------------------------------------------------------------------------------------

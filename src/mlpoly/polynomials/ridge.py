@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -84,14 +83,6 @@ class RidgePolynomial(Polynomial):
             raise ValueError("series needs a constant, and series.gated from degree 1 on where units have a gate.")
         check_shapes(series, sizes | {"k": self.degree}, "series", gated="k h")
         check_shapes(self, sizes if self.readout is not None else sizes | {"o": sizes["h"]}, readout="o h", bias="o")
-
-    def __getstate__(self) -> dict[str, Any]:
-        """State for pickle: without an activation that it cannot find by name, which only `bounded` needs."""
-        try:
-            pickle.dumps(self.activation)
-        except (pickle.PicklingError, AttributeError, TypeError):
-            return {**self.__dict__, "activation": None}
-        return self.__dict__
 
     @property
     def degree(self) -> int:

@@ -543,6 +543,6 @@ def test_bad_options(changes, error, message):
 
 
 def test_quiet_where_nobody_watches(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once
+    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once
     train(IMAGES, tmp_path, replace(CONFIG, steps=2))
     assert capfd.readouterr() == ("", "")
