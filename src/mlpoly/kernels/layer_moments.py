@@ -11,7 +11,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.kernels.pairs import Kernel, PolynomialKernel, Tail, kernel_of
 from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record
 from mlpoly.units import Angles, OutputSum, Units, angle_count, angles, energies, terms
 
@@ -41,7 +41,7 @@ class Hidden:
     def chunks(self) -> Iterator[tuple[slice, slice, Angles]]:
         """Inner products of all hidden units, chunk by chunk."""
         units = self.kernel.units
-        with progress("pairs of hidden units", angle_count(units)) as update:
+        with progress_bar("pairs of hidden units", angle_count(units)) as update:
             for done, chunk in enumerate(angles(units, self.inputs)):
                 update(done, "")
                 yield chunk

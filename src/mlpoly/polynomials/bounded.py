@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, cast_like, constant, namespace, readable, scalar, widen
+from mlpoly.arrays import Array, add_product, cast_like, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
-from mlpoly.special import clenshaw, hermite, normal_nodes
+from mlpoly.special import clenshaw, hermite, panels
 from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
 
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
@@ -173,9 +173,7 @@ class BoundedPolynomial(NeuronPolynomial):
         shift, scale = (units.shifts - old.shifts) * inverse, units.scales * inverse
         moving = scale > 0
         edges = [(sign * wide.bounds - shift) / xp.where(moving, scale, 1.0) for sign in (-1.0, 1.0)]
-        grid = constant(np.linspace(-_REACH, _REACH, _PANELS + 1)[:, None], shift) + shift * 0
-        edges = [grid, *[xp.clip(e, -_REACH, _REACH)[None, :] for e in edges]]
-        t, weight = normal_nodes(xp.concat(edges), _NODES)
+        t, weight = panels(np.linspace(-_REACH, _REACH, _PANELS + 1), [xp.stack(edges)], _NODES)
         # At v.x = level + slope t' + e the neuron is N(t, level + slope t') + e dN/dz.
         y = units.shifts + units.scales * t
         if units.gate is None:
