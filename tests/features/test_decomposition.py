@@ -201,7 +201,8 @@ def test_every_backend(backend, terms, monkeypatch):
 
 
 def test_weights_of_sixteen_bits_and_weights_that_are_trained():
-    torch = pytest.importorskip("torch")
+    import torch
+
     net = network("GLU", "silu", D, H, OUT)
     names = ("W_gate", "W_up", "W_down")
     weights = {name: torch.tensor(getattr(net, name)).bfloat16().requires_grad_() for name in names}
@@ -237,7 +238,8 @@ def test_a_quadratic_part_that_is_rounding_is_refused():
 
 
 def test_display_and_plot():
-    matplotlib = pytest.importorskip("matplotlib")
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 

@@ -20,7 +20,7 @@ from mlpoly.moments import inner
 from mlpoly.networks import Network, check_layer
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
@@ -89,7 +89,6 @@ def sensitivity(
     order: int = 1,
     permutations: int | None = None,
     seed: int = 0,
-    show_progress: bool = True,
 ) -> Sensitivity:
     """How much of the variance of every output the inputs explain, alone, together and on average.
 
@@ -111,7 +110,6 @@ def sensitivity(
         Number of orders that are drawn for the Shapley effects, an even number from 4. By default all subsets are
         used for up to 12 groups, and 64 orders for more.
     seed : int
-    show_progress : bool
 
     Returns
     -------
@@ -141,7 +139,7 @@ def sensitivity(
         raise ValueError("an output has no variance under these inputs, so that there is nothing to explain.")
     worth = cache(explained)
     sets = sets_needed(count, order, permutations)
-    with progress("sets of inputs", sets, show_progress) as update:
+    with progress_bar("sets of inputs", sets) as update:
         known = Counted(worth, update)
         first = xp.stack([known((i,)) for i in whole]) / variance
         total = 1 - xp.stack([known(whole[:i] + whole[i + 1 :]) for i in whole]) / variance

@@ -15,7 +15,7 @@ from mlpoly.moments.expansion import Expansion
 from mlpoly.moments.kernels import hermite_sums, piecewise_linear, sinusoids
 from mlpoly.moments.products import Products
 from mlpoly.moments.quadratic import Quadratic
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.units import angle_count, angles, energies, terms
 
 AnyExpansion = Expansion | Quadratic | Products
@@ -131,7 +131,7 @@ def _over_pairs(
         value = (W @ chunk) @ V.T if full else xp.vecdot(W @ chunk, V)
         return 0.5 * value if symmetric and rows == columns else value
 
-    with progress("pairs of hidden units", angle_count(f.units, g.units)) as update:
+    with progress_bar("pairs of hidden units", angle_count(f.units, g.units)) as update:
         for done, (rows, columns, chunk) in enumerate(angles(f.units, g.units, times, own)):
             update(done, "")
             each = terms(one.rows(rows), two.columns(columns), chunk, degree)

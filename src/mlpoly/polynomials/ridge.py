@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,18 +12,14 @@ from mlpoly.arrays import (
     add_product,
     as_integer,
     cast_like,
-    check_points,
     constant,
     eye,
     namespace,
-    promote,
     widen,
 )
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion
-from mlpoly.polynomials.base import Polynomial
-from mlpoly.polynomials.calculus import Derivatives, derivative, gradient, hessian
-from mlpoly.polynomials.powers import neuron_powers, ridge_slices, ridge_tensor
+from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial, derivative
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @record
-class RidgePolynomial(Polynomial):
+class RidgePolynomial(NeuronPolynomial):
     """p(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias, with t_i and e_i the linear forms of `units`.
 
     P_i and Q_i are series in orthonormal Hermite polynomials, so `truncate` of an optimal polynomial is optimal.
@@ -84,55 +79,17 @@ class RidgePolynomial(Polynomial):
         check_shapes(series, sizes | {"k": self.degree}, "series", gated="k h")
         check_shapes(self, sizes if self.readout is not None else sizes | {"o": sizes["h"]}, readout="o h", bias="o")
 
-    @property
-    def degree(self) -> int:
-        """Total degree n."""
-        return self.series.degree
-
-    @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.units.directions.shape[1])
-
-    @property
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-        return self.units.size if self.readout is None else int(self.readout.shape[0])
-
-    @property
-    def prototype(self) -> Array:
-        """The directions, which have the library, dtype and device of the polynomial."""
-        return self.units.directions
-
     def __repr__(self) -> str:
         gated = "" if self.series.gated is None else ", gated"
         return f"RidgePolynomial(degree={self.degree}, {self.dim_in} -> {self.dim_out}, {self.source}{gated})"
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
 
-    def __call__(self, x: Array) -> Array:
-        """Values (..., o) at points x (..., d), by recurrences in the preactivations."""
-        return self.read_out(self.neurons(*self.forms_at(x)))
-
-    def forms_at(self, x: Array) -> tuple[Array, Array | None]:
-        """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
-        x = check_points(x, self.dim_in, polynomial=self.prototype)
-        x, directions = promote(x, self.units.directions)
-        gate = None if self.series.gated is None else self.units.gate
-        return x @ directions.T, None if gate is None else x @ promote(x, gate.directions)[1].T
-
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
         t = self.units.standardise(y)
         hidden = clenshaw(self.series.at_no_factor(self.units), t)
         return hidden if z is None else add_product(hidden, z, clenshaw(self.series.gated, t))
-
-    def read_out(self, hidden: Array) -> Array:
-        """Readout (..., o) of hidden values (..., h), bias included."""
-        if self.readout is not None:
-            hidden, readout = promote(hidden, self.readout)
-            hidden = hidden @ readout.T
-        return hidden if self.bias is None else hidden + self.bias
 
     def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
         """First and, on request, second derivatives of the neurons, given their linear forms."""
@@ -147,18 +104,6 @@ class RidgePolynomial(Polynomial):
         if second:
             bend = bend + e * clenshaw(derivative(slope), t) - 2 * gate.slopes * change
         return Derivatives(along, bend, factor, change)
-
-    def gradient(self, x: Array) -> Array:
-        """Jacobian (..., o, d) at points x (..., d)."""
-        return gradient(self, x)
-
-    def hessian(self, x: Array) -> Array:
-        """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(self, x)
-
-    def hessian_along(self, x: Array, directions: Array) -> Array:
-        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(self, x, directions)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
@@ -190,42 +135,6 @@ class RidgePolynomial(Polynomial):
         same = near is not None and near.sees(wide.units)
         units = near if same and near is not None else Units.under(wide.units, inputs, spreads=True)
         return replace(wide, units=units, series=wide.series.rebase(wide.units, units))
-
-    def powers(self) -> tuple[list[Array], list[Array]]:
-        """Each neuron's polynomial as A_i(w_i.x) + (v_i.x) B_i(w_i.x): ascending coefficients, (h,) each."""
-        return neuron_powers(self)
-
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k."""
-        return ridge_tensor(self, k)
-
-    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
-        """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k there."""
-        return ridge_slices(self, k)
-
-    def tensor_numbers(self, k: int) -> int:
-        """Number of entries of the tensor, and of the h rank-one terms of one order less that it is computed from."""
-        return self.dim_out * self.dim_in**k + self.units.size * self.dim_in ** max(k - 1, 0)
-
-    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m).
-
-        They are W' diag(.) W, plus the symmetrised W' diag(.) V of a gate (MATH 6).
-        """
-        a, b = self.powers()
-        neurons = direction if self.readout is None else direction @ self.readout
-        W = self.units.directions
-        square = (neurons * a[2])[:, None]
-        if not b or self.units.gate is None:
-            return lambda block: W.T @ (square * (W @ block))
-        V = self.units.gate.directions
-        mixed = (0.5 * neurons * b[1])[:, None]
-
-        def apply(block: Array) -> Array:
-            y, z = W @ block, V @ block
-            return W.T @ (square * y + mixed * z) + V.T @ (mixed * y)
-
-        return apply
 
     def hermite(self, inputs: Gaussian, near: Units | None = None) -> Expansion:
         """Expansion under a Gaussian, of which second moments are made; `near` as in `rebase`."""

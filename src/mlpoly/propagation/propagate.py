@@ -11,7 +11,7 @@ from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, 
 from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
 from mlpoly.plottable import Plottable
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 from mlpoly.records import record, replace
@@ -147,7 +147,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
     weights = widen(inputs.weights)
     current = [(weights[c], State.at(g)) for c, g in enumerate(inputs.components)]
     behind = []
-    with progress("layers", len(parts)) as update:
+    with progress_bar("layers", len(parts)) as update:
         for number, part in enumerate(parts):
             update(number, "")
             if number < split:
