@@ -43,7 +43,7 @@ from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
 
 _DIRECT = 300  # monomials, as 23 inputs have: up to there neither tolerance, start nor distant components matter
@@ -216,7 +216,7 @@ def _solve_outputs(
     operator: GramOperator, b: Array, misfit: float, start: Array | None, solver: ConjugateGradients, rounding: float
 ) -> BlockSolution:
     """Solution of the normal equations for some outputs, b (o, m, m), with the given misfit of the zero polynomial."""
-    with progress("mixture fit", solver.max_iterations) as update:
+    with progress_bar("mixture fit", solver.max_iterations) as update:
 
         def iterate(
             operator: GramOperator, b: Array, misfit: float, start: Array | None, tolerance: float, stopped: bool
