@@ -84,7 +84,7 @@ def test_polynomial_activations_are_exact(inputs, guard):
 @pytest.mark.usefixtures("scratch_registry")
 def test_cubes_are_exact():
     """One built in, one registered by its function alone."""
-    mp.register_activation("third_power", lambda y: y * y * y)
+    mp.activations.register_activation("third_power", lambda y: y * y * y)
     net = mp.Chain([network("MLP", "cube", D, 5, 3, scale=0.4), network("MLP", "third_power", 3, 4, 2, scale=0.2)])
     found = mp.fit(net, gaussian(d=D), 3, method="composed")
     assert found.degree == 9
