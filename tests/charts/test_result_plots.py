@@ -5,13 +5,9 @@ import re
 
 import numpy as np
 import pytest
-
-import mlpoly as mp
-
-pytest.importorskip("matplotlib")
-
 from matplotlib import pyplot
 
+import mlpoly as mp
 from mlpoly.charts import (
     dependence_chart,
     explanation_waterfall,
@@ -399,7 +395,8 @@ def test_several_axes_need_a_place(poly):
 
 
 def test_torch_results_are_drawn(net, inputs):
-    torch = pytest.importorskip("torch")
+    import torch
+
     weights = torch.tensor(net.W1, dtype=torch.float32).requires_grad_()
     there = mp.MLP(weights, None, torch.tensor(net.W2, dtype=torch.float32))
     poly = mp.fit(there, inputs.to(weights), 2)

@@ -14,7 +14,7 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.mixture.direct import fit_mixture_direct
 from mlpoly.inputs.coordinates import Coordinates
-from mlpoly.polynomials.hermite_products import change_of_basis, ladder, multi_indices
+from mlpoly.moments.hermite_products import change_of_basis, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)

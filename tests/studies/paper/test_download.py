@@ -281,8 +281,7 @@ def test_checksums_are_those_of_real_mnist():
 
 def test_stories(server, tmp_path, monkeypatch):
     """A model of llama2.c with random weights, from a local server, is unpacked once and whole."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+    import torch
     from support.llama2c_files import checkpoint_bytes, vocabulary_bytes
     from support.tiny_models import VOCABULARY, llama
 

@@ -387,7 +387,7 @@ def test_other_images_of_the_same_shape_are_refused(whole, name, steps):
 
 
 def test_other_test_images_do_not_matter_to_a_training(whole):
-    train(changed(IMAGES, "test"), whole.folder, CONFIG)
+    assert_same_weights(train(changed(IMAGES, "test"), whole.folder, CONFIG), whole)
 
 
 def test_runs_of_versions_that_did_not_note_the_data_are_continued(whole, tmp_path):

@@ -12,15 +12,16 @@ from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.least_squares import LeastSquares
-from mlpoly.networks import Network
-from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import (
+from mlpoly.moments import Expansion
+from mlpoly.moments.hermite_products import (
     change_of_basis,
     check_monomials,
     ladder,
     multi_indices,
-    project_ridge,
 )
+from mlpoly.networks import Network
+from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
+from mlpoly.records import map_arrays, replace
 
 
 def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
@@ -57,7 +58,9 @@ def solve_directly(
         B = change_of_basis(place, factor, basis, own)
         best, back = best_under(net, g, degree), whitening.back @ factor
         if isinstance(best, RidgePolynomial):  # already in the Hermite basis of the component
-            problem.add(weights[c], B, project_ridge(best, back, own))
+            wide = map_arrays(replace(best, inputs=None), widen)
+            known = Expansion(wide.units, g, wide.readout, wide.bias, series=wide.series)
+            problem.add(weights[c], B, known.in_products(back, own))
         else:
             problem.add(weights[c], B, best.in_products(widen(g.mean), back, own))
     if not bool(xp.all(xp.isfinite(problem.factor))):

@@ -32,9 +32,9 @@ from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.linalg.least_squares import LeastSquares
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
