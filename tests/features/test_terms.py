@@ -79,7 +79,7 @@ def test_large_polynomials_have_terms_without_a_tensor(d, degree, monkeypatch):
     W1, W2 = rng.normal(size=(32, d)) / d, rng.normal(size=(3, 32)) / 32
     W1[0, 5], W2[1, 0] = 10.0, 10.0
     poly = mp.fit(mp.MLP(W1, None, W2, None, "square"), mp.Gaussian.standard(d), degree)
-    tensor = mp.RidgePolynomial.tensor
+    tensor = mp.polynomials.RidgePolynomial.tensor
 
     def low(self, k):
         assert k <= 1, "a tensor of d^k numbers"
