@@ -55,7 +55,7 @@ class Polynomial(ABC):
         so do sums of polynomials that were fitted under the same inputs.
     source : Source
         Provenance; empty for a result of arithmetic.
-    report : SolveReport, FinetuneReport or None
+    report : FitReport or None
         How it was found.
     shapes : dict from str to str
         Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and
