@@ -42,7 +42,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/lint-imports --no-logo
 
 docs: $(STAMP) ## the documentation as a site; open out/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/properdocs build --strict --quiet -f mkdocs.yml
 	$(BIN)/python tools/check_site.py out/site
 
 site-report: $(STAMP) ## docs/reports/mnist.html, the report on the site, from MNIST in MLPOLY_DATA or the user's cache

@@ -220,9 +220,9 @@ def encrypted(poly: mp.ComposedPolynomial, images: Images, count: int) -> dict[s
     circuit = poly.to_he(OUTSIDE, samples=images.train)
     outside = mp.he.range_report(circuit, images.test[:count]).outside
     session = mp.he.session(circuit)
-    session.predict(images.test[: session.rows], check=False, show=False)  # encodes the matrices
+    session.predict(images.test[: session.rows], check=False)  # encodes the matrices
     began = time.process_time()
-    found = session.predict(images.test[:count], check=False, show=False)
+    found = session.predict(images.test[:count], check=False)
     took = time.process_time() - began
     plain = circuit(images.test[:count])
     return {

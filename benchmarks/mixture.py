@@ -108,7 +108,7 @@ def compared(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ...], size:
     for steps in plan:
         name = f"{steps} steps of SGD"
         candidates[f"paper: N(0, I) + {name}"], descent = timed(
-            lambda steps=steps: mp.finetune(net, dense, mixture, steps=steps, show_progress=False)
+            lambda steps=steps: mp.finetune(net, dense, mixture, steps=steps)
         )
         results[f"{name} / exact quadratic, time"] = descent / took
     samples = torch.cat([mixture.sample(size, seed=seed) for seed in range(1, 5)])

@@ -36,6 +36,7 @@ from mlpoly.polynomials import (
     RidgePolynomial,
     load,
 )
+from mlpoly.progress_bars import progress
 from mlpoly.propagation import propagate
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "methods",
     "plan",
     "principal_forms",
+    "progress",
     "propagate",
     "register_activation",
     "report",

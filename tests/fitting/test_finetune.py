@@ -20,7 +20,7 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
 
 D, H, OUT = 4, 8, 2
-SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}
+SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024}
 
 
 def network(gated=False, backend=BACKENDS[0], readout=True, seed=0, inputs=1.0, outputs=1.0):

@@ -16,7 +16,7 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.samples import exact as regression_module
 from mlpoly.fitting.samples.neuronwise import SampleFit
-from mlpoly.polynomials.hermite_products import multi_indices, products
+from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.records import map_arrays
 from mlpoly.special import hermite
 

@@ -51,7 +51,8 @@ def test_circuit_has_the_values_of_the_polynomial(name, degree):
 
 
 def test_one_layer_under_a_mixture_and_in_torch_gives_the_same_circuit():
-    torch = pytest.importorskip("torch")
+    import torch
+
     net, mix = network(activation="relu", d=D), mixture(D)
     poly = mp.fit(net, mix, 4, method="neuronwise")
     circuit, x = poly.to_he(), mix.sample(20, seed=1)

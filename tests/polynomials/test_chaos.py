@@ -13,8 +13,8 @@ from support.networks import network
 
 import mlpoly as mp
 from mlpoly.fitting.mixture.direct import fit_mixture_direct
-from mlpoly.fitting.whitening import whiten
-from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
+from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.moments.hermite_products import change_of_basis, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)
@@ -178,11 +178,11 @@ def test_points_of_higher_precision_are_taken():
 def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
     """B'B, with B the re-expansion in a component's own products, against a tensor Gauss-Hermite grid."""
     mix, degree = mixture(d, rank=rank), 4
-    whitening = whiten(mix)
+    whitening = Coordinates.of(mix)
     basis = ladder(whitening.kept, degree)
     p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
     for g in mix.components:
-        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ covariance_factor(g)
+        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ Coordinates.of(g).back
         own = ladder(factor.shape[1], degree)
         B = change_of_basis(place, factor, basis, own)
         x, weights = grid(g, degree + 1)  # exact up to degree 9

@@ -124,7 +124,7 @@ def test_eigenfeatures_are_those_of_the_matrix(metric):
     found = mp.eigenfeatures(p, output=1, k=D, metric=metric)
     assert_close(found.values, values[order], 1e-12)
     assert_close(np.abs(np.sum(found.vectors * vectors[:, order].T, axis=1)), np.ones(D), 1e-10)
-    both = mp.eigenfeatures(p, direction=np.array([1.0, 0.0, -1.0]), k=2)
+    both = mp.eigenfeatures(p, output=np.array([1.0, 0.0, -1.0]), k=2)
     gap = np.linalg.eigvalsh(p.quadratic[0] - p.quadratic[2])
     assert_close(both.values, gap[np.argsort(-np.abs(gap))[:2]], 1e-12)
 

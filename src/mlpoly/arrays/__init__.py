@@ -35,6 +35,7 @@ from mlpoly.arrays.namespace import (
     device,
     differentiated,
     namespace,
+    namespace_of,
     on_cpu,
     readable,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "from_numpy",
     "is_low_precision",
     "namespace",
+    "namespace_of",
     "no_gradients",
     "on",
     "on_cpu",

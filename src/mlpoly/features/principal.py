@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
+from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import Gaussian, inputs_of
+from mlpoly.moments import inner
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
-from mlpoly.units import OutputSum, angles, terms
 
 
 @record
@@ -46,7 +47,7 @@ class PrincipalForms(Tabular, Plottable):
         """Fraction (m,) of the variance at this degree that each form carries."""
         return self.values / self.total
 
-    def features(self, form: int, k: int | None = None) -> EigenFeatures:
+    def features(self, form: int, k: int = 5) -> EigenFeatures:
         """Eigenfeatures of one quadratic form, in the metric of the inputs; for degree 2."""
         if self.degree != 2:
             raise ValueError(f"a form of degree {self.degree} has no eigenvectors; use principal_forms with degree=2.")
@@ -54,7 +55,7 @@ class PrincipalForms(Tabular, Plottable):
         if index >= self.values.shape[0]:
             raise ValueError(f"form is {index}, but there are {self.values.shape[0]}.")
         u = self.outputs[index, :]
-        return eigenfeatures(self.polynomial, direction=u, k=k, metric="whitened", inputs=self.inputs)
+        return eigenfeatures(self.polynomial, u, k=k, metric="whitened", inputs=self.inputs)
 
     def _table(self) -> Table:
         values, fractions, outputs = (to_numpy(a).tolist() for a in (self.values, self.fractions, self.outputs))
@@ -110,18 +111,14 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
             f"inputs=Gaussian.from_samples(x), for a block of a language model inputs=moments.gaussian(name)."
         )
     p = ridge.rebase(under)
-    total = OutputSum(eye(p.units.size, p.series.plain) if p.readout is None else p.readout, full=True)
-    for rows, columns, inner in angles(p.units, under):
-        *_, last = terms(p.series.rows(rows), p.series.columns(columns), inner, n)
-        total.add(rows, columns, last)
-    covariance = total.value
+    part = p.hermite(under, p.units).part(n)
+    covariance = inner(part, part, full=True).tail
     xp = namespace(covariance=covariance)
     values, vectors = xp.linalg.eigh(covariance)
     values, outputs = xp.flip(values)[:k], xp.flip(vectors, axis=1).T[:k, ...]
-    largest = xp.max(outputs, axis=1) >= -xp.min(outputs, axis=1)
-    outputs = outputs * xp.where(largest, 1.0, -1.0)[:, None]
+    outputs = outputs * signs(outputs)
     whole = xp.sum(xp.linalg.diagonal(covariance))
     variances, outputs, whole = (cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole))
     # In the basis of these inputs, since another one has another part of degree n.
-    part = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
-    return PrincipalForms(variances, outputs, whole, part, under, n)
+    parts = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
+    return PrincipalForms(variances, outputs, whole, parts, under, n)

@@ -43,7 +43,6 @@ def finetune(
     evaluate_every: int | None = None,
     patience: int | None = None,
     seed: int = 0,
-    show_progress: bool = True,
 ) -> P:
     """Improve a polynomial on samples of inputs that are not Gaussian, by schedule-free gradient descent.
 
@@ -90,8 +89,6 @@ def finetune(
         Number of evaluations in a row without a new best after which it stops.
     seed : int
         Seed of samples and batches: equal seeds give equal results on one machine.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -124,7 +121,6 @@ def finetune(
         as_integer("evaluate_every", max(steps // 20, 1) if evaluate_every is None else evaluate_every, 1),
         None if patience is None else as_integer("patience", patience, 1),
         as_integer("seed", seed, 0),
-        show_progress,
     )
     if not isinstance(poly, Polynomial):
         raise TypeError(

@@ -52,8 +52,7 @@ class Block:
         Parameters
         ----------
         dtype : torch.dtype, optional
-            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights. A fit returns its
-            polynomial in the dtype of the network, and 16 bits are too few for coefficients.
+            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights.
         """
         net = check_layer(convert(unwrapped(self.module), part=True))
         wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype

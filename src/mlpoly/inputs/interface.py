@@ -25,6 +25,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.records import map_arrays
 from mlpoly.tables import Table, Tabular
 
@@ -99,9 +100,7 @@ class Inputs(Tabular, ABC):
             return cast_like(safe_inverse(root), self.root)
         xp = namespace(root=root)
         values, vectors = xp.linalg.eigh(root)
-        floor = (10 * self.dim * float(xp.finfo(self.root.dtype).eps)) ** 0.5 * xp.max(
-            values
-        )  # rounding of a square root
+        floor = rounding_floor(self.root, root, self.dim) ** 0.5 * xp.max(values)
         return cast_like((vectors * safe_inverse(xp.where(values > floor, values, 0.0))) @ vectors.T, self.root)
 
     @abstractmethod

@@ -535,6 +535,6 @@ def test_bad_options(changes, error, message):
 
 
 def test_quiet_where_nobody_watches(small, quick, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once
+    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once
     dynamics(small, quick, tmp_path)
     assert capfd.readouterr() == ("", "")

@@ -35,7 +35,7 @@ from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
 from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation import Closure, State
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
@@ -79,7 +79,7 @@ def fit_composed(
     if not readable(net.prototype, inputs.mean):
         raise TypeError("moments choose their route by value; fit outside jax.jit and torch.compile.")
     closures = [Closure() for _ in inputs.components]
-    with progress("components", len(closures)) as update:
+    with progress_bar("components", len(closures)) as update:
         for done, (closure, component) in enumerate(zip(closures, inputs.components, strict=True)):
             update(done, "")
             walk(net, closure, State.at(component))

@@ -40,7 +40,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.inputs.interface import digest
 from mlpoly.networks import Affine, Chain, Network, check_network, layers_of, value_and_pullback
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation import coordinates, expand
 from mlpoly.records import arrays_of, map_arrays, record, replace
 
@@ -270,7 +270,7 @@ def _sample(net: Network, terms: _Terms, solver: Sampling, before: FitReport | N
         return excess, misfit, chunks > 0 and excess <= max(solver.tolerance * misfit, rounding)
 
     try:
-        with progress("samples", solver.max_samples) as update:
+        with progress_bar("samples", solver.max_samples) as update:
             if not chunks and terms.quadratic is None:
                 terms = terms.plus(correction(0).step, 1.0)  # in place of a closed form
             while not state()[2] and (not chunks or (chunks + 1) * chunk <= solver.max_samples):

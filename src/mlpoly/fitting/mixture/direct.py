@@ -9,24 +9,24 @@ from __future__ import annotations
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.least_squares import LeastSquares
-from mlpoly.networks import Network
-from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import (
+from mlpoly.moments import Expansion
+from mlpoly.moments.hermite_products import (
     change_of_basis,
     check_monomials,
-    covariance_factor,
     ladder,
     multi_indices,
-    project_ridge,
 )
+from mlpoly.networks import Network
+from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
+from mlpoly.records import map_arrays, replace
 
 
 def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
     """Optimal polynomial of any degree under a mixture, while it has at most about 10^4 monomials."""
-    whitening = whiten(inputs)
+    whitening = Coordinates.of(inputs)
     values, report = solve_directly(net, inputs, degree, whitening)
     dtype = net.prototype.dtype
     return ChaosPolynomial(
@@ -41,7 +41,7 @@ def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> Ch
 
 
 def solve_directly(
-    net: Network, inputs: GaussianMixture, degree: int, whitening: Whitening, best_under: Optimum = fit_gaussian
+    net: Network, inputs: GaussianMixture, degree: int, whitening: Coordinates, best_under: Optimum = fit_gaussian
 ) -> tuple[Array, FitReport]:
     """Coefficients (t, o) of the optimum in the Hermite products of whitened inputs, and how that went."""
     remedy = "use method='neuronwise' (any degree and size), degree=2, or one Gaussian instead of the mixture"
@@ -53,12 +53,14 @@ def solve_directly(
     for c, g in enumerate(inputs.components):
         # The component is z = place + factor w with w standard normal, in as many dimensions as the component has.
         place = whitening.forward @ (widen(g.mean) - whitening.center)
-        factor = whitening.forward @ covariance_factor(g)
+        factor = whitening.forward @ Coordinates.of(g).back
         own = basis if factor.shape[1] == whitening.kept else ladder(int(factor.shape[1]), degree)
         B = change_of_basis(place, factor, basis, own)
         best, back = best_under(net, g, degree), whitening.back @ factor
         if isinstance(best, RidgePolynomial):  # already in the Hermite basis of the component
-            problem.add(weights[c], B, project_ridge(best, back, own))
+            wide = map_arrays(replace(best, inputs=None), widen)
+            known = Expansion(wide.units, g, wide.readout, wide.bias, series=wide.series)
+            problem.add(weights[c], B, known.in_products(back, own))
         else:
             problem.add(weights[c], B, best.in_products(widen(g.mean), back, own))
     if not bool(xp.all(xp.isfinite(problem.factor))):

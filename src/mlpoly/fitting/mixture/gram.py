@@ -16,8 +16,8 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_at, astype, chunks, constant, device, namespace, widen
 from mlpoly.fitting.mixture.matrices import padded
-from mlpoly.fitting.whitening import Whitening
 from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.records import record
 
 _NUMBERS = 2**26  # largest intermediate of one product; components are taken in chunks that stay below it
@@ -95,7 +95,7 @@ class GramOperator:
         return xp.reshape(self.weighted[..., part], (n, -1)) @ xp.reshape(once, (o, -1, n))
 
 
-def gram_operator(inputs: GaussianMixture, whitening: Whitening, single: bool = False) -> GramOperator:
+def gram_operator(inputs: GaussianMixture, whitening: Coordinates, single: bool = False) -> GramOperator:
     """Operator of a mixture in the given coordinates; `single` runs its large products in float32."""
     xp = namespace(means=inputs.means)
     means, seconds = [], []

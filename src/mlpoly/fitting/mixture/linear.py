@@ -5,8 +5,8 @@ from __future__ import annotations
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.fitting.whitening import whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
 from mlpoly.records import replace
@@ -16,7 +16,7 @@ def fit_mixture_linear(
     net: Network, inputs: GaussianMixture, degree: int, best_under: Optimum = fit_gaussian
 ) -> DensePolynomial:
     """Degree 0 or 1: E[f] and, in whitened coordinates z, Cov[z, f]; minimum norm where the inputs do not vary."""
-    whitening = whiten(inputs)
+    whitening = Coordinates.of(inputs)
     weights = widen(inputs.weights)
     firsts, crosses, places, spreads = [], [], [], []
     for g in inputs.components:

@@ -11,13 +11,13 @@ import math
 import numpy as np
 
 from mlpoly.arrays import Array, cast_like, chunks, constant, eye, namespace, take_rows, widen
-from mlpoly.fitting.whitening import Whitening
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
 
 _NUMBERS = 2**26  # largest intermediate; outputs are taken in chunks that stay below it
 
 
-def matrices_of(p: RidgePolynomial | DensePolynomial, whitening: Whitening) -> Array:
+def matrices_of(p: RidgePolynomial | DensePolynomial, whitening: Coordinates) -> Array:
     """A polynomial of degree 2 as matrices (o, n, n) in homogeneous whitened coordinates."""
     if isinstance(p, DensePolynomial):
         return matrices_of_dense(p, whitening)
@@ -55,7 +55,7 @@ def _three_rows(series: Array) -> Array:
     return xp.concat([series, *[series[:1, ...] * 0] * (3 - series.shape[0])])
 
 
-def _homogeneous(directions: Array, shifts: Array, whitening: Whitening) -> Array:
+def _homogeneous(directions: Array, shifts: Array, whitening: Coordinates) -> Array:
     """Linear forms w.x - shift as vectors over (1, z): (h, n)."""
     xp = namespace(directions=directions)
     w = widen(directions)
@@ -81,7 +81,7 @@ def matrices_of_chaos(values: Array) -> Array:
     return matrices - squares[:, None, None] * (first.T * first)
 
 
-def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:
+def matrices_of_dense(p: DensePolynomial, whitening: Coordinates) -> Array:
     """A dense polynomial as matrices (o, n, n), restricted to the range of the mixture."""
     xp = namespace(center=p.center)
     center = whitening.center
@@ -96,7 +96,7 @@ def matrices_of_dense(p: DensePolynomial, whitening: Whitening) -> Array:
     return xp.concat([rows, xp.concat([0.5 * linear[:, :, None], lower], axis=2)], axis=1)
 
 
-def dense_from_matrices(matrices: Array, whitening: Whitening, like: Array) -> DensePolynomial:
+def dense_from_matrices(matrices: Array, whitening: Coordinates, like: Array) -> DensePolynomial:
     """Back to coefficients in x: (o, n, n) to a dense polynomial around the mixture's mean, in the dtype of `like`."""
     forward = whitening.forward
     quadratic = forward.T @ matrices[:, 1:, 1:] @ forward

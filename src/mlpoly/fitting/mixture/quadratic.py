@@ -38,13 +38,12 @@ from mlpoly.fitting.mixture.matrices import (
 )
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.fitting.whitening import Whitening, whiten
 from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
-from mlpoly.polynomials.base import at_least_single
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
 
 _DIRECT = 300  # monomials, as 23 inputs have: up to there neither tolerance, start nor distant components matter
@@ -112,7 +111,7 @@ def fit_mixture_quadratic(
     """
     solver.check_for(net)
     with no_gradients(net.prototype):
-        whitening = whiten(inputs, net.prototype)
+        whitening = Coordinates.of(inputs, net.prototype)
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
             values, report = solve_directly(net, inputs, 2, whitening, best_under)
             matrices = matrices_of_chaos(values)
@@ -126,7 +125,7 @@ def fit_mixture_quadratic(
 
 
 def _solve_iteratively(
-    net: Network, inputs: GaussianMixture, whitening: Whitening, solver: ConjugateGradients, best_under: Optimum
+    net: Network, inputs: GaussianMixture, whitening: Coordinates, solver: ConjugateGradients, best_under: Optimum
 ) -> tuple[Array, FitReport]:
     """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
@@ -143,7 +142,7 @@ def _solve_iteratively(
     b, misfits = normal_equations(net, inputs, whitening, operator, best_under)
     first = None
     if solver.start is not None:
-        known = at_least_single(solver.start)
+        known = solver.start
         first = matrices_of_dense(to_dense(known, cast_like(whitening.center, known.prototype)), whitening)
         if not bool(xp.all(xp.isfinite(first))):
             raise ValueError(
@@ -199,7 +198,7 @@ def _together(histories: list[tuple[float, ...]], reached: list[float]) -> tuple
 def normal_equations(
     net: Network,
     inputs: GaussianMixture,
-    whitening: Whitening,
+    whitening: Coordinates,
     operator: GramOperator,
     best_under: Optimum = fit_gaussian,
 ) -> tuple[Array, Array]:
@@ -219,7 +218,7 @@ def _solve_outputs(
     operator: GramOperator, b: Array, misfit: float, start: Array | None, solver: ConjugateGradients, rounding: float
 ) -> BlockSolution:
     """Solution of the normal equations for some outputs, b (o, m, m), with the given misfit of the zero polynomial."""
-    with progress("mixture fit", solver.max_iterations) as update:
+    with progress_bar("mixture fit", solver.max_iterations) as update:
 
         def iterate(
             operator: GramOperator, b: Array, misfit: float, start: Array | None, tolerance: float, stopped: bool

@@ -30,10 +30,11 @@ from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
+from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.linalg.least_squares import LeastSquares
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
@@ -161,8 +162,7 @@ def _whitener(inputs: Samples, most: int) -> Array | None:
     _, values, vectors = xp.linalg.svd(scaled.factor, full_matrices=False)
     # Inputs that are sums of others are so up to the rounding of the samples, relative to x and not to x - mean.
     sizes = xp.where(inverse > 0, 1 + xp.abs(inputs.mean) * inverse, 0.0)
-    rounding = float(xp.finfo(inputs.x.dtype).eps) * scalar(xp.linalg.vector_norm(sizes))
-    floor = _NOISE * (rounding + float(xp.finfo(values.dtype).eps) * inputs.dim)
+    floor = rounding_floor(inputs.x, values, inputs.dim, scalar(xp.linalg.vector_norm(sizes)))
     keep = np.flatnonzero(to_numpy(values) > floor)
     if len(keep) > most:
         return None

@@ -61,7 +61,7 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
     every = -(-len(about.x) // len(fits.rows))
     for name, row, output in chosen_rows(about, fits, count):
         x = fits.rows[row]
-        found = explain(fits.written, about.inputs, x, output=output, k=_TERMS, names=about.names)
+        found = explain(fits.written, x, about.inputs, output=output, k=_TERMS, names=about.names)
         value = float(fits.values[row, output])
         button: object = shortened(name, 24)
         if shape is not None:

@@ -91,7 +91,7 @@ def explain_image(
     """
     _check_degree("quadratic", quadratic, 2)
     label, output = as_integer("label", label, 0), as_integer("output", output, 0)
-    found = explain(quadratic, inputs, image, output, k=k)
+    found = explain(quadratic, image, inputs, output=output, k=k)
     constant, linear, bend = found.parts.tolist()
     features = ((f.eigenvalue or 0.0, f.amount, np.asarray(f.pattern, np.float32)) for f in found.features)
     return ImageExplanation(
