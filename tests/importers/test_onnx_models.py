@@ -73,7 +73,7 @@ CHAINS = {
     "deep": (["a Gemm x W B", "b Relu a", "c Gemm b S", "d Tanh c", "e Gemm d V C", "y Sigmoid e"],
              "Chain(4 -> 6 -> 6 -> 3)"),
     "affine": (["y Gemm x W B"], "Affine(4 -> 6)"),
-    "affine twice": (["a Gemm x W B", "y Gemm a V C"], "MLP(4 -> 6 -> 3, identity)"),
+    "affine twice": (["a Gemm x W B", "y Gemm a V C"], "Affine(4 -> 3)"),
     "activations twice": (["a Gemm x W B", "b Relu a", "y Tanh b"], "Chain(4 -> 6 -> 6)"),
     "activation first": (["a Tanh x", "y Gemm a W B"], "MLP(4 -> 4 -> 6, tanh)"),
     "activation alone": (["y Tanh x"], "MLP(4 -> 4 -> 4, tanh)"),
