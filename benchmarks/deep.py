@@ -164,8 +164,8 @@ def fits(net: mp.Chain, inputs: Any, name: str, tiny: bool, peers: bool) -> tupl
     seconds: dict[str, float] = {}
     for degree in (1, 2):
         closed, took = timed(lambda degree=degree: mp.fit(net, inputs, degree))
-        tight = {"tolerance": 0.3 if tiny else 1e-3, "max_samples": 2**12 if tiny else 2**22}
-        best = mp.fit(net, inputs, degree, method="sampled", **tight)
+        tight = mp.methods.Sampled(0.3, 2**12) if tiny else mp.methods.Sampled(1e-3, 2**22)
+        best = mp.fit(net, inputs, degree, method=tight)
         sampled, sampling = timed(lambda degree=degree: mp.fit(net, inputs, degree, method="sampled"))
         optimum = judge.fvu(best)
         found |= {
@@ -177,7 +177,7 @@ def fits(net: mp.Chain, inputs: Any, name: str, tiny: bool, peers: bool) -> tupl
         seconds |= {f"degree {degree}, closed form": took, f"degree {degree}, sampled": sampling}
         if peers and isinstance(inputs, mp.Gaussian):
             found[f"degree {degree}, regression on as many samples"] = judge.fvu(
-                regression(net, inputs, closed, int(sampled.report.samples), degree)
+                regression(net, inputs, closed, int(sampled.report.details["samples"]), degree)
             )
             if degree == 2:
                 found["degree 2, plain Monte Carlo in equal time"] = judge.fvu(monte_carlo(net, inputs, closed, took))

@@ -206,8 +206,8 @@ def test_the_report():
     report = mp.fit(net, mix, 3).report
     assert report.method == "orthogonal transformations"
     assert report.converged and report.iterations == 0 and report.history == ()
-    assert report.gradient <= 1e-14 and report.gain_left == 0
-    assert (report.kept, report.dropped) == (3, 0)
+    assert report.gradient <= 1e-14 and report.details["gain_left"] == 0
+    assert (report.details["kept"], report.details["dropped"]) == (3, 0)
     misfits = [fit_mixture_direct(net, mix, degree).report.misfit for degree in range(5)]
     assert all(m > 0 for m in misfits)
 

@@ -538,7 +538,7 @@ class PolynomialContract:
             return
         better = finetune(poly=p, net=net, data=x, steps=20)
         assert type(better) is type(p) and better.degree == p.degree
-        assert better.report.fvu_after <= better.report.fvu_before
+        assert better.report.fvu <= better.report.details["fvu_before"]
 
     # -- mistakes -----------------------------------------------------------------------------------------------------
 
