@@ -254,3 +254,46 @@ class SampledReport(Report):
             f"{self.method}: {state} after {self.samples} samples, misfit {self.misfit:.3g}, expected excess over it "
             f"{self.excess:.2g}{part}, fraction of variance unexplained {self.fvu:.3g}"
         )
+
+
+@dataclass(frozen=True)
+class JointReport(Report):
+    """Report of a fit of all neurons together on samples.
+
+    Attributes
+    ----------
+    kind : str
+        "readout", "free", or "neuronwise" where neither did clearly better on held-out samples.
+    samples : int
+        Number of samples.
+    coefficients : int
+        Number of coefficients that were fitted together, for each output.
+    rank : int
+        Number of them that the samples determine.
+    effective : float
+        Effective number of them after shrinkage.
+    shrinkage : float or None
+        Weight of the penalty on the distance from the fit neuron by neuron, for features of variance one.
+    fvu : float
+        Fraction of variance unexplained on every fifth sample, by the fit to the others.
+    start : float
+        The same for the fit neuron by neuron, or for the closed form where samples are few.
+    """
+
+    kind: str
+    samples: int
+    coefficients: int
+    rank: int
+    effective: float
+    shrinkage: float | None
+    fvu: float
+    start: float
+
+    def __str__(self) -> str:
+        on = f"fraction of variance unexplained on held-out samples {self.fvu:.3g}"
+        if self.kind == "neuronwise":
+            return f"neuron by neuron on {self.samples} samples, which nothing beats: {on}"
+        return (
+            f"all neurons together ({self.kind}) on {self.samples} samples: {self.coefficients} coefficients an "
+            f"output, {self.effective:.0f} after shrinkage; {on}, where {self.start:.3g} is left neuron by neuron"
+        )
