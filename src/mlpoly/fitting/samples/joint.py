@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -42,6 +42,17 @@ _SURE = 2.0  # standard errors by which fitting together must win on held-out sa
 _GRID = [10.0**power for power in np.arange(4.0, -10.5, -0.5)]  # shrinkages, for features of variance one
 
 
+@overload
+def fit_joint(net: Layer, inputs: Samples, degree: int) -> RidgePolynomial: ...
+@overload
+def fit_joint(
+    net: Layer,
+    inputs: Samples,
+    degree: int,
+    bound: float | None = None,
+    coefficients: Coefficients = "auto",
+    shrinkage: float | None = None,
+) -> RidgePolynomial | BoundedPolynomial: ...
 def fit_joint(
     net: Layer,
     inputs: Samples,
