@@ -65,11 +65,9 @@ def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> 
         sets["exchanged"] = replace(principal, writes=principal.writes.roll(1, 0))
         began = time.perf_counter()
         chosen = list(sets.values())
-        causal = check_features(
-            model, chosen, held_out, polys=made.polynomials, tokens=sizes.tokens, wiring=wiring, show_progress=False
-        )
+        causal = check_features(model, chosen, held_out, polys=made.polynomials, tokens=sizes.tokens, wiring=wiring)
         checked = time.perf_counter()
-        readable = readability(model, chosen[:-1], train, held_out, show_progress=False)
+        readable = readability(model, chosen[:-1], train, held_out)
         read = time.perf_counter()
         print(f"layer {layer}: checks {checked - began:.1f} s, readability {read - checked:.1f} s", flush=True)
         explained = [found.explained for found in read_features(model, chosen, held_out, wiring=wiring)]

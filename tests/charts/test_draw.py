@@ -4,9 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("matplotlib")
-
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 

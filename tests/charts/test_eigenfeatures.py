@@ -41,7 +41,6 @@ def test_rows_hold_both_ends_of_the_spectrum(poly, metric):
 
 
 def test_figure(poly):
-    pytest.importorskip("matplotlib")
     figure = eigenfeature_gallery({0: mp.eigenfeatures(poly, output=0, k=6)}, SHAPE).plot()
     assert len([ax for ax in figure.axes if ax.images]) <= 6
     figure.draw_without_rendering()

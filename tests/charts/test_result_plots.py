@@ -5,13 +5,9 @@ import re
 
 import numpy as np
 import pytest
-
-import mlpoly as mp
-
-pytest.importorskip("matplotlib")
-
 from matplotlib import pyplot
 
+import mlpoly as mp
 from mlpoly.charts import (
     dependence_chart,
     explanation_waterfall,
@@ -25,8 +21,7 @@ from mlpoly.charts.chart import Picture, shortened
 from mlpoly.charts.directions import direction_ranking
 from mlpoly.charts.terms import effect_map
 from mlpoly.features.interactions import interaction_effects
-from mlpoly.fitting.finetune import FinetuneReport
-from mlpoly.fitting.report import SolveReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.records import replace
 
 NAMES = ("age", "a $x$ & <b> very long name of an input", "bmi", "s1")
@@ -62,7 +57,7 @@ def results(net, poly, inputs):
     found = mp.compare(net, poly, x, labels)
     chain = mp.Chain([net, mp.MLP(np.eye(3))])
     behind = mp.propagate(chain, inputs)
-    tuned = FinetuneReport(0.2, 0.1, 20, 10, "steps", ((0, 0.2), (10, 0.1), (20, 0.12)), 0.01, 0.1)
+    tuned = FitReport("fine-tuning", "", history=((0, 0.2), (10, 0.1), (20, 0.12)), details={"best_step": 10})
     return {
         "terms": poly.terms(k=9),
         "explanation": mp.explain(net, x[0], inputs, degree=3),
@@ -76,11 +71,11 @@ def results(net, poly, inputs):
         "moments": mp.second_moment(net, inputs),
         "propagation": behind,
         "layer": behind[0],
-        "solve": SolveReport("conjugate gradients", 3, True, 1e-6, 0.5, 1e-3, 4, 0, (2.0, 0.7, 0.5)),
+        "solve": FitReport("a mixture", "", history=((1, 2.0), (2, 0.7), (3, 0.5))),
         "finetune": tuned,
         "similarity": mp.similarity(net, poly, inputs),
-        "sensitivity": mp.sensitivity(net, inputs, show_progress=False),
-        "shapley": mp.shapley(net, inputs, x[0], show_progress=False),
+        "sensitivity": mp.sensitivity(net, inputs),
+        "shapley": mp.shapley(net, inputs, x[0]),
         "dependence": mp.conditional_mean(net, inputs, 0),
     }
 
@@ -227,7 +222,7 @@ def test_propagation(rng):
 def test_histories(net, poly, inputs):
     found = results(net, poly, inputs)
     (ax,) = found["solve"].plot().axes
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), found["solve"].history)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), [2.0, 0.7, 0.5])
     (ax,) = found["finetune"].plot().axes
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [0, 10, 20])
     assert [line.get_xdata()[0] for line in ax.lines if line.get_label() == "_guide"] == [10]
@@ -269,7 +264,7 @@ def test_conditional_means_are_curves(net, inputs):
 
 
 def test_sensitivity_bars(net, inputs):
-    found = mp.sensitivity(net, inputs, show_progress=False)
+    found = mp.sensitivity(net, inputs)
     (ax,) = found.plot(output=1).axes
     order = np.argsort(-found.shapley[:, 1])
     heights = np.array([patch.get_height() for patch in ax.patches]).reshape(3, 4)
@@ -280,7 +275,7 @@ def test_sensitivity_bars(net, inputs):
     bars_of_all = [m for m in sensitivity_chart(found).panels[0].marks if m.label == "Shapley effect"]
     np.testing.assert_allclose(sorted(bars_of_all[0].y), sorted(found.shapley @ weights))
     assert sum(bars_of_all[0].y) == pytest.approx(1)
-    drawn = mp.sensitivity(net, inputs, permutations=4, show_progress=False)
+    drawn = mp.sensitivity(net, inputs, permutations=4)
     points = sensitivity_chart(drawn, output=0, k=2).panels[0].marks[-1]
     strongest = np.argsort(-drawn.shapley[:, 0])[:2]
     np.testing.assert_allclose(points.error, drawn.standard_error[strongest, 0])
@@ -290,14 +285,14 @@ def test_sensitivity_bars(net, inputs):
 
 
 def test_shapley_values_add_up_in_the_picture(net, inputs):
-    found = mp.shapley(net, inputs, inputs.sample(1)[0], show_progress=False)
+    found = mp.shapley(net, inputs, inputs.sample(1)[0])
     drawn = shapley_waterfall(found, output=2, k=2)
     assert [part.label for part in drawn.parts][::3] == ["mean", "2 others"]
     assert sum(part.amount for part in drawn.parts) == pytest.approx(drawn.totals[0][1], rel=1e-12)
     assert drawn.totals == [("prediction", found.prediction[2])]
     (ax,) = found.plot(output=2).axes
     assert len(ax.patches) == 6
-    sampled = mp.shapley(net, inputs, inputs.sample(1)[0], permutations=4, show_progress=False)
+    sampled = mp.shapley(net, inputs, inputs.sample(1)[0], permutations=4)
     assert all(part.remark.startswith("±") for part in shapley_waterfall(sampled).parts[1:])
     with pytest.raises(ValueError, match="output is 3"):
         found.plot(output=3)
@@ -399,7 +394,8 @@ def test_several_axes_need_a_place(poly):
 
 
 def test_torch_results_are_drawn(net, inputs):
-    torch = pytest.importorskip("torch")
+    import torch
+
     weights = torch.tensor(net.W1, dtype=torch.float32).requires_grad_()
     there = mp.MLP(weights, None, torch.tensor(net.W2, dtype=torch.float32))
     poly = mp.fit(there, inputs.to(weights), 2)
@@ -412,8 +408,8 @@ def test_torch_results_are_drawn(net, inputs):
         mp.degree_spectrum(there, inputs.to(weights), 3),
         mp.second_moment(there, inputs.to(weights)),
         mp.similarity(there, poly, inputs.to(weights)),
-        mp.sensitivity(there, inputs.to(weights), show_progress=False),
-        mp.shapley(there, inputs.to(weights), torch.zeros(4), show_progress=False),
+        mp.sensitivity(there, inputs.to(weights)),
+        mp.shapley(there, inputs.to(weights), torch.zeros(4)),
         mp.conditional_mean(there, inputs.to(weights), 0),
     ]
     for result in drawn:

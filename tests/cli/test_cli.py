@@ -35,7 +35,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv("MLPOLY_TRACEBACK", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once, where there is a terminal
+    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once, where there is a terminal
     monkeypatch.chdir(tmp_path)
 
 

@@ -7,10 +7,6 @@ import re
 
 import numpy as np
 import pytest
-
-pytest.importorskip("plotly")
-pytest.importorskip("torch")
-
 import torch
 
 import mlpoly as mp

@@ -92,7 +92,7 @@ def test_units_that_are_the_same_share_their_coefficients():
     )
     x = skewed(600)
     one, two = (mp.fit(each, x, 2, method=Joint("free", 0.0)) for each in (net, twice))
-    assert two.report.rank == one.report.rank == 2 * H
+    assert two.report.details["rank"] == one.report.details["rank"] == 2 * H
     assert np.abs(one(x) - two(x)).max() < 1e-10 * np.abs(net(x)).max()
 
 
@@ -107,7 +107,7 @@ def test_large_shrinkage_is_the_fit_that_the_others_start_from():
     net, x = make_net(), skewed(600)
     free, readout = (mp.fit(net, x, 3, method=Joint(kind, 1e30)) for kind in ("free", "readout"))
     assert np.abs(free(x) - readout(x)).max() < 1e-12 * np.abs(net(x)).max()
-    assert free.report.effective < 1e-20
+    assert free.report.details["effective"] < 1e-20
 
 
 def test_weights_count_samples():
@@ -165,15 +165,27 @@ def test_every_library_gives_the_same(kind, backend):
 def test_above_the_monomials_that_least_squares_takes_it_is_the_default():
     net = make_net(d=60)
     poly = mp.fit(net, skewed(300, d=60), 3)
-    assert poly.source.method.endswith("on samples") and poly.report.kind in ("readout", "free", "neuronwise")
+    assert poly.source.method.endswith("on samples") and poly.report.details["kind"] in (
+        "readout",
+        "free",
+        "neuronwise",
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
         (lambda net, x: mp.fit(net, x[:9], 2, method="joint"), ValueError, "takes 10"),
-        (lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(len(x)) % 5 == 4)), 2, method="joint"), ValueError, "zero"),
-        (lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(len(x)) % 5 != 4)), 2, method="joint"), ValueError, "zero"),
+        (
+            lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(len(x)) % 5 == 4)), 2, method="joint"),
+            ValueError,
+            "zero",
+        ),
+        (
+            lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(len(x)) % 5 != 4)), 2, method="joint"),
+            ValueError,
+            "zero",
+        ),
         (lambda net, x: mp.fit(net, mp.Gaussian.standard(D), 2, method="joint"), TypeError, "samples"),
         (lambda net, x: Joint("all"), ValueError, "coefficients"),
         (lambda net, x: Joint("free", -1.0), ValueError, "shrinkage"),

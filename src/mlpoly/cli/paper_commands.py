@@ -68,7 +68,6 @@ class ReproduceCommand(_TrainingCommand):
             label=self.label,
             device=self.device,
             figures=self.figures,
-            show_progress=not self.quiet,
         )
         return {"claims": found.claims, "seconds": found.about["seconds"], "report": self.out / "report.html"}
 
@@ -83,7 +82,7 @@ class TrainCommand(_TrainingCommand):
         from mlpoly.studies.paper.study import Study
 
         study = Study(self.out, self.data, self.data_dir, self.fits, self.device)
-        found = study_training(study, self.train, self.seeds, show_progress=not self.quiet)
+        found = study_training(study, self.train, self.seeds)
         last = {p.seed: p for p in found.training}
         return {"checkpoints": [r.folder for r in study.runs], "networks": list(last.values())}
 
@@ -96,7 +95,7 @@ class DynamicsCommand(_StudyCommand):
         """Call `mlpoly.studies.paper.reproduce.study_dynamics`."""
         from mlpoly.studies.paper.reproduce import study_dynamics
 
-        points = study_dynamics(self._study(), show_progress=not self.quiet).dynamics
+        points = study_dynamics(self._study()).dynamics
         return {"points": [p for p in points if p.step == max(p.step for p in points)]}
 
 
@@ -108,7 +107,7 @@ class FeaturesCommand(_StudyCommand):
         """Call `mlpoly.studies.paper.reproduce.study_features`."""
         from mlpoly.studies.paper.reproduce import study_features
 
-        found = study_features(self._study(), show_progress=not self.quiet).features
+        found = study_features(self._study()).features
         last = [s for s in found.steps if s.step == found.steps[-1].step] if found else []
         return {"eigenvalues": [{"class": s.label, "positive": s.positive, "negative": s.negative} for s in last]}
 
@@ -123,7 +122,7 @@ class AttackCommand(_StudyCommand):
         """Call `mlpoly.studies.paper.reproduce.study_attack`."""
         from mlpoly.studies.paper.reproduce import study_attack
 
-        found = study_attack(self._study(), label=self.label, show_progress=not self.quiet)
+        found = study_attack(self._study(), label=self.label)
         return {"ablation": [a for each in found.attack for a in each.ablations if a.directions == "singular"]}
 
 
@@ -163,7 +162,7 @@ class DataCommand:
         from mlpoly.studies.paper.images import searched_folders
 
         if self.action == "download":
-            folder = download(self.name, force=self.force, show_progress=not self.quiet)
+            folder = download(self.name, force=self.force)
             if self.name != "stories260K":
                 return {"folder": folder}
             return {"folder": folder, "next": f"mlpoly lm {folder} --text {folder / 'tokens.npy'} --out out/stories"}

@@ -26,7 +26,7 @@ from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
@@ -201,7 +201,7 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
             if not tied and part.right is part.left:  # from squares alone no step leads to other products
                 noise = np.random.default_rng(0).standard_normal((b.shape[0], part.right.shape[0]))
                 b = unit(b + 0.3 * unit(constant(noise, b) @ part.right))
-            with progress("Terms of the quadratic part", _STEPS) as update:
+            with progress_bar("Terms of the quadratic part", _STEPS) as update:
                 done = itertools.count(1)
                 moved = descend(part, best.a, b, energy, _STEPS, _PENALTY, lambda: update(next(done), ""))
             best = max(best, _ordered(part, *moved, energy), key=lambda found: found.explained[-1])

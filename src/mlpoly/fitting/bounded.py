@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace, promote, rounding_error, widen
+from mlpoly.arrays import Array, namespace, promote, rounding_error, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
@@ -20,13 +20,12 @@ from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.polynomials.bounded import check_bound
-from mlpoly.special import in_deviations, normal_nodes
+from mlpoly.special import LADDER, in_deviations, panels, reach_of
 from mlpoly.units import Units
 
 METHOD = "least squares neuron by neuron with lines beyond a bound, under a Gaussian"
 PRIOR = 1e-9
 _NODES = 12  # Gauss-Legendre nodes on each panel
-_LADDER = (0.0, *(sign * 3.0**j for j in range(6) for sign in (-1, 1)))  # edges of panels around an activation's bend
 
 
 def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
@@ -86,13 +85,12 @@ def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Arr
     of two basis functions.
     """
     xp, degree = namespace(shifts=own.shifts), start.degree
-    reach = 11 + 1.2 * math.sqrt(degree)  # as for Hermite coefficients: less than 1e-13 of the norm remains beyond
-    panels = math.ceil(reach / min(1.0, math.sqrt(4.5 / (degree + 1))))
-    grid = constant(np.linspace(-reach, reach, panels + 1)[:, None], own.shifts) + own.shifts * 0
+    reach = reach_of(degree)
+    grid = np.linspace(-reach, reach, math.ceil(reach / min(1.0, math.sqrt(4.5 / (degree + 1)))) + 1)
     units, activation = start.units, net.activation
-    places = activation.kinks if activation.pieces is not None else sorted({*_LADDER, *activation.kinks})
+    places = activation.kinks if activation.pieces is not None else sorted({*LADDER, *activation.kinks})
     bends = [units.shifts + sign * start.bounds * units.scales for sign in (-1, 1)]
     bends += [own.shifts * 0 + place - (0 if own.bias is None else own.bias) for place in places]
     scales = xp.where(own.scales > 0, own.scales, 1.0)
     edges = in_deviations(xp.stack([widen(bend) for bend in bends]) - own.shifts, scales)
-    return normal_nodes(xp.concat([grid, xp.clip(edges, -reach, reach)]), _NODES)
+    return panels(grid, [edges], _NODES)

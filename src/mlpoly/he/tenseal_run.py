@@ -27,7 +27,7 @@ from mlpoly.he.circuit_files import read_format
 from mlpoly.he.ckks import CKKS, output_noise, parameters
 from mlpoly.he.packing import PackedProduct, pack
 from mlpoly.he.square_tree import Vector, products
-from mlpoly.progress import announce, progress
+from mlpoly.progress_bars import announce, progress_bar
 
 _KEYS = "mlpoly-public-keys"  # format of files
 
@@ -74,7 +74,8 @@ class EncryptedSession:
         self._for_products, self._for_rotations = seal.RelinKeys(), seal.GaloisKeys()
         self._decryptor = None
         if public_keys is None:
-            announce(f"Keys of {parameters}", sys.stderr.isatty())
+            if sys.stderr.isatty():
+                announce(f"Keys of {parameters}")
             keys = seal.KeyGenerator(context)
             keys.create_public_key(self._public)
             keys.create_relin_keys(self._for_products)
@@ -217,11 +218,11 @@ class EncryptedSession:
         block, slots = self._packing.block, np.asarray(self._encoder.decode_double(decrypted))
         return slots[: encrypted.rows * block].reshape(encrypted.rows, block)[:, : self.circuit.dim_out]
 
-    def predict(self, x: Any, check: bool = True, show: bool = True) -> np.ndarray:
+    def predict(self, x: Any, check: bool = True) -> np.ndarray:
         """Encrypt, evaluate and decrypt rows of inputs (n, d), as many at a time as a ciphertext holds."""
         x = self._rows(x)
         found = []
-        with progress("Encrypted inference", len(x), show) as update:
+        with progress_bar("Encrypted inference", len(x)) as update:
             for start in range(0, len(x), self.rows):
                 update(start, f"{self.rows} rows at a time")
                 box = self.encrypt(x[start : start + self.rows], check)

@@ -50,7 +50,8 @@ def test_mistakes(act, exception, patterns):
 
 
 def test_columns_of_words_are_named():
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(c="word")
     with pytest.raises(TypeError, match=r"not numbers \(c\); drop them"):
         check_subject(NET, frame)
@@ -95,8 +96,9 @@ def test_names_of_outputs_order_the_labels():
 
 
 def test_columns_are_those_that_an_estimator_knows():
-    pandas = pytest.importorskip("pandas")
-    neural = pytest.importorskip("sklearn.neural_network")
+    import pandas
+    from sklearn import neural_network as neural
+
     frame = pandas.DataFrame(X, columns=list("abcd"))
     model = neural.MLPRegressor(hidden_layer_sizes=3, max_iter=5000, solver="lbfgs", random_state=0).fit(frame, X[:, 0])
     assert check_subject(model, frame[list(model.feature_names_in_)]).names == tuple("abcd")
@@ -113,7 +115,8 @@ def test_columns_are_those_that_an_estimator_knows():
 
 
 def test_names_come_from_the_inputs_or_the_columns():
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame(X, columns=list("abcd"))
     assert check_subject(NET, frame).names == tuple("abcd")
     assert check_subject(NET, X, inputs=mp.Gaussian.from_samples(frame)).names == tuple("abcd")

@@ -12,9 +12,6 @@ import numpy as np
 import pytest
 from support.fake_results import CLASSES, COLUMNS, FITS, SHAPE, STEPS, digits, fake_results
 
-pytest.importorskip("plotly")
-pytest.importorskip("sklearn")
-
 from mlpoly.pages.paper.explain import explanation_words
 from mlpoly.pages.paper.page import write_report
 from mlpoly.pages.toolkit.embedded import DIVERGING
@@ -227,7 +224,8 @@ def test_one_seed(results, tmp_path):
 
 
 def test_plotly_accepts_every_view(parsed):
-    graph_objects = pytest.importorskip("plotly.graph_objects")
+    from plotly import graph_objects
+
     for name, island in parsed.islands.items():
         if name.startswith("plot-"):
             spec = load(island)

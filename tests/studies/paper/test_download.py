@@ -124,7 +124,7 @@ def test_download(server, folder, capfd, chunked):
 
 
 def test_another_cache(server, tmp_path):
-    assert download("mnist", tmp_path / "there", show_progress=False) == tmp_path / "there" / "mnist"
+    assert download("mnist", tmp_path / "there") == tmp_path / "there" / "mnist"
     assert_complete(tmp_path / "there" / "mnist")
     assert not cache_dir().exists()
 
@@ -251,7 +251,7 @@ def test_interrupt_leaves_nothing_half_done(server, folder, monkeypatch):
 def test_progress_is_told_in_kib(server, monkeypatch):
     seen = []
     told = watched(monkeypatch, lambda done, note: seen.append((done, note)))
-    download("mnist", show_progress=False)
+    download("mnist")
     size = len(CONTENT[FIRST]) // 1024
     assert told[0] == (f"mnist/{FIRST}", False)
     assert (size, f"of {size} KiB") in seen
@@ -281,8 +281,7 @@ def test_checksums_are_those_of_real_mnist():
 
 def test_stories(server, tmp_path, monkeypatch):
     """A model of llama2.c with random weights, from a local server, is unpacked once and whole."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+    import torch
     from support.llama2c_files import checkpoint_bytes, vocabulary_bytes
     from support.tiny_models import VOCABULARY, llama
 

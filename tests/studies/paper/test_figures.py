@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 
-pytest.importorskip("matplotlib")
-
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed

@@ -72,7 +72,6 @@ def assert_holds(images, parts):
 
 
 def test_digits():
-    pytest.importorskip("sklearn")
     images, again, other = load_images(), load_images("digits"), load_images("digits", seed=1)
     assert (images.train.shape, images.test.shape, images.shape) == ((1437, 64), (360, 64), (8, 8))
     assert (images.train.min(), images.train.max()) == (0, 1)

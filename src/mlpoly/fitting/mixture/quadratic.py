@@ -37,13 +37,13 @@ from mlpoly.fitting.mixture.matrices import (
     padded,
 )
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
 
 _DIRECT = 300  # monomials, as 23 inputs have: up to there neither tolerance, start nor distant components matter
@@ -126,7 +126,7 @@ def fit_mixture_quadratic(
 
 def _solve_iteratively(
     net: Network, inputs: GaussianMixture, whitening: Coordinates, solver: ConjugateGradients, best_under: Optimum
-) -> tuple[Array, SolveReport]:
+) -> tuple[Array, FitReport]:
     """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
     rounding = rounding_error(inputs.means)  # float32 inputs are not known more precisely, whatever the later precision
@@ -172,16 +172,18 @@ def _solve_iteratively(
             f"quadratic of {inputs.dim} inputs is determined only by rounding errors; use method='neuronwise'.",
             stacklevel=6,
         )
-    report = SolveReport(  # of each figure the worst over all outputs
-        method="block conjugate gradients",
-        iterations=max(len(s.history) for s in solutions),
-        converged=all(s.converged for s in solutions) and not out_of_sight,
-        gradient=max(gradients),
+    converged = all(s.converged for s in solutions) and not out_of_sight
+    iterations = max(len(s.history) for s in solutions)
+    gain_left = math.nan if out_of_sight else max(s.gain_left for s in solutions)
+    report = FitReport(  # of each figure the worst over all outputs
+        UNDER_A_MIXTURE,
+        f"conjugate gradients {'converged' if converged else 'stopped early'} after {iterations} iterations",
         misfit=sum(reached),
-        gain_left=math.nan if out_of_sight else max(s.gain_left for s in solutions),
-        kept=whitening.kept,
-        dropped=whitening.dropped,
-        history=_together([s.history for s in solutions], reached),
+        gradient=max(gradients),
+        converged=converged,
+        iterations=iterations,
+        history=tuple(enumerate(_together([s.history for s in solutions], reached), 1)),
+        details={"gain_left": gain_left, "kept": whitening.kept, "dropped": whitening.dropped},
     )
     return xp.concat(answers), report
 
@@ -216,7 +218,7 @@ def _solve_outputs(
     operator: GramOperator, b: Array, misfit: float, start: Array | None, solver: ConjugateGradients, rounding: float
 ) -> BlockSolution:
     """Solution of the normal equations for some outputs, b (o, m, m), with the given misfit of the zero polynomial."""
-    with progress("mixture fit", solver.max_iterations) as update:
+    with progress_bar("mixture fit", solver.max_iterations) as update:
 
         def iterate(
             operator: GramOperator, b: Array, misfit: float, start: Array | None, tolerance: float, stopped: bool

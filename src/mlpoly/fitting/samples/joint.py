@@ -22,7 +22,7 @@ from mlpoly.arrays import Array, cast_like, constant, eye, namespace, no_gradien
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
-from mlpoly.fitting.report import JointReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
 from mlpoly.linalg.shrinkage import ShrunkLeastSquares
 from mlpoly.networks import Layer
@@ -88,27 +88,21 @@ def fit_joint(
         fits = [_Fit(data, neurons, kind, shrinkage) for kind in neurons.kinds(coefficients)]
         best = min(fits, key=lambda fit: fit.error)
         held = data.held_out(neurons.start, best.polynomial(best.learned))
-        if coefficients == "auto" and shrinkage is None and not held.gain > _SURE * held.gain_error:
-            poly, report = (
-                neurons.neuronwise,
-                JointReport("neuronwise", inputs.count, 0, 0, 0.0, None, *held.fractions[:1] * 2),
+        start, fvu = held.fractions
+        poly, details = neurons.neuronwise, {"kind": "neuronwise", "samples": inputs.count, "start": start}
+        summary = f"no better than neuron by neuron, fraction of variance unexplained {start:.3g} on held-out samples"
+        if coefficients != "auto" or shrinkage is not None or held.gain > _SURE * held.gain_error:
+            problem = best.everything
+            poly, effective = best.polynomial(problem), problem.effective(best.shrinkage)
+            details |= {"kind": best.kind, "coefficients": best.count, "rank": problem.rank}
+            details |= {"effective": effective, "shrinkage": best.shrinkage}
+            summary = (
+                f"{best.kind}, {best.count} coefficients an output, {effective:.0f} after shrinkage; fraction of "
+                f"variance unexplained {fvu:.3g} on held-out samples, {start:.3g} neuron by neuron"
             )
         else:
-            solution = best.everything
-            poly, report = (
-                best.polynomial(solution),
-                JointReport(
-                    best.kind,
-                    inputs.count,
-                    best.count,
-                    solution.rank,
-                    solution.effective(best.shrinkage),
-                    best.shrinkage,
-                    held.fractions[1],
-                    held.fractions[0],
-                ),
-            )
-        return replace(poly, inputs=inputs, report=report)
+            fvu = start
+        return replace(poly, inputs=inputs, report=FitReport(METHOD, summary, fvu=fvu, details=details))
 
 
 @dataclass(frozen=True)

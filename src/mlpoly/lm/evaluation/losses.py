@@ -17,7 +17,7 @@ from mlpoly.lm.model.graft import as_modules, graft
 from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.plottable import Plottable
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.scores.classifiers import cross_entropies, divergences
 from mlpoly.tables import Table, Tabular
 
@@ -103,7 +103,6 @@ def evaluate(
     calibration: Iterable[Any] | None = None,
     each: bool = False,
     next_token: bool = True,
-    show_progress: bool = True,
 ) -> Evaluation:
     """Measure what it costs to replace the blocks of a model, beside three simpler replacements.
 
@@ -130,8 +129,6 @@ def evaluate(
     next_token : bool
         Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
         position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -164,7 +161,7 @@ def evaluate(
     sums = {key: [0.0, 0.0, 0.0] for key in variants}  # cross-entropies, divergences and cosines
     tokens = done = targeted = 0
     run = Runner(model)
-    with evaluating(model), progress("evaluate", len(given) * len(variants), show_progress) as bar:
+    with evaluating(model), progress_bar("evaluate", len(given) * len(variants)) as bar:
         for batch in Reader(given):  # all variants on it before the next, so that only two sets of logits are held
             labels = given[batch.number].get("labels") if isinstance(given[batch.number], Mapping) else None
             base: Tensor | None = None

@@ -15,7 +15,7 @@ from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 
@@ -67,8 +67,6 @@ def block_forms(
     moments: Moments,
     degrees: Sequence[int] = (1, 2, 3),
     k: int = 128,
-    *,
-    show_progress: bool = True,
 ) -> BlockForms:
     """Output directions by the variance that every block writes along them at each degree; exact, without samples.
 
@@ -82,8 +80,6 @@ def block_forms(
         Degrees; those above a polynomial's own are left out.
     k : int
         Number of leading directions that are listed.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -103,7 +99,7 @@ def block_forms(
     """
     chosen, wanted = polynomials_of(polys), [as_integer("degrees", degree, 1) for degree in degrees]
     rows = BlockForms()
-    with progress("principal forms", len(chosen), show_progress) as bar:
+    with progress_bar("principal forms", len(chosen)) as bar:
         for i, (name, poly) in enumerate(chosen.items()):
             inputs = moments.gaussian(name, like=poly.prototype)
             found = {n: principal_forms(poly, n, k, inputs) for n in range(1, poly.degree + 1)}

@@ -12,7 +12,7 @@ from mlpoly.importers import find_blocks
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.measures import degree_spectrum
 from mlpoly.plottable import Plottable
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 
@@ -56,7 +56,6 @@ def block_spectra(
     max_degree: int = 6,
     *,
     shrinkage: float | str = 0.0,
-    show_progress: bool = True,
 ) -> BlockSpectra:
     """Degree spectra of all blocks in `moments`, each under the Gaussian of its inputs.
 
@@ -72,8 +71,6 @@ def block_spectra(
         Highest degree that is listed by itself.
     shrinkage : float or "oas"
         Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -92,7 +89,7 @@ def block_spectra(
     """
     blocks = [block for block in find_blocks(model) if block.name in moments.names]
     spectra = BlockSpectra()
-    with progress("spectra", len(blocks), show_progress) as bar:
+    with progress_bar("spectra", len(blocks)) as bar:
         for i, block in enumerate(blocks):
             net = block.net()
             found = degree_spectrum(net, moments.gaussian(block.name, shrinkage, like=net.prototype), max_degree)

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
-from mlpoly.networks.layered import Layout
+from mlpoly.networks.from_layers import Layout
 
 __all__ = ["report"]
 
@@ -29,7 +29,6 @@ def report(
     title: str | None = None,
     activation: str | Sequence[str | None] | None = None,
     layout: Layout | None = None,
-    show_progress: bool = True,
 ) -> Path:
     """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
 
@@ -67,8 +66,6 @@ def report(
     activation, layout : str, optional
         For the path of a file of weights: the activation of its hidden layers or one for each, and the order of the
         axes where both fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -105,5 +102,4 @@ def report(
         title=title,
         activation=activation,
         layout=layout,
-        show_progress=show_progress,
     )

@@ -14,7 +14,7 @@ import numpy as np
 from mlpoly._version import __version__
 from mlpoly.arrays import as_integer
 from mlpoly.inputs import Inputs
-from mlpoly.networks.layered import Layout
+from mlpoly.networks.from_layers import Layout
 from mlpoly.pages.network.degree_section import degree_section
 from mlpoly.pages.network.example_section import example_section
 from mlpoly.pages.network.feature_sections import feature_section, response_section, strongest_features
@@ -25,7 +25,7 @@ from mlpoly.pages.network.summary import summary
 from mlpoly.pages.network.term_sections import formula_section, interaction_section, strongest_terms, terms_section
 from mlpoly.pages.toolkit import Page, asset
 from mlpoly.pages.toolkit.rerun import rerun_section
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 
 
 def write_report(
@@ -42,7 +42,6 @@ def write_report(
     title: str | None = None,
     activation: str | Sequence[str | None] | None = None,
     layout: Layout | None = None,
-    show_progress: bool = True,
     command: str = "",
 ) -> Path:
     """Write the page of `mlpoly.report`; `command` is the line on a terminal that asked for it."""
@@ -62,7 +61,7 @@ def write_report(
     footer = f"Made by mlpoly {__version__}. This page loads nothing from a network."
     page = Page(title or "A network as a polynomial", f"A report by mlpoly {__version__}", footer)
     page.style = asset("mlpoly.pages.network", "network.css")
-    with progress("report", None, show_progress) as update:
+    with progress_bar("report", None) as update:
         steps = iter(range(1000))
 
         def tick(note: str) -> None:

@@ -26,7 +26,7 @@ from mlpoly.lm.reading.causality import check_features
 from mlpoly.lm.reading.contexts import FeatureReadings, read_features, with_scores
 from mlpoly.lm.reading.feature_set import FeatureKind, FeatureSet, block_features
 from mlpoly.lm.reading.readability import readability
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.studies.language_model.options import LmConfig
 from mlpoly.studies.language_model.results import LmResults
 
@@ -46,7 +46,6 @@ class LmStudy:
     train: Sequence[Tensor]  # token ids (b, t) to fit to
     held_out: Sequence[Tensor]  # and to judge by
     moments: Moments
-    show_progress: bool
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
@@ -77,7 +76,6 @@ class LmStudy:
             batches=self.train if self.config.method == "samples" else None,
             held_out=self.held_out if measured else None,
             closed_form=measured and not spectra,
-            show_progress=self.show_progress,
         )
         known = {spectrum.block: spectrum.unexplained(degree) for spectrum in spectra}
         errors = {n: replace(e, closed_form=known.get(n, e.closed_form)) for n, e in made.errors.items()}
@@ -89,14 +87,14 @@ def study_spectra(study: LmStudy) -> None:
     if study.config.spectrum and not study.results.spectra:
         with study.stage("spectra") as parts:
             highest = max(study.config.spectrum, *study.degrees)
-            found = block_spectra(study.model, study.moments, highest, show_progress=study.show_progress)
+            found = block_spectra(study.model, study.moments, highest)
             parts["spectra"] = tuple(found)
 
 
 def study_degrees(study: LmStudy) -> Conversion | None:
     """Errors and losses of the polynomials of every degree; those of the chosen one are saved, and returned if new."""
     config, chosen = study.config, None
-    options: dict[str, Any] = {"calibration": study.train, "show_progress": study.show_progress}
+    options: dict[str, Any] = {"calibration": study.train}
     for degree in study.degrees:
         if any(errors.degree == degree for errors in study.results.errors):
             continue
@@ -143,20 +141,20 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
             sets[name] = [block_features(poly, model, name, kind, k, **options) for kind, k in kinds.items()]
         return sets[name]
 
-    with progress("features", len(unread), study.show_progress) as bar:
+    with progress_bar("features", len(unread)) as bar:
         for i, name in enumerate(unread):
             with study.stage("features") as parts:
                 some = features_of(name)
                 found = read_features(model, some, held_out, tokenizer=study.texts, wiring=wiring)
-                causal = check_features(model, some, held_out, tokens=_CHECKED, wiring=wiring, show_progress=False)
+                causal = check_features(model, some, held_out, tokens=_CHECKED, wiring=wiring)
                 parts["features"] = (*study.results.features, *with_scores(found, causal))
-                forms = block_forms({name: chosen.polynomials[name]}, study.moments, show_progress=False)
+                forms = block_forms({name: chosen.polynomials[name]}, study.moments)
                 parts["forms"] = (*study.results.forms, *forms)
             bar(i + 1, name)
     if any(feature.readability is None for feature in study.results.features):
         with study.stage("readability") as parts:  # one pass over the text for all blocks
             every = [some for name in readable for some in features_of(name)]
-            scores = readability(model, every, study.train, held_out, show_progress=study.show_progress)
+            scores = readability(model, every, study.train, held_out)
             parts["features"] = tuple(with_scores(FeatureReadings(study.results.features), readability=scores))
 
 

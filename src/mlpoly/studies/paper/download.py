@@ -12,7 +12,7 @@ import numpy as np
 
 from mlpoly.extras import library
 from mlpoly.files import make_folder, replacing
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.studies.paper.image_files import FILES
 from mlpoly.studies.paper.images import cache_dir
 
@@ -87,9 +87,7 @@ class _PoochBar:
         pass
 
 
-def download(
-    name: str, cache: str | os.PathLike[str] | None = None, *, force: bool = False, show_progress: bool = True
-) -> Path:
+def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: bool = False) -> Path:
     """Download the files of a data set or model, those that are not there yet, and return their folder.
 
     stories260K is a trained Llama of 260 000 parameters and 1 MB. Beside the files of llama2.c the folder gets what
@@ -103,8 +101,6 @@ def download(
         Folder that gets a folder `name`, by default `cache_dir()`.
     force : bool
         Whether to download files that are there already.
-    show_progress : bool
-        Whether to draw a bar if stderr is a terminal.
 
     Raises
     ------
@@ -132,7 +128,7 @@ def download(
         for url in (mirror + file for mirror in mirrors):
             try:
                 # Inside the folder, so that the move to its place is atomic.
-                with TemporaryDirectory(dir=folder) as scratch, progress(f"{name}/{file}", None, show_progress) as show:
+                with TemporaryDirectory(dir=folder) as scratch, progress_bar(f"{name}/{file}", None) as show:
                     fetch = pooch.HTTPDownloader(progressbar=_PoochBar(show), timeout=_TIMEOUT)
                     whole = pooch.retrieve(url, checksum, file, scratch, downloader=fetch)
                     os.replace(whole, folder / file)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
-from mlpoly.progress import announce, progress
+from mlpoly.progress_bars import announce, progress_bar
 from mlpoly.studies.paper.claims import judge_claims
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 
@@ -46,7 +46,6 @@ def reproduce(
     label: int | None = None,
     device: str = "cpu",
     figures: bool = True,
-    show_progress: bool = True,
 ) -> Results:
     """Train, fit, measure, attack, draw, and write the report: sections 4.1 to 4.4 of the paper.
 
@@ -71,21 +70,20 @@ def reproduce(
         A device of PyTorch.
     figures : bool
         Whether to draw the figures for print as well (PNG and PDF); the report has its own.
-    show_progress : bool
     """
     config = train or TrainConfig()
     study = Study(Path(out), str(data), data_dir, fits or DynamicsConfig(), device)
     label = _shown(study, label)  # before hours of work depend on it
     study.create(config, seeds)  # what is refused is refused before anything is announced
-    announce(f"Training {seeds} {'network' if seeds == 1 else 'networks'} of {config.hidden} units", show_progress)
-    study_training(study, config, seeds, show_progress=show_progress)
-    page = study_network_page(study, show_progress=show_progress)
-    announce(f"{page.resolve()} is a first look at the network; now its polynomials at every checkpoint", show_progress)
-    study_dynamics(study, show_progress=show_progress)
-    study_features(study, show_progress=show_progress)
+    announce(f"Training {seeds} {'network' if seeds == 1 else 'networks'} of {config.hidden} units")
+    study_training(study, config, seeds)
+    page = study_network_page(study)
+    announce(f"{page.resolve()} is a first look at the network; now its polynomials at every checkpoint")
+    study_dynamics(study)
+    study_features(study)
     page = write_report(study.results, study.folder / "report.html")
-    announce(f"{page.resolve()} can be opened now; attacks, claims and tables are still to come", show_progress)
-    study_attack(study, label=label, show_progress=show_progress)
+    announce(f"{page.resolve()} can be opened now; attacks, claims and tables are still to come")
+    study_attack(study, label=label)
     study_report(study, label=label, figures=figures)
     return study.results
 
@@ -101,18 +99,18 @@ def _shown(study: Study, label: int | None) -> int:
     return label
 
 
-def study_training(study: Study, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True) -> Results:
+def study_training(study: Study, config: TrainConfig, seeds: int = 1) -> Results:
     """Train one network per seed, in a folder that is made if it is missing."""
     study.create(config, seeds)
     with study.stage("training") as parts:
         for seed in range(config.seed, config.seed + seeds):
             options, folder = replace(config, seed=seed), study.seed_folder(seed, "checkpoints")
-            train(study.images, folder, options, device=study.device, show_progress=show_progress)
+            train(study.images, folder, options, device=study.device)
         parts["training"] = tuple(p for run in study.runs for p in training_points(run, study.images, study.device))
     return study.results
 
 
-def study_network_page(study: Study, *, show_progress: bool = True) -> Path:
+def study_network_page(study: Study) -> Path:
     """Write network.html, the page of `mlpoly.report` about the first network at its last checkpoint; return its path.
 
     It takes seconds, because its polynomials are those under one Gaussian, in closed form.
@@ -127,30 +125,26 @@ def study_network_page(study: Study, *, show_progress: bool = True) -> Path:
         inputs=study.setting.gaussian,
         outputs=images.classes,
         title="The network as a polynomial",
-        show_progress=show_progress,
     )
 
 
-def study_dynamics(study: Study, *, show_progress: bool = True) -> Results:
+def study_dynamics(study: Study) -> Results:
     """Figures 2 and 3: fit and judge every checkpoint of every seed."""
     with study.stage("dynamics") as parts:
-        found = [
-            dynamics(run, study.setting, study.seed_folder(run.seed, "fits"), show_progress=show_progress)
-            for run in study.runs
-        ]
+        found = [dynamics(run, study.setting, study.seed_folder(run.seed, "fits")) for run in study.runs]
         parts["dynamics"] = tuple(p for points, _ in found for p in points)
         parts["spectra"] = tuple(s for _, spectra in found for s in spectra)
     return study.results
 
 
-def study_features(study: Study, *, show_progress: bool = True) -> Results:
+def study_features(study: Study) -> Results:
     """Figure 1: features of every class at every checkpoint of the first seed, and a few images explained."""
     run = study.runs[0]
     folder = _fits(study, run)
     steps: list[FeatureStep] = []
     with study.stage("features") as parts:
         setting = study.setting
-        with progress("features", len(run.steps), show_progress) as update:
+        with progress_bar("features", len(run.steps)) as update:
             for done, step in enumerate(run.steps):
                 update(done, f"step {step}")
                 steps += feature_step(step, *load_fits(folder, step, study.device), inputs=setting.metric)
@@ -168,13 +162,13 @@ def study_features(study: Study, *, show_progress: bool = True) -> Results:
     return study.results
 
 
-def study_attack(study: Study, *, label: int | None = None, show_progress: bool = True) -> Results:
+def study_attack(study: Study, *, label: int | None = None) -> Results:
     """Figures 4 and 5, and steering, on the last checkpoint of every seed and on an early one."""
     label = _shown(study, label)
     cases = [
         (run, step) for run in study.runs for step in sorted({run.steps[-1], max(s for s in run.steps if s <= _PAPERS)})
     ]
-    with study.stage("attack") as parts, progress("attack", len(cases), show_progress) as update:
+    with study.stage("attack") as parts, progress_bar("attack", len(cases)) as update:
         setting, attacks = study.setting, []
         test, labels = setting.test, setting.test_labels
         for done, (run, step) in enumerate(cases):

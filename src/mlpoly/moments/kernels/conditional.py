@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from mlpoly.activations import Activation, project
 from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, safe_root, scalar
-from mlpoly.kernels.sinusoids import is_wave
-from mlpoly.progress import progress
+from mlpoly.moments.kernels.sinusoids import is_wave
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite, in_deviations, normal_pdf
 from mlpoly.units import Angles, Units
@@ -105,12 +105,14 @@ def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
     return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
-class UnitFamily(NamedTuple):
+class UnitFamily(Protocol):
     """Hidden units with their activation, and the numbers (h,) that are subtracted from their values."""
 
-    activation: Activation
+    activation: Any
     units: Units
-    centres: Array
+
+    @property
+    def centres(self) -> Array: ...  # noqa: D102
 
 
 def pair_moments(
@@ -153,7 +155,7 @@ def _in_chunks(every: _Pairs, limits: Array | None) -> Array:
     order = xp.argsort(every.two.scales * every.side)
     out = []
     parts = chunks(order.shape[0], _PAIRS if on_cpu(order) else 16 * _PAIRS)
-    with progress("strongly correlated pairs", len(parts)) as update:
+    with progress_bar("strongly correlated pairs", len(parts)) as update:
         for done, part in enumerate(parts):
             update(done, "")
             found, rules = _settled(every.at(order[part]), xp.take(limits, order[part]), rules)

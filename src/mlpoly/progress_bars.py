@@ -1,4 +1,4 @@
-"""A progress bar for long work: on a terminal, after a moment, and only if rich is installed."""
+"""Progress bars for long work: on a terminal, after a moment, and only if rich is installed; with one switch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 2.0  # seconds before a bar appears
+_switch = {"on": True}
+
+
+def progress(show: bool) -> None:
+    """Switch progress bars, and the lines that long studies print, on or off, from now on and everywhere.
+
+    Parameters
+    ----------
+    show : bool
+        They are on at first, and drawn only where stderr is a terminal.
+
+    Examples
+    --------
+    >>> import mlpoly as mp
+    >>> mp.progress(False)
+    """
+    _switch["on"] = bool(show)
 
 
 @contextmanager
-def progress(title: str, total: int | None, show: bool = True) -> Iterator[Callable[[int, str], None]]:
+def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
     """Give a function `update(done, note)` that draws a progress bar on stderr once the work has taken two seconds.
 
     Nested work gets a line of its own below. Nothing is drawn when stderr is not a terminal, so that logs and
     notebooks under test stay clean.
     """
-    bar = _Bar(title, total) if show and sys.stderr.isatty() else None
+    bar = _Bar(title, total) if _switch["on"] and sys.stderr.isatty() else None
     try:
         yield bar.update if bar is not None else lambda done, note: None
     finally:
@@ -26,9 +43,9 @@ def progress(title: str, total: int | None, show: bool = True) -> Iterator[Calla
             bar.close()
 
 
-def announce(text: str, show: bool = True) -> None:
+def announce(text: str) -> None:
     """Print a line on stderr that says what is done next; unlike a bar, in files and pipes too."""
-    if show:
+    if _switch["on"]:
         print(text, file=sys.stderr, flush=True)
 
 
