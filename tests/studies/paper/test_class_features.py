@@ -241,7 +241,9 @@ def test_inputs_are_not_mutated(rng):
     steps = feature_step(1, linear, quadratic) + feature_step(2, linear, quadratic)
     for s in steps:
         s.positive_vectors.flags.writeable = s.negative_vectors.flags.writeable = False
+    before = [s.positive_vectors.copy() for s in steps]
     align(steps)
+    assert all(np.array_equal(a, s.positive_vectors) for a, s in zip(before, steps, strict=True))
     explain_image(network(build), quadratic, mp.Gaussian(build(rng.normal(size=D))), build(rng.normal(size=D)), 0, 0)
     choose_examples(network(build), build(rng.normal(size=(5, D))), make(np.zeros(5), NUMPY64).astype(int))
 
