@@ -83,7 +83,7 @@ def fit_joint(
             f"held out; use more samples, or method='neuronwise'."
         )
     with no_gradients(net.prototype):
-        data = _Data(net, inputs)
+        data = _HeldOutData(net, inputs)
         neurons = _Neurons(data, degree, bound)
         fits = [_Fit(data, neurons, kind, shrinkage) for kind in neurons.kinds(coefficients)]
         best = min(fits, key=lambda fit: fit.error)
@@ -106,7 +106,7 @@ def fit_joint(
 
 
 @dataclass(frozen=True)
-class _HeldOut:
+class _HeldOutErrors:
     """Two polynomials on the held-out samples: fractions of variance unexplained, and what the second gains."""
 
     fractions: tuple[float, float]
@@ -115,7 +115,7 @@ class _HeldOut:
 
 
 @dataclass(frozen=True, eq=False)
-class _Data:
+class _HeldOutData:
     """A network on samples, every fifth of which is held out."""
 
     net: Layer
@@ -129,7 +129,7 @@ class _Data:
             first += x.shape[0]
             yield x, weights, constant((rows % _HELD == _HELD - 1).astype(float)[:, None], weights)
 
-    def held_out(self, one: Any, two: Any) -> _HeldOut:
+    def held_out(self, one: Any, two: Any) -> _HeldOutErrors:
         """Errors of two polynomials on the held-out samples."""
         xp = namespace(like=self.net.prototype)
         level = widen(self.net(self.inputs.x[:1, ...]))  # of about the size of the outputs, against cancellation
@@ -148,13 +148,13 @@ class _Data:
         gain = (first - second) / total
         spread = max(gains[2] - 2 * gain * gains[1] + gain**2 * gains[0], 0.0) ** 0.5 / total
         fractions = tuple(e / total / variance if variance > 0 else float("nan") for e in (first, second))
-        return _HeldOut((fractions[0], fractions[1]), gain, spread)
+        return _HeldOutErrors((fractions[0], fractions[1]), gain, spread)
 
 
 class _Neurons:
     """The fit neuron by neuron: to all samples, and to those that are not held out, where the others start."""
 
-    def __init__(self, data: _Data, degree: int, bound: float | None) -> None:
+    def __init__(self, data: _HeldOutData, degree: int, bound: float | None) -> None:
         net, gaussian = data.net, data.inputs.gaussian()
         self.net = net
         closed: Any = fit_gaussian(net, gaussian, degree)
@@ -246,7 +246,7 @@ class _Fit:
     """Features of one kind, and the shrinkage that does best with them on the held-out samples."""
 
     def __init__(
-        self, data: _Data, neurons: _Neurons, kind: Literal["readout", "free"], shrinkage: float | None
+        self, data: _HeldOutData, neurons: _Neurons, kind: Literal["readout", "free"], shrinkage: float | None
     ) -> None:
         self.kind, self.neurons = kind, neurons
         self.count = neurons.free if kind == "free" else data.net.dim_hidden
