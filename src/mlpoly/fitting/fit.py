@@ -111,7 +111,7 @@ def fit(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     net = check_network(net).at_least_single()
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+    inputs = checked_inputs(net, inputs)
     if bound is not None and (method == "joint" or isinstance(method, Joint)):
         joint = Joint() if isinstance(method, str) else method
         return joint.fit(net, inputs, as_integer("degree", degree, 0), check_bound(bound))
