@@ -15,7 +15,7 @@ help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits, in two minutes; open out/demo/report.html
-	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo
+	$(BIN)/mlpoly paper --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo
 
 test: lint ## lint, then every test that is not slow; what is absent is skipped, and listed with its reason
 	$(PYTEST) -q -rs -m "not slow"

@@ -16,8 +16,8 @@ from benchmarks.common import Skip, save, write
 from benchmarks.gpu import DEVICE, draw_bars
 from benchmarks.mixture import class_like, trained
 from benchmarks.mixture_rates import Products, Solver, growth, iteration_share, synthetic, timed_fit, whole_fit
+from mlpoly.datasets import load_images
 from mlpoly.plots import style
-from mlpoly.studies.paper.images import load_images
 
 KINDS = {"relu": "ReLU", "swiglu": "SwiGLU"}
 

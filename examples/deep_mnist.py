@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 import mlpoly as mp
+from mlpoly.datasets import Images, load_images
 from mlpoly.plots import plot_eigenfeatures
-from mlpoly.studies.paper.images import Images, load_images
 
 
 def train(images: Images, hidden: int, layers: int, steps: int, seed: int = 0) -> nn.Sequential:

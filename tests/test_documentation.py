@@ -208,7 +208,7 @@ def commands() -> list[list[str]]:
 
 def test_shell_blocks_that_are_not_run_say_why() -> None:
     assert all(len(why) > 10 for why, _ in shell_blocks() if why)
-    assert {tuple(words[:2]) for why, lines in shell_blocks() if not why for words in lines} == {("mlpoly", "explain")}
+    assert {tuple(words[:2]) for why, lines in shell_blocks() if not why for words in lines} == {("mlpoly", "report")}
 
 
 @pytest.mark.process

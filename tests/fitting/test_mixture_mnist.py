@@ -13,8 +13,8 @@ import torch
 from support.backends import assert_close
 
 import mlpoly as mp
+from mlpoly.datasets import read_idx
 from mlpoly.fitting.mixture_quadratic import solve as solver
-from mlpoly.studies.paper.image_files import read_idx
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
