@@ -150,7 +150,7 @@ def test_pictures_of_classes_never_right_or_never_there():
     reader = mp.MLP(np.eye(3), None, None, None, "identity")  # chooses the largest pixel
     fits = (mp.fit(reader, mp.Gaussian.standard(3), degree) for degree in (1, 2))
     x = np.eye(3)[[0, 1, 1, 2]]
-    found = ablation_pictures(AttackCase(reader, *fits, x, [2, 0, 0, 2]), label=0)
+    found = ablation_pictures(AttackCase(reader, *fits, x, np.array([2, 0, 0, 2])), label=0)
     assert found.labels == (0, 2)
     assert_close(found.digits, x[[1, 3]])  # the first 0, as none is right; the right 2, not the first
     assert found.ladder.shape == (4, 3)
