@@ -42,7 +42,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/lint-imports --no-logo
 
 docs: $(STAMP) ## the documentation as a site; open out/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/properdocs build --strict --quiet -f mkdocs.yml
 	$(BIN)/python tools/check_site.py out/site
 
 site-report: $(STAMP) ## docs/reports/mnist.html, the report on the site, from MNIST in MLPOLY_DATA or the user's cache
@@ -59,10 +59,8 @@ bench: $(STAMP) ## benchmarks on the CPU
 bench-gpu: $(STAMP) ## benchmarks on a GPU
 	$(BIN)/python -m benchmarks --gpu
 
-# Two runs side by side: make bench, MLPOLY_BENCH=out/bench-again make bench, make bench-page RUNS="out/bench out/bench-again"
-RUNS ?= out/bench
 bench-page: $(STAMP) ## docs/benchmarks.md from the results of the benchmarks
-	$(BIN)/python -m benchmarks.page --keep $(RUNS)
+	$(BIN)/python -m benchmarks.page --keep
 
 bench-check: $(STAMP) ## compare the ratios of the last run with those that are kept
 	$(BIN)/python -m benchmarks.check

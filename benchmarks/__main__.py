@@ -11,12 +11,8 @@ import time
 
 from benchmarks.common import Skip
 
-CPU = (
-    *("gaussian_fit", "sampling", "activations", "mixture", "measures", "conditioning"),
-    *("scaling", "evaluation", "tokens", "stories", "token_kinds", "decompositions", "public_table"),
-    "encrypted",
-)
-GPU = ("gpu", "gpu_mixture", "gpu_similarity", "language_model", "smollm2", "deep", "reading")
+CPU = ("gaussian_fit", "sampling", "evaluation", "encrypted", "blocks")
+GPU = ("gpu", "mixture", "deep", "smollm2", "reading")
 
 
 def main() -> None:

@@ -47,10 +47,15 @@ def run(name: str, measure: str) -> None:
     print(f"{name:14s} {measure:16s} {wall:6.2f} s, {cpu:6.2f} s of the processors, {peak_gib():.2f} GiB", flush=True)
 
 
+def main() -> None:
+    """Run all cases."""
+    for case in BLOCKS:
+        for measure in MEASURES:
+            subprocess.run([sys.executable, "-m", "benchmarks.blocks", case, measure], check=True)
+
+
 if __name__ == "__main__":
     if len(sys.argv) == 3:
         run(*sys.argv[1:])
     else:
-        for case in BLOCKS:
-            for each in MEASURES:
-                subprocess.run([sys.executable, "-m", "benchmarks.blocks", case, each], check=True)
+        main()

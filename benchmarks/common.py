@@ -8,11 +8,12 @@ import json
 import math
 import os
 import platform
+import re
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,6 @@ def paired_seconds(
     return {name: of(values) for name, values in times.items()}
 
 
-def slope(x: Iterable[float], y: Iterable[float]) -> float:
-    """Exponent of y in x: the slope of a straight line through their logarithms."""
-    return float(np.polyfit(np.log(list(x)), np.log(list(y)), 1)[0])
-
-
 def peak_gib() -> float:
     """Largest resident memory of this process so far, in GiB."""
     status = Path("/proc/self/status")
@@ -83,8 +79,8 @@ def peak_gib() -> float:
 def save(name: str, results: dict[str, Any], threads: int | None = None) -> None:
     """Write results with the machine and versions they were measured on, and print those that are one number or text.
 
-    Curves and maps are kept under ``"curves"`` and ``"maps"``, versions of peers under ``"versions"``, and sentences
-    for the page under ``"notes"``. Tell `threads` if the benchmark chose them.
+    Tables are nested dictionaries; what pictures are drawn from, under ``"curves"``, is not kept with the repository.
+    Name `threads` if the benchmark chose them.
     """
     print(f"\n{name}  ->  {write(name, results, threads)}")
     for key, value in _plain(results).items():
@@ -96,8 +92,14 @@ def write(name: str, results: dict[str, Any], threads: int | None = None) -> Pat
     """The same without a word, also for what has been measured so far."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
-    path.write_text(json.dumps({"about": about(name, threads), "results": _plain(results)}, indent=1) + "\n")
+    path.write_text(as_text({"about": about(name, threads), "results": _plain(results)}))
     return path
+
+
+def as_text(content: dict[str, Any]) -> str:
+    """JSON with the innermost lists and dictionaries on one line each."""
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda inner: re.sub(r"\s*\n\s*", " ", inner[0]), text) + "\n"
 
 
 def about(name: str, threads: int | None = None) -> dict[str, Any]:
@@ -119,18 +121,18 @@ def about(name: str, threads: int | None = None) -> dict[str, Any]:
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of those packages that are installed."""
-    found = {}
+    installed = {}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             if package in sys.modules:  # run from a source tree
-                found[package] = str(sys.modules[package].__version__)
-    return found
+                installed[package] = str(sys.modules[package].__version__)
+    return installed
 
 
 def _plain(value: Any) -> Any:
-    """The same in the types that JSON has; what is not a finite number becomes null."""
+    """The same in the types that JSON has, with five digits; what is not a finite number becomes null."""
     if isinstance(value, dict):
         return {str(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -139,7 +141,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, (int, np.integer)):
         return int(value)
-    number = float(value)
+    number = float(f"{float(value):.5g}")
     return number if math.isfinite(number) else None
 
 

@@ -1,4 +1,4 @@
-"""Deep networks: the closest linear and quadratic map, composed polynomials, moments, their quality and their cost.
+"""Deep networks: the closest linear and quadratic map, composed polynomials, moments, and their quality.
 
 Networks with two to four hidden layers of 256 units are trained on MNIST, which must be in a folder that MLPOLY_DATA
 names; with ``--tiny`` a few made-up classes take its place. Everything runs in float64, on the GPU where there is one.
@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 from torch import nn
 
 import mlpoly as mp
-from benchmarks.common import paired_seconds, save, synchronise, write
+from benchmarks.common import save, synchronise, write
 from benchmarks.gpu import DEVICE
-from benchmarks.gpu_mixture import classes
+from benchmarks.mixture import classes
 from mlpoly.networks.jacobian import jacobian
-from mlpoly.plots import style
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 COMPOSED = (2, 3, 5, 7)
@@ -186,7 +182,7 @@ def fits(net: mp.Chain, inputs: Any, name: str, tiny: bool, peers: bool) -> tupl
         found[f"composed, degree {degree}, lines beyond 3"] = judge.fvu(poly.bounded(3.0))
         found[f"composed, degree {degree}, guarded"] = judge.fvu(poly)
         found[f"composed, degree {degree}, neither"] = judge.fvu(
-            mp.fit(net, inputs, degree, method="composed", guard=0)
+            mp.fit(net, inputs, degree, method=mp.methods.Composed(0))
         )
     print(f"\n{name}", *(f"{k}: {v:.4g}" for k, v in found.items()), sep="\n  ", flush=True)
     return found, seconds
@@ -229,32 +225,12 @@ def random_networks(layers: int, width: int, networks: int, samples: int) -> dic
     return {name: sum(values) / len(values) for name, values in errors.items()}
 
 
-def costs(tiny: bool) -> dict[str, Any]:
-    """Seconds of the moments and of the quadratic, by width and by depth."""
-    widths, depths = ((8, 12, 16), (2, 3)) if tiny else ((64, 128, 256, 512, 1024), (1, 2, 3, 4, 6, 8))
-    curves: dict[str, Any] = {}
-    for title, sizes in (("width", [(w, 3) for w in widths]), ("depth", [(widths[-3], n) for n in depths])):
-        times: dict[str, list[float]] = {"propagate": [], "quadratic": []}
-        for width, layers in sizes:
-            torch.manual_seed(0)
-            dims = [784, *[width] * layers, 10]
-            weights = [torch.randn(b, a, device=DEVICE).double() * (2 / a) ** 0.5 for a, b in pairwise(dims)]
-            net = mp.Chain([*[mp.MLP(w) for w in weights[:-1]], mp.Affine(weights[-1])])
-            case = (net, mp.Gaussian.standard(784))
-            works = {"propagate": partial(mp.propagate, *case), "quadratic": partial(mp.fit, *case, 2)}
-            took = paired_seconds(works, 3, lambda: synchronise(DEVICE))
-            for what, value in took.items():
-                times[what].append(value)
-        curves[title] = {"x": [w if title == "width" else n for w, n in sizes], **times}
-    return curves
-
-
 def main(tiny: bool = False) -> None:
     """Run on the GPU, or on the CPU where there is none."""
     x, y, mixture = classes(tiny)
     gaussian = mp.Gaussian.from_samples(x)
     width, steps, depths = (8, 30, (2,)) if tiny else (256, 3000, (2, 3, 4))
-    results: dict[str, Any] = {"curves": costs(tiny), "tables": {}}
+    results: dict[str, Any] = {"tables": {}}
     for layers in (4, 8):
         case = (layers, 16, 1, 2**17) if tiny else (layers, 256, 4, 10_000_000)
         for name, error in random_networks(*case).items():
@@ -276,21 +252,6 @@ def main(tiny: bool = False) -> None:
                     results[f"{title}: error of the covariance of the logits, {name}"] = error
             write("deep", results)
     save("deep", results)
-
-
-def plot(results: dict[str, Any]) -> dict[str, Figure]:
-    """Cost by width and depth."""
-    figure = Figure(figsize=(style.WIDTH, 3.0), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, (title, curve) in zip(axes, results["curves"].items(), strict=True):
-        for name, label in (("propagate", "moments"), ("quadratic", "closest quadratic")):
-            ax.loglog(curve["x"], curve[name], marker="o", label=label)
-        ax.set_xticks(curve["x"], [str(n) for n in curve["x"]])
-        ax.xaxis.set_minor_locator(NullLocator())
-        style.tidy(ax, "width, 3 hidden layers" if title == "width" else "hidden layers, 256 wide")
-    axes[0].set_ylabel("seconds")
-    axes[1].legend(frameon=False, loc="lower right")
-    return {"deep": figure}
 
 
 if __name__ == "__main__":

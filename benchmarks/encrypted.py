@@ -26,11 +26,11 @@ from benchmarks.common import Skip, save, versions, write
 from benchmarks.deep import trained
 from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected, widened
 from mlpoly import records
+from mlpoly.charts import style
 from mlpoly.datasets import Images, load_images
-from mlpoly.he import shared_polynomials
+from mlpoly.he import UnitPolynomials, unit_polynomials
 from mlpoly.he.square_tree import depth_of_power
 from mlpoly.networks import layers_of
-from mlpoly.plots import style
 
 NETWORKS = {
     "GELU, 1 hidden layer": ("gelu", 1),
@@ -141,6 +141,16 @@ class OnePerNeuron:
         return made, outside
 
 
+def within_ranges(layers: UnitPolynomials) -> Contender:
+    """Outputs (n, o), and which rows (n,) left a range on the way."""
+
+    def contender(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        entering, outputs = layers.run(x)
+        return outputs, ~np.all([np.all(np.abs(u) <= 1, axis=1) for u in entering], axis=0)  # nan is outside as well
+
+    return contender
+
+
 class Contenders:
     """All ways to replace the activations of a network by polynomials of a degree, from its training images."""
 
@@ -169,7 +179,7 @@ class Contenders:
         for name, way in ways.items():
             yield name, OnePerLayer(self.weights, tuple(way(*seen) for seen in self.seen))
         ours = OnePerNeuron.of(self.fit(degree), self.train)
-        yield "one per layer, closed form", OnePerLayer(self.weights, tuple(shared_polynomials(ours.poly, OUTSIDE)))
+        yield "one per layer, closed form", within_ranges(unit_polynomials(ours.poly, shared=True, outside=OUTSIDE))
         yield OURS, ours
         if ours.poly.guarded is not None:
             yield "the same without a guard", replace(ours, poly=records.replace(ours.poly, guarded=None))
@@ -208,11 +218,11 @@ def levels_of(degree: int, layers: int) -> int:
 def encrypted(poly: mp.ComposedPolynomial, images: Images, count: int) -> dict[str, Any]:
     """The circuit on encrypted test images, beside the same circuit in float64; in processor time, on one core."""
     circuit = poly.to_he(OUTSIDE, samples=images.train)
-    outside = circuit.outside(images.test[:count]).outside
-    session = circuit.encrypted()
-    session.predict(images.test[: session.rows], check=False, show=False)  # encodes the matrices
+    outside = mp.he.range_report(circuit, images.test[:count]).outside
+    session = mp.he.session(circuit)
+    session.predict(images.test[: session.rows], check=False)  # encodes the matrices
     began = time.process_time()
-    found = session.predict(images.test[:count], check=False, show=False)
+    found = session.predict(images.test[:count], check=False)
     took = time.process_time() - began
     plain = circuit(images.test[:count])
     return {
@@ -232,10 +242,10 @@ def encrypted(poly: mp.ComposedPolynomial, images: Images, count: int) -> dict[s
 
 
 def planned(case: Contenders, logits: np.ndarray, images: Images, budgets: tuple[int, ...]) -> dict[str, Any]:
-    """Degrees that `mlpoly.plan` chooses for budgets of levels, on the test images."""
+    """Degrees that `mlpoly.he.plan` chooses for budgets of levels, on the test images."""
     found = {}
     for budget in budgets:
-        plan = mp.plan(case.net, case.gaussian, budget)
+        plan = mp.he.plan(case.net, case.gaussian, budget)
         made = plan.polynomial(images.test)
         row = measured(lambda _, made=made: (made, np.zeros(len(made))), images.test, logits, images.test_labels)
         kept = {name: value for name, value in row.items() if name != "outside"}
@@ -257,8 +267,10 @@ def main(tiny: bool = False) -> None:
         accuracy = float((logits["test"].argmax(1) == images.test_labels).mean())
         table: dict[str, Any] = {"network": accuracy, "degrees": {}}
         for degree in DEGREES[:3:2] if tiny else DEGREES:
+            last = title == list(NETWORKS)[-1] and degree == DEGREES[-1]  # whose other images have a table
+            shown = sets if last or tiny else {"test": images.test}
             rows = {
-                name: {kind: measured(contender, x, logits[kind], images.test_labels) for kind, x in sets.items()}
+                name: {kind: measured(contender, x, logits[kind], images.test_labels) for kind, x in shown.items()}
                 for name, contender in case(degree)
             }
             table["degrees"][str(degree)] = {"levels": levels_of(degree, layers), "rows": rows}
@@ -269,7 +281,7 @@ def main(tiny: bool = False) -> None:
         if "tenseal" in results["versions"]:
             polys = {f"degree {degree}": case.fit(degree) for degree in ENCRYPTED[layers][: 1 if tiny else None]}
             if layers == 3:
-                plan = mp.plan(net, case.gaussian, LEVELS)
+                plan = mp.he.plan(net, case.gaussian, LEVELS)
                 polys[f"degrees {'-'.join(map(str, plan.degrees))}, planned"] = plan.polynomial
             count = 5 if tiny else _IMAGES
             table["encrypted"] = {name: encrypted(poly, images, count) for name, poly in polys.items()}

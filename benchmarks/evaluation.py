@@ -1,4 +1,4 @@
-"""What does a polynomial cost in the place of the network? 10^5 inputs, beside the network and dense coefficients.
+"""What does a polynomial cost in the place of the network? 10^5 inputs, beside the network.
 
 NumPy and PyTorch, float32 and float64, ``torch.compile`` off and on. Every ratio comes from batches that the network
 and its polynomials were given in turn.
@@ -13,17 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 import mlpoly as mp
 from benchmarks.common import paired_seconds, save
-from mlpoly.plots import style
 
 INPUTS, BATCH = 100_000, 2000
 DEGREES = (2, 3, 5)
-WIDTHS = (8, 16, 32, 64, 128, 256)
-COLOURS = {2: style.LINEAR, 3: style.QUADRATIC, 5: "#009e73"}
 Batched = Callable[[Any], Any]
 
 
@@ -110,98 +106,14 @@ def through(work: Batched, batches: list[Any]) -> Callable[[], Any]:
     return lambda: work(next(stream))
 
 
-def beside_dense(widths: tuple[int, ...], hidden: int, outputs: int) -> dict[str, Any]:
-    """A quadratic in ridge form beside the same one as dense coefficients, in microseconds per input."""
-    rng = np.random.default_rng(0)
-    curves: dict[str, dict[str, list[float]]] = {
-        name: {"x": list(widths), "y": []} for name in ("network", "ridge form", "dense coefficients")
-    }
-    for d in widths:
-        net = mp.MLP(rng.standard_normal((hidden, d)) / d**0.5, None, rng.standard_normal((outputs, hidden)), None)
-        ridge = mp.fit(net, mp.Gaussian.standard(d), 2)
-        c = ridge.coefficients()
-        dense = mp.DensePolynomial(np.zeros(d), c.constant, c.linear, c.quadratic)
-        x = rng.standard_normal((BATCH, d))
-        works = zip(curves, (net, ridge, dense), strict=True)
-        times = paired_seconds({name: lambda f=f, x=x: f(x) for name, f in works}, 9)
-        for name, took in times.items():
-            curves[name]["y"].append(1e6 * took / BATCH)
-    ratios = {
-        f"quadratic of {d}-{hidden}-{outputs}, dense coefficients / ridge form": dense / ridge
-        for d, dense, ridge in zip(widths, curves["dense coefficients"]["y"], curves["ridge form"]["y"], strict=True)
-    }
-    return {"curves": curves, **ratios}
-
-
-def notes(results: dict[str, Any]) -> list[str]:
-    """What a reader should not overlook."""
-    ratios = {k: v for k, v in results.items() if k.endswith("degree 3 / network")}
-    slowest = max(ratios, key=lambda k: ratios[k])
-    dense = [k for k, v in results.items() if k.endswith("dense coefficients / ridge form") and v < 1]
-    case = slowest.split(":")[0]
-    said = [f"The slowest degree 3 takes {ratios[slowest]:.2f} times as long as its network ({case}); the goal is 2."]
-    if dense:
-        names = ", ".join(k.split(",")[0].removeprefix("quadratic of ") for k in dense)
-        said.append(f"Dense coefficients win where the inputs are few beside the hidden units: {names}.")
-    return said
-
-
 def main(tiny: bool = False) -> None:
-    """Both comparisons."""
+    """Both networks."""
     results: dict[str, Any] = {}
     for name, module in networks(tiny).items():
         print(f"evaluation: {name}", flush=True)
         results |= beside_network(name, module, 2 * BATCH if tiny else INPUTS)
-    results |= beside_dense((4, 8) if tiny else WIDTHS, 16 if tiny else 256, 10)
     worst = max(v for k, v in results.items() if k.endswith("degree 3 / network"))
-    save("evaluation", {**results, "slowest degree 3 / network (goal 2)": worst, "notes": notes(results)})
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
-def plot(results: dict[str, Any]) -> dict[str, Figure]:
-    """Ratios to the network as bars, and time per input against the number of inputs."""
-    return {"evaluation": draw_ratios(results), "evaluation-dense": draw_dense(results["curves"])}
-
-
-def draw_ratios(results: dict[str, Any]) -> Figure:
-    """One panel per network; groups of bars by library and dtype."""
-    rows = [key.removesuffix(": degree 3 / network") for key in results if key.endswith(": degree 3 / network")]
-    nets = list(dict.fromkeys(row.split(", ")[0] for row in rows))
-    figure = Figure(figsize=(9, 4.0), layout="constrained")
-    for ax, net in zip(figure.subplots(1, len(nets), sharey=True, squeeze=False)[0], nets, strict=True):
-        cases = [row for row in rows if row.startswith(net + ",")]
-        for i, k in enumerate(DEGREES):
-            heights = [results[f"{case}: degree {k} / network"] for case in cases]
-            places = np.arange(len(cases)) + 0.26 * (i - 1)
-            ax.bar(places, heights, 0.24, color=COLOURS[k], label=f"degree {k}")
-        ax.axhline(1, color=style.INK, linewidth=0.8)
-        ax.axhline(2, color=style.INK, linewidth=0.8, linestyle=style.DASHED)
-        labels = [case.removeprefix(net + ", ").replace(", ", "\n") for case in cases]
-        ax.set_xticks(range(len(cases)), labels, rotation=40, ha="right", rotation_mode="anchor")
-        style.tidy(ax, title=net)
-    first = figure.axes[0]
-    first.set_ylabel("time / time of the network", fontsize=style.NORMAL, color=style.INK)
-    handles = [style.key(f"degree {k}", color=COLOURS[k], linewidth=6) for k in DEGREES]
-    lines = [style.key("network", linewidth=0.8), style.key("goal for degree 3", linewidth=0.8, linestyle=style.DASHED)]
-    style.legend_below(figure, [*handles, *lines], 5)
-    return figure
-
-
-def draw_dense(curves: dict[str, Any]) -> Figure:
-    """Time per input of the three forms."""
-    figure = Figure(figsize=(6.5, 3.8), layout="constrained")
-    ax = figure.subplots()
-    colours = (style.NETWORK, style.QUADRATIC, style.LINEAR)
-    for (name, curve), colour in zip(curves.items(), colours, strict=True):
-        ax.plot(curve["x"], curve["y"], color=colour, marker="o", ms=3.5, label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    ax.set_xticks(curve["x"], [str(x) for x in curve["x"]])
-    style.tidy(ax, "inputs d", "microseconds per input", "A quadratic in two forms, and its network")
-    ax.legend(frameon=False, fontsize=style.SMALL)
-    return figure
+    save("evaluation", {**results, "slowest degree 3 / network (goal 2)": worst})
 
 
 if __name__ == "__main__":

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 import mlpoly as mp
 from benchmarks.common import Skip, save, seconds, synchronise, write
 from benchmarks.gpu_rates import PARTS, TINY, Machine, Sizes
-from mlpoly.plots import style
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -92,7 +90,7 @@ def large_measures(sizes: Sizes) -> dict[str, float]:
     results: dict[str, float] = {}
     for name, net in (("ReLU MLP", mp.MLP(W, None, D, None, "relu")), ("SwiGLU", mp.GLU(W, None, V, None, D, None))):
         poly = mp.fit(net, inputs, 2)
-        exact, sampled = mp.fvu(net, poly), mp.fvu(net, poly, samples=x)
+        exact, sampled = mp.fvu(net, poly), mp.fvu(net, poly, x)
         gap = (exact.total - sampled.total).abs() / sampled.standard_error
         results |= {
             f"exact FVU of a {name} {d}-{h}-{d}, s (goal 5)": clock(lambda n=net, p=poly: mp.fvu(n, p), repeats=2),
@@ -133,36 +131,6 @@ def main(tiny: bool = False) -> None:
     save("gpu", results)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
-def plot(results: dict[str, Any]) -> dict[str, Figure]:
-    """Shares of the limits, and evaluation beside the network."""
-    shares = {k: v for k, v in results.items() if "share of the" in k and isinstance(v, float)}
-    ratios = {k: v for k, v in results.items() if "degree 3 / network" in k}
-    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.3 * (len(shares) + len(ratios))), layout="constrained")
-    upper, lower = figure.subplots(2, 1, height_ratios=[len(shares) + 1, len(ratios) + 1])
-    draw_bars(upper, shares, (1.0, 0.6))
-    style.tidy(upper, "share of the measured limit (dashed: goal)")
-    draw_bars(lower, ratios, (1.0, 2.0))
-    style.tidy(lower, "time / network (dashed: goal)")
-    return {"gpu": figure}
-
-
-def draw_bars(ax: Any, values: dict[str, float], lines: tuple[float, float]) -> None:
-    """Horizontal bars, the first on top, behind a limit and a dashed goal."""
-    names = [key.split(" (goal")[0].replace(": share of the ", ", of the ") for key in values]
-    ax.barh(range(len(values)), list(values.values()), 0.65, color=style.QUADRATIC)
-    ax.set_yticks(range(len(values)), names)
-    ax.invert_yaxis()
-    for place, value in enumerate(values.values()):
-        behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
-        style.note(ax, f"{value:.2f}", (value, place), (3, 0), va="center", bbox=behind)
-    for line, dashes in zip(lines, ("-", style.DASHED), strict=True):
-        ax.axvline(line, color=style.INK, linewidth=0.8, linestyle=dashes, zorder=0)
-    ax.set_xlim(0, 1.12 * max(*values.values(), *lines))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import save, versions
 from benchmarks.peers import BATCH, PEERS, Peer, Problem
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 TARGETS = (1e-2, 1e-3)  # excess error, as a share of the variance of the network
 LAW = 0.2  # the excess falls like one over the number of samples from about here on, and not before
@@ -174,40 +174,13 @@ def out_of_reach(
     return made
 
 
-def reasons(problem: Problem, runs: dict[str, list[Run]]) -> dict[str, str]:
-    """Why a peer was not run at a size, or not to the end."""
-    p = problem.features
-    square = f"p = {p} monomials; one p x p matrix takes {8 * p * p / 2**30:.3g} GiB"
-    known = {
-        "scikit-learn": f"{square}, and its singular values cost several times the normal equations",
-        "scikit-learn, normal equations": square,
-        "chaospy": f"{square}, which generate_expansion fills several times over",
-        "chaospy, quadrature": f"a grid of 3 nodes a side has 10^{problem.d * math.log10(3):.0f} nodes, of 4 more",
-        "SGD": "descent on dense coefficients is there for quadratics alone",
-    }
-    made = {f"{problem}: {name}": why for name, why in known.items() if name not in runs}
-    for name in (n for n, r in runs.items() if r[-1].excess > LAW):
-        last = runs[name][-1]
-        made[f"{problem}: {name}"] = f"excess {last.excess:.2g} after {last.samples} samples and {last.seconds:.1f} s"
-    return made
-
-
-def notes(results: dict[str, Any], infeasible: dict[str, str]) -> list[str]:
-    """How near the peers come, and why some are missing."""
-    ratios = {k: v for k, v in results.items() if "fastest peer" in k and v is not None}
-    closest = min(ratios, key=lambda k: ratios[k])
-    said = [f"The peers come closest at {closest.split(':')[0]}: {ratios[closest]:.1f} times the closed form's time."]
-    said += [f"{k.split(':')[0]}: a peer is faster." for k, v in ratios.items() if v < 1]
-    return said + [f"Not run to the end: {name} ({why})." for name, why in infeasible.items()]
-
-
 PROBLEMS = (Problem(8), Problem(8, 3), Problem(32), Problem(128), Problem(784))
 
 
 def main(tiny: bool = False) -> None:
     """All sizes, with one thread: on a busy machine more of them fight, and small problems gain nothing."""
     results: dict[str, Any] = {}
-    curves, infeasible, runs, closed = {}, {}, {}, {}
+    curves, runs, closed = {}, {}, {}
     problems = PROBLEMS[:1] if tiny else PROBLEMS
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -216,7 +189,6 @@ def main(tiny: bool = False) -> None:
             print(f"sampling: {problem}", flush=True)
             closed[problem], runs[problem] = measure(problem)
             results |= answers(problem, closed[problem], runs[problem])
-            infeasible |= reasons(problem, runs[problem])
             curves[f"{problem}: closed form"] = {"x": [closed[problem]], "y": [0.0]}
             for name, each in runs[problem].items():
                 curves[f"{problem}: {name}"] = {"x": [r.seconds for r in each], "y": [r.excess for r in each]}
@@ -224,8 +196,7 @@ def main(tiny: bool = False) -> None:
     if not tiny:
         results |= out_of_reach(Problem(784), Problem(128), runs, closed[Problem(784)])
     peers = versions("scikit-learn", "chaospy", "torch", "schedulefree")
-    results["notes"] = notes(results, infeasible)
-    save("sampling", {**results, "infeasible": infeasible, "curves": curves, "versions": peers})
+    save("sampling", {**results, "curves": curves, "versions": peers})
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------
@@ -234,6 +205,8 @@ def main(tiny: bool = False) -> None:
 def plot(results: dict[str, Any]) -> dict[str, Figure]:
     """Excess error against time, one panel per size; the closed form is a star on the floor, for it has none."""
     panels: dict[str, dict[str, dict[str, list[float]]]] = {}
+    if "curves" not in results:  # which are not kept with the repository
+        return {}
     for key, curve in results["curves"].items():
         size, name = key.split(": ", 1)
         panels.setdefault(size, {})[name] = curve

@@ -1,13 +1,4 @@
-"""Tables of the documentation from the JSON of the benchmarks: what is between its marks is made here.
-
-In docs/language_models.md, ``<!-- table: NAME cost -->`` ... ``<!-- end -->`` is what all blocks replaced at once cost
-the model, ``NAME errors`` the errors of every block, ``NAME baselines`` what simpler replacements cost, and
-``public_table public`` the errors of the blocks of several models. In docs/deep_networks.md, ``deep flat`` has the
-errors of the closest polynomials of whole networks, ``deep composed`` those of polynomials layer by layer, and ``deep
-moments`` those of propagated moments. In docs/encrypted.md, ``encrypted accuracy`` has the accuracies of networks with
-polynomials in the place of activations, ``encrypted shifted`` what becomes of them on other images, ``encrypted runs``
-the runs under encryption, and ``encrypted plans`` the degrees for budgets of levels.
-"""
+"""Tables of the documentation from the JSON of the benchmarks: ``<!-- table: NAME KIND -->`` ... ``<!-- end -->``."""
 
 from __future__ import annotations
 
@@ -80,26 +71,95 @@ def baselines(results: Mapping[str, Any]) -> str:
     return f"The model itself has {before:.2f} nats. Simpler replacements for the same blocks: {', '.join(found)}."
 
 
-def public(results: Mapping[str, Any]) -> str:
-    """One row per model, median and range over its blocks; the blocks themselves folded below."""
-    lines = [f"| model | blocks | linear R² | {' | '.join(f'degree {d}' for d in DEGREES)} |", "|---" * 8 + "|"]
-    details = []
-    for name, model in results["models"].items():
-        rows = model["blocks"]
-        columns = [[row["linear R^2"] for row in rows.values()]]
-        columns += [[row["closed form"][i] for row in rows.values()] for i in range(len(DEGREES))]
-        cells = [f"{fraction(statistics.median(c))} ({fraction(min(c))} to {fraction(max(c))})" for c in columns]
-        lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} |")
-        more = [
-            "| block | linear R² | under the moments | on held-out tokens | with lines beyond 3σ |",
-            "|---" * 5 + "|",
-        ]
-        for block, row in rows.items():
-            parts = [" ".join(map(fraction, row[key])) for key in ("closed form", "held out", "held out, bounded")]
-            more.append(f"| `{block}` | {fraction(row['linear R^2'])} | {' | '.join(parts)} |")
-        folded = "\n".join(more)
-        details.append(f"<details markdown>\n<summary>{name}, block by block</summary>\n\n{folded}\n\n</details>")
-    return "\n".join(lines) + "\n\n" + "\n\n".join(details)
+def features(results: Mapping[str, Any]) -> str:
+    """Median scores of the features of a block, by kind."""
+    columns = {
+        "square": "square_correlation",
+        "block": "block_correlation",
+        "logits, removed": "correlation",
+        "logits, write taken out": "direct_correlation",
+        "AUC, last three tokens": "recent",
+    }
+    rows = []
+    for kind, row in results["table"].items():
+        rows.append(
+            [KINDS_OF_FEATURES.get(kind, kind), *(f"{row[c]:.2f}" if c in row else "" for c in columns.values())]
+        )
+    return grid(list(columns), rows)
+
+
+KINDS_OF_FEATURES = {
+    "principal": "principal (eigenvectors of principal forms)",
+    "token": "token (towards a logit)",
+    "term": "term (of `decompose`)",
+    "pca": "pca, a control",
+    "random": "random, a control",
+    "exchanged": "exchanged write vectors, a control",
+}
+
+
+# -- fits --------------------------------------------------------------------------------------------------------------
+
+# Rows of the table of qualities: what it says, and the key in the JSON.
+QUALITIES = {
+    "exact quadratic, default tolerance": "exact quadratic",
+    "exact quadratic, fully converged": "exact quadratic, converged",
+    "the paper's route: the N(0, I) fit, then 2000 steps of schedule-free SGD": "paper: N(0, I) + 2000 steps of SGD",
+    "the same with 200 steps": "paper: N(0, I) + 200 steps of SGD",
+    "neuronwise quadratic": "neuronwise quadratic",
+    "quadratic under N(mean, cov) of all the data": "quadratic under N(mean, cov)",
+    "quadratic under N(0, I)": "quadratic under N(0, I)",
+    "linear": "linear",
+}
+
+
+def qualities(results: Mapping[str, Any]) -> str:
+    """Fractions of variance unexplained under a mixture."""
+    nets = ("ReLU", "SwiGLU")
+    return grid(
+        list(nets), [[said, *(f"{results[f'{n}: FVU, {k}']:.3g}" for n in nets)] for said, k in QUALITIES.items()]
+    )
+
+
+def sampling(results: Mapping[str, Any]) -> str:
+    """Times of all ways relative to the closed form, to an excess of 0.01 and of 0.001 in each cell."""
+    pattern = r"(d = .*): (.*) / closed form, to excess (0\.\d+)( \(extrapolated\))?"
+    times: dict[str, dict[str, list[str]]] = {}
+    for key, value in results.items():
+        if (match := re.fullmatch(pattern, key)) and value is not None:
+            cell = times.setdefault(match[2], {}).setdefault(match[1], [])
+            cell.append(brief(value) + ("\\*" if match[4] else ""))
+    problems = list(dict.fromkeys(problem for row in times.values() for problem in row))
+    return grid(problems, [[way, *(" / ".join(row.get(p, [])) for p in problems)] for way, row in times.items()])
+
+
+def evaluation(results: Mapping[str, Any]) -> str:
+    """Times relative to the network, by degree."""
+    rows: dict[str, list[str]] = {}
+    for key, value in results.items():
+        if match := re.fullmatch(r"(.*): degree (\d) / network", key):
+            rows.setdefault(match[1], []).append(brief(value))
+    return grid(["degree 2", "degree 3", "degree 5"], [[case, *cells] for case, cells in rows.items()])
+
+
+def numbers(results: Mapping[str, Any]) -> str:
+    """All single numbers."""
+    return grid(["measured"], [[key, number(v)] for key, v in results.items() if not isinstance(v, dict | list)])
+
+
+def number(value: Any) -> str:
+    """Three digits of a number; anything else as it is."""
+    if not isinstance(value, float):
+        return "–" if value is None else str(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa} · {power_of_ten(int(exponent))}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """As it is written by hand: 10⁻¹³."""
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 # -- deep networks -----------------------------------------------------------------------------------------------------
@@ -246,7 +306,8 @@ def grid(columns: list[str], rows: list[list[str]]) -> str:
 BLOCKS = {"cost": costs, "errors": errors, "baselines": baselines}
 DEEP = {"flat": flat, "composed": composed, "moments": moments}
 ENCRYPTED = {"accuracy": accuracies, "shifted": shifted, "runs": runs_encrypted, "plans": plans}
-KINDS = BLOCKS | DEEP | ENCRYPTED | {"public": public}
+OTHERS = {"features": features, "qualities": qualities, "times": sampling, "ratios": evaluation}
+KINDS = BLOCKS | DEEP | ENCRYPTED | OTHERS
 
 
 def nats(value: float) -> str:

@@ -30,7 +30,7 @@ from sklearn.neural_network import MLPRegressor
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.plots import style
+from mlpoly.charts import style
 
 SECONDS = 8.0  # of processor time, for every way to distil
 
@@ -164,7 +164,7 @@ def effects() -> Figure:
     net = mp.from_sklearn(MLPRegressor(hidden_layer_sizes=(32,), **options).fit(x, table.target))
     inputs = mp.Gaussian.from_samples(x)  # remembers the names of the columns
     apart = mp.Gaussian(inputs.mean, np.diag(np.diag(inputs.cov)), names=inputs.names)
-    found, ignored = (mp.sensitivity(net, each, show_progress=False) for each in (inputs, apart))
+    found, ignored = (mp.sensitivity(net, each) for each in (inputs, apart))
     print("effects: the inputs as they are, then as if they were independent")
     print(found)
     print(ignored)

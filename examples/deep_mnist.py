@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 import mlpoly as mp
+from mlpoly.charts import eigenfeature_gallery
 from mlpoly.datasets import Images, load_images
-from mlpoly.plots import plot_eigenfeatures
 
 
 def train(images: Images, hidden: int, layers: int, steps: int, seed: int = 0) -> nn.Sequential:
@@ -69,8 +69,8 @@ def main() -> None:
         "linear": lambda: mp.fit(net, inputs, 1),
         "quadratic": lambda: mp.fit(net, inputs, 2),
         "quadratic, sampled": lambda: mp.fit(net, inputs, 2, method="sampled"),
-        "composed, degree 3, with lines": lambda: mp.fit(net, inputs, 3, method="composed", guard=0).bounded(3.0),
-        "composed, degree 5, with lines": lambda: mp.fit(net, inputs, 5, method="composed", guard=0).bounded(3.0),
+        "composed, degree 3, with lines": lambda: mp.fit(net, inputs, 3, method=mp.methods.Composed(0)).bounded(3.0),
+        "composed, degree 5, with lines": lambda: mp.fit(net, inputs, 5, method=mp.methods.Composed(0)).bounded(3.0),
         "composed, degree 5, guarded": lambda: mp.fit(net, inputs, 5, method="composed"),
     }
     print(f"{'polynomial':32s} {'FVU, Gaussian':>13s} {'FVU, test':>10s} {'accuracy':>9s} {'seconds':>8s}")
@@ -88,7 +88,7 @@ def main() -> None:
     # Ranked by their variance under the Gaussian: in the metric of pixels, noise where images hardly vary comes first.
     features = {f"digit {c}": mp.eigenfeatures(found["quadratic"], c, k=40, metric="whitened") for c in (0, 3, 5, 8)}
     options.out.mkdir(parents=True, exist_ok=True)
-    plot_eigenfeatures(features, (28, 28)).savefig(options.out / "deep_mnist.png", dpi=100)
+    eigenfeature_gallery(features, (28, 28)).plot().savefig(options.out / "deep_mnist.png", dpi=100)
     print("wrote", options.out / "deep_mnist.png")
 
 

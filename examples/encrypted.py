@@ -2,9 +2,9 @@
 
     python examples/encrypted.py [--levels 7] [--images 8]
 
-Trains a classifier of scikit-learn's handwritten digits with two hidden layers, lets `mlpoly.plan` choose the degrees
-of its polynomials for a budget of levels, and evaluates them on encrypted images: the one who computes sees neither
-the image nor the answer. No retraining. Needs ``pip install 'mlpoly[torch,sklearn,he]'`` and about a minute.
+Trains a classifier of scikit-learn's handwritten digits with two hidden layers, lets `mlpoly.he.plan` choose the
+degrees of its polynomials for a budget of levels, and evaluates them on encrypted images: the one who computes sees
+neither the image nor the answer. No retraining. Needs ``pip install 'mlpoly[torch,sklearn,he]'`` and about a minute.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def main() -> None:
     module = train(torch.tensor(x[:1500], dtype=torch.float32), torch.tensor(y[:1500]))
     net, inputs = mp.from_torch(module), mp.Gaussian.from_samples(torch.tensor(x[:1500]))
 
-    plan = mp.plan(net, inputs, levels=options.levels)
+    plan = mp.he.plan(net, inputs, levels=options.levels)
     print(plan, "\n")
     circuit = plan.polynomial.to_he(samples=x[:1500], levels=options.levels)
     print(circuit, "\n")
-    print(circuit.outside(x[1500:]), "\n")
+    print(mp.he.range_report(circuit, x[1500:]), "\n")
     for name, values in (
         ("network", module(torch.tensor(x[1500:])).detach().numpy()),
         ("polynomial", circuit(x[1500:])),
     ):
         print(f"{name:10s} {np.mean(values.argmax(axis=1) == y[1500:]):.1%} of the test images right")
 
-    session = circuit.encrypted()
+    session = mp.he.session(circuit)
     print(session)
     start = time.perf_counter()
     logits = session.predict(x[1500 : 1500 + options.images])

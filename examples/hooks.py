@@ -73,8 +73,8 @@ def main() -> None:
     layer, name, ids = 1, "model.layers.1.mlp", batches[-1][:1]
 
     # A block's polynomial and features, from its weights and the moments of its inputs.
-    moments = collect(model, batches[:-1], name, show_progress=False)
-    poly = convert(model, moments, 3, closed_form=False, show_progress=False).polynomials[name]
+    moments = collect(model, batches[:-1], name)
+    poly = convert(model, moments, 3, closed_form=False).polynomials[name]
     features = block_features(poly, model, name, k=5)
     print(features)
 

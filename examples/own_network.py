@@ -40,7 +40,7 @@ def diabetes(folder: Path) -> Path:
     poly = mp.fit(net, inputs, degree=2)
     print(poly.truncate(1))
     print(poly.terms(k=8, center="mean"))
-    print(mp.explain(net, inputs, x.iloc[0], k=5))
+    print(mp.explain(net, x.iloc[0], inputs, k=5))
     return mp.report(model, x, y, out=folder / "diabetes.html", title="Diabetes: a pipeline as a polynomial")
 
 

@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mlpoly as mp
-from mlpoly.plots import plot_interactions, plot_response
+from mlpoly.charts import interaction_map, response_chart
 
 
 def main(folder: Path) -> None:
@@ -45,10 +45,10 @@ def main(folder: Path) -> None:
     net, inputs = mp.from_sklearn(model), mp.Gaussian.from_samples(x)  # which remembers the names of the columns
     poly = mp.fit(net, inputs, degree=2)
     write("terms", poly.terms(k=15, center="mean").plot())
-    write("explanation", mp.explain(net, inputs, x.iloc[0]).plot())
-    write("interactions", plot_interactions(poly))
+    write("explanation", mp.explain(net, x.iloc[0], inputs).plot())
+    write("interactions", interaction_map(poly).plot())
     cubic = mp.fit(net, inputs, degree=3)
-    write("response", plot_response(net, cubic, directions={"age": 0, "bmi": 2, "triglycerides": 8}))
+    write("response", response_chart(net, cubic, directions={"age": 0, "bmi": 2, "triglycerides": 8}).plot())
     write("eigenfeatures", mp.eigenfeatures(poly, output=0, metric="whitened").plot())
     write("spectrum", mp.degree_spectrum(net, inputs, 5).plot())
     write("sensitivity", mp.sensitivity(net, inputs).plot())
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     classifier = MLPClassifier(hidden_layer_sizes=64, **options).fit(pixels, digits.target)
     net, inputs = mp.from_sklearn(classifier), mp.Gaussian.from_samples(pixels)
     quadratic = mp.fit(net, inputs, degree=2)
-    write("digit", mp.explain(net, inputs, pixels[3], output=3, k=6).plot(image_shape=(8, 8)))
+    write("digit", mp.explain(net, pixels[3], inputs, output=3, k=6).plot(image_shape=(8, 8)))
     features = mp.eigenfeatures(quadratic, output=3, k=64, metric="whitened")
     write("eigenfeature-images", features.plot(image_shape=(8, 8)))
     directions = mp.singular_directions(quadratic.truncate(1))

@@ -1,6 +1,5 @@
 """What a notebook shows of networks, inputs and results: tables with their numbers, and names that stay text."""
 
-import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -51,7 +50,7 @@ def made(rng):
         "ExpansionReport": mp.fit(chain, inputs, 2).report,
         "FinetuneReport": FinetuneReport(0.2, 0.1, 20, 10, "steps", ((0, 0.2), (10, 0.1)), 0.01, 0.1),
         "Terms": poly.terms(k=40),
-        "Explanation": mp.explain(net, inputs, x[0]),
+        "Explanation": mp.explain(net, x[0], inputs),
     }
 
 
@@ -77,14 +76,9 @@ class Whole(HTMLParser):
 
 
 def test_everything_shows_itself(rng):
-    pytest.importorskip("pandas")
     for name, thing in made(rng).items():
         shown = Whole(thing._repr_html_())
         assert "table" in shown.tags and "script" not in shown.tags, name
-        latex = thing._repr_latex_()
-        assert latex.startswith("$$") and latex.endswith("$$") and "\\begin{array}" in latex, name
-        bare = re.sub(r"\\.", "", latex.strip("$"))
-        assert bare.count("{") == bare.count("}") and "$" not in bare, name
         frame = thing.to_pandas()
         assert len(frame) >= 1 and len(frame.columns) >= 2, name
         assert all(len(line) < 250 for line in str(thing).splitlines()), name
@@ -136,7 +130,6 @@ def test_formulas_of_networks(rng):
         assert str(things[name]) == repr(things[name])
     assert things["MLP"].to_pandas()["shape"].tolist() == ["6 x 4", "6", "3 x 6", "3"]
     assert things["Chain"].to_pandas()["numbers"].tolist() == [24 + 6 + 18 + 3, 9]
-    assert r"W_{\text{gate}}" in things["GLU"]._repr_latex_() and r"\odot" in things["GLU"]._repr_latex_()
 
 
 def test_numbers_of_results(rng):
@@ -187,16 +180,17 @@ def test_other_libraries_show_the_same(rng, backend):
 
 
 def test_traced_things_keep_their_repr():
-    jax = pytest.importorskip("jax")
+    import jax
+
     seen = []
 
     def look(W):
         net = mp.MLP(W)
         inputs = mp.Gaussian(W[0])
         number = FVU(W[0, 0], W[0], W[0, 0])
-        seen.extend((str(thing), thing._repr_html_(), thing._repr_latex_()) for thing in (net, inputs, number))
+        seen.extend((str(thing), thing._repr_html_()) for thing in (net, inputs, number))
         return W
 
     jax.jit(look)(np.eye(2))
-    assert [html for _, html, _ in seen] == [latex for *_, latex in seen] == [None] * 3
+    assert [html for _, html in seen] == [None] * 3
     assert [text.split("(")[0] for text, *_ in seen] == ["MLP", "Gaussian", "FVU"]

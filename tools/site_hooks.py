@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from markdown.extensions.toc import slugify
-from mkdocs.structure.files import File
 from plotly.offline import get_plotlyjs
+from properdocs.structure.files import File
 
 import mlpoly
 from mlpoly import lm
 from mlpoly.polynomials import Polynomial
 
 ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
-TOPIC = re.compile(r"\n\n([^-#|\n][^\n]*)\n- ")  # a line with a list right below it: Markdown wants a blank line
 SECTION = re.compile(r"^## (\d+)\. (.*)$", flags=re.MULTILINE)
 PLOTLY = "/* plotly.js is put here when the site is built */"
 SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
@@ -76,9 +75,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return SCRIPT.sub(r"](examples/\1.md)", markdown)
     name = ROOT_PAGES[page.file.src_uri]
     page.edit_url = page.edit_url and page.edit_url.replace(f"docs/{page.file.src_uri}", name)
-    text = Path(name).read_text(encoding="utf-8").replace("](docs/", "](")
-    text = text.replace("## Unreleased\n\n## ", "## ")
-    return TOPIC.sub(r"\n\n### \1\n\n- ", text) if name == "CHANGELOG.md" else text
+    return Path(name).read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def names_on(page: str) -> str:

@@ -8,7 +8,7 @@ from mlpoly._version import __version__
 from mlpoly.activations import Activation, hermite_coefficients, register_activation
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
-from mlpoly.fitting import finetune, fit
+from mlpoly.fitting import finetune, fit, methods
 from mlpoly.he import plan
 from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
@@ -36,6 +36,7 @@ from mlpoly.polynomials import (
     RidgePolynomial,
     load,
 )
+from mlpoly.progress_bars import progress
 from mlpoly.propagation import propagate
 
 __all__ = [
@@ -80,8 +81,10 @@ __all__ = [
     "hermite_coefficients",
     "kl",
     "load",
+    "methods",
     "plan",
     "principal_forms",
+    "progress",
     "propagate",
     "register_activation",
     "report",

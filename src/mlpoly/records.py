@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial, wraps
 from typing import Any, TypeVar, dataclass_transform
 
@@ -88,34 +87,12 @@ def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
     return {name: a for key, item in parts.items() for name, a in arrays_of(item, dot + key).items()}
 
 
-def from_arrays(kind: type[T], arrays: Mapping[str, Any], static: Mapping[str, Any] | None = None) -> T:
-    """Rebuild a record from the arrays that `arrays_of` found in it, without running its checks.
-
-    Parameters
-    ----------
-    kind : type
-        Type of the record; those of nested records are found by the names in its annotations.
-    arrays : mapping from name to array
-        Arrays by name; fields that are not among them become None.
-    static : mapping from name to value, optional
-        Fields that are not arrays, "field.name" for those of nested records; the others get their defaults.
-    """
-    made: Any = object.__new__(kind)
-    kinds, given = {cls.__name__: cls for cls in _records}, dict(static or {})
+def trusted(kind: type[T], **values: Any) -> T:
+    """Return a record of these fields without running its checks; the other fields have their defaults."""
+    made: T = object.__new__(kind)
     for f in fields(kind):  # type: ignore[arg-type]
-        dot = f"{f.name}."
-        inside = {name.removeprefix(dot): a for name, a in arrays.items() if name.startswith(dot)}
-        if f.name in given or f.name in arrays:
-            value = given[f.name] if f.name in given else arrays[f.name]
-        elif inside:
-            named = [kinds[word] for word in re.findall(r"\w+", str(f.type)) if word in kinds]
-            below = {name.removeprefix(dot): item for name, item in given.items() if name.startswith(dot)}
-            value = from_arrays(named[0], inside, below)
-        else:
-            value = f.default if f.metadata.get("static") and f.default is not MISSING else None
-        object.__setattr__(made, f.name, value)
-    answer: T = made
-    return answer
+        object.__setattr__(made, f.name, values.get(f.name, f.default))
+    return made
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:

@@ -7,13 +7,15 @@ the function at every degree, also in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from mlpoly.arrays import Array, add_product, constant, namespace, promote
 
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
+WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
+LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # where functions without pieces may bend
 _FAR = 1.0e4  # beyond this many standard deviations every tail is zero, and squares must not overflow
 
 
@@ -38,14 +40,47 @@ def in_deviations(distance: Array, std: Array) -> Array:
     return xp.where(near, xp.where(near, distance, 0.0) / std, xp.sign(distance) * _FAR)
 
 
-def normal_nodes(edges: Array, nodes: int) -> tuple[Array, Array]:
-    """Gauss-Legendre nodes (m, h) on panels with edges (k, h) in any order, and weights with the normal density."""
-    xp = namespace(edges=edges)
-    edges = xp.sort(edges, axis=0)
-    x, w = (constant(a[None, :, None] / 2, edges) for a in np.polynomial.legendre.leggauss(nodes))
-    left, width = edges[:-1, None, :], (edges[1:, :] - edges[:-1, :])[:, None, :]
-    t = xp.reshape(left + width * (x + 0.5), (-1, edges.shape[1]))
-    return t, xp.reshape(width * w, (-1, edges.shape[1])) * normal_pdf(t)
+def images(points: Sequence[float], mean: Array, scale: Array) -> Array:
+    """Values of t, (k, h), at which mean + scale t passes k points, clipped like `in_deviations`; scale is not zero."""
+    distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
+    return in_deviations(distance, namespace(scale=scale).abs(scale)) * namespace(scale=scale).sign(scale)
+
+
+def panels(grid: np.ndarray, edges: Sequence[Array], nodes: int, splits: int = 1) -> tuple[Array, Array]:
+    """Gauss-Legendre on panels in t between a grid and other edges, for h integrals over a standard normal t.
+
+    Parameters
+    ----------
+    grid : array (m,)
+        Ascending, common to all integrals; its ends are those of the integrals.
+    edges : sequence of array (k, h)
+        In any order, one at least; those beyond the grid are moved to its ends.
+    nodes, splits : int
+        Every panel is cut into `splits` parts of `nodes` nodes each.
+
+    Returns
+    -------
+    t, weights : array ((m - 1 + sum of the k) nodes splits, h)
+        The weights contain the normal density.
+    """
+    xp, like = namespace(edges=edges[0]), edges[0]
+    common = xp.broadcast_to(constant(grid, like)[:, None], (len(grid), like.shape[1]))
+    inner = [xp.clip(e, float(grid[0]), float(grid[-1])) for e in edges]
+    cuts = xp.sort(xp.concat([common, *inner], axis=0), axis=0)
+    left, width = cuts[:-1, None, :], ((cuts[1:, :] - cuts[:-1, :]) / splits)[:, None, :]
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    inside = constant((np.arange(splits)[:, None] + (x + 1) / 2).reshape(1, -1, 1), like)
+    fractions = constant(np.tile(w / 2, splits).reshape(1, -1, 1), like)
+    t = xp.reshape(left + width * inside, (-1, like.shape[1]))
+    return t, xp.reshape(width * fractions, t.shape) * normal_pdf(t)
+
+
+def reach_of(degree: int) -> float:
+    """Number of standard deviations beyond which less than 1e-13 of the norm of he_k remains, up to a degree.
+
+    By Cauchy and Schwarz, |E[f he_k 1(|t| > T)]| <= sqrt(E[f^2]) sqrt(E[he_k^2 1(|t| > T)]), whatever f is.
+    """
+    return max(11 + 1.2 * math.sqrt(degree), 7 + 2 * math.sqrt(degree))
 
 
 def tail_integrals(x: Array) -> tuple[Array, Array, Array]:

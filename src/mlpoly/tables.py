@@ -1,10 +1,10 @@
-"""Tables of results: as text, in a notebook, in LaTeX, as a DataFrame."""
+"""Tables of results: as text, in a notebook, as a DataFrame."""
 
 from __future__ import annotations
 
 import math
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,18 +18,6 @@ from mlpoly.records import arrays_of
 Cell = str | float | int | bool | None  # an entry of a table; None stays empty
 
 _SUBSCRIPT = re.compile(r"\b([A-Za-z]|sum)_(\w+)")  # of the formulas below
-_LATEX = {
-    "\\": r"\backslash ",
-    "{": r"\{",
-    "}": r"\}",
-    "_": r"\_",
-    "^": r"\wedge ",
-    "~": r"\sim ",
-    "<": "<",
-    ">": ">",
-    "|": "|",
-    **{c: f"\\{c}" for c in "$%#&"},
-}
 
 
 @dataclass(frozen=True)
@@ -93,22 +81,6 @@ class Table:
         parts += [f"<div><small>{escape(remark)}</small></div>"] if remark else []
         return "".join([*parts, "</div>"])
 
-    def latex(self) -> str:
-        """LaTeX for MathJax and for papers: an array in display style."""
-        cells, numeric, remark = self._shown()
-        lines = [_latex_text(self.title), _latex_formula(self.formula)]
-        if self.columns:
-            rows = [" & ".join(map(_latex_text, self.columns)) + r" \\ \hline"]
-            for texts in cells:
-                made = (_latex_number(t) if n else _latex_text(t) for t, n in zip(texts, numeric, strict=True))
-                rows.append(" & ".join(made) + r" \\")
-            sides = "".join("r" if right else "l" for right in numeric)
-            lines.append("\n".join([rf"\begin{{array}}{{{sides}}}", *rows, r"\end{array}"]))
-        lines = [line for line in (*lines, _latex_text(remark)) if line]
-        if len(lines) > 1:
-            lines = [r"\begin{array}{l}", *(f"{line} \\\\" for line in lines), r"\end{array}"]
-        return "\n".join(["$$", *lines, "$$"])
-
     def to_pandas(self) -> Any:
         """Return all rows as a DataFrame."""
         return library("pandas", "pandas", "to_pandas").DataFrame(list(self.rows), columns=list(self.columns))
@@ -129,8 +101,8 @@ class Table:
         )
 
 
-class Tabular:
-    """A result that shows itself as a table: printed, in a notebook, in LaTeX and as a DataFrame."""
+class Tabular(ABC):
+    """A result that shows itself as a table: printed, in a notebook and as a DataFrame."""
 
     @abstractmethod
     def _table(self) -> Table:
@@ -141,9 +113,6 @@ class Tabular:
 
     def _repr_html_(self) -> str | None:
         return self._table().html() if self._readable() else None
-
-    def _repr_latex_(self) -> str | None:
-        return self._table().latex() if self._readable() else None
 
     def to_pandas(self) -> Any:
         """Return the table as a DataFrame, with all its rows; needs pandas."""
@@ -178,33 +147,3 @@ def largest_entries(values: Sequence[float], names: Sequence[str] | None = None,
     sizes = [f"{values[i]:+.2g}".replace("-", minus) for i in order]
     shown = [f"{s} {f'x{i}' if names is None else names[i]}" for s, i in zip(sizes, order, strict=True) if values[i]]
     return ", ".join(shown) + (", ..." if shown and sum(map(bool, values)) > k else "")
-
-
-# -- formulas and texts in LaTeX ---------------------------------------------------------------------------------------
-
-
-def _latex_text(text: str) -> str:
-    """Upright text; characters with a meaning in LaTeX stand between the texts, where MathJax knows them as well."""
-    runs = re.split(r"([\\{}_^~<>|$%#&])", text)
-    return "".join(_LATEX[run] if i % 2 else rf"\text{{{run}}}" for i, run in enumerate(runs) if run)
-
-
-def _latex_number(text: str) -> str:
-    mantissa, _, exponent = text.partition("e")
-    if not re.fullmatch(r"-?[\d.]+", mantissa):  # yes, no, inf, nan
-        return _latex_text(text)
-    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa
-
-
-def _latex_formula(formula: str) -> str:
-    def piece(found: re.Match[str]) -> str:
-        letter, index, word, other = found.groups()
-        if letter:
-            return f"{chr(92) if letter == 'sum' else ''}{letter}_{{{_latex_text(index)}}}"
-        return (
-            rf"\operatorname{{{word.replace('_', chr(92) + '_')}}}"
-            if word
-            else {**_LATEX, "*": r"\odot "}.get(other, other)
-        )
-
-    return re.sub(rf"{_SUBSCRIPT.pattern}|([A-Za-z]\w+)|(.)", piece, formula)

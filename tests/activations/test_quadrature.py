@@ -9,6 +9,7 @@ import pytest
 import mlpoly as mp
 from mlpoly.activations import quadrature
 from mlpoly.activations.numeric import numeric_activations
+from mlpoly.special import LADDER, reach_of
 
 ANALYTIC = [a for a in numeric_activations() if a.strip is not None]
 
@@ -21,8 +22,8 @@ def test_shared_nodes_agree_with_panels(activation, degree, rng):
         mean = np.array([*rng.normal(0, 3, 3), -6 * std - 1, 6 * std + 1])
         widths = np.full(5, std)
         found = activation.project(mean, widths, degree)
-        ladder = quadrature._GENERIC_LADDER
-        reach = quadrature._reach(degree)
+        ladder = LADDER
+        reach = reach_of(degree)
         want = quadrature._integrate(activation.function, mean, widths, degree, ladder, 4, reach, sizes=True)
         size = np.sqrt(want[-1]) if std else np.abs(activation.function(mean))
         assert np.max(np.abs(found - want[:-2]) / size) < 1e-13

@@ -36,7 +36,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv("MLPOLY_TRACEBACK", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once, where there is a terminal
+    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once, where there is a terminal
     monkeypatch.chdir(tmp_path)
 
 
@@ -183,7 +183,7 @@ print("imported:", *sys.modules)
             "mlpoly.lm",
             "mlpoly.studies",
             "mlpoly.pages.toolkit",
-            "mlpoly.plots",
+            "mlpoly.charts",
             "scipy.stats",
             "scipy.optimize",
         }

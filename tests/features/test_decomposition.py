@@ -10,6 +10,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
+from mlpoly.features import decomposition
 from mlpoly.features.quadratic_part import quadratic_part
 from mlpoly.polynomials.dense import to_dense
 
@@ -24,6 +25,12 @@ def fitted(kind="GLU", degree=3, seed=0, inputs=INPUTS):
 def tensor(poly, inputs):
     """Whitened coefficients (o, d, d) of the part of degree 2, which are those of the best quadratic."""
     return inputs.root @ poly.truncate(2).coefficients().quadratic @ inputs.root
+
+
+def limited(monkeypatch, steps, *arguments, **options):
+    """A decomposition by at most so many steps; none leaves the neurons' own directions."""
+    monkeypatch.setattr(decomposition, "_STEPS", steps)
+    return mp.decompose(*arguments, **options)
 
 
 def slices(found):
@@ -62,8 +69,9 @@ def test_residual_is_the_variance_of_what_is_left(terms):
     poly = fitted()
     found = mp.decompose(poly, 4, terms=terms)
     rest = poly.truncate(2) - poly.truncate(1) - found.polynomial()
-    assert_close(np.sum(rest.energies(INPUTS)[2]) / np.sum(poly.energies(INPUTS)[2]), found.residual, 1e-10)
-    assert_close(rest.energies(INPUTS)[:2], np.zeros((2, OUT)), 1e-12)  # the terms are of degree exactly 2
+    left, whole = (mp.degree_spectrum(p, INPUTS, 2).variance for p in (rest, poly))
+    assert_close(np.sum(left[1]) / np.sum(whole[1]), found.residual, 1e-10)
+    assert_close(left[0], np.zeros(OUT), 1e-12)  # the terms are of degree exactly 2
 
 
 def test_values_of_terms_are_squares_and_products_of_whitened_inputs(rng):
@@ -91,41 +99,13 @@ def test_enough_terms_are_the_quadratic_part(kind, terms, rank):
     assert mp.decompose(poly, 50, terms=terms).vectors.shape[0] <= min(rank, D * (D + 1) // 2)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_planted_squares_are_recovered(seed):
-    """Four squares, given only as the dense quadratic of all outputs: unique, because the writes are independent."""
-    rng = np.random.default_rng(seed)
-    net = mp.MLP(rng.standard_normal((4, D)), None, rng.standard_normal((5, 4)), None, "square")
-    dense = to_dense(mp.fit(net, INPUTS, 2), INPUTS.mean)
-    # 200 steps do not converge on every processor, and four starts may all end in other optima on some.
-    found = mp.decompose(dense, 4, INPUTS, penalty=0.0, starts=12, steps=1000)
-    assert found.residual <= 1e-11
-    planted = net.W1 @ INPUTS.root
-    lengths = np.linalg.norm(planted, axis=1)
-    cosines = np.abs(planted / lengths[:, None] @ found.vectors.T)
-    match = np.argmax(cosines, axis=1)
-    assert sorted(match) == [0, 1, 2, 3]
-    # The residual is quadratic in the error of the directions.
-    assert_close(cosines[np.arange(4), match], np.ones(4), 1e-8)
-    assert_close(found.writes[match], net.W2.T * lengths[:, None] ** 2, 1e-4)
-
-
-def test_planted_products_are_recovered():
-    rng = np.random.default_rng(5)
-    gate, up, down = (rng.standard_normal(shape) for shape in ((3, D), (3, D), (4, 3)))
-    net = mp.GLU(gate, None, up, None, down, None, activation="identity")
-    dense = to_dense(mp.fit(net, INPUTS, 2), INPUTS.mean)
-    found = mp.decompose(dense, 3, INPUTS, "products", penalty=0.0, starts=4)
-    assert found.residual <= 1e-8
-    assert mp.decompose(dense, 3, INPUTS, penalty=0.0).residual > 0.01  # three squares are not enough
-
-
 @pytest.mark.parametrize("terms", ["squares", "products"])
-def test_no_move_of_the_directions_explains_more(terms):
+def test_no_move_of_the_directions_explains_more(terms, monkeypatch):
+    monkeypatch.setattr(decomposition, "_PENALTY", 0.0)
     poly = fitted()
     target = tensor(poly, INPUTS).reshape(OUT, -1)
-    found = mp.decompose(poly, 3, terms=terms, penalty=0.0, steps=1000)
-    start = mp.decompose(poly, 3, terms=terms, steps=0)
+    found = limited(monkeypatch, 1000, poly, 3, terms=terms)
+    start = limited(monkeypatch, 0, poly, 3, terms=terms)
     assert found.residual < 0.9 * start.residual
     rng = np.random.default_rng(0)
     for size in (1e-1, 1e-2, 1e-3):
@@ -147,19 +127,10 @@ def test_each_term_adds_most_of_the_rest():
     assert all(later >= earlier for earlier, later in pairwise(found.explained))
 
 
-def test_penalty_keeps_terms_apart():
-    """Products, as squares: without a penalty they become differences of nearly equal squares."""
-    net = mp.GLU(np.eye(4)[:2], None, np.eye(4)[2:], None, np.eye(2), None, activation="identity")
-    poly = mp.fit(net, mp.Gaussian.standard(4), 2)
-    free, kept = (mp.decompose(poly, 3, penalty=penalty, starts=3) for penalty in (0.0, 0.03))
-    assert free.residual <= kept.residual + 1e-9
-    assert np.abs(kept.writes).max() < 3
-
-
-def test_other_units_give_the_same_terms():
+def test_other_units_give_the_same_terms(monkeypatch):
     poly, scale, shift = fitted(), np.geomspace(0.1, 30, D), np.arange(D) - 2.0
-    one = mp.decompose(poly, 4, steps=25)
-    two = mp.decompose(poly.in_units(scale, shift), 4, steps=25)
+    one = limited(monkeypatch, 25, poly, 4)
+    two = limited(monkeypatch, 25, poly.in_units(scale, shift), 4)
     # The two roots of the covariance differ by a rotation, which L-BFGS follows up to rounding.
     assert_close(two.explained, one.explained, 1e-7)
     cosines = np.sum(two.directions / scale * one.directions, axis=1) / (
@@ -175,18 +146,16 @@ def test_part_of_degree_two_of_every_form(form):
     poly, other = fitted("MLP"), gaussian(8, D)
     if form == "bounded":
         poly = poly.bounded(1.5)
-        best = poly.projected(other)[0].energies(other)
-    else:
-        if form == "dense":
-            poly = to_dense(fitted("MLP", degree=2), INPUTS.mean)
-        elif form == "chaos":
-            net = mp.Chain([network("MLP", "gelu", D, H, OUT), mp.Affine(np.eye(OUT))])
-            poly = mp.fit(net, mp.Samples(INPUTS.sample(400)), 3)
-        best = poly.energies(other)
-    assert_close(2 * quadratic_part(poly, other).energy(), np.sum(best[2]), 1e-10)
+    elif form == "dense":
+        poly = to_dense(fitted("MLP", degree=2), INPUTS.mean)
+    elif form == "chaos":
+        net = mp.Chain([network("MLP", "gelu", D, H, OUT), mp.Affine(np.eye(OUT))])
+        poly = mp.fit(net, mp.Samples(INPUTS.sample(400)), 3)
+    best = mp.degree_spectrum(poly, other, 2).variance[1]
+    assert_close(2 * quadratic_part(poly, other).energy(), np.sum(best), 1e-10)
     found = mp.decompose(poly, 4, other)
-    rest = found.polynomial().energies(other)[2]
-    assert_close(np.sum(rest), found.explained[-1] * np.sum(best[2]), 1e-10)
+    rest = mp.degree_spectrum(found.polynomial(), other, 2).variance[1]
+    assert_close(np.sum(rest), found.explained[-1] * np.sum(best), 1e-10)
 
 
 def test_moments_of_mixtures_and_samples_define_the_variance():
@@ -209,30 +178,21 @@ def test_singular_covariance_and_constant_units(rng):
     assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 20 * np.finfo(float).eps ** 0.5)
 
 
-def test_many_inputs_without_a_square_matrix(rng):
+def test_many_inputs_without_a_square_matrix(rng, monkeypatch):
     d = 20_000
     net = mp.GLU(*[rng.standard_normal(s) / 100 for s in ((12, d), 12, (12, d), 12, (4, 12), 4)], activation="silu")
     poly = mp.fit(net, mp.Gaussian(np.zeros(d), rng.uniform(0.5, 2, d)), 2)
-    found = mp.decompose(poly, 12, terms="products", steps=3)
+    found = limited(monkeypatch, 3, poly, 12, terms="products")
     assert found.residual <= 1e-12
-
-
-def test_same_seed_same_terms_and_more_starts_are_no_worse():
-    poly = fitted()
-    one, two = (mp.decompose(poly, 3, starts=3, seed=1) for _ in range(2))
-    for name in ("writes", "vectors", "explained"):
-        assert np.array_equal(getattr(one, name), getattr(two, name))
-    assert one.seed == 1
-    assert one.explained[-1] >= mp.decompose(poly, 3).explained[-1]
 
 
 @backends(NUMPY32, TORCH32, TORCH64, slow=(JAX32,))
 @pytest.mark.parametrize("terms", ["squares", "products"])
-def test_every_backend(backend, terms):
+def test_every_backend(backend, terms, monkeypatch):
     net = network("GLU", "gelu", D, H, OUT)
-    exact = mp.decompose(mp.fit(net, INPUTS, 2), 3, terms=terms, steps=10)
+    exact = limited(monkeypatch, 10, mp.fit(net, INPUTS, 2), 3, terms=terms)
     poly = mp.fit(in_library(net, backend), in_library(INPUTS, backend), 2)
-    found = mp.decompose(poly, 3, terms=terms, steps=10)
+    found = limited(monkeypatch, 10, poly, 3, terms=terms)
     for name in ("writes", "vectors", "explained", "directions", "reads"):
         assert_same_kind(getattr(found, name), poly.prototype)
     # Ten steps amplify rounding: the fractions are stationary, the directions are not compared.
@@ -241,7 +201,8 @@ def test_every_backend(backend, terms):
 
 
 def test_weights_of_sixteen_bits_and_weights_that_are_trained():
-    torch = pytest.importorskip("torch")
+    import torch
+
     net = network("GLU", "silu", D, H, OUT)
     names = ("W_gate", "W_up", "W_down")
     weights = {name: torch.tensor(getattr(net, name)).bfloat16().requires_grad_() for name in names}
@@ -277,7 +238,8 @@ def test_a_quadratic_part_that_is_rounding_is_refused():
 
 
 def test_display_and_plot():
-    matplotlib = pytest.importorskip("matplotlib")
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
@@ -298,15 +260,14 @@ POLY = fitted()
     [
         ("no polynomial", lambda: mp.decompose(3, 2), TypeError, "poly must be", "mlpoly.fit"),
         ("a line", lambda: mp.decompose(POLY.truncate(1), 2), ValueError, "poly has degree 1", "degree=2"),
-        ("no terms", lambda: mp.decompose(POLY, 0), ValueError, "rank", "at least 1"),
-        ("half a term", lambda: mp.decompose(POLY, 2.5), TypeError, "rank", "integer"),
+        ("no terms", lambda: mp.decompose(POLY, 0), ValueError, "^k ", "at least 1"),
+        ("half a term", lambda: mp.decompose(POLY, 2.5), TypeError, "^k ", "integer"),
         ("another kind", lambda: mp.decompose(POLY, 2, terms="cubes"), ValueError, "terms", "squares"),
-        ("penalty", lambda: mp.decompose(POLY, 2, penalty=-1.0), ValueError, "penalty", "at least 0"),
         ("no inputs", lambda: mp.decompose(POLY + fitted(inputs=gaussian(8, D)), 2), ValueError, "inputs", "Gaussian"),
         ("other inputs", lambda: mp.decompose(POLY, 2, gaussian(1, 4)), ValueError, "inputs have dimension 4", "6"),
-        ("no distribution", lambda: mp.decompose(POLY, 2, np.eye(3)), TypeError, "inputs must be", "Gaussian"),
+        ("no distribution", lambda: mp.decompose(POLY, 2, "data"), TypeError, "inputs must be", "Gaussian"),
         ("nothing there", lambda: mp.decompose(0.0 * POLY, 2), ValueError, "poly is zero", "nothing to decompose"),
-        ("count", lambda: mp.decompose(POLY, 2, steps=0).first(0), ValueError, "count", "at least 1"),
+        ("count", lambda: mp.decompose(POLY, 2).first(0), ValueError, "count", "at least 1"),
     ]
 )  # fmt: skip
 def test_mistakes_are_explained(act, exception, patterns):

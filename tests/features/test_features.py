@@ -10,9 +10,9 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
+from mlpoly.charts.responses import response_chart
 from mlpoly.features import eigen
-from mlpoly.plots.interactions import interaction_effects
-from mlpoly.plots.response import response_chart
+from mlpoly.features.interactions import interaction_effects
 
 D, H, OUT = 40, 30, 3
 
@@ -62,8 +62,8 @@ def test_direction_is_a_combination_of_outputs(rng):
     poly = mp.fit(make_net("MLP", seed=rng), mp.Gaussian.standard(D), 2)
     u = np.array([1.0, -1.0, 0.0])
     values, _ = top_of(np.tensordot(u, poly.coefficients().quadratic, 1), 3)
-    assert_close(mp.eigenfeatures(poly, direction=u, k=3).values, values)
-    unit = mp.eigenfeatures(poly, direction=np.array([0.0, 0.0, 1.0]), k=3)
+    assert_close(mp.eigenfeatures(poly, output=u, k=3).values, values)
+    unit = mp.eigenfeatures(poly, output=np.array([0.0, 0.0, 1.0]), k=3)
     assert_close(unit.values, mp.eigenfeatures(poly, output=2, k=3).values)
     assert_close(unit.values, mp.eigenfeatures(poly, output=-1, k=3).values)
 
@@ -164,12 +164,10 @@ def test_signs_are_fixed(rng):
 
 POLY = mp.fit(make_net("MLP"), mp.Gaussian.standard(D), 2)
 ERRORS = [
-    ("no output", lambda: mp.eigenfeatures(POLY), ValueError, "either output .* or direction"),
-    ("both", lambda: mp.eigenfeatures(POLY, output=0, direction=np.ones(OUT)), ValueError, "either output"),
     ("output out of range", lambda: mp.eigenfeatures(POLY, output=OUT), ValueError, "output is 3, but .* 3 outputs"),
     ("output no integer", lambda: mp.eigenfeatures(POLY, output="a"), TypeError, "output must be an integer"),
-    ("direction length", lambda: mp.eigenfeatures(POLY, direction=np.ones(2)), ValueError, "direction has shape"),
-    ("direction NaN", lambda: mp.eigenfeatures(POLY, direction=np.full(OUT, np.nan)), ValueError, "direction holds"),
+    ("direction length", lambda: mp.eigenfeatures(POLY, output=np.ones(2)), ValueError, "output has shape"),
+    ("direction NaN", lambda: mp.eigenfeatures(POLY, output=np.full(OUT, np.nan)), ValueError, "output holds"),
     ("k zero", lambda: mp.eigenfeatures(POLY, output=0, k=0), ValueError, "k must be at least 1"),
     ("metric", lambda: mp.eigenfeatures(POLY, output=0, metric="x"), ValueError, "metric must be one of"),
     ("linear", lambda: mp.eigenfeatures(POLY.truncate(1), output=0), ValueError, "no quadratic part.*degree=2"),
@@ -212,8 +210,6 @@ def test_all_eigenpairs_where_there_are_fewer_than_asked_for(rng):
 
 def test_what_is_missing_is_said_before_how_many(rng):
     poly = mp.fit(mp.MLP(rng.normal(size=(6, 3))), mp.Gaussian.standard(3), 2)
-    with pytest.raises(ValueError, match="give either output"):
-        mp.eigenfeatures(poly, k=9)
     with pytest.raises(ValueError, match="output is 6"):
         mp.eigenfeatures(poly, output=6, k=9)
     with pytest.raises(ValueError, match="k must be at least 1"):
@@ -227,22 +223,16 @@ def test_what_is_missing_is_said_before_how_many(rng):
         lambda p, inputs: mp.decompose(p, 1, inputs),
         lambda p, inputs: mp.principal_forms(p, inputs=inputs),
         lambda p, inputs: p.terms(inputs=inputs),
-        lambda p, inputs: mp.explain(p, inputs, np.zeros(D)),
+        lambda p, inputs: mp.explain(p, np.zeros(D), inputs),
         lambda p, inputs: interaction_effects(p, inputs=inputs),
         lambda p, inputs: response_chart(None, p, inputs),
     ],
 )
 def test_inputs_that_are_missing_or_wrong_are_explained(ask):
     """By every function that falls back on the inputs of the fit."""
-    x = np.random.default_rng(0).standard_normal((50, D))
-    with pytest.raises(TypeError, match=r"inputs must be a Gaussian, .*got ndarray; for data use mlpoly.Samples\(x\)"):
-        ask(POLY, x)
+    with pytest.raises(TypeError, match=r"inputs must be a Gaussian, .* or data \(n, d\), got str: "):
+        ask(POLY, "data")
     with pytest.raises(ValueError, match=f"inputs have dimension 9, but the polynomial takes {D} inputs"):
         ask(POLY, mp.Gaussian.standard(9))
     with pytest.raises(ValueError, match=r"inputs are needed, because .* pass inputs=Gaussian"):
         ask(mp.records.replace(POLY, inputs=None), None)
-
-
-def test_eigenfeatures_in_the_metric_of_inputs_refuse_an_array_too():
-    with pytest.raises(TypeError, match="got ndarray; for data use"):
-        mp.eigenfeatures(POLY, 0, inputs=np.zeros((5, D)))

@@ -109,7 +109,7 @@ def test_names_come_from_the_columns_of_a_frame(tmp_path):
             poly.save(tmp_path / "p.safetensors")
             assert mp.load(tmp_path / "p.safetensors").inputs.names == tuple(FRAME.columns)
         assert sympy.Symbol("blood pressure") in poly.to_sympy().free_symbols
-        assert mp.explain(poly, None, FRAME.iloc[0].to_numpy()).names == tuple(FRAME.columns)
+        assert mp.explain(poly, FRAME.iloc[0].to_numpy()).names == tuple(FRAME.columns)
     assert poly.terms(k=2, names=["u", "v", "w"])[0].name[0] in "uvw"
 
 
@@ -124,8 +124,8 @@ def test_columns_in_another_order_are_refused():
         ("samples", "poly.names", lambda: mp.agreement(net, poly, other)),
         ("samples", "poly.names", lambda: mp.compare(net, poly, other)),
         ("samples", "model.names", lambda: mp.accuracy(poly, other, labels)),
-        ("x0", "inputs.names", lambda: mp.explain(net, inputs, other.iloc[0])),
-        ("x0", "inputs.names", lambda: mp.explain(poly, None, other.iloc[0])),
+        ("x", "inputs.names", lambda: mp.explain(net, other.iloc[0], inputs)),
+        ("x", "inputs.names", lambda: mp.explain(poly, other.iloc[0])),
         ("x0", "inputs.names", lambda: mp.shapley(net, inputs, other.iloc[0])),
         ("center", "inputs.names", lambda: poly.terms(center=other.mean())),
         ("x", "mean.names", lambda: given(other[["bmi", "age"]])),
@@ -134,7 +134,7 @@ def test_columns_in_another_order_are_refused():
             act()
     ours = list(poly.inputs.names)
     assert float(mp.fvu(net, poly, samples=other[ours])) == float(mp.fvu(net, poly, samples=FRAME))
-    assert mp.explain(poly, None, other.iloc[0][ours]).polynomial == mp.explain(poly, None, FRAME.iloc[0]).polynomial
+    assert mp.explain(poly, other.iloc[0][ours]).polynomial == mp.explain(poly, FRAME.iloc[0]).polynomial
 
 
 def test_frames_are_data_everywhere():
@@ -144,7 +144,7 @@ def test_frames_are_data_everywhere():
     assert float(mp.fvu(net, poly, samples=FRAME)) == float(mp.fvu(net, poly, samples=FRAME.to_numpy()))
     np.testing.assert_array_equal(poly(FRAME.iloc[3]), poly(FRAME.to_numpy()[3]))
     assert float(mp.fvu(net, poly, samples=FRAME.rename(columns={"age": "years"}))) < 1  # another name for an input
-    assert mp.explain(poly, None, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
+    assert mp.explain(poly, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))
     with pytest.raises(TypeError, match=r"^output must be an integer, got 'class_1'"):
@@ -166,8 +166,8 @@ def test_tables_and_formulas():
     one = poly.output(1)  # which is no longer a second output, nor a first one
     assert str(one.terms(k=3)) == str(terms).replace(" of output 1", "")
     x = np.ones(poly.dim_in)
-    title = str(mp.explain(poly, poly.inputs, x, output=1)).splitlines()[0]
-    assert str(mp.explain(one, poly.inputs, x)).splitlines()[0] == title.replace(" of output 1", "")
+    title = str(mp.explain(poly, x, poly.inputs, output=1)).splitlines()[0]
+    assert str(mp.explain(one, x, poly.inputs)).splitlines()[0] == title.replace(" of output 1", "")
     assert list(terms.to_pandas().columns) == ["term", "coefficient", "effect", "fraction of variance"]
     assert terms.to_pandas()["effect"].tolist() == [t.effect for t in terms]
     assert terms[0].name in terms._repr_html_()
@@ -210,32 +210,32 @@ def test_explain_compares_with_the_network(rng):
     net, g = network("GLU", "silu", 3, 6, 2), mp.Gaussian.from_samples(FRAME)
     x0 = rng.normal(size=3)
     for degree in (1, 2, 3, 4):
-        found = mp.explain(net, g, x0, output=1, degree=degree, k=3)
+        found = mp.explain(net, x0, g, output=1, degree=degree, k=3)
         assert found.network == pytest.approx(net(x0)[1], rel=1e-14)
         assert found.polynomial == pytest.approx(mp.fit(net, g, degree)(x0)[1], rel=1e-12)
         assert abs(found.parts.sum() - found.polynomial) <= 1e-12 * np.abs(found.parts).max()
         assert found.parts[1:].sum() == pytest.approx(sum(t.amount for t in found.terms) + found.other_terms)
-        few = mp.explain(net, g, x0, output=1, degree=degree, k=1)
+        few = mp.explain(net, x0, g, output=1, degree=degree, k=1)
         assert (str(few).count("all others") == 2) == (degree > 1)
         if degree > 1:
             assert few.parts[2] == pytest.approx(few.features[0].amount + few.other_features)
             assert str(found).count("all others") == 1  # where all features are listed, only terms have others
         assert len(found.features) == (3 if degree > 1 else 0) and found.part_names[1] == "linear"
-    difference = mp.explain(net, g, x0, output=np.array([1.0, -1.0]))
+    difference = mp.explain(net, x0, g, output=np.array([1.0, -1.0]))
     assert difference.network == pytest.approx(net(x0)[0] - net(x0)[1]) and difference.output is None
     assert "polynomial" in str(found) and "age" in found._repr_html_()
     torch_net = mp.MLP(*(torch.randn(*s) for s in ((4, 3), (4,), (1, 4), (1,))), activation="relu")
-    found = mp.explain(torch_net, mp.Gaussian.standard(3), torch.ones(3))
+    found = mp.explain(torch_net, torch.ones(3), mp.Gaussian.standard(3))
     assert found.network == pytest.approx(float(torch_net(torch.ones(3))[0]), rel=1e-6)
     deep = mp.Chain([network("MLP", "gelu", 3, 5, 4), network("MLP", "gelu", 4, 5, 1)])
-    assert mp.explain(deep, g, x0).parts.shape == (3,)
+    assert mp.explain(deep, x0, g).parts.shape == (3,)
 
 
 def test_features_of_an_explanation_say_what_was_squared():
     """x0^2 - 3 x1^2 under unequal variances: two features along the axes."""
     net = mp.MLP(np.eye(2), None, np.array([[1.0, -3.0]]), None, "square")
     g = mp.Gaussian(np.zeros(2), np.array([4.0, 1.0]))
-    first, second = sorted(mp.explain(net, g, np.array([1.0, 2.0])).features, key=lambda f: -abs(f.eigenvalue))
+    first, second = sorted(mp.explain(net, np.array([1.0, 2.0]), g).features, key=lambda f: -abs(f.eigenvalue))
     assert (first.eigenvalue, first.amount) == (pytest.approx(4.0), pytest.approx(1.0))
     assert (second.eigenvalue, second.amount) == (pytest.approx(-3.0), pytest.approx(-12.0))
     np.testing.assert_allclose(np.abs(first.pattern), [2.0, 0.0], atol=1e-12)
@@ -247,7 +247,7 @@ def test_a_singular_covariance_has_features_of_its_own_space(rng):
     g = mp.Gaussian(np.zeros(4), base.T @ base)
     net = network("MLP", "gelu", 4, 6, 1)
     x0 = np.array([1.0, -2.0]) @ base
-    found = mp.explain(net, g, x0)
+    found = mp.explain(net, x0, g)
     assert sum(f.amount for f in found.features) == pytest.approx(found.parts[2], rel=1e-8)
     np.testing.assert_allclose(g.inverse_root, np.linalg.pinv(g.root, rcond=1e-6), atol=1e-8)
     assert g.inverse_root is g.inverse_root  # computed once
@@ -267,20 +267,20 @@ UNKNOWN = BARE + fitted(2)  # fitted under different inputs
         ("names of inputs", lambda: mp.Gaussian(np.zeros(2), names=["a"]), ValueError, "names has 1 entries"),
         ("names of samples", lambda: mp.Samples(np.zeros((2, 2)), names="a"), TypeError, "names is the text"),
         ("k", lambda: POLY.terms(k=0), ValueError, "k must be at least 1"),
-        ("output", lambda: POLY.terms(2), ValueError, "outputs are numbered from 0 to 1"),
+        ("output", lambda: POLY.terms(2), ValueError, "there are 2 outputs, numbered from 0 to 1"),
         ("center", lambda: POLY.terms(center="median"), ValueError, "center must be an array"),
         ("long center", lambda: POLY.terms(center=np.zeros(4)), ValueError, r"center has shape \(4,\)"),
         ("no inputs", lambda: UNKNOWN.terms(), ValueError, "does not know what it was fitted under; pass inputs="),
         ("other inputs", lambda: POLY.terms(inputs=mp.Gaussian.standard(2)), ValueError, "inputs have dimension 2"),
-        ("data", lambda: POLY.terms(inputs=np.zeros((2, 3))), TypeError, "inputs must be a Gaussian"),
+        ("data", lambda: POLY.terms(inputs="x"), TypeError, "inputs must be a Gaussian"),
         ("zero scale", lambda: POLY.in_units(np.array([1.0, 0.0, 1.0])), ValueError, "scale has a zero"),
         ("scale", lambda: POLY.in_units(np.ones(2)), ValueError, r"scale has shape \(2,\)"),
         ("shift", lambda: POLY.in_units(1.0, np.full(3, np.nan)), ValueError, "shift holds 3 NaN"),
-        ("explain without inputs", lambda: mp.explain(UNKNOWN, None, np.zeros(3)), ValueError, "pass inputs="),
-        ("a network", lambda: mp.explain(network("MLP"), None, np.zeros(3)), ValueError, "a network needs them"),
-        ("a point", lambda: mp.explain(POLY, None, np.zeros((1, 3))), ValueError, r"x0 has shape \(1, 3\)"),
-        ("infinity", lambda: mp.explain(POLY, None, np.full(3, np.inf)), ValueError, "x0 holds 3 NaN or infinite"),
-        ("a function", lambda: mp.explain(np.sum, None, np.zeros(3)), TypeError, "MLP, GLU, Affine"),
+        ("explain without inputs", lambda: mp.explain(UNKNOWN, np.zeros(3)), ValueError, "pass inputs="),
+        ("a network", lambda: mp.explain(network("MLP"), np.zeros(3)), ValueError, "a network needs them"),
+        ("a point", lambda: mp.explain(POLY, np.zeros((1, 3))), ValueError, r"x has shape \(1, 3\)"),
+        ("infinity", lambda: mp.explain(POLY, np.full(3, np.inf)), ValueError, "x holds 3 NaN or infinite"),
+        ("a function", lambda: mp.explain(np.sum, np.zeros(3)), TypeError, "MLP, GLU, Affine"),
     ]
 )
 def test_mistakes(act, exception, patterns):
@@ -302,7 +302,7 @@ def test_too_many_monomials_name_a_remedy():
         method="composed",
     )
     with pytest.raises(ValueError, match=r"degree 25.*lower degree"):
-        mp.explain(composed, None, np.zeros(2))
+        mp.explain(composed, np.zeros(2))
 
 
 def test_terms_of_many_independent_inputs_need_no_matrix() -> None:

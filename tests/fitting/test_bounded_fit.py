@@ -24,7 +24,7 @@ from support.networks import network
 from support.quadrature import panels
 
 import mlpoly as mp
-from mlpoly.fitting.bounded_fit import fit_bounded
+from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.records import replace
 

@@ -120,7 +120,7 @@ def test_error_by_draws_and_by_the_closure() -> None:
         assert abs(float(found) - float(want)) < 5 * (float(found.standard_error) + float(want.standard_error))
         assert abs(float(found.closure) - float(want)) < 0.05  # of the variance, which the closure knows no better
         assert abs(poly.report.fvu - float(want)) < 0.1 * float(want)  # on 1024 samples
-        least = float(mp.fvu(net, mp.fit(net, inputs, degree, method="sampled", tolerance=1e-3), inputs))
+        least = float(mp.fvu(net, mp.fit(net, inputs, degree, method=mp.methods.Sampled(1e-3)), inputs))
         assert abs(poly.report.excess / poly.report.misfit - (float(found) / least - 1)) < 0.03
         off = mp.fvu(net, poly + 0.1, inputs)
         shift = 4 * 0.01 / np.trace(mp.propagate(net, inputs, order=3)[-1].cov)
@@ -213,7 +213,7 @@ def test_the_report_knows_how_far_the_optimum_is_or_says_that_it_does_not() -> N
         degree = 1 + (seed % 5 > 0)
         poly = mp.fit(net, inputs, degree)
         report = poly.report
-        best = mp.fit(net, inputs, degree, method="sampled", tolerance=2e-4, max_samples=2**17)
+        best = mp.fit(net, inputs, degree, method=mp.methods.Sampled(tolerance=2e-4, max_samples=2**17))
         mean, variance = (poly - best).moments(inputs)
         actual = float((mean**2 + variance).sum()) - best.report.excess
         apart.append((report.excess - actual) / np.hypot(report.standard_error, best.report.excess))

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 from support.backends import JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library
-from support.inputs import gaussian, points, standard_grid
+from support.inputs import gaussian, mixture, points, standard_grid
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting import deep_samples
-from mlpoly.fitting.deep_samples import Jacobians, fit_sampled
-from mlpoly.fitting.mixture_linear import fit_mixture_linear
-from mlpoly.fitting.mixture_quadratic.solve import BlockCG, fit_mixture_quadratic
-from mlpoly.records import map_arrays, replace
+from mlpoly.fitting.deep import sampled
+from mlpoly.fitting.methods import Sampled
+from mlpoly.fitting.mixture.linear import fit_mixture_linear
+from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
+from mlpoly.records import arrays_of, map_arrays, replace
 
 D, OUT = 3, 2
 
@@ -38,7 +38,7 @@ ONE_LAYER = network("MLP", "relu", D, 8, OUT, seed=11)
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks of 64 pairs."""
-    monkeypatch.setattr(deep_samples, "_MOST", 64)
+    monkeypatch.setattr(sampled, "_MOST", 64)
 
 
 def terms_of(poly):
@@ -83,7 +83,7 @@ QUADRATIC = {
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_networks_that_are_quadratic_are_found_without_variance(name):
     net, x = QUADRATIC[name](), points(D)
-    poly = fit_sampled(net, INPUTS, 2, Jacobians(tolerance=0.0))
+    poly = mp.fit(net, INPUTS, 2, method=Sampled(tolerance=0.0))
     assert_close(poly(x), net(x), 1e-11)
     report = poly.report
     assert report.converged
@@ -95,14 +95,14 @@ def test_networks_that_are_quadratic_are_found_without_variance(name):
 
 def test_linear_networks_are_found_without_variance_at_degree_one():
     net, x = QUADRATIC["linear"](), points(D)
-    poly = fit_sampled(net, INPUTS, 1, Jacobians(tolerance=0.0))
+    poly = mp.fit(net, INPUTS, 1, method=Sampled(tolerance=0.0))
     assert_close(poly(x), net(x), 1e-11)
     assert poly.report.converged
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_one_hidden_layer_agrees_with_the_closed_form_in_standard_errors(degree):
-    poly, exact = fit_sampled(ONE_LAYER, INPUTS, degree, Jacobians()), mp.fit(ONE_LAYER, INPUTS, degree)
+    poly, exact = mp.fit(ONE_LAYER, INPUTS, degree, method=Sampled()), mp.fit(ONE_LAYER, INPUTS, degree)
     assert poly.degree == degree
     apart, report = distance(poly, exact), poly.report
     # The excess is the mean of this distance, and its root a standard error.
@@ -113,12 +113,12 @@ def test_one_hidden_layer_agrees_with_the_closed_form_in_standard_errors(degree)
 
 
 def begin_with(begun, monkeypatch):
-    monkeypatch.setattr(deep_samples, "_begin", lambda *given: begun)
+    monkeypatch.setattr(sampled, "_begin", lambda *given: begun)
 
 
 def from_zero(net, degree):
     """Coordinates and, in place of a closed form, terms that are zero."""
-    forward, terms = deep_samples._begin(net, INPUTS, degree, None)
+    forward, terms = sampled._begin(net, INPUTS, degree, None)
     return forward, map_arrays(terms, lambda a: a * 0)
 
 
@@ -128,8 +128,8 @@ def test_unbiased_and_its_errors_are_as_stated(name, degree, small_chunks, monke
     """Against quadrature of the network's values, which knows nothing of Jacobians."""
     net, seeds = DEEP[name](), 40
     right, least = optimum(net, degree)
-    begin_with(deep_samples._begin(net, INPUTS, degree, None), monkeypatch)  # the same closed form for all seeds
-    found = [fit_sampled(net, INPUTS, degree, Jacobians(0.0, 512, seed=seed)) for seed in range(seeds)]
+    begin_with(sampled._begin(net, INPUTS, degree, None), monkeypatch)  # the same closed form for all seeds
+    found = [mp.fit(net, INPUTS, degree, method=Sampled(0.0, 512, seed=seed)) for seed in range(seeds)]
     assert all(poly.report.chunks == 4 for poly in found)
     errors = np.stack([terms_of(poly) for poly in found]) - right
     spread, bias = errors.std(axis=0, ddof=1), errors.mean(axis=0)
@@ -146,33 +146,33 @@ def test_the_closed_form_saves_samples(monkeypatch):
     """Quadratic terms of a network that is nearly quadratic have little variance only beside such terms."""
     bent = mp.MLP(0.05 * np.ones((4, OUT)), None, 0.05 * np.ones((OUT, 4)), activation="tanh")
     net = mp.Chain([network("MLP", "square", D, 5, OUT, seed=1), mp.Residual(bent)])
-    options = Jacobians(0.0, 2)
-    with_it = fit_sampled(net, INPUTS, 2, options).report.excess
+    options = Sampled(0.0, 2)
+    with_it = mp.fit(net, INPUTS, 2, method=options).report.excess
     begin_with(from_zero(net, 2), monkeypatch)
-    assert fit_sampled(net, INPUTS, 2, options).report.excess > 5 * with_it
+    assert mp.fit(net, INPUTS, 2, method=options).report.excess > 5 * with_it
 
 
 def test_without_the_closed_form_it_finds_the_same(monkeypatch):
     """In one chunk, because later ones would correct a mistake in the first."""
     net = DEEP["two layers"]()
     begin_with(from_zero(net, 2), monkeypatch)
-    monkeypatch.setattr(deep_samples, "_MOST", 2**16)
-    (right, least), poly = optimum(net, 2), fit_sampled(net, INPUTS, 2, Jacobians(0.0, 2))
+    monkeypatch.setattr(sampled, "_MOST", 2**16)
+    (right, least), poly = optimum(net, 2), mp.fit(net, INPUTS, 2, method=Sampled(0.0, 2))
     assert poly.report.chunks == 1
     assert poly.report.excess <= 5e-3 * least
     assert np.sum((terms_of(poly) - right) ** 2) <= 4 * poly.report.excess
 
 
 def test_degree_one_never_makes_quadratic_terms(monkeypatch):
-    monkeypatch.setattr(deep_samples, "expand", None)  # calling it would raise
+    monkeypatch.setattr(sampled, "expand", None)  # calling it would raise
     net = DEEP["two layers"]()
-    poly = fit_sampled(net, INPUTS, 1, Jacobians(0.0, 2))
+    poly = mp.fit(net, INPUTS, 1, method=Sampled(0.0, 2))
     assert poly.quadratic is None
     assert poly.directions.shape == (D, D)
 
 
 def test_the_linear_forms_are_those_of_the_first_layer():
-    poly = fit_sampled(DEEP["row space of two"](), INPUTS, 2, Jacobians(0.0, 2))
+    poly = mp.fit(DEEP["row space of two"](), INPUTS, 2, method=Sampled(0.0, 2))
     assert poly.directions.shape == (2, D)
     assert_close(poly.directions @ INPUTS.covariance @ poly.directions.T, np.eye(2), 1e-10)
 
@@ -181,7 +181,7 @@ def test_the_linear_forms_are_those_of_the_first_layer():
 def test_inputs_without_variance(degree):
     net = DEEP["two layers"]()
     still = mp.Gaussian(INPUTS.mean, np.zeros((D, D)))
-    poly = fit_sampled(net, still, degree, Jacobians())
+    poly = mp.fit(net, still, degree, method=Sampled())
     assert_close(poly(INPUTS.mean[None]), net(INPUTS.mean[None]))
     assert poly.report.converged
 
@@ -193,7 +193,7 @@ def test_singular_and_diagonal_inputs():
         mp.Gaussian(np.zeros(D), np.array([1.0, 0.0, 2.0])),
         mp.Gaussian(np.ones(D)),
     ):
-        poly = fit_sampled(net, inputs, 2, Jacobians())
+        poly = mp.fit(net, inputs, 2, method=Sampled())
         x = inputs.sample(20_000, seed=5)
         errors = np.sum((net(x) - poly(x)) ** 2, axis=1)
         assert abs(errors.mean() - poly.report.misfit) <= 0.15 * poly.report.misfit
@@ -202,10 +202,10 @@ def test_singular_and_diagonal_inputs():
 @pytest.mark.parametrize("degree", [1, 2])
 def test_solvers_for_mixtures_take_it_for_the_components(degree):
     net = DEEP["two layers"]()
-    options, solver = Jacobians(0.0, 2), BlockCG()
+    options, solver = Sampled(0.0, 2), ConjugateGradients()
 
     def best_under(net, component, degree):
-        return fit_sampled(net, component, degree, options)
+        return mp.fit(net, component, degree, method=options)
 
     halves = mp.GaussianMixture(np.full(2, 0.5), np.stack([INPUTS.mean] * 2), np.stack([INPUTS.covariance] * 2))
     if degree == 1:
@@ -232,33 +232,33 @@ def assert_same_fit(one, two):
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_resuming_equals_one_longer_run(degree, small_chunks):
     net = DEEP["two layers"]()
-    whole = fit_sampled(net, INPUTS, degree, Jacobians(0.0, 1280, seed=3))
-    part = fit_sampled(net, INPUTS, degree, Jacobians(0.0, 512, seed=3))
+    whole = mp.fit(net, INPUTS, degree, method=Sampled(0.0, 1280, seed=3))
+    part = mp.fit(net, INPUTS, degree, method=Sampled(0.0, 512, seed=3))
     assert (part.report.samples, whole.report.samples) == (512, 1280)
-    assert_same_fit(fit_sampled(net, INPUTS, degree, Jacobians(0.0, 1280, start=part)), whole)
+    assert_same_fit(mp.fit(net, INPUTS, degree, method=Sampled(0.0, 1280, start=part)), whole)
     assert distance(part, whole) > 0
 
 
 def test_a_smaller_tolerance_takes_more_samples_and_holds(small_chunks):
     net = DEEP["two layers"]()
-    poly = fit_sampled(net, INPUTS, 2, Jacobians(0.3))
-    again = fit_sampled(net, INPUTS, 2, Jacobians(0.3, start=poly))
+    poly = mp.fit(net, INPUTS, 2, method=Sampled(0.3))
+    again = mp.fit(net, INPUTS, 2, method=Sampled(0.3, start=poly))
     assert_same_fit(again, poly)
-    finer = fit_sampled(net, INPUTS, 2, Jacobians(0.01, start=poly))
+    finer = mp.fit(net, INPUTS, 2, method=Sampled(0.01, start=poly))
     assert finer.report.samples > poly.report.samples
     assert finer.report.excess <= 0.01 * finer.report.misfit
     assert finer.report.converged
 
 
 def test_the_limit_on_samples_is_kept(small_chunks):
-    report = fit_sampled(DEEP["two layers"](), INPUTS, 2, Jacobians(0.0, 1000)).report
+    report = mp.fit(DEEP["two layers"](), INPUTS, 2, method=Sampled(0.0, 1000)).report
     assert report.samples == 896  # seven chunks of 128
     assert not report.converged
     assert "stopped early after 896 samples" in str(report)
 
 
 def test_an_interrupt_keeps_what_has_been_found(monkeypatch, small_chunks):
-    net, correction, calls = DEEP["two layers"](), deep_samples._correction, []
+    net, correction, calls = DEEP["two layers"](), sampled._correction, []
 
     def interrupted(*given):
         calls.append(None)
@@ -266,23 +266,23 @@ def test_an_interrupt_keeps_what_has_been_found(monkeypatch, small_chunks):
             raise KeyboardInterrupt
         return correction(*given)
 
-    monkeypatch.setattr(deep_samples, "_correction", interrupted)
-    poly = fit_sampled(net, INPUTS, 2, Jacobians(0.0))
+    monkeypatch.setattr(sampled, "_correction", interrupted)
+    poly = mp.fit(net, INPUTS, 2, method=Sampled(0.0))
     assert not poly.report.converged
-    assert_same_fit(poly, fit_sampled(net, INPUTS, 2, Jacobians(0.0, 384)))
+    assert_same_fit(poly, mp.fit(net, INPUTS, 2, method=Sampled(0.0, 384)))
 
 
 def test_an_interrupt_before_the_first_chunk_raises(monkeypatch):
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(deep_samples, "_correction", interrupted)
+    monkeypatch.setattr(sampled, "_correction", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians())
+        mp.fit(ONE_LAYER, INPUTS, 1, method=Sampled())
 
 
 def test_seeds_differ_and_repeat(small_chunks):
-    one, two, again = (fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians(0.0, 128, seed=seed)) for seed in (1, 2, 1))
+    one, two, again = (mp.fit(ONE_LAYER, INPUTS, 1, method=Sampled(0.0, 128, seed=seed)) for seed in (1, 2, 1))
     assert distance(one, two) > 0
     assert distance(one, again) == 0
 
@@ -298,21 +298,21 @@ def test_array_libraries(backend, degree, small_chunks):
     net = DEEP["two layers"]()
     # In numbers that float32 holds exactly, so that only the answer is rounded.
     net, inputs = (map_arrays(a, lambda v: v.astype(np.float32).astype(float)) for a in (net, INPUTS))
-    right = fit_sampled(net, inputs, degree, Jacobians(0.0, 256))
+    right = mp.fit(net, inputs, degree, method=Sampled(0.0, 256))
     net, inputs = in_library(net, backend), in_library(inputs, backend)
-    found = fit_sampled(net, inputs, degree, Jacobians(0.0, 256))
+    found = mp.fit(net, inputs, degree, method=Sampled(0.0, 256))
     for name in ("center", "constant", "linear", "quadratic", "directions"):
         if getattr(right, name) is not None:
             assert_same_kind(getattr(found, name), net.prototype)
             assert_close(getattr(found, name), getattr(right, name), 100 * backend.tolerance)
-    again = fit_sampled(net, inputs, degree, Jacobians(0.0, 512, start=found))
+    again = mp.fit(net, inputs, degree, method=Sampled(0.0, 512, start=found))
     assert again.report.samples == 512
 
 
 def test_no_gradients_are_recorded():
     net = in_library(DEEP["two layers"](), TORCH64)
     net = map_arrays(net, lambda a: a.requires_grad_())
-    poly = fit_sampled(net, in_library(INPUTS, TORCH64), 2, Jacobians(0.0, 2))
+    poly = mp.fit(net, in_library(INPUTS, TORCH64), 2, method=Sampled(0.0, 2))
     assert not poly.quadratic.requires_grad
     assert torch.is_tensor(poly.linear)
 
@@ -322,80 +322,41 @@ def test_no_gradients_are_recorded():
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def fitted(degree=1):
-    return fit_sampled(ONE_LAYER, INPUTS, degree, Jacobians())
+def sampled_fit(net=ONE_LAYER, inputs=INPUTS, degree=1, start=None):
+    return mp.fit(net, inputs, degree, method=Sampled(start=start))
+
+
+def other_weights():
+    net = replace(ONE_LAYER, **{name: 2 * a for name, a in arrays_of(ONE_LAYER).items()})
+    return sampled_fit(net, start=sampled_fit())
 
 
 @mistakes(
     [
-        ("negative tolerance", lambda: Jacobians(-0.1), ValueError, "tolerance", ">= 0"),
-        ("NaN", lambda: Jacobians(float("nan")), ValueError, "tolerance", ">= 0"),
-        ("text", lambda: Jacobians("small"), ValueError, "tolerance", "number"),
-        ("no samples", lambda: Jacobians(max_samples=1), ValueError, "max_samples", "at least 2"),
-        ("half a seed", lambda: Jacobians(seed=0.5), TypeError, "seed", "integer"),
-        ("degree 3", lambda: fit_sampled(ONE_LAYER, INPUTS, 3, Jacobians()), ValueError, "degree", "composed"),
-        ("degree True", lambda: fit_sampled(ONE_LAYER, INPUTS, True, Jacobians()), ValueError, "degree", "0, 1 or 2"),
-        (
-            "start of another kind",
-            lambda: fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians(start=mp.fit(ONE_LAYER, INPUTS, 1))),
-            TypeError,
-            "start",
-            "method='sampled'",
-        ),
-        (
-            "start without its report",
-            lambda: fit_sampled(ONE_LAYER, INPUTS, 1, Jacobians(start=replace(fitted(), report=None))),
-            TypeError,
-            "start",
-            "leave it out",
-        ),
-        (
-            "start of another degree",
-            lambda: fit_sampled(ONE_LAYER, INPUTS, 2, Jacobians(start=fitted())),
-            ValueError,
-            "start",
-            "resume it for",
-        ),
-        (
-            "start under other inputs",
-            lambda: fit_sampled(ONE_LAYER, gaussian(7, D), 1, Jacobians(start=fitted())),
-            ValueError,
-            "start",
-            "under the same",
-        ),
-        (
-            "jumps",
-            lambda: fit_sampled(network("MLP", "step", D, 4, OUT), INPUTS, 1, Jacobians()),
-            ValueError,
-            "activation 'step' jumps",
-            "closed form",
-        ),
-        (
-            "overflow",
-            lambda: fit_sampled(mp.Chain([mp.MLP(1e90 * np.eye(D), activation="square")] * 2), INPUTS, 1, Jacobians()),
-            ValueError,
-            "overflows",
-            "scale",
-        ),
+        ("negative tolerance", lambda: Sampled(-0.1), ValueError, "tolerance", ">= 0"),
+        ("NaN", lambda: Sampled(float("nan")), ValueError, "tolerance", ">= 0"),
+        ("text", lambda: Sampled("small"), ValueError, "tolerance", "number"),
+        ("no samples", lambda: Sampled(max_samples=1), ValueError, "max_samples", "at least 2"),
+        ("half a seed", lambda: Sampled(seed=0.5), TypeError, "seed", "integer"),
+        ("degree 3", lambda: sampled_fit(degree=3), ValueError, "degree", "composed"),
+        ("degree True", lambda: sampled_fit(degree=True), TypeError, "degree", "integer"),
+        ("another kind", lambda: sampled_fit(start=mp.fit(ONE_LAYER, INPUTS, 1)), TypeError, "start", "sampled"),
+        ("start without its report", lambda: sampled_fit(start=replace(sampled_fit(), report=None)), TypeError, "start",
+         "leave it out"),
+        ("another degree", lambda: sampled_fit(degree=2, start=sampled_fit()), ValueError, "start", "resume it"),
+        ("other inputs", lambda: sampled_fit(inputs=gaussian(7, D), start=sampled_fit()), ValueError, "start",
+         "under the same"),
+        ("start fitted to other weights", other_weights, ValueError, "fitted to another network"),
+        ("start under a mixture", lambda: sampled_fit(inputs=mixture(D), start=sampled_fit()), ValueError, "start"),
+        ("samples", lambda: sampled_fit(inputs=points(D)), TypeError, "method 'sampled' needs a Gaussian"),
+        ("jumps", lambda: sampled_fit(network("MLP", "step", D, 4, OUT)), ValueError, "'step' jumps", "closed form"),
+        ("overflow", lambda: sampled_fit(mp.Chain([mp.MLP(1e90 * np.eye(D), activation="square")] * 2)), ValueError,
+         "overflows", "scale"),
     ]
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 def test_bad_input(act, exception, patterns):
     assert_explained(act, exception, patterns)
-
-
-def test_a_start_fitted_to_other_weights() -> None:
-    net, inputs = chain("tanh"), gaussian(d=4)
-    start = mp.fit(net, inputs, 1, method="sampled")
-    first, *rest = net.layers
-    with pytest.raises(ValueError, match="fitted to another network"):
-        mp.fit(
-            mp.Chain([mp.MLP(2 * first.W1, first.b1, activation="tanh"), *rest]),
-            inputs,
-            1,
-            method="sampled",
-            start=start,
-        )
 
 
 def test_activations_too_steep_for_their_slopes_to_be_met() -> None:

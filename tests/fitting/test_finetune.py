@@ -20,7 +20,7 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
 
 D, H, OUT = 4, 8, 2
-SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024, "show_progress": False}
+SHORT = {"steps": 40, "batch_size": 256, "validation_size": 1024}
 
 
 def network(gated=False, backend=BACKENDS[0], readout=True, seed=0, inputs=1.0, outputs=1.0):
@@ -88,7 +88,7 @@ def test_wrong_start_improves(kind, gated, optimizer):
 def test_reaches_the_optimum_that_is_known(gated):
     net, inputs = network(gated), mixture()
     found = finetune(net, wrong("dense", net), inputs, steps=200, batch_size=1024)
-    best = mp.fit(net, inputs, degree=2, show_progress=False)
+    best = mp.fit(net, inputs, degree=2)
     assert fvu(net, best, inputs) <= fvu(net, found, inputs) < 1.02 * fvu(net, best, inputs)
 
 
@@ -96,7 +96,7 @@ def test_reaches_the_optimum_that_is_known(gated):
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_exact_optimum_is_left_alone(gated, degree):
     net, inputs = network(gated), mixture()
-    start = mp.fit(net, inputs, degree=degree, show_progress=False)
+    start = mp.fit(net, inputs, degree=degree)
     found = finetune(net, start, inputs, **SHORT)
     assert found.report.best_step == 0
     assert found.report.fvu_after == found.report.fvu_before
@@ -108,7 +108,7 @@ def test_exact_optimum_is_left_alone(gated, degree):
 def test_negative_control_chance_alone_looks_like_a_gain():
     """The best of many looks is below the start on the held-out samples; without the test of its size it would win."""
     net, inputs = network(), mixture()
-    start = mp.fit(net, inputs, degree=2, tolerance=1e-9, show_progress=False)
+    start = mp.fit(net, inputs, degree=2, method=mp.methods.Exact(1e-9))
     seen = [finetune(net, start, inputs, **SHORT, seed=s).report for s in range(4)]
     assert any(min(v for _, v in r.history) < r.fvu_before for r in seen)
     assert all(r.best_step == 0 for r in seen)
@@ -218,7 +218,7 @@ def test_validation(source):
 
 def test_overfit_is_not_returned():
     net, inputs = network(), mixture()
-    start = mp.fit(net, inputs, degree=2, show_progress=False)
+    start = mp.fit(net, inputs, degree=2)
     few = inputs.sample(12, seed=2)  # fewer than the 15 coefficients of an output
     found = finetune(net, start, few, validation=inputs, **SHORT)
     assert found.report.best_step == 0
@@ -244,7 +244,7 @@ def test_deterministic(kind):
 
 def test_patience():
     net, inputs = network(), mixture()
-    start = mp.fit(net, inputs, degree=2, show_progress=False)
+    start = mp.fit(net, inputs, degree=2)
     report = finetune(net, start, inputs, **SHORT | {"steps": 500}, evaluate_every=1, patience=5).report
     assert report.reason == "patience"
     assert report.stopped_early

@@ -7,10 +7,10 @@ from support.inputs import covariance, grid
 
 import mlpoly as mp
 from mlpoly.arrays import accumulate_product, add_at, start_copy
-from mlpoly.fitting.mixture_quadratic.gram import GramOperator, gram_operator
-from mlpoly.fitting.mixture_quadratic.matrices import padded
-from mlpoly.fitting.mixture_quadratic.precondition import standard_inverse
-from mlpoly.fitting.whitening import whiten
+from mlpoly.fitting.mixture.gram import GramOperator, gram_operator
+from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.fitting.mixture.preconditioner import standard_inverse
+from mlpoly.inputs.coordinates import Coordinates
 
 D, COMPONENTS, OUTPUTS = 4, 3, 2
 
@@ -23,7 +23,7 @@ def make_mixture(backend=NUMPY64, d=D):
 
 def operator(backend=NUMPY64, d=D, **options) -> GramOperator:
     inputs = make_mixture(backend, d)
-    return gram_operator(inputs, whiten(inputs), **options)
+    return gram_operator(inputs, Coordinates.of(inputs), **options)
 
 
 def quadratics(n, outputs=OUTPUTS):
@@ -34,7 +34,7 @@ def quadratics(n, outputs=OUTPUTS):
 def by_quadrature(matrices):
     """E[q(z) zh zh'] under the whitened mixture: degree 4 in z, so that three nodes a side are exact."""
     inputs = make_mixture()
-    whitening = whiten(inputs)
+    whitening = Coordinates.of(inputs)
     total = np.zeros_like(matrices)
     for share, g in zip(inputs.weights, inputs.components, strict=True):
         mean, cov = whitening.gaussian(g.mean, g.covariance)
@@ -61,7 +61,7 @@ def test_components_in_chunks_are_the_same(numbers, monkeypatch):
     op = operator()
     H = padded(quadratics(D + 1), op.side)
     whole = op.apply(H)
-    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.gram._NUMBERS", numbers)
+    monkeypatch.setattr("mlpoly.fitting.mixture.gram._NUMBERS", numbers)
     assert_close(op.apply(H), whole, 1e-14)
 
 

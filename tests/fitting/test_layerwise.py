@@ -25,7 +25,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import GUARDS, fit_composed
+from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
 from mlpoly.records import map_arrays
 
@@ -53,10 +53,12 @@ def near(inputs):
 @all_inputs
 def test_one_hidden_layer_is_the_layers_own_fit(kind, inputs, degree):
     net = network(kind, "gelu", D)
-    found, want = fit_composed(net, inputs, degree), mp.fit(net, inputs, degree, method="neuronwise")
+    found, want = mp.fit(net, inputs, degree, method="composed"), mp.fit(net, inputs, degree, method="neuronwise")
     assert len(found.stages) == 1 and found.guarded is None and found.degree == degree
     assert_close(found(X), want(X), 1e-11)
-    merged = fit_composed(mp.Chain([mp.Affine(np.eye(D) * 2.0), net, mp.Affine(np.eye(3) * 0.5)]), inputs, degree)
+    merged = mp.fit(
+        mp.Chain([mp.Affine(np.eye(D) * 2.0), net, mp.Affine(np.eye(3) * 0.5)]), inputs, degree, method="composed"
+    )
     assert len(merged.stages) == 1
 
 
@@ -73,10 +75,10 @@ def test_polynomial_activations_are_exact(inputs, guard):
     )
     guard = None if isinstance(inputs, mp.Samples) else guard
     for degree in (2, 3):
-        found = fit_composed(net, inputs, degree, guard)
+        found = mp.fit(net, inputs, degree, method=mp.methods.Composed(guard))
         x = near(inputs)
         assert_close(found(x), net(x), 1e-9)
-    assert fit_composed(net, inputs, 2, guard).degree == 8
+    assert mp.fit(net, inputs, 2, method=mp.methods.Composed(guard)).degree == 8
 
 
 @pytest.mark.usefixtures("scratch_registry")
@@ -84,7 +86,7 @@ def test_cubes_are_exact():
     """One built in, one registered by its function alone."""
     mp.register_activation("third_power", lambda y: y * y * y)
     net = mp.Chain([network("MLP", "cube", D, 5, 3, scale=0.4), network("MLP", "third_power", 3, 4, 2, scale=0.2)])
-    found = fit_composed(net, gaussian(d=D), 3)
+    found = mp.fit(net, gaussian(d=D), 3, method="composed")
     assert found.degree == 9
     assert_close(found(X), net(X), 1e-8)
     for k in range(4):
@@ -96,7 +98,7 @@ def test_deep_linear_networks_are_exact_and_of_degree_one(inputs):
     linear = network("MLP", "identity", D, 6, D)
     net = mp.Chain([mp.Residual(linear), mp.Affine(np.ones((2, D))), mp.Residual(network("MLP", "identity", 2, 3, 2))])
     for degree in (1, 3):
-        found = fit_composed(net, inputs, degree)
+        found = mp.fit(net, inputs, degree, method="composed")
         assert found.degree == 1 and found.report.degrees == (1, 1, 1)
         x = near(inputs)
         assert_close(found(x), net(x), 1e-11)
@@ -107,13 +109,13 @@ def test_residual_connections_around_quadratic_layers_are_exact(inputs):
     inner = mp.Residual(network("MLP", "square", D, 5, D, seed=1, scale=0.3))
     around = mp.Residual(mp.Chain([inner, network("GLU", "identity", D, 5, D, seed=2, scale=0.3, up=0.3)]))
     net = mp.Chain([around, network("MLP", "identity", D, 3, 2)])
-    found = fit_composed(net, inputs, 2)
+    found = mp.fit(net, inputs, 2, method="composed")
     x = near(inputs)
     assert_close(found(x), net(x), 1e-9)
     assert found.degree == 4 and found.report.degrees == (2, 2, 1)
     first = found.stages[0]
     assert first.skip and first.stages[0].skip and not found.skip
-    alone = fit_composed(around, inputs, 2)
+    alone = mp.fit(around, inputs, 2, method="composed")
     assert alone.skip and alone.inputs is inputs and alone.source.method.startswith("composed, layer by layer, ")
     assert_close(alone(x), around(x), 1e-9)
 
@@ -126,17 +128,20 @@ def test_permuting_and_rescaling_hidden_units_changes_nothing(inputs, guard):
     order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
     moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
     other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
-    found, want = fit_composed(other, inputs, 3, guard), fit_composed(net, inputs, 3, guard)
+    found, want = (
+        mp.fit(other, inputs, 3, method=mp.methods.Composed(guard)),
+        mp.fit(net, inputs, 3, method=mp.methods.Composed(guard)),
+    )
     assert_close(found(X), want(X), 1e-10)
     assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
 
 
 def test_one_component_is_a_gaussian_and_splitting_one_changes_nothing():
     net, g = chain(sizes=(D, 6, 5, 3)), gaussian(d=D)
-    want = fit_composed(net, g, 3, 0.02)
+    want = mp.fit(net, g, 3, method=mp.methods.Composed(0.02))
     for weights in ([1.0], [0.3, 0.7]):
         mix = mp.GaussianMixture.of(np.array(weights), [g] * len(weights))
-        found = fit_composed(net, mix, 3, 0.02)
+        found = mp.fit(net, mix, 3, method=mp.methods.Composed(0.02))
         assert_close(found(X), want(X), 1e-9)
         assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
 
@@ -147,7 +152,7 @@ def test_one_component_is_a_gaussian_and_splitting_one_changes_nothing():
 def test_layers_are_fitted_under_the_propagated_moments():
     net = chain(sizes=(D, 6, 5, 3))
     for inputs, fit in ((gaussian(d=D), mp.fit), (mixture(D), lambda *a: mp.fit(*a, method="neuronwise"))):
-        found, behind = fit_composed(net, inputs, 3, None), mp.propagate(net, inputs)
+        found, behind = mp.fit(net, inputs, 3, method=mp.methods.Composed(None)), mp.propagate(net, inputs)
         second = fit(mp.MLP(net.layers[1].W1, net.layers[1].b1, net.layers[2].W, net.layers[2].b), behind[0].outputs, 3)
         y = np.abs(points(6))
         assert_close(found.stages[1](y), second(y), 1e-10)
@@ -159,7 +164,7 @@ def test_layers_on_samples_are_fitted_on_the_values_of_the_network():
     net = chain(sizes=(D, 6, 5, 3))
     x, weights = INPUTS["samples"].x, np.random.default_rng(0).uniform(0, 1, 400)
     for w in (None, weights):
-        found = fit_composed(net, mp.Samples(x, w), 3)
+        found = mp.fit(net, mp.Samples(x, w), 3, method="composed")
         last = mp.Chain([net.layers[1], net.layers[2]])
         want = mp.fit(last, mp.Samples(net.layers[0](x), w), 3, method="neuronwise")
         y = np.abs(points(6))
@@ -173,7 +178,7 @@ def test_deeper_polynomials_come_closer_with_their_degree():
     for inputs in (gaussian(d=8), mix, mp.Samples(mix.sample(4000, seed=1))):
         errors = []
         for degree in (1, 2, 3, 5, 7):
-            p = fit_composed(net, inputs, degree, None).bounded(3.0)
+            p = mp.fit(net, inputs, degree, method=mp.methods.Composed(None)).bounded(3.0)
             errors.append(float(mp.fvu(net, p, samples=inputs.sample(4000, seed=2))))
         assert errors == sorted(errors, reverse=True)
         assert errors[2] < 0.06 and errors[-1] < 0.02
@@ -184,7 +189,7 @@ def test_deeper_polynomials_come_closer_with_their_degree():
 
 def test_a_guard_is_the_neurons_optimum_under_a_mixture_with_a_wide_component():
     net, g, eps = chain(sizes=(D, 6, 5, 3)), gaussian(d=D), 0.07
-    found, plain = fit_composed(net, g, 3, eps), fit_composed(net, g, 3, 0)
+    found, plain = mp.fit(net, g, 3, method=mp.methods.Composed(eps)), mp.fit(net, g, 3, method=mp.methods.Composed(0))
     wide = mp.GaussianMixture.of(np.array([1 - eps, eps]), [g, mp.Gaussian(g.mean, 4 * g.cov)])
     want = mp.fit(net.layers[0], wide, 3, method="neuronwise")
     assert_close(found.applied[0](X), want(X), 1e-11)
@@ -198,7 +203,7 @@ def test_guards_reach_gated_layers_and_those_within_residual_connections():
     first = network("GLU", "silu", D, 6, D, scale=0.5, up=0.5)
     net = mp.Chain([mp.Residual(mp.Chain([first, network("MLP", "tanh", D, 5, D)])), mp.Residual(mp.Affine(np.eye(D)))])
     g, eps = gaussian(d=D), 0.05
-    found = fit_composed(net, g, 3, eps)
+    found = mp.fit(net, g, 3, method=mp.methods.Composed(eps))
     wide = mp.GaussianMixture.of(np.array([1 - eps, eps]), [g, mp.Gaussian(g.mean, 4 * g.cov)])
     inner = found.stages[0]
     assert inner.guarded[0].gated is not None and inner.guarded[1].gated is None
@@ -215,7 +220,7 @@ def test_a_guard_keeps_deep_polynomials_from_exploding():
         return float(mp.fvu(net, p, samples=x))
 
     for degree in (5, 7):
-        plain, chosen = fit_composed(net, g, degree, 0), fit_composed(net, g, degree)
+        plain, chosen = mp.fit(net, g, degree, method=mp.methods.Composed(0)), mp.fit(net, g, degree, method="composed")
         assert chosen.report.guard in GUARDS[1:]
         assert error(chosen) < 0.1 < 10 < error(plain)
         assert error(plain.bounded(3.0)) < error(chosen)
@@ -227,12 +232,12 @@ def test_the_automatic_guard_is_the_one_of_the_stated_rule():
     samples = [inputs.sample(2048, seed=0), wider.sample(2048, seed=0)]
     best, least = None, np.inf
     for guard in GUARDS:
-        p = fit_composed(net, inputs, 4, guard)
+        p = mp.fit(net, inputs, 4, method=mp.methods.Composed(guard))
         a, b = (((net(x) - p(x)) ** 2).sum() / ((net(x) - net(x).mean(0)) ** 2).sum() for x in samples)
         score = a * (1 + np.log(1 + b))
         if score < 0.99 * least:
             best, least = guard, score
-    assert fit_composed(net, inputs, 4).report.guard == best > 0
+    assert mp.fit(net, inputs, 4, method="composed").report.guard == best > 0
 
 
 def test_the_automatic_guard_is_none_where_there_is_no_need():
@@ -244,10 +249,10 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
         (chain("square"), INPUTS["Gaussian"], 2),  # exact without
     )
     for net, inputs, degree in cases:
-        found = fit_composed(net, inputs, degree)
+        found = mp.fit(net, inputs, degree, method="composed")
         assert found.report.guard == 0 and found.guarded is None
     for none in (None, 0, 0.0):
-        assert fit_composed(chain(), INPUTS["Gaussian"], 3, none).guarded is None
+        assert mp.fit(chain(), INPUTS["Gaussian"], 3, method=mp.methods.Composed(none)).guarded is None
 
 
 # -- libraries, precision, gradients -----------------------------------------------------------------------------------
@@ -258,8 +263,8 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
 def test_every_library(guard, backend):
     net = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D, scale=0.5, up=0.5)), *chain().layers])
     for inputs in (gaussian(d=D), mixture(D, 2)):
-        want = fit_composed(net, inputs, 3, guard)
-        found = fit_composed(in_library(net, backend), in_library(inputs, backend), 3, guard)
+        want = mp.fit(net, inputs, 3, method=mp.methods.Composed(guard))
+        found = mp.fit(in_library(net, backend), in_library(inputs, backend), 3, method=mp.methods.Composed(guard))
         x = make(X, backend)
         assert_same_kind(found(x), x)
         assert_close(found(x), want(X), 1e-10 if backend.dtype == "float64" else 2e-3)
@@ -269,7 +274,8 @@ def test_every_library(guard, backend):
 def test_the_same_guard_is_chosen_in_every_library():
     net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), gaussian(d=D)
     guards = {
-        fit_composed(in_library(net, b), in_library(inputs, b), 4).report.guard for b in (NUMPY64, TORCH64, TORCH32)
+        mp.fit(in_library(net, b), in_library(inputs, b), 4, method="composed").report.guard
+        for b in (NUMPY64, TORCH64, TORCH32)
     }
     assert len(guards) == 1
 
@@ -282,7 +288,7 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
     def loss(step, shift):
         first = mp.MLP(net.layers[0].W1 + step * direction, net.layers[0].b1)
         moved = mp.Gaussian.unchecked(inputs.mean + shift, inputs.cov)
-        return (fit_composed(mp.Chain([first, *net.layers[1:]]), moved, 3, guard)(x) ** 2).mean()
+        return (mp.fit(mp.Chain([first, *net.layers[1:]]), moved, 3, method=mp.methods.Composed(guard))(x) ** 2).mean()
 
     zero = torch.zeros((), dtype=torch.float64)
     step, shift = zero.clone().requires_grad_(), zero.clone().requires_grad_()
@@ -296,7 +302,7 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
 def test_nothing_is_changed_in_place():
     net, inputs = map_arrays((chain(), mixture(D, 2)), np.array)
     before = [a.copy() for a in (*(layer.prototype for layer in net.layers), inputs.means, inputs.covs)]
-    fit_composed(net, inputs, 3)
+    mp.fit(net, inputs, 3, method="composed")
     after = (*(layer.prototype for layer in net.layers), inputs.means, inputs.covs)
     for a, b in itertools.zip_longest(before, after):
         np.testing.assert_array_equal(a, b)
@@ -304,7 +310,7 @@ def test_nothing_is_changed_in_place():
 
 def test_what_a_fit_remembers():
     net = mp.Chain([network("MLP", "tanh", D, 5, 4), network("MLP", "relu", 4, 5, 2)])
-    found = fit_composed(net, mixture(D), 3)
+    found = mp.fit(net, mixture(D), 3, method="composed")
     assert type(found) is ComposedPolynomial and found.report.layers == 2 and found.report.degree == 9
     assert found.source.activation == net.activation_names
     assert found.source.method == "composed, layer by layer, under a Gaussian mixture"
@@ -312,32 +318,23 @@ def test_what_a_fit_remembers():
     assert [stage.activation.name for stage in found.stages] == ["tanh", "relu"]
 
 
+def composed(net, inputs, degree=2, guard="auto"):
+    return mp.fit(net, inputs, degree, method=mp.methods.Composed(guard))
+
+
 @mistakes(
     [
-        ("degree", lambda: fit_composed(chain(), gaussian(), -1), ValueError, "degree must be at least 0"),
-        ("fraction", lambda: fit_composed(chain(), gaussian(), 2.5), TypeError, "degree must be an integer"),
-        ("guard of one", lambda: fit_composed(chain(), gaussian(), 2, 1.0), ValueError, "guard must be", "0.01"),
-        ("negative guard", lambda: fit_composed(chain(), gaussian(), 2, -0.1), ValueError, "guard must be", "0.01"),
-        ("guard in words", lambda: fit_composed(chain(), gaussian(), 2, "some"), ValueError, "guard must be 'auto'"),
-        ("true guard", lambda: fit_composed(chain(), gaussian(), 2, True), ValueError, "guard must be", "True"),
-        ("NaN", lambda: fit_composed(chain(), gaussian(), 2, float("nan")), ValueError, "guard must be", "nan"),
-        (
-            "guard on samples",
-            lambda: fit_composed(chain(), INPUTS["samples"], 2, 0.1),
-            ValueError,
-            "guard is 0.1",
-            r"bounded\(3.0\).*from_samples",
-        ),
-        ("inputs", lambda: fit_composed(chain(), X, 2), TypeError, "inputs must be", r"Samples\(x\)"),
-        ("dimension", lambda: fit_composed(chain(), gaussian(d=5), 2), ValueError, "dimension 5", "takes 4 inputs"),
-        ("network", lambda: fit_composed(torch.nn.Linear(4, 4), gaussian(), 2), TypeError, "net must be", "from_torch"),
-        (
-            "library",
-            lambda: fit_composed(in_library(chain(), TORCH64), gaussian(), 2),
-            TypeError,
-            "net is torch",
-            "convert",
-        ),
+        ("degree", lambda: composed(chain(), gaussian(), -1), ValueError, "degree must be at least 0"),
+        ("fraction", lambda: composed(chain(), gaussian(), 2.5), TypeError, "degree must be an integer"),
+        ("guard of one", lambda: mp.methods.Composed(1.0), ValueError, "guard must be", "0.01"),
+        ("negative guard", lambda: mp.methods.Composed(-0.1), ValueError, "guard must be", "0.01"),
+        ("guard in words", lambda: mp.methods.Composed("some"), ValueError, "guard must be 'auto'"),
+        ("true guard", lambda: mp.methods.Composed(True), ValueError, "guard must be", "True"),
+        ("NaN", lambda: mp.methods.Composed(float("nan")), ValueError, "guard must be", "nan"),
+        ("guard on samples", lambda: composed(chain(), X, 2, 0.1), ValueError, "guard is 0.1", r"bounded\(3.0\)"),
+        ("dimension", lambda: composed(chain(), gaussian(d=5)), ValueError, "dimension 5", "takes 4 inputs"),
+        ("network", lambda: composed(torch.nn.Linear(4, 4), gaussian()), TypeError, "net must be", "from_torch"),
+        ("library", lambda: composed(in_library(chain(), TORCH64), gaussian()), TypeError, "is torch", "convert"),
     ]
 )
 def test_mistakes_are_explained(act, exception, patterns):

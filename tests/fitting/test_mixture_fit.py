@@ -29,8 +29,8 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_dense import fit_dense
-from mlpoly.fitting.mixture_quadratic import solve as solver
+from mlpoly.fitting.mixture import quadratic as solver
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
 
 KINDS = ("MLP", "GLU")
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -46,9 +46,10 @@ def embedded(mix, d, seed=2):
     return mp.GaussianMixture(mix.weights, mix.means @ a.T + offset, a @ mix.covs @ a.T), a
 
 
-def exactly(net, inputs, degree, **options):
+def exactly(net, inputs, degree, method="exact", start=None):
     """The fit with the solver run until rounding ends all progress."""
-    return mp.fit(net, inputs, degree, tolerance=0, max_iterations=2000, **options)
+    exact = mp.methods.Exact(tolerance=0, max_iterations=2000, start=start)
+    return mp.fit(net, inputs, degree, method=exact if method == "exact" else method)
 
 
 def on_support(mix, rank):
@@ -126,7 +127,7 @@ def test_matrix_free_equals_direct(kind, case, iterative):
     d, c, rank = SINGULAR[case]
     net = make_net(kind, "relu", d, h=20, o=3)
     mix = mixture(d, c, rank=rank)
-    free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
+    free, dense = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
     assert free.report.kept == dense.report.kept
     if rank is None:
         for k in range(3):
@@ -144,7 +145,7 @@ def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, ite
     """Total covariance of rank 6 in 18 inputs, components of rank 6 or 2."""
     mix, _ = embedded(mixture(6, rank=rank), 18)
     net = make_net(kind, "relu", 18, h=20)
-    free, dense = exactly(net, mix, 2), fit_dense(net, mix, 2)
+    free, dense = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
     assert (free.report.kept, free.report.dropped) == (6, 12)
     x = on_support(mix, rank or 6)
     assert_close(free(x), dense(x), 1e-9)
@@ -157,7 +158,7 @@ def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, ite
 @kinds
 def test_closed_form_equals_direct(kind, rank, degree):
     net, mix = make_net(kind, "relu", 6), mixture(6, rank=rank)
-    poly, dense = mp.fit(net, mix, degree), fit_dense(net, mix, degree)
+    poly, dense = mp.fit(net, mix, degree), fit_mixture_direct(net, mix, degree)
     assert poly.degree == degree and poly.report.method == "closed form"
     assert_close(poly(points(6)), dense(points(6)), 1e-12)
     size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
@@ -221,7 +222,7 @@ def test_units_of_the_inputs_do_not_matter_in_single_precision(degree, method):
     poly = mp.fit(single, inputs, degree, method=method)
     assert poly.report is None or (poly.report.kept, poly.report.dropped) == (3, 0)
     # Moments and weights are known to 6e-8; a few hundred roundings, as everywhere in single precision.
-    assert_close(poly((x * units).astype("float32")), mp.fit(net, mix, degree, method=method, tolerance=0)(x), 3e-5)
+    assert_close(poly((x * units).astype("float32")), exactly(net, mix, degree, method)(x), 3e-5)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +292,7 @@ def test_more_inputs_than_samples(rng):
     net, mix = make_net("MLP", "relu", 40), mp.GaussianMixture.from_labels(x, y)
     poly = exactly(net, mix, 2)
     assert (poly.report.kept, poly.report.dropped) == (11, 29)
-    assert_close(poly(points(40)), fit_dense(net, mix, 2)(points(40)), 1e-9)
+    assert_close(poly(points(40)), fit_mixture_direct(net, mix, 2)(points(40)), 1e-9)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -424,8 +425,8 @@ def test_default_tolerance_is_close_to_the_optimum():
 
 def test_a_start_near_the_answer_ends_after_a_few_iterations():
     net, inputs = hard_case()
-    near = mp.fit(net, inputs, 2, tolerance=1e-4)
-    report = mp.fit(net, inputs, 2, start=near).report
+    near = mp.fit(net, inputs, 2, method=mp.methods.Exact(tolerance=1e-4))
+    report = mp.fit(net, inputs, 2, method=mp.methods.Exact(start=near)).report
     assert report.converged and report.iterations <= 6 and report.gain_left <= 1e-3
     assert report.misfit <= near.report.misfit * (1 + 1e-9)
     assert mp.fit(net, inputs, 2).report.iterations > 6  # from zero it does need them
@@ -434,7 +435,7 @@ def test_a_start_near_the_answer_ends_after_a_few_iterations():
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
 def test_the_tolerance_is_kept(tolerance):
     """Twice the tolerance: what is left is extrapolated, not known."""
-    report = mp.fit(*hard_case(), 2, tolerance=tolerance).report
+    report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(tolerance=tolerance)).report
     assert report.converged
     assert report.misfit / converged().report.misfit - 1 <= 2 * tolerance
 
@@ -456,7 +457,10 @@ def test_the_certificate_is_the_gradient():
     net, mix = hard_case()
     best = converged()
     noise = mp.DensePolynomial(best.center, 0 * best.constant, 0 * best.linear, best.quadratic)
-    gradients = [mp.fit(net, mix, 2, start=best + s * noise, max_iterations=1).report.history for s in (1e-2, 2e-2)]
+    gradients = [
+        mp.fit(net, mix, 2, method=mp.methods.Exact(start=best + s * noise, max_iterations=1)).report.history
+        for s in (1e-2, 2e-2)
+    ]
     excess = [h[0] - best.report.misfit for h in gradients]
     assert excess[0] > 0 and 3 < excess[1] / excess[0] < 5  # a quadratic bowl
 
@@ -482,15 +486,19 @@ def test_the_certificate_of_degree_one_is_computed(kind, degree):
 def test_warm_starts():
     """From the answer nothing is left to do; from that of a nearby network less than from zero."""
     net, mix = hard_case()
-    cold = mp.fit(net, mix, 2, tolerance=1e-6).report.iterations
+    cold = mp.fit(net, mix, 2, method=mp.methods.Exact(tolerance=1e-6)).report.iterations
     best = converged()
-    again = mp.fit(net, mix, 2, start=best)
+    again = mp.fit(net, mix, 2, method=mp.methods.Exact(start=best))
     assert again.report.iterations <= 1 and again.report.converged
     assert_close(again(points(30)), best(points(30)), 1e-10)
     nearby = replace(net, W1=net.W1 * (1 + 1e-3))
-    warm = mp.fit(nearby, mix, 2, start=best, tolerance=1e-6)
+    warm = mp.fit(nearby, mix, 2, method=mp.methods.Exact(start=best, tolerance=1e-6))
     assert warm.report.iterations < cold
-    assert_close(mp.fit(nearby, mix, 2, start=best, tolerance=0)(points(30)), exactly(nearby, mix, 2)(points(30)), 1e-9)
+    assert_close(
+        exactly(nearby, mix, 2, start=best)(points(30)),
+        exactly(nearby, mix, 2)(points(30)),
+        1e-9,
+    )
 
 
 @pytest.mark.parametrize("degree", range(3))
@@ -499,14 +507,14 @@ def test_any_polynomial_may_be_the_start(degree, iterative):
     starts = [
         mp.fit(net, mp.Gaussian.standard(5), degree),
         mp.fit(net, mix, degree),
-        fit_dense(net, mix, degree),
+        fit_mixture_direct(net, mix, degree),
     ]
     for start in starts:
         assert_close(exactly(net, mix, 2, start=start)(points(5)), exactly(net, mix, 2)(points(5)), 1e-11)
 
 
 def test_the_iteration_limit():
-    poly = mp.fit(*hard_case(), 2, max_iterations=3)
+    poly = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=3))
     assert poly.report.iterations == len(poly.report.history) == 3
     assert not poly.report.converged
     assert "stopped early" in str(poly.report)
@@ -516,10 +524,10 @@ def test_the_iteration_limit():
 def test_the_best_so_far_is_worth_having():
     """Each iteration leaves an answer at least as good as the last: three are better than the mean alone."""
     net, mix = hard_case()
-    misfits = [mp.fit(net, mix, 2, max_iterations=k).report.misfit for k in (1, 2, 3, 6)]
+    misfits = [mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=k)).report.misfit for k in (1, 2, 3, 6)]
     assert all(b < a for a, b in itertools.pairwise(misfits))
     x = mix.sample(2000)
-    assert mp.fvu(net, mp.fit(net, mix, 2, max_iterations=6), samples=x).total < 0.5
+    assert mp.fvu(net, mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=6)), samples=x).total < 0.5
 
 
 def test_fits_are_deterministic():
@@ -544,7 +552,7 @@ def test_an_interrupt_keeps_the_iterate(monkeypatch):
         poly = mp.fit(*hard_case(), 2)
     assert poly.report.iterations == 4 and not poly.report.converged
     monkeypatch.undo()
-    same = mp.fit(*hard_case(), 2, max_iterations=4)
+    same = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=4))
     assert_close(poly(points(30)), same(points(30)), 1e-13)
 
 
@@ -589,12 +597,12 @@ def test_progress_is_reported(monkeypatch):
 
     @contextmanager
     def listening(title, total, show=True):
-        seen.append((title, total, show))
+        seen.append((title, total))
         yield lambda done, note: seen.append((done, note))
 
     monkeypatch.setattr(solver, "progress", listening)
-    report = mp.fit(*hard_case(), 2, max_iterations=77, show_progress=False).report
-    assert seen[0] == ("mixture fit", 77, False)
+    report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=77)).report
+    assert seen[0] == ("mixture fit", 77)
     assert [done for done, _ in seen[1:]] == list(range(1, report.iterations + 1))
     assert all("misfit" in note for _, note in seen[1:])
 
@@ -630,8 +638,10 @@ def test_outputs_of_very_different_size():
 @pytest.mark.parametrize("offset", [1e3, 1e6])
 def test_a_large_offset_costs_only_its_digits(offset):
     net, mix = hard_case()
-    poly = mp.fit(replace(net, b2=net.b2 + offset), mix, 2, tolerance=1e-6)
-    assert_close(poly(points(30)) - offset, mp.fit(net, mix, 2, tolerance=1e-6)(points(30)), 1e-2)
+    poly = mp.fit(replace(net, b2=net.b2 + offset), mix, 2, method=mp.methods.Exact(tolerance=1e-6))
+    assert_close(
+        poly(points(30)) - offset, mp.fit(net, mix, 2, method=mp.methods.Exact(tolerance=1e-6))(points(30)), 1e-2
+    )
     assert poly.report.misfit <= 1.001 * converged().report.misfit + 1e-13 * offset**2
 
 
@@ -640,9 +650,9 @@ def test_many_outputs_are_solved_in_blocks(iterative):
     mix = mixture(8, c=3)
     net = make_net("MLP", "relu", 8, h=12, o=70)
     poly = exactly(net, mix, 2)
-    assert_close(poly(points(8)), fit_dense(net, mix, 2)(points(8)), 1e-10)
+    assert_close(poly(points(8)), fit_mixture_direct(net, mix, 2)(points(8)), 1e-10)
     assert poly.report.converged and poly.report.iterations > 0
-    assert_close(poly.report.misfit, fit_dense(net, mix, 2).report.misfit, 1e-10)
+    assert_close(poly.report.misfit, fit_mixture_direct(net, mix, 2).report.misfit, 1e-10)
     start = mp.fit(net, mp.Gaussian.standard(8), 2)
     assert_close(exactly(net, mix, 2, start=start)(points(8)), poly(points(8)), 1e-10)
 
@@ -667,7 +677,7 @@ def test_components_far_apart(kind, distance, iterative):
     """What varies inside components shows only in the last digits of the Gram operator; iterations must get there."""
     net, mix = make_net(kind, "gelu", 8, h=12), mixture(8, c=2)
     mix = mp.GaussianMixture(mix.weights, mix.means + distance * np.array([[0.0], [1.0]]) / 8**0.5, mix.covs)
-    poly, best = mp.fit(net, mix, 2), fit_dense(net, mix, 2)
+    poly, best = mp.fit(net, mix, 2), fit_mixture_direct(net, mix, 2)
     # Of the misfit of the linear polynomial at most this is left.
     assert poly.report.misfit - best.report.misfit <= 1e-5 * mp.fit(net, mix, 1).report.misfit
     assert poly.report.converged
@@ -684,7 +694,7 @@ def test_a_start_far_away_is_left_alone():
     net, mix = hard_case()
     eyes = np.stack([np.eye(30)] * 4)
     far = mp.DensePolynomial(np.full(30, 1e6), np.zeros(4), np.zeros((4, 30)), eyes)
-    poly, cold = mp.fit(net, mix, 2, start=far), mp.fit(net, mix, 2)
+    poly, cold = mp.fit(net, mix, 2, method=mp.methods.Exact(start=far)), mp.fit(net, mix, 2)
     assert poly.report.converged
     assert_close(poly(points(30)), cold(points(30)), 1e-12)
 
@@ -777,7 +787,7 @@ def test_arguments_are_not_changed():
 def test_a_network_of_zeros_and_a_start_that_is_not():
     net, mix = make_net("MLP", "relu", 4), mixture(4)
     silent = replace(net, W2=net.W2 * 0, b2=net.b2 * 0)
-    poly = mp.fit(silent, mix, 2, start=mp.fit(net, mix, 2))
+    poly = mp.fit(silent, mix, 2, method=mp.methods.Exact(start=mp.fit(net, mix, 2)))
     assert np.abs(poly(points(4))).max() < 1e-6 * np.abs(net(points(4))).max()
 
 
@@ -811,21 +821,21 @@ TABLE = [
      "degree 3 in 40 directions has 12341 monomials", "method='neuronwise'"),
     ("far too many monomials", lambda: mp.fit(make_net("GLU", "relu", 100), mixture(100, c=2), 9), mp.TooLargeError,
      "degree 9 in 100 directions", "neuronwise"),
-    ("start is a number", lambda: mp.fit(NET, MIX, 2, start=0.0), TypeError, "^start .*float", "made by mlpoly.fit"),
-    ("start is a cubic", lambda: mp.fit(NET, MIX, 2, start=mp.fit(NET, MIX, 3)), ValueError, "^start has degree 3",
+    ("start is a number", lambda: mp.methods.Exact(start=0.0), TypeError, "^start .*float", "made by mlpoly.fit"),
+    ("start is a cubic", lambda: mp.methods.Exact(start=mp.fit(NET, MIX, 3)), ValueError, "^start has degree 3",
      "truncate"),
-    ("start of other inputs", lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 4), mixture(4), 1)),
+    ("start of other inputs", lambda: exactly(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 4), mixture(4), 1)),
      ValueError, "^start maps 4 -> 2", "same inputs and outputs"),
-    ("start of other outputs", lambda: mp.fit(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 3, o=5), MIX, 1)),
+    ("start of other outputs", lambda: exactly(NET, MIX, 2, start=mp.fit(make_net("MLP", "relu", 3, o=5), MIX, 1)),
      ValueError, "^start maps 3 -> 5", "same inputs and outputs"),
     ("start of another library",
-     lambda: mp.fit(NET, MIX, 2, start=mp.fit(mp.MLP(torch.eye(3)[:2]), mp.Gaussian.standard(3))), TypeError, "torch",
+     lambda: exactly(NET, MIX, 2, start=mp.fit(mp.MLP(torch.eye(3)[:2]), mp.Gaussian.standard(3))), TypeError, "torch",
      "convert"),
-    ("negative tolerance", lambda: mp.fit(NET, MIX, 2, tolerance=-1e-3), ValueError, "^tolerance ", ">= 0"),
-    ("tolerance is NaN", lambda: mp.fit(NET, MIX, 2, tolerance=math.nan), ValueError, "^tolerance ", ">= 0"),
-    ("tolerance is text", lambda: mp.fit(NET, MIX, 2, tolerance="low"), ValueError, "^tolerance .*'low'", ">= 0"),
-    ("no iterations", lambda: mp.fit(NET, MIX, 2, max_iterations=0), ValueError, "^max_iterations ", "at least 1"),
-    ("fractional iterations", lambda: mp.fit(NET, MIX, 2, max_iterations=9.5), TypeError, "^max_iterations ",
+    ("negative tolerance", lambda: mp.methods.Exact(tolerance=-1e-3), ValueError, "^tolerance ", ">= 0"),
+    ("tolerance is NaN", lambda: mp.methods.Exact(tolerance=math.nan), ValueError, "^tolerance ", ">= 0"),
+    ("tolerance is text", lambda: mp.methods.Exact(tolerance="low"), ValueError, "^tolerance .*'low'", ">= 0"),
+    ("no iterations", lambda: mp.methods.Exact(max_iterations=0), ValueError, "^max_iterations ", "at least 1"),
+    ("fractional iterations", lambda: mp.methods.Exact(max_iterations=9.5), TypeError, "^max_iterations ",
      "integer"),
 ]  # fmt: skip
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mlpoly.fitting.mixture_quadratic import solve as solver
 from support.backends import assert_close
 
 import mlpoly as mp
 from mlpoly.datasets import read_idx
-from mlpoly.fitting.mixture_quadratic import solve as solver
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
@@ -80,13 +80,13 @@ def net(request, data):
 
 @pytest.fixture(scope="module")
 def poly(net, mix):
-    return mp.fit(net, mix, 2, tolerance=1e-3)
+    return mp.fit(net, mix, 2, method=mp.methods.Exact(tolerance=1e-3))
 
 
 @pytest.fixture(scope="module")
 def best(net, mix, poly):
     """Within 3e-4 of the misfit after 1500 iterations (tolerance 1e-8: 0.223435 for the MLP, 1.111411 for the GLU)."""
-    return mp.fit(net, mix, 2, tolerance=1e-4, start=poly)
+    return mp.fit(net, mix, 2, method=mp.methods.Exact(tolerance=1e-4, start=poly))
 
 
 def test_the_network_has_learnt_something(net, data):
@@ -116,7 +116,7 @@ def test_within_half_a_per_cent_of_the_optimum(poly, best):
 def test_solving_in_few_directions_first_finds_the_same(net, mix, best, monkeypatch):
     """What problems of 528 inputs and more do, made to happen here."""
     monkeypatch.setattr(solver, "_COARSEST", 30)
-    cascade = mp.fit(net, mix, 2, tolerance=1e-3)
+    cascade = mp.fit(net, mix, 2, method=mp.methods.Exact(tolerance=1e-3))
     assert cascade.report.converged
     assert 1 - 1e-9 <= cascade.report.misfit / best.report.misfit <= 1.0045
 
@@ -177,7 +177,7 @@ def test_a_warm_start_for_the_next_checkpoint(net, mix, poly, best):
     name = "W2" if isinstance(net, mp.MLP) else "W_down"
     rng = np.random.default_rng(0)
     later = replace(net, **{name: getattr(net, name) * (1 + 1e-3 * rng.standard_normal(getattr(net, name).shape))})
-    warm = mp.fit(later, mix, 2, tolerance=1e-3, start=best)
+    warm = mp.fit(later, mix, 2, method=mp.methods.Exact(tolerance=1e-3, start=best))
     assert warm.report.converged and warm.report.iterations < poly.report.iterations
     assert abs(warm.report.misfit / best.report.misfit - 1) < 0.02  # as near as the networks are
 
@@ -195,7 +195,7 @@ def test_single_precision_throughout(net, mix, poly):
         mix.weights.astype(np.float32),
         [mp.Gaussian(m.astype(np.float32), c) for m, c in zip(mix.means, covs, strict=True)],
     )
-    quick = mp.fit(narrow, rounded, 2, tolerance=1e-3)
+    quick = mp.fit(narrow, rounded, 2, method=mp.methods.Exact(tolerance=1e-3))
     assert quick.quadratic.dtype == np.float32 and quick.report.converged
     x = mix.sample(5000, seed=3)
     assert mp.fvu(net, quick, samples=x).total <= 1.01 * mp.fvu(net, poly, samples=x).total + 1e-4

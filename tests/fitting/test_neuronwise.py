@@ -67,7 +67,7 @@ def test_of_one_gaussian_it_is_that_optimum(kind):
 def test_of_one_input_it_is_the_optimum_of_the_mixture(kind, activation, degree):
     """With d = 1 every polynomial of x is one of the preactivation, whatever the number of neurons."""
     net, mix = make_net(kind, activation, 1), make_mixture(1)
-    best = mp.fit(net, mix, degree, tolerance=0)
+    best = mp.fit(net, mix, degree, method=mp.methods.Exact(tolerance=0))
     # 1e-10: raised to the power 7 at points two standard deviations out
     assert_close(neuronwise(net, mix, degree)(points(1)), best(points(1)), 1e-10)
 
@@ -149,7 +149,7 @@ def test_never_worse_than_the_pooled_gaussian(kind, degree):
     pooled = mp.Gaussian(mix.mean, mix.covariance)
     own = w @ (f - neuronwise(net, mix, degree)(x)) ** 2
     other = w @ (f - mp.fit(net, pooled, degree)(x)) ** 2
-    best = w @ (f - mp.fit(net, mix, degree, tolerance=0)(x)) ** 2
+    best = w @ (f - mp.fit(net, mix, degree, method=mp.methods.Exact(tolerance=0))(x)) ** 2
     assert np.all(own <= other * (1 + 1e-9))
     assert np.sum(own) < 0.9 * np.sum(other)
     assert np.all(best <= own * (1 + 1e-9))

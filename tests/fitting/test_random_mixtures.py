@@ -15,7 +15,7 @@ from support.inputs import grid, monomials
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.samples.neuronwise import SampleFit
 
 # None that oscillates: far out, the rounding of the mean decides on its phase.
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "sigmoid", "erf", "square", "softplus")
@@ -206,7 +206,7 @@ def check_plane(seed, backend, method, d, kind):
     for degree in range(0, 7 if d == 2 else 5):
         errors = []
         for (the_net, inputs), scale in ((plain, 1.0), (moved, units)):
-            poly = mp.fit(the_net, inputs, degree, method=method, tolerance=0, max_iterations=300)
+            poly = mp.fit(the_net, inputs, degree, method=mp.methods.Exact(0, 300) if method == "exact" else method)
             values = to_numpy(poly(make(x * scale, backend)))
             errors.append(float(np.sum(w * (values - truth)[:, 0] ** 2)))
         assert max(errors) <= 1.05 * min(errors) + noise, f"degree {degree}: units matter, {errors}"

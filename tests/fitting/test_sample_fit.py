@@ -9,7 +9,7 @@ import pytest
 from support.backends import assert_close, in_library, make
 
 import mlpoly as mp
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.records import replace
 

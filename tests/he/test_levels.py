@@ -24,7 +24,7 @@ SKIP = mp.Chain([mp.Residual(network(activation="gelu", d=D, o=D)), network("GLU
 def test_one_layer_has_its_exact_error():
     for net in (network(activation="gelu", d=D), network("GLU", d=D), network(activation="relu", d=D, o=None)):
         for levels, degree in ((1, 1), (2, 1), (3, 2), (4, 4), (5, 8)):
-            found = mp.plan(net, INPUTS, levels)
+            found = mp.he.plan(net, INPUTS, levels)
             assert found.degrees == (degree,) and found.levels == found.polynomial.to_he().levels <= levels
             exact = mp.fvu(net, mp.fit(net, INPUTS, degree), INPUTS)
             assert found.fvu == pytest.approx(float(exact.total), rel=1e-9)
@@ -63,7 +63,7 @@ def test_errors_of_deep_networks_against_samples(net):
             if gated:  # behind a gate the linear part is the smaller one: an eighth of the truth
                 continue
             # The network with this layer replaced: the layers behind are not linear, nor what enters Gaussian.
-            stages, changed = mp.fit(net, INPUTS, degree, method="composed", guard=None).stages, x
+            stages, changed = mp.fit(net, INPUTS, degree, method=mp.methods.Composed(None)).stages, x
             for j, own in enumerate(net.layers):
                 changed = stages[j](changed) if i == j else own(changed)
             assert 1 / 3 < predicted / np.mean(np.sum((changed - values) ** 2, axis=1)) < 3
@@ -71,7 +71,7 @@ def test_errors_of_deep_networks_against_samples(net):
 
 def test_plan_of_a_deep_network():
     net = chain(sizes=(D, 8, 8, 3))
-    found = mp.plan(net, INPUTS, 7)
+    found = mp.he.plan(net, INPUTS, 7)
     circuit = found.polynomial.to_he(levels=7)
     assert circuit.levels == found.levels <= 7
     assert found.polynomial.report.degrees == found.degrees
@@ -84,45 +84,46 @@ def test_plan_of_a_deep_network():
 
 
 def test_other_inputs_and_backends():
-    torch = pytest.importorskip("torch")
+    import torch
+
     net = chain(sizes=(D, 8, 8, 3))
-    assert mp.plan(net, mixture(D), 5).levels <= 5
+    assert mp.he.plan(net, mixture(D), 5).levels <= 5
     x = INPUTS.sample(400)
-    found = mp.plan(net, mp.Samples(x), 5)
+    found = mp.he.plan(net, mp.Samples(x), 5)
     assert found.polynomial.source.method.endswith("on samples")
     like = torch.zeros(1, dtype=torch.float64)
-    moved = mp.plan(net.to(like), INPUTS.to(like), 5)
-    assert moved.degrees == mp.plan(net, INPUTS, 5).degrees and isinstance(moved.fvu, float)
+    moved = mp.he.plan(net.to(like), INPUTS.to(like), 5)
+    assert moved.degrees == mp.he.plan(net, INPUTS, 5).degrees and isinstance(moved.fvu, float)
 
 
 def test_a_guard_is_chosen_under_which_nothing_explodes():
     net = chain(sizes=(D, 16, 16, 16, 3), gain=4.0)
-    found = mp.plan(net, INPUTS, 13)
+    found = mp.he.plan(net, INPUTS, 13)
     assert math.isfinite(found.fvu) and found.polynomial.report.guard > 0
-    assert found.polynomial.to_he().outside(INPUTS).overflow < 0.01
+    assert mp.he.range_report(found.polynomial.to_he(), INPUTS).overflow < 0.01
     with pytest.raises(ValueError, match="explodes"):
-        mp.plan(net, INPUTS, 13, guard=None)
+        mp.he.plan(net, INPUTS, 13, guard=None)
 
 
 def test_an_explosion_on_samples_is_named():
     net = mp.Chain([*chain(sizes=(D, 6, 6, 3)).layers, mp.Affine(1e7 * np.eye(3))])
     with pytest.raises(ValueError, match=r"the output has numbers up to .*explodes"):
-        mp.plan(net, mp.Samples(INPUTS.sample(60)), 5)
+        mp.he.plan(net, mp.Samples(INPUTS.sample(60)), 5)
 
 
 def test_bad_input():
     net = network(d=D)
     with pytest.raises(ValueError, match="levels must be at least 1"):
-        mp.plan(net, INPUTS, 0)
+        mp.he.plan(net, INPUTS, 0)
     with pytest.raises(TypeError, match="levels must be an integer"):
-        mp.plan(net, INPUTS, 2.5)
+        mp.he.plan(net, INPUTS, 2.5)
     with pytest.raises(ValueError, match="max_degree"):
-        mp.plan(net, INPUTS, 3, max_degree=0)
-    assert mp.plan(net, INPUTS, 9, max_degree=5).degrees == (4,)
-    assert mp.plan(mp.Affine(np.eye(D)), INPUTS, 3).degrees == ()
-    assert mp.plan(net, INPUTS, 10**12, max_degree=2).degrees == (2,)
+        mp.he.plan(net, INPUTS, 3, max_degree=0)
+    assert mp.he.plan(net, INPUTS, 9, max_degree=5).degrees == (4,)
+    assert mp.he.plan(mp.Affine(np.eye(D)), INPUTS, 3).degrees == ()
+    assert mp.he.plan(net, INPUTS, 10**12, max_degree=2).degrees == (2,)
     with pytest.raises(ValueError, match="outside must be a probability"):
-        mp.plan(net, mp.Samples(INPUTS.sample(50)), 3, outside=-1)
+        mp.he.plan(net, mp.Samples(INPUTS.sample(50)), 3, outside=-1)
 
 
 def test_degrees_for_each_layer():

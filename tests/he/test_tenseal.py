@@ -30,7 +30,7 @@ def circuit(name):
         "gated": (network("GLU", "silu", d=D, h=8), 4),
         "affine": (mp.Affine(np.arange(12.0).reshape(2, D), np.ones(2)), 1),
     }[name]
-    return mp.fit(net, INPUTS, degree, method="composed", guard=0.03).to_he()
+    return mp.fit(net, INPUTS, degree, method=mp.methods.Composed(0.03)).to_he()
 
 
 def random_circuit(sizes, degree, seed=0):
@@ -177,7 +177,7 @@ def session(name, scale_bits=40):
 
 @functools.cache
 def _session(name, scale_bits):
-    return circuit(name).encrypted(scale_bits)
+    return mp.he.session(circuit(name), scale_bits)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_encrypted_outputs_are_those_of_the_circuit(name, scale_bits):
 
 def test_parameters_of_a_session_are_those_of_the_circuit():
     it = session("two layers")
-    assert it.parameters == circuit("two layers").parameters()
+    assert it.parameters == mp.he.parameters(circuit("two layers"))
     assert it.parameters.levels == circuit("two layers").levels == 6
     assert "N=16384" in repr(it)
     assert "128-bit" in repr(it)
@@ -216,7 +216,7 @@ def test_predict_takes_any_number_of_rows():
 def test_matrices_of_zeros():
     pytest.importorskip("tenseal")
     zero = LinearTerm(np.zeros((2, D + 1)), 0)
-    it = Circuit((), (zero,)).encrypted()
+    it = mp.he.session(Circuit((), (zero,)))
     assert np.abs(it.predict(np.ones((1, D)))).max() < 1e-6
 
 
@@ -237,7 +237,7 @@ def again(session):
         ("large", lambda: session("affine").encrypt(np.full(D, 1e3)), ValueError, "output", "headroom_bits"),
         ("again", lambda: again(session("affine")), ValueError, "evaluated already", "encrypt"),
         ("early", lambda: unevaluated(session("affine")), ValueError, "not been evaluated", "evaluate"),
-        ("levels", lambda: circuit("two layers").encrypted(ring_dimension=8192), ValueError, "6 levels", "16384"),
+        ("levels", lambda: mp.he.session(circuit("two layers"), ring_dimension=8192), ValueError, "6 levels", "16384"),
     ]
 )
 def test_bad_input_is_explained(act, exception, patterns):

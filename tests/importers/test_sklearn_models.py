@@ -170,7 +170,7 @@ SWAPPED = {
     "sensitivity of a polynomial": lambda net, poly, inputs: mp.sensitivity(poly, inputs),
     "spectrum": lambda net, poly, inputs: mp.degree_spectrum(net, inputs, 2),
     "propagate": lambda net, poly, inputs: mp.propagate(net, inputs),
-    "explain": lambda net, poly, inputs: mp.explain(net, inputs, X[0]),
+    "explain": lambda net, poly, inputs: mp.explain(net, X[0], inputs),
 }
 
 

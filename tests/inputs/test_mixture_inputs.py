@@ -198,7 +198,7 @@ def test_classes_of_narrow_data_are_those_of_the_same_numbers_in_double_precisio
     assert_same_kind(mix.sample(4), x)
     assert_same_kind(mp.GaussianMixture.from_samples(x, 2).sample(4), x)
     net = mp.MLP(torch.tensor(rng.standard_normal((12, 8)) / 3), None, torch.ones(1, 12).double(), None, "gelu")
-    got, want = (mp.fit(net, m, degree=2, tolerance=1e-6) for m in (mix, twin))
+    got, want = (mp.fit(net, m, degree=2, method=mp.methods.Exact(tolerance=1e-6)) for m in (mix, twin))
     assert got.report.dropped == want.report.dropped == 0
     assert_close(got.quadratic, want.quadratic, 1e-8)
 
@@ -209,7 +209,8 @@ def test_directions_that_hardly_vary_do_no_harm(noise, rng):
     x = 10 * rng.standard_normal((2000, 2)) @ rng.standard_normal((2, 4)) + noise * rng.standard_normal((2000, 4))
     net = mp.MLP(rng.standard_normal((12, 4)) / 10, None, rng.standard_normal((2, 12)), None, "gelu")
     mix = mp.GaussianMixture.from_labels(x, np.arange(2000) % 3)
-    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, tolerance=1e-6), samples=x).total) for degree in (1, 2, 3)]
+    tight = mp.methods.Exact(tolerance=1e-6)
+    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, method=tight), samples=x).total) for degree in (1, 2, 3)]
     one = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), 2), samples=x).total)
     assert errors[2] <= 1.1 * errors[1] <= 1.2 * one  # the classes are alike, so one Gaussian does as well
     assert errors[1] < 0.5 * errors[0]

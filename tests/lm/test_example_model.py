@@ -71,7 +71,7 @@ def next_word(prompt: str, model, tokenizer) -> str:
 def test_the_answer_is_the_product_of_two_signs_also_with_cubics() -> None:
     model, tokenizer = load_model()
     batches = list(token_batches(tokenizer, example_text(2_000), length=64))
-    cubic = convert(model, collect(model, batches[:-2], show_progress=False), 3, bound=3.0, closed_form=False)
+    cubic = convert(model, collect(model, batches[:-2]), 3, bound=3.0, closed_form=False)
     right = {"model": 0, "cubics": 0}
     cases = [(t, n, p) for t, n, p in product(("true", "false"), ("", "not "), PLURALS)]
     for truth, negated, noun in cases:
@@ -90,8 +90,8 @@ def test_the_first_block_multiplies_the_two_signs() -> None:
     """Its features towards the answer follow one sign or the other; the next block reads their product."""
     model, tokenizer = load_model()
     batches = list(token_batches(tokenizer, example_text(2_000), length=64))
-    moments = collect(model, batches, "model.layers.[01].mlp", show_progress=False)
-    made = convert(model, moments, 3, bound=3.0, closed_form=False, show_progress=False)
+    moments = collect(model, batches, "model.layers.[01].mlp")
+    made = convert(model, moments, 3, bound=3.0, closed_form=False)
     yes_no = tuple(tokenizer.convert_tokens_to_ids(["▁yes", "▁no"]))
     cases = [(t, n, p) for t, n, p in product((1, -1), (1, -1), PLURALS)]
     strongest = []

@@ -77,7 +77,7 @@ def test_what_a_token_feature_writes_to_its_own_logit_is_its_eigenvalue(make):
     name, poly = list(polys.items())[1]
     weight = model.get_output_embeddings().weight.detach()
     u = logit_directions(model, name, weight[5])
-    expected = mp.eigenfeatures(poly, direction=u, k=3, metric="whitened")
+    expected = mp.eigenfeatures(poly, output=u, k=3, metric="whitened")
     found = block_features(poly, model, name, "token", 3, token=5)
     assert_close(found.writes @ u, expected.values, 1e-10)
     assert_close(found.directions.abs(), expected.directions.abs(), 1e-9)
@@ -97,7 +97,7 @@ def test_directions_of_logits_in_llama_are_those_computed_by_hand(small):
     u = (weight[5] - weight[6]) * scale
     assert_close(logit_directions(model, BLOCK, weight[5] - weight[6]), u, 1e-12)
     found = block_features(poly, model, BLOCK, "token", 2, difference=(5, 6))
-    expected = mp.eigenfeatures(poly, direction=u, k=2, metric="whitened").values
+    expected = mp.eigenfeatures(poly, output=u, k=2, metric="whitened").values
     assert_close(found.writes @ u, expected, 1e-10)
     assert found.names == ("towards #5 − #6, 0", "towards #5 − #6, 1")
 

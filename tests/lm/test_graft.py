@@ -82,7 +82,7 @@ def test_compiled_models_have_their_blocks_under_their_names(place: str, part: b
             assert torch.equal(model(ids), plain(ids))
             assert not torch.allclose(model(ids), before)
         assert torch.equal(model(ids), before)
-    found, expected = (collect(m, [ids], show_progress=False) for m in (model, plain))
+    found, expected = (collect(m, [ids]) for m in (model, plain))
     for name in names:
         assert torch.equal(found.gaussian(name).cov, expected.gaussian(name).cov)
 

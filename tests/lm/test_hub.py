@@ -33,7 +33,7 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def conversion(model: Any) -> Conversion:
     moments = collect(model, token_ids(4))
-    found = convert(model, moments, 3, bound=2.0, held_out=token_ids(2, seed=9), show_progress=False)
+    found = convert(model, moments, 3, bound=2.0, held_out=token_ids(2, seed=9))
     return replace(found, provenance={**found.provenance, "model": "someone/tiny"})
 
 

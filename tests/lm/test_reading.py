@@ -285,7 +285,7 @@ def test_results_draw_themselves_and_show_in_notebooks():
     try:
         for result in (converted, losses, found, spectra):
             html = result._repr_html_()
-            assert "<table>" in html and "<w" not in html and result._repr_latex_().startswith("$$")
+            assert "<table>" in html and "<w" not in html
             figure, (_, right) = pyplot.subplots(1, 2)
             assert result.plot(ax=right) is figure and right.has_data()
         image = found.plot().axes[0].images[0].get_array()

@@ -246,7 +246,7 @@ def test_bad_input(rng):
     with pytest.raises(ValueError, match="dimension 3, but the network takes 4"):
         fvu(net, poly, mp.Gaussian.standard(3))
     with pytest.raises(TypeError, match="inputs must be a Gaussian"):
-        fvu(net, poly, np.zeros((5, 4)))
+        fvu(net, poly, "data")
     with pytest.raises(ValueError, match="give inputs"):
         fvu(net, poly - mp.fit(net, mp.Gaussian.standard(4), degree=2))  # of different inputs, so of none
     assert fvu(net, poly).total == fvu(net, poly, inputs).total  # by default, what it was fitted under

@@ -12,7 +12,6 @@ from support.networks import chain, network
 from support.quadrature import explained_variance, normal_mean
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
 from mlpoly.measures.games import shapley_values
 from mlpoly.measures.sensitivity import _ClosedForm
 from mlpoly.polynomials import RidgePolynomial
@@ -34,7 +33,7 @@ def effects_by_hand(worth, count):
 
 
 def sensitivity(*args, **options):
-    return mp.sensitivity(*args, show_progress=False, **options)
+    return mp.sensitivity(*args, **options)
 
 
 # -- one Gaussian ------------------------------------------------------------------------------------------------------
@@ -361,7 +360,8 @@ def test_libraries_and_precisions(inputs, backend):
 
 def test_gradients_of_explained_variance():
     """What an input explains can be trained: against finite differences."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     net = network("MLP", "gelu", 3, 4, 1)
     there = mp.MLP(*[torch.tensor(a).requires_grad_() for a in (net.W1, net.b1, net.W2, net.b2)], "gelu")
     g = mp.Gaussian(torch.tensor(G.mean), torch.tensor(G.cov))
@@ -421,8 +421,7 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("sizes", lambda: sensitivity(NET, gaussian()), ValueError, "inputs"),
         ("samples", lambda: sensitivity(NET, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
         ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
-        ("bounded", lambda: sensitivity(mp.fit(NET, G, 3).bounded(2.0), G), TypeError, "BoundedPolynomial"),
-        ("composed", lambda: sensitivity(fit_composed(DEEP, G, 2), G), TypeError, "ComposedPolynomial"),
+        ("composed", lambda: sensitivity(mp.fit(DEEP, G, 2, method="composed"), G), TypeError, "ComposedPolynomial"),
         ("polynomial under a mixture", lambda: sensitivity(mp.fit(NET, G), mixture(3)), TypeError, "needs a Gaussian"),
         ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "given has the index 3"),
         ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "given has input 1 more than once"),

@@ -22,7 +22,7 @@ INPUTS = pytest.mark.parametrize("inputs", [G, MIX], ids=["gaussian", "mixture"]
 
 
 def shapley(*args, **options):
-    return mp.shapley(*args, show_progress=False, **options)
+    return mp.shapley(*args, **options)
 
 
 def worth_by_hand(net, inputs, x0, known):
@@ -169,9 +169,9 @@ def test_mistakes(act, exception, patterns):
 def test_sets_share_checks_and_wide_copies(monkeypatch):
     """2^4 sets of inputs, one preparation."""
     module = importlib.import_module("mlpoly.measures.conditional_mean")
-    calls, real = [], module.components
-    monkeypatch.setattr(module, "components", lambda *a: calls.append(a) or real(*a))
+    calls, real = [], module.gaussians
+    monkeypatch.setattr(module, "gaussians", lambda *a: calls.append(a) or real(*a))
     rng = np.random.default_rng(0)
     net = mp.MLP(rng.standard_normal((5, 4)), None, rng.standard_normal((1, 5)), None, "tanh")
-    mp.shapley(net, mp.Gaussian.standard(4), np.ones(4), show_progress=False)
+    mp.shapley(net, mp.Gaussian.standard(4), np.ones(4))
     assert len(calls) == 1

@@ -24,7 +24,7 @@ from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
@@ -421,7 +421,7 @@ def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> N
 def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, o: int | None) -> None:
     net, start = make_net(kind, o=o), polynomial(kind, degree, o=o)
     data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
-    options: Any = {"steps": 40, "batch_size": 256, "validation_size": 1600, "show_progress": False}
+    options: Any = {"steps": 40, "batch_size": 256, "validation_size": 1600}
     found = mp.finetune(net, start, data, **options)
     assert isinstance(found, BoundedPolynomial)
     assert found.report.fvu_after <= found.report.fvu_before
@@ -454,7 +454,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     net, units = make_net("MLP"), make_net("MLP", o=None)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(make_net("GLU"), inputs_of(), 3)
-    options: Any = {"steps": 20, "batch_size": 256, "validation_size": 500, "show_progress": False}
+    options: Any = {"steps": 20, "batch_size": 256, "validation_size": 500}
     tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
         with pytest.raises(

@@ -12,9 +12,9 @@ from support.inputs import grid, mixture, points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_dense import fit_dense
-from mlpoly.fitting.whitening import whiten
-from mlpoly.polynomials.hermite_products import change_of_basis, covariance_factor, ladder, multi_indices
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
+from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.moments.hermite_products import change_of_basis, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)
@@ -119,22 +119,22 @@ def test_truncation_drops_products():
             0,
         )
     assert p.truncate(3) is p and p.truncate(8) is p
-    fitted = fit_dense(make_net("MLP", "relu", 3), mixture(3), 3)
+    fitted = fit_mixture_direct(make_net("MLP", "relu", 3), mixture(3), 3)
     assert fitted.truncate(2).source.method == "" and fitted.truncate(2).report is None
 
 
 def test_truncation_of_one_gaussian_is_the_optimum():
     """Under one Gaussian the products are orthonormal: cutting them is projecting. Under a mixture it is not."""
     net, one, mix = make_net("MLP", "relu", 3), mixture(3, c=1), mixture(3)
-    assert_close(fit_dense(net, one, 4).truncate(2)(X), mp.fit(net, one.components[0], 2)(X), 1e-12)
-    gap = fit_dense(net, mix, 4).truncate(2)(X) - fit_dense(net, mix, 2)(X)
+    assert_close(fit_mixture_direct(net, one, 4).truncate(2)(X), mp.fit(net, one.components[0], 2)(X), 1e-12)
+    gap = fit_mixture_direct(net, mix, 4).truncate(2)(X) - fit_mixture_direct(net, mix, 2)(X)
     assert np.abs(gap).max() > 1e-3
 
 
 @pytest.mark.parametrize("degree", [2, 3])
 def test_features_are_those_of_the_coefficients(degree):
     mix = mixture(5)
-    p = fit_dense(make_net("GLU", "silu", 5), mix, degree)
+    p = fit_mixture_direct(make_net("GLU", "silu", 5), mix, degree)
     c = p.coefficients()
     values, vectors = np.linalg.eigh(c.quadratic[1])
     order = np.argsort(-np.abs(values))[:3]
@@ -178,11 +178,11 @@ def test_points_of_higher_precision_are_taken():
 def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
     """B'B, with B the re-expansion in a component's own products, against a tensor Gauss-Hermite grid."""
     mix, degree = mixture(d, rank=rank), 4
-    whitening = whiten(mix)
+    whitening = Coordinates.of(mix)
     basis = ladder(whitening.kept, degree)
     p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
     for g in mix.components:
-        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ covariance_factor(g)
+        place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ Coordinates.of(g).back
         own = ladder(factor.shape[1], degree)
         B = change_of_basis(place, factor, basis, own)
         x, weights = grid(g, degree + 1)  # exact up to degree 9
@@ -194,7 +194,7 @@ def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
 def test_a_cubic_that_vanishes_on_all_components_is_left_out():
     """Three planes in three dimensions: the product of their equations could be added in any multiple."""
     net, mix = make_net("MLP", "relu", 3), mixture(3, c=3, rank=2)
-    poly = fit_dense(net, mix, 3)
+    poly = fit_mixture_direct(net, mix, 3)
     assert np.abs(poly.values).max() < 10
     assert poly.report.gradient <= 1e-13  # some hundred roundings: sums over 30 rows, through two decompositions
 
@@ -206,7 +206,7 @@ def test_the_report():
     assert report.converged and report.iterations == 0 and report.history == ()
     assert report.gradient <= 1e-14 and report.gain_left == 0
     assert (report.kept, report.dropped) == (3, 0)
-    misfits = [fit_dense(net, mix, degree).report.misfit for degree in range(5)]
+    misfits = [fit_mixture_direct(net, mix, degree).report.misfit for degree in range(5)]
     assert all(m > 0 for m in misfits)
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file, save_file
 from support.backends import TORCH32, TORCH64, assert_close, make
 from support.inputs import gaussian, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
-from support.polynomials import header_of, rewritten
 
 import mlpoly as mp
-from mlpoly.fitting.layerwise import fit_composed
 from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series
@@ -131,7 +126,7 @@ def test_second_derivatives_along_directions(form):
 
 
 def test_large_coefficients_are_refused_before_they_are_computed():
-    p = fit_composed(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, guard=None)
+    p = mp.fit(chain(sizes=(40, 30, 20, 3)), mp.Gaussian.standard(40), 3, method=mp.methods.Composed(None))
     assert p.coefficients().quadratic.shape == (3, 40, 40)
     with pytest.raises(mp.TooLargeError, match="degree 6"):
         p.coefficients().tensor(6)
@@ -142,7 +137,7 @@ def test_large_coefficients_are_refused_before_they_are_computed():
 
 def test_bounds_reach_every_stage_and_come_off_again():
     net = mp.Chain([mp.Residual(network("MLP", "tanh", D, H, D)), network("GLU", "silu", D, H, OUT)])
-    p = fit_composed(net, gaussian(d=D), 3, guard=0.01)
+    p = mp.fit(net, gaussian(d=D), 3, method=mp.methods.Composed(0.01))
     b = p.bounded(1.0)
     assert b.guarded is None and b.stages[0].guarded is None
     assert b.piecewise and not p.piecewise and "bounded" in repr(b)
@@ -201,125 +196,6 @@ def test_a_torch_module_has_the_arrays_of_all_stages():
     assert {"stages_0_units_directions", "stages_1_quadratic", "guarded_0_plain"} <= set(module.state_dict())
     assert_close(module(make(X, TORCH64)), guarded()(X), 1e-14)
     assert_close(module.float()(make(X, TORCH32)), guarded()(X), 1e-5)
-
-
-@pytest.mark.parametrize("make_one", [composed, guarded, lambda: 2 * mp.ComposedPolynomial((ridge(D, D),), skip=True)])
-def test_files_hold_every_stage(make_one, tmp_path):
-    p = make_one()
-    p.save(tmp_path / "poly")
-    again = mp.load(tmp_path / "poly")
-    np.testing.assert_array_equal(again(X), p(X))
-    again.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "poly").read_bytes()
-
-
-def test_a_loaded_polynomial_knows_the_activations_of_its_layers(tmp_path):
-    net = mp.Chain([network("MLP", "tanh", D, H, H), network("MLP", "relu", H, H, OUT)])
-    p = fit_composed(net, gaussian(d=D), 3)
-    p.save(tmp_path / "poly")
-    again = mp.load(tmp_path / "poly")
-    np.testing.assert_array_equal(again.bounded(1.0)(X), p.bounded(1.0)(X))
-    assert again.source.method == p.source.method and again.inputs.fingerprint == p.inputs.fingerprint
-    bounded = p.bounded(1.0)
-    bounded.save(tmp_path / "bounded")
-    np.testing.assert_array_equal(mp.load(tmp_path / "bounded")(X), bounded(X))
-
-
-def nested(depth):
-    """The header of stages within stages."""
-    about = {"kind": "ComposedPolynomial", "degree": 1, "dim_in": D, "dim_out": D, "skip": True}
-    return about | {"stages": [nested(depth - 1)] if depth else []}
-
-
-def changed(i, **entries):
-    """A change of the description of a stage."""
-
-    def change(header):
-        header["stages"][i] |= entries
-        return header
-
-    return change
-
-
-def with_stages(change):
-    return lambda header: header | {"stages": change(header["stages"])}
-
-
-# What is wrong: change of the header, changes of the tensors, and what the error says.
-CRAFTED = {
-    "no stages": (with_stages(lambda s: []), {}, r"stages \[\] .*describe no polynomials"),
-    "stages are text": (with_stages(lambda s: "two"), {}, "stages 'two' "),
-    "stages are not there": (with_stages(lambda s: None), {}, "stages None "),
-    "skip is text": (lambda h: h | {"skip": "no"}, {}, "skip 'no'"),
-    "skip is a number": (lambda h: h | {"skip": 1}, {}, "skip 1"),
-    "a stage too few": (with_stages(lambda s: s[:1]), {}, "'stages.1.*' is unknown"),
-    "a stage too many": (with_stages(lambda s: [*s, s[0]]), {}, r"not there.*in stages\.2"),
-    "a stage is a list": (with_stages(lambda s: [[], s[1]]), {}, r"\[\] as the description of stages\.0"),
-    "an unknown kind": (changed(0, kind="Magic"), {}, "Magic.* as the description"),
-    "a kind that is no stage": (changed(0, kind="ChaosPolynomial"), {}, "Chaos.* as the description"),
-    "the kind is a list": (changed(0, kind=["RidgePolynomial"]), {}, "as the description"),
-    "the wrong kind": (changed(0, kind="DensePolynomial"), {}, r"missing or misshapen.*in stages\.0"),
-    "another degree": (changed(0, degree=3), {}, r"series.plain'.*in stages\.0"),
-    "degree is text": (changed(1, degree="2"), {}, r"degree '2' .*not a size, in stages\.1"),
-    "another whole degree": (lambda h: h | {"degree": 5}, {}, "degree 5 in its header, but terms of degree 4"),
-    "another size": (lambda h: h | {"dim_in": D + 1}, {}, f"sizes {D + 1} -> {OUT} in its header"),
-    "sizes that do not chain": (
-        with_stages(lambda s: s[:1] * 2),
-        {"also": "stages.0"},
-        r"do not fit together \(stages\[1\] takes 3 inputs, but stages\[0\] has 5",
-    ),
-    "a stage in single precision": (lambda h: h, {"stages.1": np.float32}, "do not fit together.*float32"),
-    "stages within stages": (lambda h: nested(100), {"only": "stages.0." * 100}, "stages within stages, more than 32"),
-    "a skip that does not fit": (lambda h: h | {"skip": True}, {}, "with skip they need as many outputs"),
-    "a tensor more": (lambda h: h, {"surprise": np.zeros(1)}, "'surprise' is unknown"),
-    "a tensor of no stage": (lambda h: h, {"stages.7.units.scales": np.zeros(1)}, "is unknown"),
-    "a number in letters": (lambda h: h, {"stages.x.units.scales": np.zeros(1)}, "is unknown"),
-    "a tensor more in a stage": (lambda h: h, {"stages.0.surprise": np.zeros(1)}, r"'surprise' is unknown.*stages\.0"),
-    "a guard of another size": (lambda h: h, {"guarded.0.plain": np.zeros((3, 7))}, r"guarded\[0\] must be"),
-    "a guard of a dense stage": (lambda h: h, {"guarded.1.plain": np.zeros((3, 4))}, r"guarded\[1\] must be"),
-    "a guard with a gate": (lambda h: h, {"guarded.0.gated": np.zeros((2, 4))}, r"guarded\[0\] must be"),
-    "a guard of integers": (lambda h: h, {"guarded.0.plain": np.zeros((3, 4), dtype=np.int64)}, "type int64"),
-    "a guard that is not a number": (lambda h: h, {"guarded.0.plain": np.full((3, 4), np.nan)}, "NaN or infinite"),
-    "a guard with something else": (lambda h: h, {"guarded.0.other": np.zeros(1)}, "'other' is unknown"),
-    "NaN in a stage": (lambda h: h, {"stages.1.linear": np.full((OUT, H), np.nan)}, r"NaN .*in stages\.1"),
-    "not symmetric": (lambda h: h, {"stages.1.quadratic": np.triu(np.ones((OUT, H, H)))}, "not symmetric"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("label", CRAFTED)
-def test_crafted_files_are_refused_and_the_error_names_what_is_wrong(label, tmp_path):
-    change, tensors, message = CRAFTED[label]
-    path = tmp_path / "poly"
-    guarded().save(path)
-    mp.load(path)  # as it was, it is fine
-    arrays = load_file(path)
-    if "also" in tensors:
-        prefix = tensors["also"]
-        arrays = {k: v for k, v in arrays.items() if not k.startswith("stages.1")}
-        arrays |= {k.replace(prefix, "stages.1"): v for k, v in arrays.items() if k.startswith(prefix)}
-    elif "only" in tensors:
-        arrays = {f"{tensors['only']}x": np.zeros(1)}
-    elif "stages.1" in tensors:
-        arrays |= {k: v.astype(tensors["stages.1"]) for k, v in arrays.items() if k.startswith("stages.1")}
-    else:
-        arrays |= tensors
-    header = header_of(path)
-    save_file(arrays, path, metadata={"mlpoly": json.dumps(header | change(header))})
-    with pytest.raises(mp.FileFormatError, match=message) as caught:
-        mp.load(path)
-    assert "poly" in str(caught.value)
-
-
-def test_any_missing_tensor_is_noticed(tmp_path):
-    guarded().save(tmp_path / "whole")
-    content = (tmp_path / "whole").read_bytes()
-    needed = [n for n in load_file(tmp_path / "whole") if n not in ("stages.1.linear", "guarded.0.plain")]
-    for name in needed:
-        (tmp_path / "poly").write_bytes(content)
-        if name.split(".")[-1] in ("bias", "readout", "quadratic"):  # optional in other files
-            continue
-        with pytest.raises(mp.FileFormatError, match="not there"):
-            mp.load(rewritten(tmp_path / "poly", without=[name]))
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

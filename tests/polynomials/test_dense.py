@@ -9,7 +9,7 @@ from support.inputs import mixture, points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_dense import fit_dense
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
 from mlpoly.polynomials import to_dense
 
 D, OUT = 4, 3
@@ -62,7 +62,7 @@ def test_moving_the_centre_changes_nothing(degree):
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 def test_other_forms_become_dense(kind, degree):
     n, center = make_net(kind), points(D, 1)[0]
-    for poly in (mp.fit(n, mp.Gaussian.standard(D), degree), fit_dense(n, MIX, degree)):
+    for poly in (mp.fit(n, mp.Gaussian.standard(D), degree), fit_mixture_direct(n, MIX, degree)):
         made = to_dense(poly, center)
         assert made.degree == degree
         assert_close(made(X), poly(X), 1e-12)
@@ -92,7 +92,7 @@ def test_truncation_is_around_the_centre():
 def test_arithmetic_with_other_forms():
     """A sum with a ridge or chaos polynomial of degree up to 2, from either side, is dense."""
     p, x, n = mp.fit(make_net(), MIX, 2), X, make_net(seed=9)
-    for other in (mp.fit(n, mp.Gaussian.standard(D), 2), fit_dense(n, MIX, 2), mp.fit(n, MIX, 1)):
+    for other in (mp.fit(n, mp.Gaussian.standard(D), 2), fit_mixture_direct(n, MIX, 2), mp.fit(n, MIX, 1)):
         assert_close((p + other)(x), p(x) + other(x), 1e-12)
         assert_close((p - other)(x), p(x) - other(x), 1e-12)
         assert_close((other + p)(x), p(x) + other(x), 1e-12)
@@ -124,7 +124,7 @@ def test_eigenfeatures_are_those_of_the_matrix(metric):
     found = mp.eigenfeatures(p, output=1, k=D, metric=metric)
     assert_close(found.values, values[order], 1e-12)
     assert_close(np.abs(np.sum(found.vectors * vectors[:, order].T, axis=1)), np.ones(D), 1e-10)
-    both = mp.eigenfeatures(p, direction=np.array([1.0, 0.0, -1.0]), k=2)
+    both = mp.eigenfeatures(p, output=np.array([1.0, 0.0, -1.0]), k=2)
     gap = np.linalg.eigvalsh(p.quadratic[0] - p.quadratic[2])
     assert_close(both.values, gap[np.argsort(-np.abs(gap))[:2]], 1e-12)
 

@@ -147,7 +147,7 @@ def test_permuting_and_rescaling_hidden_units_changes_nothing() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(TypeError, match=r"Gaussian or a GaussianMixture, got Samples; of data mlpoly.Gaussian"):
+    with pytest.raises(TypeError, match=r"Gaussian or a GaussianMixture, got Samples; mlpoly.Gaussian.from_samples"):
         mp.propagate(chain(), mp.Samples(np.zeros((3, 4))))
     with pytest.raises(ValueError, match="inputs have dimension 3, but the network takes 4"):
         mp.propagate(chain(), mp.Gaussian.standard(3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import transformers
 
 
@@ -23,7 +22,8 @@ class Letters:
 
 def word_tokenizer(bos: bool) -> Any:
     """A true tokenizer of transformers, with a vocabulary of eight words."""
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     words = {word: i for i, word in enumerate(["<unk>", "<s>", "to", "be", "or", "not", "that", "is"])}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()

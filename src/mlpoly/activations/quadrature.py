@@ -19,7 +19,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, readable, scalar, to_numpy
 from mlpoly.errors import QuadratureWarning
-from mlpoly.special import hermite, in_deviations, normal_pdf
+from mlpoly.special import LADDER, WIDEST, hermite, images, normal_pdf, panels, reach_of
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
 _CHUNK = 1024  # neurons that are refined together (16 times that on a GPU)
@@ -27,8 +27,6 @@ _NUMBERS = 2**19  # nodes of all neurons at a time: arrays of 4 MB, of which abo
 _SHARED = 2**14  # most nodes that neurons share; beyond, panels need fewer
 _LEVELS = 7  # panels of a user's function are halved at most this often
 _TOLERANCE = 1e-12
-_WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
-_GENERIC_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))
 
 Projection = Callable[[Array, Array, int], Array]
 
@@ -44,7 +42,7 @@ def fixed_projection(
     def project(mean: Array, std: Array, degree: int) -> Array:
         if strip is not None and readable(mean, std):
             return _in_chunks(lambda m, s: _on_shared_nodes(function, m, s, degree, edges, strip), mean, std)
-        return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 1, _reach(degree)), mean, std)
+        return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 1, reach_of(degree)), mean, std)
 
     return project
 
@@ -59,13 +57,13 @@ def _on_shared_nodes(
     without singularities is sqrt(2 digits); the step is a power of two, so that few different shapes occur.
     """
     xp = namespace(mean=mean, std=std)
-    digits, reach = 40.0, min(_reach(degree), _WIDEST)
+    digits, reach = 40.0, min(reach_of(degree), WIDEST)
     widest = scalar(xp.max(std)) if std.shape[0] else 0.0
     r = min(math.sqrt(2 * digits), 0.9 * strip / widest) if widest > 0 else math.sqrt(2 * digits)
     step = 2.0 ** math.floor(math.log2(2 * math.pi / (math.sqrt(degree) + r / 2 + digits / r)))
     count = 2 * math.ceil(reach / step) + 1
     if count > _SHARED:
-        return _integrate(function, mean, std, degree, edges, 1, _reach(degree))
+        return _integrate(function, mean, std, degree, edges, 1, reach_of(degree))
     t = constant(step * np.arange(-(count // 2), count // 2 + 1), mean)
     functions = xp.stack(list(hermite(t, degree, step * normal_pdf(t))))
     parts = chunks(mean.shape[0], _at_once(count, mean))
@@ -86,11 +84,11 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
     A feature much narrower than the panels, a third of the distance from zero wide, is seen only if it is declared.
     Where values cannot be read (under jit) one refinement is used and nothing is checked.
     """
-    edges = sorted({*_GENERIC_LADDER, *kinks})
+    edges = sorted({*LADDER, *kinks})
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         if not readable(mean, std):
-            return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 2, _reach(degree)), mean, std)
+            return _in_chunks(lambda m, s: _integrate(function, m, s, degree, edges, 2, reach_of(degree)), mean, std)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported by the warning below
             return _in_chunks(lambda m, s: checked(*_refine(function, m, s, degree, edges)), mean, std)
 
@@ -117,7 +115,7 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
 
 def adaptive_error(function: Callable[[Array], Array], kinks: Sequence[float]) -> Callable[[Array, Array, int], float]:
     """Estimate of the error of `adaptive_projection`, relative to sqrt(E[act^2]): the largest over all neurons."""
-    edges = sorted({*_GENERIC_LADDER, *kinks})
+    edges = sorted({*LADDER, *kinks})
 
     def estimate(mean: Array, std: Array, degree: int) -> float:
         xp = namespace(mean=mean, std=std)
@@ -133,7 +131,7 @@ def _refine(
     """Coefficients once they have settled, their last change, and the fraction at the outer ends."""
     xp = namespace(mean=mean, std=std)
     floor = _floor(mean)
-    reach = _reach(degree)
+    reach = reach_of(degree)
 
     def integrals(splits: int, reach: float) -> tuple[Array, Array]:
         """Coefficients, and E|act| and E[act^2] (2, h)."""
@@ -142,8 +140,8 @@ def _refine(
 
     old, sizes = integrals(1, reach)
     outside = _outside(function, mean, std, reach, old, sizes)
-    while not outside <= floor and reach < _WIDEST:
-        farther = min(1.5 * reach, _WIDEST)
+    while not outside <= floor and reach < WIDEST:
+        farther = min(1.5 * reach, WIDEST)
         wider, sizes = integrals(1, farther)
         if not bool(xp.all(xp.isfinite(wider))):
             break  # the function overflows there: keep the last result, with a warning
@@ -177,14 +175,6 @@ def _in_chunks(integrate: Callable[[Array, Array], Array], mean: Array, std: Arr
     return xp.reshape(whole, (whole.shape[0], *mean.shape))
 
 
-def _reach(degree: int) -> float:
-    """Number of standard deviations beyond which less than 1e-13 of the norm remains, by Cauchy-Schwarz.
-
-    |E[act he_k 1(|t| > T)]| <= sqrt(E[act^2]) sqrt(E[he_k^2 1(|t| > T)]), whatever the activation.
-    """
-    return max(11 + 1.2 * math.sqrt(degree), 7 + 2 * math.sqrt(degree))
-
-
 def _integrate(
     function: Callable[[Array], Array],
     mean: Array,
@@ -203,23 +193,13 @@ def _integrate(
     # Edges in t that resolve the Gaussian and he_k, merged with the images of those in y.
     width = 2 * min(1.0, math.sqrt(9 / (degree + 1)))
     grid = np.linspace(-reach, reach, math.ceil(2 * reach / width) + 1)
-    # Gauss-Legendre on each: positions of all nodes of all splits inside one panel, in units of a split.
-    x, w = np.polynomial.legendre.leggauss(_NODES)
-    inside = constant((np.arange(splits)[:, None] + (x + 1) / 2).reshape(-1), mean)[None, :, None]
-    fractions = constant(np.tile(w / 2, splits), mean)[None, :, None]
 
     def integrals(mean: Array, std: Array) -> Array:
         """The same for some of the neurons."""
         moving = std > 0
-        cuts = xp.broadcast_to(constant(grid, mean)[:, None], (len(grid), mean.shape[0]))
-        if edges:
-            distances = constant(np.asarray(edges, dtype=float), mean)[:, None] - mean
-            images = xp.clip(in_deviations(distances, xp.where(moving, std, 1.0)), float(grid[0]), float(grid[-1]))
-            cuts = xp.sort(xp.concat([cuts, images], axis=0), axis=0)
-        left, step = cuts[:-1][:, None, :], ((cuts[1:] - cuts[:-1]) / splits)[:, None, :]
-        t = xp.reshape(left + step * inside, (-1, mean.shape[0]))
+        t, weight = panels(grid, [images(edges, mean, xp.where(moving, std, 1.0))], _NODES, splits)
         value = function(mean + std * t)
-        weighted = value * (xp.reshape(step * fractions, t.shape) * normal_pdf(t))
+        weighted = value * weight
         rows = [xp.sum(he, axis=0) for he in hermite(t, degree, weighted)]
         at_mean = function(mean)
         rows = [xp.where(moving, row, at_mean if k == 0 else 0.0) for k, row in enumerate(rows)]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copyreg
 import difflib
-import importlib
 import math
-import pickle
+import pkgutil
 import re
-import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from numbers import Real
-from types import FunctionType
 from typing import Any
 
 from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
@@ -288,26 +286,18 @@ def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, 
     return Activation(name, function, project, *about, own=function, estimate=adaptive_error(function, kinks))
 
 
-# -- pickles: a name for what is built in, a reference to the function for what is not ---------------------------------
-
-
 def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[Any, ...]]:
-    """Reduce a record to a name or a reference, for pickle: its functions are often closures, which pickle refuses."""
-    name, own, kinks = activation.name, activation.own, activation.kinks
-    if own is None and name.partition("(")[0] in _BUILT_IN:
-        return _built_in, (name,)
-    if own is None:
-        return Activation, tuple(getattr(activation, f.name) for f in fields(activation))
-    module, place = getattr(own, "__module__", None), getattr(own, "__qualname__", None)
-    found = bool(module and place) and _found(str(module), str(place)) is own
-    if isinstance(own, FunctionType) and not found:
-        raise pickle.PicklingError(
-            f"activation {name!r} is the function {place}, which pickle cannot find by its name; define it with def at "
-            f"the top level of a module, not as a lambda or inside another function."
-        )
-    if found and not isinstance(own, FunctionType):  # such as a result of jax.jit, which pickle does not find by itself
-        return _at, (name, module, place, kinks)
-    return _from_callable, (name, own, kinks)
+    """A name, or the user's function, for pickle: the functions of a record are often closures, which it refuses."""
+    own, kinks = activation.own, activation.kinks
+    if own is not None:
+        with suppress(AttributeError, ImportError, ValueError):  # pickle itself does not find the results of jax.jit
+            place = f"{own.__module__}:{own.__qualname__}"
+            if pkgutil.resolve_name(place) is own:
+                return _placed, (activation.name, place, kinks)
+        return _from_callable, (activation.name, own, kinks)
+    if activation.name.partition("(")[0] in _BUILT_IN:
+        return _built_in, (activation.name,)
+    return Activation, tuple(getattr(activation, f.name) for f in fields(activation))
 
 
 def _built_in(name: str) -> Activation:
@@ -315,17 +305,9 @@ def _built_in(name: str) -> Activation:
     return _built(*_parse(name, _BUILT_IN))
 
 
-def _at(name: str, module: str, place: str, kinks: tuple[float, ...]) -> Activation:
-    """The record of a function that is found by its name in a module."""
-    importlib.import_module(module)
-    return _from_callable(name, _found(module, place), kinks)
-
-
-def _found(module: str, place: str) -> Any:
-    value: Any = sys.modules.get(module)
-    for part in place.split("."):
-        value = getattr(value, part, None)
-    return value
+def _placed(name: str, place: str, kinks: tuple[float, ...]) -> Activation:
+    """The activation of a user's function that stands at "module:name"."""
+    return _from_callable(name, pkgutil.resolve_name(place), kinks)
 
 
 copyreg.pickle(Activation, _reduced)

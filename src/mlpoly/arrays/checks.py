@@ -120,6 +120,14 @@ def as_integer(name: str, value: Any, minimum: int) -> int:
     return int(value)
 
 
+def check_output(output: Any, outputs: int) -> int:
+    """Check the index of an output, which may count from the last, and return it counted from the first."""
+    index = as_integer("output", output, -outputs)
+    if index >= outputs:
+        raise ValueError(f"output is {index}, but there are {outputs} outputs, numbered from 0 to {outputs - 1}.")
+    return index % outputs
+
+
 def check_shape(name: str, a: Array, shape: tuple[int | None, ...], meaning: str) -> None:
     """Raise unless an array has the expected shape (None matches any length)."""
     given = tuple(a.shape)

@@ -16,6 +16,7 @@ from typing import Any
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
 from mlpoly.machine import COMMAND
+from mlpoly.progress_bars import progress
 
 __all__ = ["main"]
 
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with explain_missing(f"mlpoly {words[0]}"):
             command = _parsed(words[0], words[1:])
+            progress(not command.quiet)
             result = command.run()
             if command.json:
                 from mlpoly.codec import to_plain

@@ -28,7 +28,7 @@ class DataCommand:
         from mlpoly.datasets import download, searched_folders
 
         if self.action == "download":
-            folder = download(self.name, force=self.force, show_progress=not self.quiet)
+            folder = download(self.name, force=self.force)
             if self.name != "stories260K":
                 return {"folder": folder}
             return {"folder": folder, "next": f"mlpoly lm {folder} --text {folder / 'tokens.npy'} --out out/stories"}

@@ -55,7 +55,6 @@ class LmCommand:
             prompt=self.prompt,
             device=self.device,
             resume=not self.restart,
-            show_progress=not self.quiet,
         )
         whole = [loss for loss in results.losses if loss.replaced in ("none", "all")]
         return {"report": self.out / "report.html", "seconds": results.about["seconds"], "losses": whole}

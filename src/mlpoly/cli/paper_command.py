@@ -59,7 +59,6 @@ class PaperCommand:
                 device=self.device,
                 until=self.until,
                 figures=self.figures,
-                show_progress=not self.quiet,
             )
         networks = {point.seed: point for point in results.training}  # the last checkpoint of each
         page = self.out / "report.html"

@@ -61,7 +61,6 @@ class ReportCommand:
             outputs=self.outputs,
             examples=self.examples,
             title=self.title or f"{self.model.name} as a polynomial",
-            show_progress=not self.quiet,
             activation=self.activation[0] if self.activation and len(self.activation) == 1 else self.activation,
             layout=self.layout,
         )

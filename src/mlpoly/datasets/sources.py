@@ -10,7 +10,7 @@ import numpy as np
 
 from mlpoly.extras import library
 from mlpoly.files import make_folder, replacing
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 
 # Training images and labels, then test images and labels.
 IDX_FILES = (
@@ -86,9 +86,7 @@ def searched_folders(name: str, data_dir: str | os.PathLike[str] | None = None) 
     return [*first, *shared, cache_dir() / name]
 
 
-def download(
-    name: str, cache: str | os.PathLike[str] | None = None, *, force: bool = False, show_progress: bool = True
-) -> Path:
+def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: bool = False) -> Path:
     """Download the files of a data set or model, those that are not there yet, and return their folder.
 
     stories260K is a trained Llama of 260 000 parameters and 1 MB. Beside the files of llama2.c the folder gets what
@@ -102,8 +100,6 @@ def download(
         Folder that gets a folder `name`, by default `cache_dir()`.
     force : bool
         Whether to download files that are there already.
-    show_progress : bool
-        Whether to draw a bar if stderr is a terminal.
 
     Raises
     ------
@@ -123,7 +119,7 @@ def download(
     except OSError as error:
         raise DownloadError(f"{error} The cache is below XDG_CACHE_HOME.") from error
     downloader = pooch.HTTPDownloader(timeout=_TIMEOUT)
-    with progress(name, len(source.checksums), show_progress) as bar:
+    with progress_bar(name, len(source.checksums)) as bar:
         for number, file in enumerate(source.checksums):
             bar(number, file)
             if force:

@@ -21,21 +21,26 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, unit
+from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, signs, unit
 from mlpoly.features.term_search import descend, matching_pursuit
-from mlpoly.inputs import Gaussian, Inputs, inputs_of
+from mlpoly.inputs import Gaussian, inputs_of
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
 
+_STEPS = 200  # largest number of iterations
+# Cost of large writes while directions are sought: without one, pairs of nearly equal directions with huge opposite
+# writes may gain a little.
+_PENALTY = 0.01
 _ROUNDING = 100  # rounding errors of the coefficients of a sum over neurons, in those of its values
 TermKind = Literal["squares", "products"]
 
 
 @record
-class QuadraticDecomposition(Tabular):
+class QuadraticDecomposition(Tabular, Plottable):
     """Terms of the part of degree exactly 2, shared by all outputs, in the order of the variance they explain.
 
     p_2(x) is about ``sum_r writes_r ((a_r.z)^2 - 1)``, or for products ``sum_r writes_r (a_r.z b_r.z - a_r.b_r)``, with
@@ -56,8 +61,6 @@ class QuadraticDecomposition(Tabular):
         Inputs under which the variance is measured.
     residual : float
         Fraction of the variance that all terms together leave.
-    seed : int
-        Seed of the random starts.
     """
 
     writes: Array
@@ -66,7 +69,6 @@ class QuadraticDecomposition(Tabular):
     partners: Array | None
     inputs: Gaussian
     residual: float = static(default=0.0)
-    seed: int = static(default=0)
 
     @property
     def directions(self) -> Array:
@@ -103,7 +105,7 @@ class QuadraticDecomposition(Tabular):
     def polynomial(self) -> RidgePolynomial:
         """The sum of the terms as a polynomial with one hidden unit per term.
 
-        ``poly.truncate(1) + decompose(poly, rank).polynomial()`` is the best linear part with the terms.
+        ``poly.truncate(1) + decompose(poly, k).polynomial()`` is the best linear part with the terms.
         """
         reads, xp = self.reads, namespace(vectors=self.vectors)
         mean, one = cast_like(self.inputs.mean, reads), reads[:, 0] * 0 + 1
@@ -132,45 +134,28 @@ class QuadraticDecomposition(Tabular):
         rows = tuple(zip(range(len(sizes)), explained, sizes, *entries, strict=True))
         return Table(tuple(columns), rows, note=f"variance left by all terms: {self.residual:.3g}", limit=20)
 
-    def plot(self, ax: Any = None, title: str = "") -> Any:
-        """Curve of the variance explained; see `mlpoly.plots.variance_explained.plot_decomposition`."""
-        from mlpoly.plots.variance_explained import plot_decomposition  # a leaf of the import graph
-
-        return plot_decomposition(self, ax, title)
-
     def __repr__(self) -> str:
         kind = "squares" if self.partners is None else "products"
         r, d = self.vectors.shape
         return f"QuadraticDecomposition({r} {kind}, {d} -> {self.writes.shape[1]}, residual={self.residual:.3g})"
 
 
-def decompose(
-    poly: Polynomial,
-    rank: int,
-    inputs: Inputs | None = None,
-    terms: TermKind = "squares",
-    *,
-    steps: int = 200,
-    penalty: float = 0.01,
-    starts: int = 1,
-    seed: int = 0,
-    show_progress: bool = True,
-) -> QuadraticDecomposition:
+def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind = "squares") -> QuadraticDecomposition:
     """Write the part of degree exactly 2 of all outputs as a sum of a few terms that they share.
 
     The tensor of the part, sum_i (W2_i) x (c_i w_i w_i'), is a sum over all neurons already; here is a shorter one (a
     symmetric CP decomposition). It begins with the neurons' own directions that explain most, one after another, and
     then moves all directions at once (L-BFGS), with the writes always at their optimum. No array of size d^2 o is made:
-    a step costs h rank (d + o), the choice of the first directions h^2 (d + o). Gradients do not flow through it.
+    a step costs h k (d + o), the choice of the first directions h^2 (d + o). Gradients do not flow through it.
 
     ``explained`` says how good the terms are. The first terms of a long sum are not the best short one: ask for the
-    rank that you want to read.
+    number that you want to read.
 
     Parameters
     ----------
     poly : polynomial
         Degree 2 or more.
-    rank : int
+    k : int
         Number of terms. There are fewer in the result if fewer are exact.
     inputs : Gaussian, GaussianMixture or Samples, optional
         Inputs whose mean and covariance define degree and variance; by default those that the polynomial was fitted
@@ -178,16 +163,6 @@ def decompose(
     terms : {"squares", "products"}
         Squares of one linear form each, or products of two: the terms that gated units are made of. A product counts as
         one term, and has d more numbers.
-    steps : int
-        Largest number of iterations; 0 leaves the neurons' own directions.
-    penalty : float
-        Cost of large writes while directions are sought: without one, pairs of nearly equal directions with huge
-        opposite writes may gain a little. 0 finds an exact sum where there is one.
-    starts : int
-        Number of starts, of which the best is kept; all but the first are random.
-    seed : int
-        Seed of the random starts.
-    show_progress : bool
 
     Returns
     -------
@@ -206,10 +181,7 @@ def decompose(
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
     if terms not in get_args(TermKind):
         raise ValueError(f"terms must be one of {get_args(TermKind)}, got {terms!r}.")
-    rank, starts, seed = as_integer("rank", rank, 1), as_integer("starts", starts, 1), as_integer("seed", seed, 0)
-    steps = as_integer("steps", steps, 0)
-    if not 0 <= penalty < math.inf:
-        raise ValueError(f"penalty must be at least 0, got {penalty}; 0.01 keeps the terms apart.")
+    k = as_integer("k", k, 1)
     gaussian = _gaussian(poly, inputs)
     with no_gradients(poly.prototype):
         part = quadratic_part(poly, gaussian)
@@ -221,28 +193,18 @@ def decompose(
                 "decompose."
             )
         a, b, targets = part.products() if terms == "products" else part.squares()
-        chosen, _ = matching_pursuit(a, b, targets, energy, rank)
-        tied, a = b is a, take_rows(a, chosen)
-        best = first = _ordered(part, a, a if tied else take_rows(b, chosen), energy)
-        with progress("Terms of the quadratic part", steps * starts, show_progress and steps > 0) as update:
-            done = itertools.count(1)
-            exact = 1 - first.explained[-1] <= 100 * rounding_error(a)
-            for number in range(0 if exact or not steps else starts):
-                random = np.random.default_rng([seed, number])
-                a, b = first.a, first.b
-                if number:  # random directions within the span of the neurons
-                    a, b = _random_directions(random, a, part.left), _random_directions(random, b, part.right)
-                elif not tied and part.right is part.left:  # from squares alone no step leads to other products
-                    b = unit(b + 0.3 * _random_directions(random, b, part.right))
-                b = a if tied else b
-                moved = descend(part, a, b, energy, steps, penalty, lambda: update(next(done), ""))
-                found = _ordered(part, *moved, energy)
-                best = found if found.explained[-1] > best.explained[-1] else best
-    xp = namespace(a=best.a)
-
-    def signs(rows: Array) -> Array:  # the entry of largest magnitude is positive, so that results are reproducible
-        return cast_like(xp.where(xp.max(rows, axis=1) >= -xp.min(rows, axis=1), 1.0, -1.0), rows)[:, None]
-
+        places, _ = matching_pursuit(a, b, targets, energy, k)
+        tied, a = b is a, take_rows(a, places)
+        best = _ordered(part, a, a if tied else take_rows(b, places), energy)
+        if 1 - best.explained[-1] > 100 * rounding_error(a):  # the neurons' own directions are not the whole part
+            b = best.b
+            if not tied and part.right is part.left:  # from squares alone no step leads to other products
+                noise = np.random.default_rng(0).standard_normal((b.shape[0], part.right.shape[0]))
+                b = unit(b + 0.3 * unit(constant(noise, b) @ part.right))
+            with progress_bar("Terms of the quadratic part", _STEPS) as update:
+                done = itertools.count(1)
+                moved = descend(part, best.a, b, energy, _STEPS, _PENALTY, lambda: update(next(done), ""))
+            best = max(best, _ordered(part, *moved, energy), key=lambda found: found.explained[-1])
     return QuadraticDecomposition(
         writes=best.writes if tied else best.writes * signs(best.a) * signs(best.b),
         vectors=best.a * signs(best.a),
@@ -250,7 +212,6 @@ def decompose(
         partners=None if tied else best.b * signs(best.b),
         inputs=gaussian,
         residual=max(0.0, 1 - float(best.explained[-1])),
-        seed=seed,
     )
 
 
@@ -270,11 +231,6 @@ def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _Ordered
     b = a if tied else take_rows(b, order)
     inner, targets = widen(gram(a, b)), widen(take_rows(targets, order))
     return _OrderedTerms(a, b, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained)
-
-
-def _random_directions(random: np.random.Generator, like: Array, rows: Array) -> Array:
-    """Unit directions of the shape of `like`, within the span of rows (m, d)."""
-    return unit(constant(random.standard_normal((like.shape[0], rows.shape[0])), rows) @ rows)
 
 
 def _size(poly: Polynomial, inputs: Gaussian) -> float:

@@ -13,16 +13,18 @@ from mlpoly.arrays import (
     as_integer,
     cast_like,
     check_finite,
+    check_output,
     check_shape,
     constant,
     eye,
     namespace,
     to_numpy,
 )
+from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.polynomials.base import at_least_single
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
@@ -31,7 +33,7 @@ Metric = Literal["input", "whitened"]
 
 
 @record
-class EigenFeatures(Tabular):
+class EigenFeatures(Tabular, Plottable):
     """Eigenpairs of the quadratic form of one output direction, by descending magnitude.
 
     The quadratic part of the polynomial along that output direction is ``sum_j values_j (vectors_j . x)^2`` in the
@@ -66,21 +68,14 @@ class EigenFeatures(Tabular):
         ]
         return Table(("feature", "eigenvalue", "largest entries of its direction"), tuple(rows), limit=20)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars of the eigenvalues, or images; options are those of `mlpoly.plots.feature_bars.plot_features`."""
-        from mlpoly.plots.feature_bars import plot_features  # a leaf of the import graph: imported on demand
-
-        return plot_features(self, ax, **options)
-
     def __repr__(self) -> str:
         return f"EigenFeatures(k={self.values.shape[0]}, d={self.vectors.shape[1]}, metric={self.metric!r})"
 
 
 def eigenfeatures(
     poly: Polynomial,
-    output: int | None = None,
-    direction: Array | None = None,
-    k: int | None = None,
+    output: int | Array = 0,
+    k: int = 5,
     metric: Metric = "input",
     inputs: Any = None,
 ) -> EigenFeatures:
@@ -94,12 +89,10 @@ def eigenfeatures(
     poly : polynomial
         Degree 2 or more. For a polynomial of higher degree the coefficients are those at x = 0; use
         ``poly.truncate(2)`` for the best quadratic.
-    output : int, optional
-        Index of the output; give this or `direction`.
-    direction : array (o,), optional
-        Weights of the outputs, for example a difference of two logits.
-    k : int, optional
-        Number of pairs, by default 5; all of them if there are fewer inputs.
+    output : int or array (o,)
+        Index of the output, or a direction in output space, such as a difference of two logits.
+    k : int
+        Number of pairs; all of them if there are fewer inputs.
     metric : {"input", "whitened"}
         "whitened" ranks directions by their variance under the inputs: S^(1/2) Q S^(1/2).
     inputs : Gaussian, GaussianMixture or Samples, optional
@@ -116,9 +109,8 @@ def eigenfeatures(
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
     if poly.degree < 2:
         raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
-    poly = at_least_single(poly)
-    along = _output_direction(poly, output, direction)
-    k = min(5 if k is None else as_integer("k", k, 1), poly.dim_in)
+    along = _output_direction(poly, output)
+    k = min(as_integer("k", k, 1), poly.dim_in)
     if metric not in get_args(Metric):
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
     quadratic = poly.quadratic_form(along)
@@ -137,7 +129,7 @@ def eigenfeatures(
     def form(block: Array) -> Array:
         return times_root(quadratic(times_root(block)))
 
-    xp, d, residual = namespace(along=along), poly.dim_in, 0.0
+    d, residual = poly.dim_in, 0.0
     dense = d <= _DENSE or 4 * k > d
     # random, but always the same, in every array library
     start = None if dense else constant(np.random.default_rng(0).standard_normal((d, k + 8)), along)
@@ -151,27 +143,18 @@ def eigenfeatures(
         warnings.warn(
             f"eigenfeatures have not converged (relative residual {residual:.1e}); ask for fewer with k=.", stacklevel=2
         )
-    # The entry of largest magnitude of every vector is positive, so that results are reproducible.
-    high, low = xp.max(vectors, axis=0), xp.min(vectors, axis=0)
-    vectors = vectors * cast_like(xp.where(high >= -low, 1.0, -1.0), vectors)
+    vectors = vectors * signs(vectors.T).T
     under = poly.inputs if inputs is None else inputs
     names = None if under is None else under.names
     return EigenFeatures(values, vectors.T, times_root(vectors).T, metric, residual, names)
 
 
-def _output_direction(poly: Polynomial, output: int | None, direction: Array | None) -> Array:
+def _output_direction(poly: Polynomial, output: int | Array) -> Array:
     """The direction u in output space, (o,)."""
-    if (output is None) == (direction is None):
-        raise ValueError("give either output (an index) or direction (a vector over the outputs).")
-    if direction is not None:
-        direction = as_float_array("direction", direction)
-        namespace(direction=direction, polynomial=poly.prototype)
-        check_shape("direction", direction, (poly.dim_out,), "one weight per output")
-        check_finite("direction", direction)
-        return cast_like(direction, poly.prototype)
-    index = as_integer("output", output, -poly.dim_out)
-    if index >= poly.dim_out:
-        raise ValueError(f"output is {index}, but the polynomial has {poly.dim_out} outputs (0 to {poly.dim_out - 1}).")
-    unit = np.zeros(poly.dim_out)
-    unit[index] = 1.0
-    return constant(unit, poly.prototype)
+    if np.ndim(output) == 0:
+        return eye(poly.dim_out, poly.prototype)[check_output(output, poly.dim_out), :]
+    direction = as_float_array("output", output)
+    namespace(output=direction, polynomial=poly.prototype)
+    check_shape("output", direction, (poly.dim_out,), "an index, or one weight per output")
+    check_finite("output", direction)
+    return cast_like(direction, poly.prototype)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
+from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import Gaussian, inputs_of
+from mlpoly.moments import inner
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
-from mlpoly.units import OutputSum, angles, terms
 
 
 @record
-class PrincipalForms(Tabular):
+class PrincipalForms(Tabular, Plottable):
     """Output directions by the variance that a polynomial has along them at one degree, largest first.
 
     Along u_j the part of that degree is a scalar form u_j . p_k(x). The forms are uncorrelated under the inputs, and
@@ -47,7 +47,7 @@ class PrincipalForms(Tabular):
         """Fraction (m,) of the variance at this degree that each form carries."""
         return self.values / self.total
 
-    def features(self, form: int, k: int | None = None) -> EigenFeatures:
+    def features(self, form: int, k: int = 5) -> EigenFeatures:
         """Eigenfeatures of one quadratic form, in the metric of the inputs; for degree 2."""
         if self.degree != 2:
             raise ValueError(f"a form of degree {self.degree} has no eigenvectors; use principal_forms with degree=2.")
@@ -55,7 +55,7 @@ class PrincipalForms(Tabular):
         if index >= self.values.shape[0]:
             raise ValueError(f"form is {index}, but there are {self.values.shape[0]}.")
         u = self.outputs[index, :]
-        return eigenfeatures(self.polynomial, direction=u, k=k, metric="whitened", inputs=self.inputs)
+        return eigenfeatures(self.polynomial, u, k=k, metric="whitened", inputs=self.inputs)
 
     def _table(self) -> Table:
         values, fractions, outputs = (to_numpy(a).tolist() for a in (self.values, self.fractions, self.outputs))
@@ -66,12 +66,6 @@ class PrincipalForms(Tabular):
         ]
         columns = ("form", "variance", "fraction", "together", "largest outputs")
         return Table(columns, tuple(rows), f"Principal forms of degree {self.degree}", limit=20)
-
-    def plot(self, ax: Any = None) -> Any:
-        """Curve of the fraction of the variance that the leading forms carry together."""
-        from mlpoly.plots.feature_bars import plot_forms  # a leaf of the import graph: imported on demand
-
-        return plot_forms(self, ax)
 
     def __repr__(self) -> str:
         m, o = self.outputs.shape
@@ -113,22 +107,18 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     under = inputs_of(ridge, inputs)
     if not isinstance(under, Gaussian):
         raise TypeError(
-            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), for a block of a "
-            f"language model inputs=moments.gaussian(name)."
+            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), of data "
+            f"inputs=Gaussian.from_samples(x), for a block of a language model inputs=moments.gaussian(name)."
         )
     p = ridge.rebase(under)
-    total = OutputSum(eye(p.units.size, p.series.plain) if p.readout is None else p.readout, full=True)
-    for rows, columns, inner in angles(p.units, under):
-        *_, last = terms(p.series.rows(rows), p.series.columns(columns), inner, n)
-        total.add(rows, columns, last)
-    covariance = total.value
+    part = p.hermite(under, p.units).part(n)
+    covariance = inner(part, part, full=True).tail
     xp = namespace(covariance=covariance)
     values, vectors = xp.linalg.eigh(covariance)
     values, outputs = xp.flip(values)[:k], xp.flip(vectors, axis=1).T[:k, ...]
-    largest = xp.max(outputs, axis=1) >= -xp.min(outputs, axis=1)
-    outputs = outputs * xp.where(largest, 1.0, -1.0)[:, None]
+    outputs = outputs * signs(outputs)
     whole = xp.sum(xp.linalg.diagonal(covariance))
     variances, outputs, whole = (cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole))
     # In the basis of these inputs, since another one has another part of degree n.
-    part = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
-    return PrincipalForms(variances, outputs, whole, part, under, n)
+    parts = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
+    return PrincipalForms(variances, outputs, whole, parts, under, n)

@@ -25,6 +25,7 @@ from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs,
 from mlpoly.fitting import fit
 from mlpoly.inputs import Inputs, checked_inputs, inputs_of
 from mlpoly.networks import check_network
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
 
@@ -58,13 +59,13 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Explanation(Tabular):
-    """One prediction of a polynomial taken apart about the mean m of the inputs, with u = x0 - m.
+class Explanation(Tabular, Plottable):
+    """One prediction of a polynomial taken apart about the mean m of the inputs, with u = x - m.
 
     Attributes
     ----------
     point : array (d,)
-        The x0.
+        The point x.
     output : int or None
         Index of the output; None for a direction in output space.
     network : float or None
@@ -125,17 +126,12 @@ class Explanation(Tabular):
         note = "terms and features are about the mean of the inputs; parts add up to the polynomial"
         return Table(("", "what", "amount"), tuple(rows), title=f"A prediction{where} taken apart", note=note)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Waterfall of the parts; options are those of `mlpoly.plots.explanation.plot_explanation`."""
-        from mlpoly.plots.explanation import plot_explanation  # a leaf of the import graph: imported on demand
-
-        return plot_explanation(self, ax=ax, **options)
-
 
 def explain(
     net_or_poly: Any,
-    inputs: Inputs | None,
-    x0: Array,
+    x: Array,
+    inputs: Any = None,
+    *,
     output: int | Array = 0,
     degree: int = 2,
     k: int = 10,
@@ -150,9 +146,10 @@ def explain(
     ----------
     net_or_poly : network or Polynomial
         To a network the polynomial of the given degree is fitted first.
-    inputs : Gaussian, GaussianMixture or Samples, or None
-        None for those that a polynomial was fitted under.
-    x0 : array (d,)
+    x : array (d,)
+        Point whose prediction is taken apart.
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
+        Inputs whose mean the point is compared with; by default those that a polynomial was fitted under.
     output : int or array (o,)
         Index of the output, or a direction in output space, such as a difference of two logits.
     degree : int
@@ -171,7 +168,7 @@ def explain(
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (x0 + 2 x1)^2
-    >>> found = mp.explain(net, mp.Gaussian.standard(2), np.array([1.0, 1.0]))
+    >>> found = mp.explain(net, np.array([1.0, 1.0]), mp.Gaussian.standard(2))
     >>> [(term.name, round(term.amount, 6)) for term in found.terms]
     [('x0 x1', 4.0), ('x1^2', 4.0), ('x0^2', 1.0)]
     """
@@ -192,16 +189,16 @@ def explain(
             f"polynomial of lower degree, such as mlpoly.fit(net, inputs, 2)."
         )
     labels = input_names(poly, names, inputs)
-    check_columns("x0", x0, inputs.names)
-    point = as_float_array("x0", x0, integers=True)
-    check_shape("x0", point, (poly.dim_in,), "one point, as many numbers as there are inputs")
-    check_finite("x0", point)
+    check_columns("x", x, inputs.names)
+    point = as_float_array("x", x, integers=True)
+    check_shape("x", point, (poly.dim_in,), "one point, as many numbers as there are inputs")
+    check_finite("x", point)
     if not isinstance(net_or_poly, Polynomial):
         values = net(on(point, net.prototype))
         network = float(to_numpy(values @ on(output, values) if np.ndim(output) else values[output]))
-    x = to_numpy(widen(point)).astype(np.float64)
+    here = to_numpy(widen(point)).astype(np.float64)
     mean = np.asarray(under.mean, dtype=np.float64)
-    u, about = x - mean, one.in_units(1.0, -mean)
+    u, about = here - mean, one.in_units(1.0, -mean)
 
     def moved(lead: tuple[int, ...], degree: int) -> np.ndarray:
         """Values of the monomials of a slice at u."""
@@ -212,10 +209,10 @@ def explain(
         for amount, factors, _ in strongest(about, moved, k)
     )
     return Explanation(
-        point=x,
+        point=here,
         output=None if np.ndim(output) else int(output) % poly.dim_out,
         network=network,
-        polynomial=float(one(x)[0]),
+        polynomial=float(one(here)[0]),
         parts=_parts_along(about, u),
         terms=terms,
         features=_features(about, under, u, k) if about.degree >= 2 else (),

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from mlpoly.arrays import Array, as_float_array, cast_like, check_finite, check_shape, namespace, promote, to_numpy
+from mlpoly.arrays import (
+    Array,
+    as_float_array,
+    as_integer,
+    cast_like,
+    check_finite,
+    check_shape,
+    namespace,
+    promote,
+    to_numpy,
+)
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular, largest_entries
 
 
 @record
-class SingularDirections(Tabular):
+class SingularDirections(Tabular, Plottable):
     """Singular value decomposition of the linear coefficients: linear = outputs' diag(values) vectors.
 
     Attributes
@@ -39,17 +48,11 @@ class SingularDirections(Tabular):
         columns = ("direction", "singular value", "largest inputs", "largest outputs")
         return Table(columns, tuple(rows), limit=20)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars of the singular values, or images; options are those of `mlpoly.plots.feature_bars.plot_singular`."""
-        from mlpoly.plots.feature_bars import plot_singular  # a leaf of the import graph: imported on demand
-
-        return plot_singular(self, ax, **options)
-
     def __repr__(self) -> str:
         return f"SingularDirections(r={self.values.shape[0]}, d={self.vectors.shape[1]})"
 
 
-def singular_directions(poly: Polynomial) -> SingularDirections:
+def singular_directions(poly: Polynomial, k: int | None = None) -> SingularDirections:
     """Singular directions of ``poly.coefficients().linear``.
 
     For a polynomial of degree above 1 these are the coefficients at x = 0; ``poly.truncate(1)`` gives the best linear
@@ -59,6 +62,8 @@ def singular_directions(poly: Polynomial) -> SingularDirections:
     ----------
     poly : Polynomial
         Degree 1 or more.
+    k : int, optional
+        Number of directions, those with the largest singular values; by default all.
 
     Returns
     -------
@@ -83,7 +88,9 @@ def singular_directions(poly: Polynomial) -> SingularDirections:
     linear = poly.coefficients().linear
     check_finite("the linear part of poly", linear)
     left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)
-    return SingularDirections(values, right, left.T, None if poly.inputs is None else poly.inputs.names)
+    k = int(values.shape[0]) if k is None else as_integer("k", k, 1)
+    names = None if poly.inputs is None else poly.inputs.names
+    return SingularDirections(values[:k], right[:k, :], left.T[:k, :], names)
 
 
 def ablate(x: Array, directions: Array) -> Array:

@@ -21,6 +21,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 from mlpoly.tables import Table, Tabular
@@ -54,7 +55,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Terms(Tabular, Sequence[Term]):
+class Terms(Tabular, Plottable, Sequence[Term]):
     """The strongest terms of one output, by descending magnitude of their effects; a sequence of `Term`.
 
     Attributes
@@ -114,12 +115,6 @@ class Terms(Tabular, Sequence[Term]):
             note=" ".join(notes),
             title=f"The {len(rows)} strongest of {self.total} terms{where}{about}; constant {self.constant:.4g}",
         )
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bar chart of the effects; options are those of `mlpoly.plots.terms.plot_terms`."""
-        from mlpoly.plots.terms import plot_terms  # a leaf of the import graph: imported on demand
-
-        return plot_terms(self, ax=ax, **options)
 
 
 def strongest_terms(

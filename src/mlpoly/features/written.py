@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlpoly.arrays import Array, readable
 from mlpoly.extras import library
 from mlpoly.features.monomials import check_count, count_monomials, in_order
-from mlpoly.features.term_table import input_names, monomial_name, single_output, strongest_terms
+from mlpoly.features.term_table import input_names, single_output, strongest_terms
 from mlpoly.polynomials import Polynomial
 
 _MOST = 100_000  # monomials of a SymPy expression
@@ -35,33 +36,54 @@ def sympy_expression(poly: Polynomial, output: int | Array, names: Sequence[str]
     return sympy.Add(*found)
 
 
+@dataclass(frozen=True)
+class Notation:
+    """How a formula is written; ``power`` and ``exponent`` are templates."""
+
+    name: Callable[[str], str]  # of an input, from its own
+    power: str  # of a name and an exponent
+    exponent: str  # of a mantissa and a power of ten
+    space: str  # between factors
+    minus: str
+
+    def sum(self, terms: _Terms, names: Sequence[str]) -> str:
+        """Terms with their signs between them; coefficients of four digits."""
+        names = [self.name(name) for name in names]
+        written = ""
+        for i, (coefficient, factors) in enumerate(terms):
+            sign = self.minus if coefficient < 0 else "+" if i else ""
+            sign = f" {sign} " if i else sign
+            powers = [(names[j], factors.count(j)) for j in dict.fromkeys(factors)]
+            product = [name if n == 1 else self.power.format(name, n) for name, n in powers]
+            written += sign + self.space.join([self.number(abs(coefficient)), *product])
+        return written
+
+    def number(self, value: float) -> str:
+        """A positive number with four digits."""
+        mantissa, _, exponent = f"{value:.4g}".partition("e")
+        return self.exponent.format(mantissa, int(exponent)).replace("-", self.minus) if exponent else mantissa
+
+
 def text_formula(poly: Polynomial) -> str:
     """One line for each output if the polynomial is small, otherwise its repr."""
     outputs = _written(poly, _WRITTEN)
     if outputs is None:
         return repr(poly)
     names = input_names(poly, None)
-    lines = []
-    for i, (terms, _) in enumerate(outputs):
-        label = "p" if len(outputs) == 1 else f"p{i}"
-        lines.append(f"{label} = " + _sum(terms, lambda f: monomial_name(f, names), " ", "\N{MINUS SIGN}"))
-    return "\n".join(lines)
+    labels = ["p"] if len(outputs) == 1 else [f"p{i}" for i in range(len(outputs))]
+    notation = replace(_TEXT, space=" * ") if any(" " in name for name in names) else _TEXT  # as in names of terms
+    formulas = (notation.sum(terms, names) for terms, _ in outputs)
+    return "\n".join(f"{label} = {formula}" for label, formula in zip(labels, formulas, strict=True))
 
 
 def latex_formula(poly: Polynomial) -> str:
     """The first outputs in their strongest terms, for notebooks."""
     outputs = _written(poly, None) or []
-    names = [_latex_name(name) for name in input_names(poly, None)]
-
-    def product(factors: tuple[int, ...]) -> str:
-        powers = {i: factors.count(i) for i in dict.fromkeys(factors)}
-        return r"\,".join(names[i] if n == 1 else f"{{{names[i]}}}^{{{n}}}" for i, n in powers.items())
-
     lines = []
     for i, (terms, rest) in enumerate(outputs):
         label = "p(x)" if poly.dim_out == 1 else f"p_{{{i}}}(x)"
         more = rf" + \cdots\;({rest}\ \text{{more}})" if rest else ""
-        lines.append(f"{label} &= " + _sum(terms, product, r"\,", "-", _latex_number) + more)
+        lines.append(f"{label} &= {_LATEX.sum(terms, input_names(poly, None))}{more}")
     if not lines:
         return rf"$p:\ \mathbb{{R}}^{{{poly.dim_in}}} \to \mathbb{{R}}^{{{poly.dim_out}}},\ \deg p = {poly.degree}$"
     if len(outputs) < poly.dim_out:
@@ -72,17 +94,11 @@ def latex_formula(poly: Polynomial) -> str:
 def html_formula(poly: Polynomial) -> str:
     """What it is, and the first outputs in their strongest terms, for notebooks."""
     outputs = _written(poly, None) or []
-    names = [_html_name(name) for name in input_names(poly, None)]
-
-    def product(factors: tuple[int, ...]) -> str:
-        powers = {i: factors.count(i) for i in dict.fromkeys(factors)}
-        return "&thinsp;".join(names[i] if n == 1 else f"{names[i]}<sup>{n}</sup>" for i, n in powers.items())
-
     lines = []
     for i, (terms, rest) in enumerate(outputs):
         label = "<i>p</i>" if poly.dim_out == 1 else f"<i>p</i><sub>{i}</sub>"
         more = f" + … <small>({rest} more; poly.terms())</small>" if rest else ""
-        lines.append(f"<div>{label} = {_sum(terms, product, '&thinsp;', '−', _html_number)}{more}</div>")
+        lines.append(f"<div>{label} = {_HTML.sum(terms, input_names(poly, None))}{more}</div>")
     if len(outputs) < poly.dim_out and lines:
         lines.append(f"<div><small>… {poly.dim_out} outputs</small></div>")
     return f"<div><div><code>{html.escape(repr(poly))}</code></div>{''.join(lines)}</div>"
@@ -116,32 +132,6 @@ def _written(poly: Polynomial, whole: int | None) -> list[tuple[_Terms, int]] | 
     return found
 
 
-def _sum(
-    terms: _Terms,
-    product: Callable[[tuple[int, ...]], str],
-    space: str,
-    minus: str,
-    number: Callable[[float], str] = lambda value: f"{value:.4g}",
-) -> str:
-    """Terms with their signs between them; coefficients of four digits."""
-    written = ""
-    for i, (coefficient, factors) in enumerate(terms):
-        sign = (minus if coefficient < 0 else "") if i == 0 else f" {minus} " if coefficient < 0 else " + "
-        size = number(abs(coefficient))
-        written += sign + (f"{size}{space}{product(factors)}" if factors else size)
-    return written
-
-
-def _latex_number(value: float) -> str:
-    mantissa, _, exponent = f"{value:.4g}".partition("e")
-    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa
-
-
-def _html_number(value: float) -> str:
-    mantissa, _, exponent = f"{value:.4g}".partition("e")
-    return f"{mantissa}·10<sup>{int(exponent)}</sup>".replace("-", "−") if exponent else mantissa
-
-
 def _latex_name(name: str) -> str:
     """A name as a symbol: x_{3}, or upright with special characters escaped."""
     if match := re.fullmatch(r"([A-Za-z])_?(\d+)", name):
@@ -156,3 +146,8 @@ def _html_name(name: str) -> str:
     if match := re.fullmatch(r"([A-Za-z])_?(\d+)", name):
         return f"<i>{match[1]}</i><sub>{match[2]}</sub>"
     return f"<i>{html.escape(name)}</i>"
+
+
+_TEXT = Notation(str, "{}^{}", "{}e{:+03d}", " ", "\N{MINUS SIGN}")
+_LATEX = Notation(_latex_name, "{{{}}}^{{{}}}", r"{} \cdot 10^{{{}}}", r"\,", "-")
+_HTML = Notation(_html_name, "{}<sup>{}</sup>", "{}·10<sup>{}</sup>", "&thinsp;", "\N{MINUS SIGN}")

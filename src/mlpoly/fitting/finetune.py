@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
-from mlpoly.fitting.fit_reports import Report
+from mlpoly.fitting.report import Report
 from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.inputs import Inputs
 from mlpoly.networks import Layer, check_network
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
@@ -29,7 +30,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True)
-class FinetuneReport(Report):
+class FinetuneReport(Report, Plottable):
     """Record of a fine-tuning.
 
     Attributes
@@ -68,12 +69,6 @@ class FinetuneReport(Report):
         """Whether it ended before all steps were taken."""
         return self.reason != "steps"
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Score by step; options are those of `mlpoly.plots.histories.plot_finetuning`."""
-        from mlpoly.plots.histories import plot_finetuning  # a leaf of the import graph: imported on demand
-
-        return plot_finetuning(self, ax, **options)
-
     def __str__(self) -> str:
         early = f", stopped early ({self.reason})" if self.stopped_early else ""
         return (
@@ -98,7 +93,6 @@ def finetune(
     evaluate_every: int | None = None,
     patience: int | None = None,
     seed: int = 0,
-    show_progress: bool = True,
 ) -> P:
     """Improve a polynomial on samples of inputs that are not Gaussian, by schedule-free gradient descent.
 
@@ -145,8 +139,6 @@ def finetune(
         Number of evaluations in a row without a new best after which it stops.
     seed : int
         Seed of samples and batches: equal seeds give equal results on one machine.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -179,7 +171,6 @@ def finetune(
         as_integer("evaluate_every", max(steps // 20, 1) if evaluate_every is None else evaluate_every, 1),
         None if patience is None else as_integer("patience", patience, 1),
         as_integer("seed", seed, 0),
-        show_progress,
     )
     if not isinstance(poly, Polynomial):
         raise TypeError(

@@ -1,18 +1,17 @@
 """Encrypted inference: polynomials as circuits for homomorphic encryption."""
 
+from mlpoly.he.bounds import Bounds, bound
 from mlpoly.he.ciphertexts import EncryptedRows
 from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
-from mlpoly.he.circuit_files import load_circuit
-from mlpoly.he.ckks import CKKS
-from mlpoly.he.exports import ActivationNetwork, shared_polynomials, to_orion
-from mlpoly.he.heir_program import to_heir
+from mlpoly.he.circuit_files import load_circuit, save_circuit
+from mlpoly.he.ckks import CKKS, parameters
+from mlpoly.he.coefficients import UnitPolynomials, unit_polynomials
 from mlpoly.he.levels import LevelChoice, LevelPlan, plan
-from mlpoly.he.safety import Bounds, LayerRange, RangeReport
-from mlpoly.he.tenseal_run import EncryptedSession, load_session
+from mlpoly.he.ranges import LayerRange, RangeReport, range_report
+from mlpoly.he.tenseal_run import EncryptedSession, load_session, session
 
 __all__ = [
     "CKKS",
-    "ActivationNetwork",
     "Bounds",
     "Circuit",
     "EncryptedLayer",
@@ -23,10 +22,14 @@ __all__ = [
     "LevelPlan",
     "LinearTerm",
     "RangeReport",
+    "UnitPolynomials",
+    "bound",
     "load_circuit",
     "load_session",
+    "parameters",
     "plan",
-    "shared_polynomials",
-    "to_heir",
-    "to_orion",
+    "range_report",
+    "save_circuit",
+    "session",
+    "unit_polynomials",
 ]

@@ -11,8 +11,7 @@ forms of the next one are a single matrix:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,6 @@ from mlpoly.arrays import as_float_array, check_finite, to_numpy
 from mlpoly.he.square_tree import Vector, depth_of_power, products
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular
-
-if TYPE_CHECKING:
-    from mlpoly.he.ckks import CKKS
-    from mlpoly.he.safety import Bounds, RangeReport
-    from mlpoly.he.tenseal_run import EncryptedSession
-    from mlpoly.inputs import Inputs
 
 
 @record
@@ -100,12 +93,8 @@ class Circuit(Tabular):
     >>> circuit = mp.fit(net, mp.Gaussian.standard(3), degree=4).to_he()
     >>> circuit.levels, circuit.multiplications, circuit.matrix_products
     (4, 2, 4)
-    >>> circuit(np.ones((5, 3))).shape  # in the clear; circuit.encrypted() makes keys
+    >>> circuit(np.ones((5, 3))).shape  # in the clear; mp.he.session(circuit) makes keys
     (5, 2)
-    >>> circuit.outside(mp.Gaussian.standard(3)).outside < 1e-3, circuit.bound(-1, 1).fits
-    (True, True)
-    >>> circuit.parameters().ring_dimension
-    16384
     """
 
     layers: tuple[EncryptedLayer, ...]
@@ -204,94 +193,7 @@ class Circuit(Tabular):
                 gates.append(e)
             return forms[1:], gates[1:], total(self.outputs)
 
-    # -- safety -------------------------------------------------------------------------------------------------------
-
-    def outside(self, inputs: Inputs | Any) -> RangeReport:
-        """Probability that an input leaves the range of a layer, in closed form and counted.
-
-        Parameters
-        ----------
-        inputs : Gaussian, GaussianMixture, Samples or array (n, d)
-            Of a distribution, 10 000 samples are counted. The closed form is that of the first layer, whose forms are
-            linear in x: the sum over its units, which bounds the probability for any of them.
-        """
-        from mlpoly.he.safety import range_report  # imports this module
-
-        return range_report(self, inputs)
-
-    def bound(
-        self, low: Any = None, high: Any = None, *, inputs: Inputs | None = None, radius: float | None = None
-    ) -> Bounds:
-        """Bounds on every intermediate value and on the outputs, for all inputs in a box or in an ellipsoid.
-
-        Parameters
-        ----------
-        low, high : float or array (d,), optional
-            Box of the inputs, such as 0 and 1 for pixels.
-        inputs : Gaussian or GaussianMixture, optional
-        radius : float, optional
-            With `inputs`, the ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
-
-        Returns
-        -------
-        Bounds
-            Exact for each form of the first layer; behind it by interval arithmetic, with each unit's polynomial
-            bounded by the sizes of its coefficients in Chebyshev polynomials of the unit's interval.
-        """
-        from mlpoly.he.safety import bounds_over  # imports this module
-
-        return bounds_over(self, low, high, inputs, radius)
-
-    # -- encryption ---------------------------------------------------------------------------------------------------
-
-    def parameters(self, scale_bits: int = 40, headroom_bits: int = 12, ring_dimension: int | None = None) -> CKKS:
-        """Parameters of CKKS encryption for the circuit, at 128-bit security; `encrypted` describes the arguments."""
-        from mlpoly.he.ckks import choose_parameters  # imports this module
-        from mlpoly.he.packing import pack
-
-        return choose_parameters(self.levels, pack(self).block, scale_bits, headroom_bits, ring_dimension)
-
-    def encrypted(
-        self, scale_bits: int = 40, headroom_bits: int = 12, ring_dimension: int | None = None
-    ) -> EncryptedSession:
-        """Make keys to evaluate the circuit on encrypted inputs with TenSEAL (extra `he`).
-
-        Parameters
-        ----------
-        scale_bits : int
-            Bits behind the point, 25 to 58.
-        headroom_bits : int
-            Bits before the point of an output, its sign included: outputs are below 2^(headroom_bits - 1).
-        ring_dimension : int, optional
-            4096, 8192, 16384 or 32768; if None the smallest that has enough levels at 128-bit security.
-
-        Returns
-        -------
-        EncryptedSession
-            ``.encrypt(x)``, ``.evaluate(encrypted)``, ``.decrypt(encrypted)``, or all three: ``.predict(x)``.
-
-        Raises
-        ------
-        ValueError
-            If the circuit needs more levels than the ring dimension has.
-        ImportError
-            Without TenSEAL.
-
-        Examples
-        --------
-        >>> import numpy as np, mlpoly as mp
-        >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
-        >>> circuit = mp.fit(net, mp.Gaussian.standard(3), degree=2).to_he()
-        >>> session, x = circuit.encrypted(), np.eye(3)
-        >>> outputs = session.decrypt(session.evaluate(session.encrypt(x)))
-        >>> np.allclose(outputs, circuit(x), atol=1e-3)
-        True
-        """
-        from mlpoly.he.tenseal_run import EncryptedSession  # imports this module
-
-        return EncryptedSession(self, self.parameters(scale_bits, headroom_bits, ring_dimension))
-
-    # -- display and files --------------------------------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         degrees = ", ".join(str(layer.degree) for layer in self.layers)
@@ -308,9 +210,3 @@ class Circuit(Tabular):
             for i, r in enumerate(self.layers, 1)
         ]
         return Table(columns, tuple(rows), repr(self))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file with a JSON header; `mlpoly.he.load_circuit` reads it."""
-        from mlpoly.he.circuit_files import save_circuit  # imports this module
-
-        save_circuit(self, path)

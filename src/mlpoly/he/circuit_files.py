@@ -21,7 +21,7 @@ _LARGEST_DEGREE = 1024  # in a file; the time and memory of a bound grow with th
 
 
 def save_circuit(circuit: Circuit, path: str | PathLike[str]) -> None:
-    """Write a circuit; `Circuit.save` calls it."""
+    """Write a circuit as a safetensors file with a JSON header; `load_circuit` reads it."""
 
     def listed(terms: tuple[LinearTerm, ...]) -> list[list[Any]]:
         return [list(term.vector) for term in terms]
@@ -49,7 +49,7 @@ def read_format(path: str | PathLike[str], kind: str, what: str) -> tuple[dict[s
 
 
 def load_circuit(path: str | PathLike[str]) -> Circuit:
-    """Read a circuit written by `Circuit.save`.
+    """Read a circuit written by `save_circuit`.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ def load_circuit(path: str | PathLike[str]) -> Circuit:
     >>> import numpy as np, mlpoly as mp
     >>> poly = mp.fit(mp.MLP(np.eye(3), activation="gelu"), mp.Gaussian.standard(3), degree=4)
     >>> with TemporaryDirectory() as folder:
-    ...     poly.to_he().save(f"{folder}/circuit.safetensors")
+    ...     mp.he.save_circuit(poly.to_he(), f"{folder}/circuit.safetensors")
     ...     circuit = mp.he.load_circuit(f"{folder}/circuit.safetensors")
     >>> circuit.levels, np.allclose(circuit(np.eye(3)), poly(np.eye(3)))
     (4, True)
     """
-    header, arrays = read_format(path, _FORMAT, "a circuit, as poly.to_he().save(path) writes it")
+    header, arrays = read_format(path, _FORMAT, "a circuit, as mlpoly.he.save_circuit(poly.to_he(), path) writes it")
 
     def terms(listed: list[list[Any]], name: str) -> tuple[LinearTerm, ...]:
         return tuple(LinearTerm(arrays[f"{name}.{i}.matrix"], *Vector(*vector)) for i, vector in enumerate(listed))

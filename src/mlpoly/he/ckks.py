@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.he.circuit import Circuit
-from mlpoly.he.packing import PackedProduct, Packing
+from mlpoly.he.packing import PackedProduct, Packing, pack
 from mlpoly.he.square_tree import Vector, products
 
 # Largest modulus in bits for 128-bit security by ring dimension: the homomorphic encryption standard of 2018
@@ -47,7 +47,7 @@ class CKKS:
         if self.modulus_bits > most:
             raise ValueError(
                 f"a modulus of {self.modulus_bits} bits is not secure at ring_dimension {self.ring_dimension}, where "
-                f"128-bit security allows {most}; circuit.parameters() chooses parameters that are."
+                f"128-bit security allows {most}; mlpoly.he.parameters(circuit) chooses parameters that are."
             )
 
     @property
@@ -82,6 +82,21 @@ class CKKS:
             f"({first} + {self.levels} x {self.scale_bits} + {special}), {self.levels} levels, "
             f"{self.security}-bit security)"
         )
+
+
+def parameters(
+    circuit: Circuit, scale_bits: int = 40, headroom_bits: int = 12, ring_dimension: int | None = None
+) -> CKKS:
+    """Parameters of CKKS encryption for a circuit, at 128-bit security; `session` describes the arguments.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> circuit = mp.fit(mp.MLP(np.eye(3), activation="gelu"), mp.Gaussian.standard(3), degree=4).to_he()
+    >>> mp.he.parameters(circuit).ring_dimension
+    16384
+    """
+    return choose_parameters(circuit.levels, pack(circuit).block, scale_bits, headroom_bits, ring_dimension)
 
 
 def choose_parameters(
@@ -130,7 +145,7 @@ def choose_parameters(
     if room[tried] >= levels:
         raise ValueError(f"the network needs {slots} slots, and ring_dimension {tried} has {tried // 2}; {remedy}.")
     if not enough:
-        remedy = "use a smaller scale_bits, or lower degrees: mlpoly.plan(net, inputs, levels=...)"
+        remedy = "use a smaller scale_bits, or lower degrees: mlpoly.he.plan(net, inputs, levels=...)"
     raise ValueError(
         f"the network needs {levels} levels, and ring_dimension {tried} has {room[tried]} with 128-bit security and "
         f"scale_bits {scale_bits}; {remedy}."

@@ -19,7 +19,7 @@ from numpy.polynomial import HermiteE
 from numpy.polynomial import Polynomial as PowerSeries
 
 from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
-from mlpoly.fitting.layerwise import WIDER
+from mlpoly.fitting.deep.layerwise import WIDER
 from mlpoly.he.lowering import check_form, radius_for
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import record

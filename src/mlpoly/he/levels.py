@@ -8,8 +8,9 @@ from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, cast_like, eye, namespace, scalar
 from mlpoly.fitting import fit
-from mlpoly.fitting.hermite_projection import fit_gaussian
-from mlpoly.fitting.layerwise import GUARDS, is_affine
+from mlpoly.fitting.deep.layerwise import GUARDS, is_affine
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.methods import Composed
 from mlpoly.he.lowering import radius_for, to_circuit
 from mlpoly.he.square_tree import depth_of_power
 from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
@@ -109,7 +110,7 @@ def plan(
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.Chain([mp.MLP(np.eye(3), None, None, None, "gelu"), mp.MLP(np.eye(3)), mp.Affine(np.ones((1, 3)))])
-    >>> mp.plan(net, mp.Gaussian.standard(3), levels=6).degrees
+    >>> mp.he.plan(net, mp.Gaussian.standard(3), levels=6).degrees
     (2, 4)
     """
     net, levels = check_network(net), as_integer("levels", levels, 1)
@@ -191,7 +192,7 @@ def _fitted(
     net: Network, inputs: Inputs, degrees: tuple[int, ...], guard: float | Literal["auto"] | None, outside: float
 ) -> ComposedPolynomial:
     """The fit of given degrees, with the first guard under which its circuit does not overflow."""
-    poly = fit(net, inputs, degrees, method="composed", guard=guard)
+    poly = fit(net, inputs, degrees, method=Composed(guard))
     guards = GUARDS if guard == "auto" and not isinstance(inputs, Samples) else ()  # fits on samples have none
     larger = [eps for eps in guards if eps > poly.report.guard]
     while True:
@@ -201,4 +202,4 @@ def _fitted(
         except ValueError:
             if not larger:
                 raise
-            poly = fit(net, inputs, degrees, method="composed", guard=larger.pop(0))
+            poly = fit(net, inputs, degrees, method=Composed(larger.pop(0)))

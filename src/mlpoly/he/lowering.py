@@ -43,7 +43,7 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
     if levels is not None and circuit.levels > levels:
         raise ValueError(
             f"levels is {levels}, but the polynomial needs {circuit.levels}: {_cost(circuit)}. Allow as many, or let "
-            f"mlpoly.plan(net, inputs, levels={levels}) choose the degrees."
+            f"mlpoly.he.plan(net, inputs, levels={levels}) choose the degrees."
         )
     if points is not None:
         check_capacity(circuit, points, "samples of the inputs" if samples is None else "the samples")
@@ -67,8 +67,8 @@ def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
             raise ValueError(
                 f"{name} has numbers up to {largest:.3g} on {where}, above 2^{math.log2(CAPACITY):.0f}, the most that "
                 f"an encryption holds. If the polynomial explodes there, fit it with a larger guard "
-                f"(mlpoly.fit(net, inputs, degree, method='composed', guard=0.1)) or a lower degree; if the network's "
-                f"own outputs are as large, divide them by a constant."
+                f"(mlpoly.fit(net, inputs, degree, method=mlpoly.methods.Composed(0.1))) or a lower degree; if the "
+                f"network's own outputs are as large, divide them by a constant."
             )
 
 

@@ -24,16 +24,16 @@ from mlpoly.files import write_tensors
 from mlpoly.he.ciphertexts import CIPHERTEXT, EncryptedRows, from_bytes, to_bytes
 from mlpoly.he.circuit import Circuit
 from mlpoly.he.circuit_files import read_format
-from mlpoly.he.ckks import CKKS, output_noise
+from mlpoly.he.ckks import CKKS, output_noise, parameters
 from mlpoly.he.packing import PackedProduct, pack
 from mlpoly.he.square_tree import Vector, products
-from mlpoly.progress import announce, progress
+from mlpoly.progress_bars import announce, progress_bar
 
 _KEYS = "mlpoly-public-keys"  # format of files
 
 
 class EncryptedSession:
-    """Keys for a circuit, and encryption, evaluation and decryption with them; `circuit.encrypted()` makes it.
+    """Keys for a circuit, and encryption, evaluation and decryption with them; `session` makes it.
 
     Evaluation uses the public keys alone (for products and for rotations); decryption alone uses the secret key, which
     stays in the process that made it. `save_keys` writes the public ones for a server, where `load_session` reads them.
@@ -74,7 +74,8 @@ class EncryptedSession:
         self._for_products, self._for_rotations = seal.RelinKeys(), seal.GaloisKeys()
         self._decryptor = None
         if public_keys is None:
-            announce(f"Keys of {parameters}", sys.stderr.isatty())
+            if sys.stderr.isatty():
+                announce(f"Keys of {parameters}")
             keys = seal.KeyGenerator(context)
             keys.create_public_key(self._public)
             keys.create_relin_keys(self._for_products)
@@ -217,11 +218,11 @@ class EncryptedSession:
         block, slots = self._packing.block, np.asarray(self._encoder.decode_double(decrypted))
         return slots[: encrypted.rows * block].reshape(encrypted.rows, block)[:, : self.circuit.dim_out]
 
-    def predict(self, x: Any, check: bool = True, show: bool = True) -> np.ndarray:
+    def predict(self, x: Any, check: bool = True) -> np.ndarray:
         """Encrypt, evaluate and decrypt rows of inputs (n, d), as many at a time as a ciphertext holds."""
         x = self._rows(x)
         found = []
-        with progress("Encrypted inference", len(x), show) as update:
+        with progress_bar("Encrypted inference", len(x)) as update:
             for start in range(0, len(x), self.rows):
                 update(start, f"{self.rows} rows at a time")
                 box = self.encrypt(x[start : start + self.rows], check)
@@ -328,6 +329,46 @@ class EncryptedSession:
         return found
 
 
+def session(
+    circuit: Circuit, scale_bits: int = 40, headroom_bits: int = 12, ring_dimension: int | None = None
+) -> EncryptedSession:
+    """Make keys to evaluate a circuit on encrypted inputs with TenSEAL (extra `he`).
+
+    Parameters
+    ----------
+    circuit : Circuit
+    scale_bits : int
+        Bits behind the point, 25 to 58.
+    headroom_bits : int
+        Bits before the point of an output, its sign included: outputs are below 2^(headroom_bits - 1).
+    ring_dimension : int, optional
+        4096, 8192, 16384 or 32768; if None the smallest that has enough levels at 128-bit security.
+
+    Returns
+    -------
+    EncryptedSession
+        ``.encrypt(x)``, ``.evaluate(encrypted)``, ``.decrypt(encrypted)``, or all three: ``.predict(x)``.
+
+    Raises
+    ------
+    ValueError
+        If the circuit needs more levels than the ring dimension has.
+    ImportError
+        Without TenSEAL.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
+    >>> circuit = mp.fit(net, mp.Gaussian.standard(3), degree=2).to_he()
+    >>> session, x = mp.he.session(circuit), np.eye(3)
+    >>> outputs = session.decrypt(session.evaluate(session.encrypt(x)))
+    >>> np.allclose(outputs, circuit(x), atol=1e-3)
+    True
+    """
+    return EncryptedSession(circuit, parameters(circuit, scale_bits, headroom_bits, ring_dimension))
+
+
 def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSession:
     """Make the session of a server: it evaluates a circuit on ciphertexts that it cannot decrypt.
 
@@ -352,9 +393,9 @@ def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSessio
     header, arrays = read_format(path, _KEYS, "a file of public keys, as session.save_keys(path) writes it")
     try:
         stored = header["parameters"]
-        parameters = circuit.parameters(*(stored[name] for name in ("scale_bits", "headroom_bits", "ring_dimension")))
-        if asdict(parameters) != stored or header["steps"] != sorted(pack(circuit).steps):
+        own = parameters(circuit, *(stored[name] for name in ("scale_bits", "headroom_bits", "ring_dimension")))
+        if asdict(own) != stored or header["steps"] != sorted(pack(circuit).steps):
             raise ValueError("they are those of another circuit")
-        return EncryptedSession(circuit, parameters, arrays)
+        return EncryptedSession(circuit, own, arrays)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"the keys in {path} do not fit this circuit ({error}).") from None

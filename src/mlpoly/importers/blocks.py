@@ -54,8 +54,7 @@ class Block:
         Parameters
         ----------
         dtype : torch.dtype, optional
-            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights. A fit returns its
-            polynomial in the dtype of the network, and 16 bits are too few for coefficients.
+            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights.
         """
         net = _converted(self.module)
         wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype

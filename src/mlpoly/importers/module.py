@@ -69,8 +69,8 @@ class PolynomialModule(nn.Module):
 
     @property
     def polynomial(self) -> Any:
-        """The polynomial over the present buffers."""
-        return self._polynomial(self.dtype)
+        """The polynomial over the present buffers, in float32 at least."""
+        return self._polynomial(torch.promote_types(self.dtype, torch.float32))
 
     def _polynomial(self, dtype: torch.dtype) -> Any:
         """The polynomial over the buffers in a dtype, without a copy if they have it."""

@@ -2,8 +2,9 @@
 
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.gaussian import Gaussian
-from mlpoly.inputs.interface import Gaussians, Inputs, check_order, checked_inputs, inputs_of
+from mlpoly.inputs.interface import Gaussians, Inputs
 from mlpoly.inputs.mixture import GaussianMixture
+from mlpoly.inputs.resolve import InputsLike, as_inputs, check_order, checked_inputs, inputs_of, require_gaussians
 from mlpoly.inputs.samples import Samples
 
 __all__ = [
@@ -11,9 +12,12 @@ __all__ = [
     "GaussianMixture",
     "Gaussians",
     "Inputs",
+    "InputsLike",
     "MomentAccumulator",
     "Samples",
+    "as_inputs",
     "check_order",
     "checked_inputs",
     "inputs_of",
+    "require_gaussians",
 ]

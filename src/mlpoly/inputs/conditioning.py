@@ -25,6 +25,7 @@ from mlpoly.arrays import (
     triangular_factor,
     widen,
 )
+from mlpoly.inputs.coordinates import principal_axes, rounding_floor
 
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
@@ -53,7 +54,7 @@ class Given:
         self.middle = take_rows(self.center, self.places)
         xp = namespace(mean=self.center)
         # The covariance is known to the precision of its dtype: directions below that do not vary.
-        floor = 10 * rounding_error(inputs.mean) * max(len(places), 1)
+        floor = rounding_floor(inputs.mean, self.center, max(len(places), 1))
         self.slack = max(10 * math.sqrt(floor), 1e-6)  # standard deviations that may be hidden in these directions
         cov = self.center * 0 + 1 if inputs.cov is None else widen(inputs.cov)
         self.covariance, self.diagonal = cov, len(cov.shape) == 1
@@ -64,14 +65,12 @@ class Given:
         rows = take_rows(cov, self.places)  # (s, d)
         inner = take_rows(rows.T, self.places).T
         self.scale = scale = safe_inverse(xp.sqrt(xp.linalg.diagonal(inner)))
-        values, vectors = xp.linalg.eigh(0.5 * (inner + inner.T) * scale * scale[:, None])
-        keep = np.flatnonzero(to_numpy(values) > floor)
-        values, vectors = take_rows(values, keep), take_rows(vectors.T, keep).T
-        self.whitener = (vectors * scale[:, None]).T * (1 / xp.sqrt(values))[:, None]
-        self.support, self.rank = vectors @ vectors.T, len(keep)
+        axes = principal_axes(inner, inputs.mean)
+        self.whitener, self.rank = axes.forward, int(axes.values.shape[0])
+        self.support = axes.vectors @ axes.vectors.T
         self.factor = rows.T @ self.whitener.T
         if self.rank == int(xp.count_nonzero(scale)):
-            self.volume = xp.sum(xp.log(values)) / 2 - _log_sum(scale)
+            self.volume = xp.sum(xp.log(axes.values)) / 2 - _log_sum(scale)
         else:  # inputs that determine one another vary in a subspace, whose volume is that of the columns of a factor
             factor = triangular_factor(take_rows(self.factor, self.places))
             self.volume = _log_sum(xp.abs(xp.linalg.diagonal(factor)))

@@ -25,6 +25,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.records import map_arrays
 from mlpoly.tables import Table, Tabular
 
@@ -99,9 +100,7 @@ class Inputs(Tabular, ABC):
             return cast_like(safe_inverse(root), self.root)
         xp = namespace(root=root)
         values, vectors = xp.linalg.eigh(root)
-        floor = (10 * self.dim * float(xp.finfo(self.root.dtype).eps)) ** 0.5 * xp.max(
-            values
-        )  # rounding of a square root
+        floor = rounding_floor(self.root, root, self.dim) ** 0.5 * xp.max(values)
         return cast_like((vectors * safe_inverse(xp.where(values > floor, values, 0.0))) @ vectors.T, self.root)
 
     @abstractmethod
@@ -189,17 +188,6 @@ class Gaussians(Inputs):
         return xp.stack([weights @ power for power in powers[: order + 1]])
 
 
-def check_order(inputs: Any, names: Sequence[str] | None, function: str = "net") -> None:
-    """Raise if inputs have a name at another place than the `names` that a function has for its inputs."""
-    places = {name: i for i, name in enumerate(names or ())}
-    for i, name in enumerate(getattr(inputs, "names", None) or ()):
-        if places.get(name, i) != i:
-            raise ValueError(
-                f"inputs have {name!r} at place {i}, but that is input {places[name]} of {function}; make them from "
-                f"the columns in its order, x[list({function}.names)], or from x.to_numpy() if the order is right."
-            )
-
-
 def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, Array]:
     """Check scale and shift of a change of units; return them as arrays (dim,) in the widest precision."""
     found = []
@@ -214,40 +202,6 @@ def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, A
     if readable(found[0]) and bool(namespace(scale=found[0]).any(found[0] == 0)):
         raise ValueError("scale has a zero; an input in units of zero has no value, so use 1 for constant inputs.")
     return found[0], found[1]
-
-
-def checked_inputs(inputs: Any, dim: int, weights: Array, names: Sequence[str] | None = None) -> Any:
-    """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights.
-
-    `names` are those that the network has for its inputs.
-    """
-    inputs = _of_dim(inputs, dim, "network")
-    check_order(inputs, names)
-    inputs = inputs.like(weights)
-    namespace(net=weights, inputs=inputs.prototype)
-    return inputs
-
-
-def inputs_of(poly: Any, inputs: Any) -> Any:
-    """The inputs, checked, or those that a polynomial was fitted under if they are None; of any array library."""
-    inputs = poly.inputs if inputs is None else inputs
-    if inputs is None:
-        raise ValueError(
-            "inputs are needed, because this polynomial does not know what it was fitted under; pass "
-            "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
-        )
-    return _of_dim(inputs, poly.dim_in, "polynomial").like(poly.prototype)
-
-
-def _of_dim(inputs: Any, dim: int, function: str) -> Any:
-    if not isinstance(inputs, Inputs):
-        raise TypeError(
-            f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}; for data use "
-            f"mlpoly.Samples(x) or mlpoly.Gaussian.from_samples(x), for N(0, I) mlpoly.Gaussian.standard(d)."
-        )
-    if inputs.dim != dim:
-        raise ValueError(f"inputs have dimension {inputs.dim}, but the {function} takes {dim} inputs.")
-    return inputs
 
 
 def digest(*arrays: Array | None) -> str:

@@ -31,7 +31,7 @@ from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible, known_inputs, posterior
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians
-from mlpoly.records import from_arrays, record, replace, static
+from mlpoly.records import record, replace, static, trusted
 
 
 @record
@@ -119,11 +119,11 @@ class GaussianMixture(Gaussians):
             raise ValueError(f"components have different dimensions: {[g.dim for g in components]}.")
         xp = namespace(weights=weights, **{f"component_{i}": g.mean for i, g in enumerate(components)})
         means = xp.stack(promote(*[g.mean for g in components]))
-        arrays = {"weights": astype(weights, means.dtype), "means": means}
-        covs = tuple(g.cov for g in components)  # components may differ in form
-        first = components[0]
-        static_fields = {"shared": False, "sample_dtype": first.sample_dtype, "names": first.names}
-        return from_arrays(cls, arrays, {"covs": covs, **static_fields})
+        covs, first = tuple(g.cov for g in components), components[0]  # components may differ in form
+        weights, dtype = astype(weights, means.dtype), first.sample_dtype
+        return trusted(
+            cls, weights=weights, means=means, covs=covs, shared=False, sample_dtype=dtype, names=first.names
+        )
 
     @classmethod
     def from_labels(
@@ -298,4 +298,5 @@ def _checked_weights(weights: Array) -> Array:
     # Stored weights sum to one only within their own rounding.
     if abs(total - 1) > max(1e-5, eps):
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
-    return weights / total
+    # Weights that have been divided stay as they are, to the last bit.
+    return weights if abs(total - 1) <= len(values) * eps else weights / total

@@ -8,13 +8,14 @@ from typing import Any
 
 from mlpoly.arrays import Array, scalar
 from mlpoly.measures.outputs import outputs_of
+from mlpoly.plottable import Plottable
 from mlpoly.records import record
 from mlpoly.scores import FVU, Estimate, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class Comparison(Tabular):
+class Comparison(Tabular, Plottable):
     """A polynomial compared with a network on data.
 
     Attributes
@@ -47,12 +48,6 @@ class Comparison(Tabular):
             error = value.standard_error
             rows.append((name, float(value), None if error is None else scalar(error)))
         return Table(("measure", "value", "standard error"), tuple(rows))
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars of the measures; options are those of `mlpoly.plots.measure_bars.plot_comparison`."""
-        from mlpoly.plots.measure_bars import plot_comparison  # a leaf of the import graph: imported on demand
-
-        return plot_comparison(self, ax, **options)
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(f'{name}={value}' for name, value in self.measures().items())})"

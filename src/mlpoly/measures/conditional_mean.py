@@ -10,17 +10,18 @@ import numpy as np
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
-from mlpoly.kernels import smoothed
-from mlpoly.measures.second_moments import components
+from mlpoly.measures.each_gaussian import gaussians
+from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine
+from mlpoly.plottable import Plottable
 from mlpoly.records import map_arrays
 from mlpoly.units import Units
 
 _NUMBERS = 2**21  # values of hidden units at once
 
 
-class ConditionalMean:
+class ConditionalMean(Plottable):
     """The function E[f | x_S] of the values of some inputs: the network averaged over all others.
 
     Attributes
@@ -35,7 +36,7 @@ class ConditionalMean:
 
     def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray, tolerance: float = 0.0) -> None:
         self._tolerance = tolerance  # relative error of the mean of a hidden unit that is small enough
-        self._wide, self._parts = map_arrays(net, widen), components(net, inputs)
+        self._wide, self._parts = map_arrays(net, widen), gaussians(net, inputs)
         self._set(net, inputs, given)
 
     def at(self, given: np.ndarray) -> ConditionalMean:
@@ -89,12 +90,6 @@ class ConditionalMean:
             hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + found[1] * units.gate.slopes
         return affine(hidden, net.readout, net.bias)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Curves over the range of one known input; options are those of `mlpoly.plots.dependence.plot_dependence`."""
-        from mlpoly.plots.dependence import plot_dependence  # a leaf of the import graph: imported on demand
-
-        return plot_dependence(self, ax=ax, **options)
-
 
 def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMean:
     """The mean of a network's outputs given some of its inputs, as a function of their values, in closed form.
@@ -118,5 +113,5 @@ def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMea
     [[3.0]]
     """
     net = check_layer(net)
-    components(net, inputs)  # checks them
+    gaussians(net, inputs)  # checks them
     return ConditionalMean(net, inputs.like(net.prototype), input_places("given", given, inputs))

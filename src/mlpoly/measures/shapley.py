@@ -22,16 +22,17 @@ from mlpoly.arrays import (
 from mlpoly.inputs import Inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
+from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
-from mlpoly.measures.second_moments import components
 from mlpoly.networks import Network, check_layer
-from mlpoly.progress import progress
+from mlpoly.plottable import Plottable
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
 
 
 @record
-class Shapley(Tabular):
+class Shapley(Tabular, Plottable):
     """Shapley values of one prediction: what every group of inputs adds to it, on average over orders of joining.
 
     Attributes
@@ -64,12 +65,6 @@ class Shapley(Tabular):
         rows.append(("prediction", *to_numpy(self.prediction).tolist()))
         return Table(columns, tuple(rows), title="A prediction as a sum over its inputs")
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Waterfall of one output; options are those of `mlpoly.plots.sensitivity_bars.plot_shapley`."""
-        from mlpoly.plots.sensitivity_bars import plot_shapley  # a leaf of the import graph: imported on demand
-
-        return plot_shapley(self, ax=ax, **options)
-
 
 def shapley(
     net: Network,
@@ -78,7 +73,6 @@ def shapley(
     groups: Any = None,
     permutations: int | None = None,
     seed: int = 0,
-    show_progress: bool = True,
 ) -> Shapley:
     """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
 
@@ -89,7 +83,7 @@ def shapley(
     net : network with one hidden layer
     inputs : Gaussian or GaussianMixture
     x0 : array (d,)
-    groups, permutations, seed, show_progress
+    groups, permutations, seed
         As in `sensitivity`.
 
     Returns
@@ -104,10 +98,10 @@ def shapley(
     [1.0, 2.0]
     """
     net = check_layer(net)
-    components(net, inputs)
+    gaussians(net, inputs)
     names, places = input_groups(groups, inputs)
     worth = prediction_worth(net, inputs, x0, places)
-    with progress("sets of inputs", sets_needed(len(names), 1, permutations), show_progress) as update:
+    with progress_bar("sets of inputs", sets_needed(len(names), 1, permutations)) as update:
         values, error = shapley_values(Counted(cache(worth), update), len(names), permutations, seed)
     mean, prediction = worth(()), worth(tuple(range(len(names))))
     made = Shapley(values, mean, prediction, error, names)

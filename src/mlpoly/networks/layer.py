@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, check_points, namespace, on, promote
+from mlpoly.arrays import Array, check_points, is_low_precision, namespace, on, promote
 from mlpoly.records import arrays_of, map_arrays, record, replace
 from mlpoly.tables import Table, Tabular
 
@@ -71,6 +71,10 @@ class Network(Tabular, ABC):
     def to(self: N, like: Array) -> N:
         """The same network in the array library, dtype and device of `like`."""
         return map_arrays(self, lambda a: on(a, like))
+
+    def at_least_single(self: N) -> N:
+        """The same network with 16-bit weights in float32, for computing; any other unchanged."""
+        return map_arrays(self, lambda a: promote(a)[0]) if is_low_precision(self.prototype.dtype) else self
 
 
 @record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -12,12 +12,11 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    as_integer,
     cast_like,
+    check_output,
     check_shape,
     constant,
     eye,
-    is_low_precision,
     namespace,
     on,
     promote,
@@ -25,18 +24,18 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
-from mlpoly.inputs.interface import unit_arrays
+from mlpoly.inputs import Gaussian
+from mlpoly.inputs.interface import Inputs, unit_arrays
+from mlpoly.moments import AnyExpansion, Products, inner
+from mlpoly.moments.hermite_products import Ladder
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, map_arrays, replace
 
 if TYPE_CHECKING:
-    from mlpoly.activations import Activation
     from mlpoly.features.term_table import Terms
     from mlpoly.he.circuit import Circuit
-    from mlpoly.inputs import Gaussian
-    from mlpoly.polynomials.hermite_products import Ladder
-    from mlpoly.polynomials.ridge import RidgePolynomial
+    from mlpoly.units import Units
 
 P = TypeVar("P", bound="Polynomial")
 
@@ -57,14 +56,8 @@ class Polynomial(ABC):
         Provenance; empty for a result of arithmetic.
     report : SolveReport, FinetuneReport or None
         How it was found.
-    shapes : dict from str to str
-        Shapes of the tensors in a file of this form, in letters: d inputs, o outputs, n the degree, m one more, and
-        any other letters used consistently. A "?" after a part of a name marks it as optional.
-    needs : dict from str to str
-        Tensors that require another one: name to the name of the other.
     closed_form : bool
-        Whether its error under a distribution needs no samples: the form has `gap`, or for piecewise polynomials that
-        of its `projected` polynomial, with a bound on the rest.
+        Whether second moments under a distribution need no samples: the form has `hermite`.
 
     Examples
     --------
@@ -88,15 +81,15 @@ class Polynomial(ABC):
     source: Source
     report: Any
 
-    forms: ClassVar[dict[str, type[Polynomial]]] = {}
-    shapes: ClassVar[dict[str, str]] = {}
-    needs: ClassVar[dict[str, str]] = {}
     closed_form: ClassVar[bool] = True
     __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        Polynomial.forms[cls.__name__] = cls
+    def __post_init__(self) -> None:
+        """Check what all forms have; each form then checks its arrays."""
+        if self.inputs is not None and not isinstance(self.inputs, Inputs):
+            raise TypeError(f"inputs must be a distribution or None, got {type(self.inputs).__name__}.")
+        if not isinstance(self.source, Source):
+            raise TypeError(f"source must be a Source, got {type(self.source).__name__}.")
 
     @property
     @abstractmethod
@@ -269,38 +262,23 @@ class Polynomial(ABC):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian.
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> AnyExpansion:
+        """The polynomial expanded under a Gaussian, of which all second moments are made (`mlpoly.moments.inner`).
 
         Parameters
         ----------
-        best : RidgePolynomial
-            A polynomial of the same degree in the Hermite basis of `inputs`, with the spreads of its gates, such as
-            ``fit(net, inputs, degree).rebase(inputs)``.
         inputs : Gaussian
+        near : Units, optional
+            Hidden units under these inputs, for polynomials that are made of the same ones.
         """
         raise TypeError(
-            f"there is no closed form for a {type(self).__name__}; on data any polynomial can be measured: "
-            f"fvu(net, poly, samples=x)."
+            f"there is no closed form for a {type(self).__name__}; measure it on data, with inputs=Samples(x)."
         )
 
     def moments(self, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) under a Gaussian, in float64 where the library has it: the distance from zero."""
-        from mlpoly.polynomials.ridge import zero_polynomial  # imports this module
-
-        mean, variance = self.gap(zero_polynomial(self, inputs), inputs)
-        return -mean, variance
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        raise TypeError(f"there is no closed form for a {type(self).__name__}; measure it on data.")
-
-    def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
-        """A polynomial close to this one under a Gaussian, and a bound (o,) on the variance of the difference.
-
-        The difference is zero (None) except for piecewise polynomials.
-        """
-        return self, None
+        """Mean and variance (o,) under a Gaussian, in float64 where the library has it."""
+        expansion = self.hermite(inputs)
+        return expansion.mean, inner(expansion, expansion).total
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w.
@@ -312,19 +290,18 @@ class Polynomial(ABC):
         own : Ladder
             The products, up to the polynomial's degree at least.
         """
-        raise TypeError(
-            f"a {type(self).__name__} has no expansion in Hermite products; add the values of the polynomials instead, "
-            f"lambda x: p(x) + q(x)."
-        )
+        expansion = self.hermite(Gaussian.unchecked(widen(center), back @ back.T))
+        assert not isinstance(expansion, Products)  # that form has its own way
+        return expansion.in_products(back, own)
 
     # -- other places and forms ---------------------------------------------------------------------------------------
 
     def to(self: P, like: Array) -> P:
-        """The same polynomial in the array library, dtype and device of `like`.
+        """The same polynomial in the array library, dtype and device of `like`; 16 bits give float32.
 
         The inputs that it was fitted under move with it, in float64 where the library has it.
         """
-        like = as_float_array("like", like)
+        (like,) = promote(as_float_array("like", like))
         moved = map_polynomial(self, lambda a: on(a, like))
         if self.inputs is None:
             return moved
@@ -339,16 +316,6 @@ class Polynomial(ABC):
         from mlpoly.polynomials.saving import save_polynomial  # imports all forms, which import this module
 
         save_polynomial(self, path)
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe impossible values in the tensors of a file of this form; empty if there are none."""
-        return ""
-
-    @classmethod
-    def static_fields(cls, source: Source, activation: Activation | None) -> dict[str, Any]:
-        """Fields that are not arrays, for a polynomial that is read from a file."""
-        return {"source": source}
 
     def to_torch(self, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module that replaces the block it was fitted to.
@@ -431,13 +398,12 @@ class Polynomial(ABC):
         >>> poly(np.array([[15.0, 15.0]])).round(6).tolist()
         [[9.0]]
         """
-        p = at_least_single(self)
-        scale, shift = unit_arrays(scale, shift, self.dim_in, p.prototype)
-        inputs = None if self.inputs is None else self.inputs.like(p.prototype).in_units(scale, shift)
-        made = p._precomposed(1 / scale, -shift / scale)
+        scale, shift = unit_arrays(scale, shift, self.dim_in, self.prototype)
+        inputs = None if self.inputs is None else self.inputs.like(self.prototype).in_units(scale, shift)
+        made = self._precomposed(1 / scale, -shift / scale)
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 
-    # -- arithmetic: each form says how its arrays change, in float32 at least ----------------------------------------
+    # -- arithmetic: each form says how its arrays change -------------------------------------------------------------
 
     @abstractmethod
     def _scaled(self: P, factor: Any) -> P:
@@ -466,8 +432,7 @@ class Polynomial(ABC):
     def __mul__(self: P, factor: Any) -> P:
         if not _is_number(factor):
             return NotImplemented
-        p = at_least_single(self)
-        return _made(p._scaled(_number(factor, p.prototype)), self.inputs)
+        return _made(self._scaled(_number(factor, self.prototype)), self.inputs)
 
     __rmul__ = __mul__
 
@@ -481,15 +446,14 @@ class Polynomial(ABC):
         """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
         if isinstance(other, Polynomial):
             return _sum(self, other)
-        p = at_least_single(self)
         if _is_number(other):
-            zeros = constant(np.zeros(p.dim_out), p.prototype)
-            return _made(p._shifted(zeros + _number(other, p.prototype)), self.inputs)
+            zeros = constant(np.zeros(self.dim_out), self.prototype)
+            return _made(self._shifted(zeros + _number(other, self.prototype)), self.inputs)
         if not hasattr(other, "shape"):
             return NotImplemented
-        namespace(constant=other, polynomial=p.prototype)
-        check_shape("the constant", other, (p.dim_out,), "one number per output")
-        return _made(p._shifted(cast_like(other, p.prototype)), self.inputs)
+        namespace(constant=other, polynomial=self.prototype)
+        check_shape("the constant", other, (self.dim_out,), "one number per output")
+        return _made(self._shifted(cast_like(other, self.prototype)), self.inputs)
 
     __radd__ = __add__
 
@@ -505,8 +469,7 @@ class Polynomial(ABC):
         namespace(matrix=matrix, polynomial=self.prototype)
         rows = matrix[None, :] if len(matrix.shape) == 1 else matrix
         check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
-        p = at_least_single(self)
-        return _made(p._mapped(cast_like(rows, p.prototype)), self.inputs)
+        return _made(self._mapped(cast_like(rows, self.prototype)), self.inputs)
 
     def __matmul__(self, matrix: Any) -> Any:
         raise TypeError("a matrix maps the outputs of a polynomial from the left; use matrix @ poly.")
@@ -531,11 +494,8 @@ class Polynomial(ABC):
         """
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
-        index = as_integer("output", output, -self.dim_out)
-        if index >= self.dim_out:
-            raise ValueError(f"output is {index}, but the outputs are numbered from 0 to {self.dim_out - 1}.")
-        p = at_least_single(self)
-        return _made(p._mapped(eye(self.dim_out, p.prototype)[index, :][None, :]), self.inputs)
+        index = check_output(output, self.dim_out)
+        return _made(self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :]), self.inputs)
 
 
 def _sum(one: Polynomial, two: Polynomial) -> Any:
@@ -550,7 +510,6 @@ def _sum(one: Polynomial, two: Polynomial) -> Any:
         known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
         same = known and one.inputs.fingerprint == two.inputs.fingerprint
     inputs = one.inputs if same else None
-    one, two = at_least_single(one), at_least_single(two)
     if type(one) is type(two):
         return _made(one._plus(two), inputs)
     names = f"{type(one).__name__} and a {type(two).__name__}"
@@ -593,10 +552,3 @@ def _number(value: Any, like: Array) -> Any:
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:
     """Apply a function to the arrays of a polynomial, but not to the inputs that it was fitted under."""
     return replace(map_arrays(replace(poly, inputs=None), change), inputs=poly.inputs)
-
-
-def at_least_single(poly: P) -> P:
-    """The polynomial with 16-bit arrays in float32, for computing; any other unchanged."""
-    if not is_low_precision(poly.prototype.dtype):
-        return poly
-    return map_polynomial(poly, lambda a: promote(a)[0])

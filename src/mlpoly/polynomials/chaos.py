@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,22 +25,23 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial, at_least_single
-from mlpoly.polynomials.dense import DensePolynomial
-from mlpoly.polynomials.hermite_products import (
+from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.moments import Products
+from mlpoly.moments.hermite_products import (
     Ladder,
     change_of_basis,
     check_monomials,
-    covariance_factor,
     ladder,
     products,
-    project_ridge,
 )
-from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.base import Polynomial
+from mlpoly.polynomials.dense import DensePolynomial
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import record, replace, static
+from mlpoly.units import Units
 
-_HIGHEST = 1000  # largest exponent accepted in a file whose polynomial has fewer terms than that
+_HIGHEST = 1000  # largest exponent of a polynomial with fewer terms than that
 _INVERTIBLE = 1e-10  # least ratio of the singular values of coordinates from which x can be recovered
 
 
@@ -67,15 +68,26 @@ class ChaosPolynomial(Polynomial):
     report: Any = static(default=None)
     source: Source = static(default=Source())
 
-    shapes: ClassVar[dict[str, str]] = {"center": "d", "whitener": "r d", "exponents": "t r", "values": "o t"}
-
     def __post_init__(self) -> None:
+        super().__post_init__()
+        store_floats(self, "center", "whitener", "values")
+        table = np.asarray(self.exponents)
+        if table.size and table.dtype.kind not in "iu":
+            raise TypeError(f"exponents must be integers, got {table.dtype}.")
+        highest = int(table.max(initial=0))
+        # Values take a recurrence up to the highest exponent, which must not outgrow the arrays.
+        if len(table.shape) != 2 or not len(table) or table.min(initial=0) < 0 or highest > max(len(table), _HIGHEST):
+            raise ValueError(
+                f"exponents must be (t, r), t terms and r coordinates, from 0 to {_HIGHEST} or the number of terms, "
+                f"got shape {table.shape} with entries up to {highest}."
+            )
         # Exponents are structure: hashable, so that JAX does not trace them.
-        rows = np.asarray(self.exponents, dtype=np.int64).tolist()
-        object.__setattr__(self, "exponents", tuple(map(tuple, rows)))
+        object.__setattr__(self, "exponents", tuple(map(tuple, table.tolist())))
+        sizes = {"t": len(table), "r": table.shape[1]}
+        check_shapes(self, sizes, center="d", whitener="r d", values="o t")
 
     @cached_property
-    def _table(self) -> np.ndarray:
+    def table(self) -> np.ndarray:
         """The exponents as an integer array (t, r)."""
         return np.asarray(self.exponents, dtype=np.int64).reshape(len(self.exponents), self.whitener.shape[0])
 
@@ -105,8 +117,8 @@ class ChaosPolynomial(Polynomial):
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
-        x, p = check_points(x, self.dim_in, polynomial=self.center), at_least_single(self)
-        return p._sum(p._coordinates(x), p._table, p.values)
+        x = check_points(x, self.dim_in, polynomial=self.center)
+        return self._sum(self._coordinates(x), self.table, self.values)
 
     def _coordinates(self, x: Array) -> Array:
         u, whitener = promote(x - self.center, self.whitener)
@@ -123,37 +135,34 @@ class ChaosPolynomial(Polynomial):
         degree = as_integer("degree", degree, 0)
         if degree >= self.degree:
             return self
-        rows = np.flatnonzero(self._table.sum(axis=1) <= degree)
+        rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
         source = Source(self.source.activation)
-        return ChaosPolynomial(self.center, self.whitener, self._table[rows], values, self.inputs, None, source)
+        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, self.inputs, None, source)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        p = at_least_single(self)
-        z = p._coordinates(check_points(x, self.dim_in, polynomial=p.center))
-        if not p.exponents[0]:
-            return (z @ p.whitener)[..., None, :] + p.values[:, :1] * 0
-        xp = namespace(values=p.values)
-        parts = [p._sum(z, *p._differentiated((i,))) for i in range(len(p.exponents[0]))]
-        slopes, whitener = promote(xp.stack(parts, axis=-1), p.whitener)
+        z = self._coordinates(check_points(x, self.dim_in, polynomial=self.center))
+        if not self.exponents[0]:
+            return (z @ self.whitener)[..., None, :] + self.values[:, :1] * 0
+        xp = namespace(values=self.values)
+        parts = [self._sum(z, *self._differentiated((i,))) for i in range(len(self.exponents[0]))]
+        slopes, whitener = promote(xp.stack(parts, axis=-1), self.whitener)
         return slopes @ whitener
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        p = at_least_single(self)
-        return 2 * p._tensor_at(p._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
+        return 2 * self._tensor_at(self._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
-        p = at_least_single(self)
-        return p._tensor_at(-(p.whitener @ p.center), k)
+        return self._tensor_at(-(self.whitener @ self.center), k)
 
     def _tensor_at(self, at: Array, k: int) -> Array:
         """The k-th derivatives with respect to x over k!, (..., o, d, ..., d), at points given as z (..., r)."""
         xp = namespace(values=self.values)
         r, d, o = self.whitener.shape[0], self.dim_in, (*at.shape[:-1], self.dim_out)
-        total = self._sum(at, self._table, self.values) if k == 0 else self._derivatives(at, k)
+        total = self._sum(at, self.table, self.values) if k == 0 else self._derivatives(at, k)
         total, whitener = promote(xp.reshape(total, (*o, *[r] * k)), self.whitener)
         for _ in range(k):
             # Contract the first input axis; the result moves to the end, so that after k turns the order is restored.
@@ -170,17 +179,17 @@ class ChaosPolynomial(Polynomial):
             if key not in columns:
                 columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
             out.append(columns[key])
-        return xp.stack(out, axis=-1) if out else self._sum(at, self._table, self.values)[..., None][..., :0]
+        return xp.stack(out, axis=-1) if out else self._sum(at, self.table, self.values)[..., None][..., :0]
 
     def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:
         """Exponents and coefficients of the derivative with respect to the chosen coordinates of z."""
-        taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self._table.shape[1])
+        taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self.table.shape[1])
         used = np.flatnonzero(taken)
-        rows = np.flatnonzero((self._table[:, used] >= taken[used]).all(axis=1))
+        rows = np.flatnonzero((self.table[:, used] >= taken[used]).all(axis=1))
         if rows.size == 0:
-            return self._table[:1] * 0, self.values[:, :1] * 0
+            return self.table[:1] * 0, self.values[:, :1] * 0
         factors = [math.sqrt(math.prod(math.perm(self.exponents[i][j], int(taken[j])) for j in used)) for i in rows]
-        return self._table[rows] - taken, take_rows(self.values.T, rows).T * constant(factors, self.values)
+        return self.table[rows] - taken, take_rows(self.values.T, rows).T * constant(factors, self.values)
 
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of the tensor in input and in whitened coordinates."""
@@ -193,26 +202,12 @@ class ChaosPolynomial(Polynomial):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis.
-
-        Both are expanded in the products that are orthonormal under the Gaussian.
-        """
-        factor = covariance_factor(inputs)
-        degree = max(self.degree, best.degree)
-        check_monomials(int(factor.shape[1]), degree, "measure it on data: fvu(net, poly, samples=x)")
-        own = ladder(int(factor.shape[1]), degree)
-        apart = project_ridge(best, factor, own) - self.in_products(inputs.mean, factor, own)
-        return apart[0, :], namespace(apart=apart).sum(apart[1:, :] ** 2, axis=0)
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        factor = covariance_factor(inputs)
-        check_monomials(int(factor.shape[1]), self.degree, "measure it on data")
-        own = ladder(int(factor.shape[1]), self.degree)
-        squares = self.in_products(inputs.mean, factor, own) ** 2
-        degrees = constant(np.arange(self.degree + 1)[:, None] == own.degrees, squares)
-        return degrees @ squares
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Products:
+        """Expansion under a Gaussian, of which second moments are made."""
+        coordinates = Coordinates.of(inputs)
+        check_monomials(coordinates.kept, self.degree, "measure it on data, with inputs=Samples(x)")
+        own = ladder(coordinates.kept, self.degree)
+        return Products(coordinates, own, self.in_products(widen(inputs.mean), coordinates.back, own))
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
@@ -223,25 +218,13 @@ class ChaosPolynomial(Polynomial):
         chosen = take_rows(columns.T, np.asarray([rows[row] for row in self.exponents], dtype=np.int64)).T
         return chosen @ widen(self.values).T
 
-    # -- files --------------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def damage(cls, arrays: Mapping[str, np.ndarray]) -> str:
-        """Describe a lack of terms, or exponents so high that the recurrences up to them would take years."""
-        exponents = arrays["exponents"]
-        if not len(exponents):
-            return "no terms"
-        if exponents.min(initial=0) < 0 or exponents.max(initial=0) > max(len(exponents), _HIGHEST):
-            return f"an exponent of {exponents.max(initial=0)} or below zero in a polynomial of {len(exponents)} terms"
-        return ""
-
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def _scaled(self, factor: Any) -> ChaosPolynomial:
         return replace(self, values=self.values * factor)
 
     def _shifted(self, by: Array) -> ChaosPolynomial:
-        return self._with_terms(self._table[:1] * 0, by[:, None])
+        return self._with_terms(self.table[:1] * 0, by[:, None])
 
     def _mapped(self, matrix: Array) -> ChaosPolynomial:
         return replace(self, values=matrix @ self.values)
@@ -253,7 +236,7 @@ class ChaosPolynomial(Polynomial):
     def _plus(self, other: ChaosPolynomial) -> ChaosPolynomial:
         same = [(self.center, other.center), (self.whitener, other.whitener)]
         if all(a is b or (readable(a, b) and a.shape == b.shape and bool((a == b).all())) for a, b in same):
-            return self._with_terms(other._table, other.values)
+            return self._with_terms(other.table, other.values)
         return sum_in_products(self, other, self.center)
 
     def _absorbed(self, other: Polynomial) -> ChaosPolynomial | None:

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, eye, namespace, promote
-from mlpoly.polynomials.base import Polynomial, at_least_single
+from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
 from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.polynomials.substitution import substituted, symmetrised
 from mlpoly.records import record, replace, static
@@ -64,7 +65,10 @@ class ComposedPolynomial(Polynomial):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         stages = self.stages
+        if not isinstance(self.skip, bool):
+            raise TypeError(f"skip must be True or False, got {self.skip!r:.60}.")
         if not isinstance(stages, tuple | list) or not stages:
             raise TypeError(f"stages must be a list of polynomials, at least one, got {stages!r:.60}.")
         for i, stage in enumerate(stages):
@@ -85,10 +89,14 @@ class ComposedPolynomial(Polynomial):
             raise ValueError(
                 f"stages map {stages[0].dim_in} -> {stages[-1].dim_out}; with skip they need as many outputs as inputs."
             )
-        guarded = None if self.guarded is None else tuple(self.guarded)
+        object.__setattr__(self, "guarded", None if self.guarded is None else tuple(self.guarded))
+        store_floats(self, "guarded")
+        guarded = self.guarded
         if guarded is not None and len(guarded) != len(stages):
             raise ValueError(f"guarded has {len(guarded)} entries, expected {len(stages)}: a Series or None per stage.")
         for i, (stage, series) in enumerate(zip(stages, guarded or (), strict=False)):
+            if isinstance(series, Series):
+                check_shapes(series, {}, f"guarded[{i}]", plain="k h", gated="m h")
             if series is not None and not (isinstance(stage, RidgePolynomial) and _alike(series, stage.series)):
                 raise ValueError(f"guarded[{i}] must be None, or a Series like that of a ridge polynomial stages[{i}].")
         if guarded is not None and all(series is None for series in guarded):
@@ -175,7 +183,7 @@ class ComposedPolynomial(Polynomial):
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return self.hessian_along(x, eye(self.dim_out, at_least_single(self).prototype))
+        return self.hessian_along(x, eye(self.dim_out, self.prototype))
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d).
@@ -183,7 +191,7 @@ class ComposedPolynomial(Polynomial):
         They are sum_l J_l' H_l J_l, with the Jacobian J_l of all stages before the l-th and the second derivatives H_l
         of the l-th, along what the stages behind it make of the directions.
         """
-        stages, (points, slopes) = at_least_single(self).applied, self._path(x)
+        stages, (points, slopes) = self.applied, self._path(x)
         xp, before = namespace(x=slopes[0]), [None]  # Jacobians of all stages before each; None is the identity
         for slope in slopes[:-1]:
             before.append(slope if before[-1] is None else slope @ before[-1])
@@ -197,7 +205,7 @@ class ComposedPolynomial(Polynomial):
     def _path(self, x: Array) -> tuple[list[Array], list[Array]]:
         """Points at which the stages are evaluated for points x (..., d), and the Jacobians of the stages there."""
         points, slopes = [check_points(x, self.dim_in, polynomial=self.prototype)], []
-        for stage in at_least_single(self).applied:
+        for stage in self.applied:
             slopes.append(stage.gradient(points[-1]))
             points.append(stage(points[-1]))
         return points[:-1], slopes
@@ -206,7 +214,7 @@ class ComposedPolynomial(Polynomial):
 
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0; without bounds."""
-        p = at_least_single(self.polynomial)
+        p = self.polynomial
         xp, origin = namespace(polynomial=p.prototype), p._origin
         if k == 0:
             return p(origin)

@@ -23,5 +23,11 @@ class Source:
     method: str = ""
     inputs: str = ""
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.activation, self.method, self.inputs)):
+            raise TypeError(
+                f"a source is made of three texts, got {self.activation!r}, {self.method!r}, {self.inputs!r}."
+            )
+
     def __str__(self) -> str:
         return ", ".join(part for part in (self.activation, self.method) if part) or "of unknown source"

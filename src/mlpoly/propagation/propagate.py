@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
-from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs
-from mlpoly.kernels import hidden_of
+from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
+from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
-from mlpoly.progress import progress
+from mlpoly.plottable import Plottable
+from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 from mlpoly.records import record, replace
@@ -18,7 +19,7 @@ from mlpoly.tables import Table, Tabular
 
 
 @record
-class LayerMoments(Tabular):
+class LayerMoments(Tabular, Plottable):
     """Distribution of the outputs of one layer of a chain.
 
     Attributes
@@ -56,12 +57,6 @@ class LayerMoments(Tabular):
         note = f"excess {scalar(self.excess):.2g}"
         return Table(("output", "mean", "standard deviation"), tuple(rows), note=note, limit=20)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and standard deviation by output; options are those of `mlpoly.plots.measure_bars.plot_outputs`."""
-        from mlpoly.plots.measure_bars import plot_outputs  # a leaf of the import graph: imported on demand
-
-        return plot_outputs(self.mean, self.cov, ax, **options)
-
     def __repr__(self) -> str:
         if not readable(self.excess):
             return "LayerMoments(traced)"
@@ -69,7 +64,7 @@ class LayerMoments(Tabular):
 
 
 @record
-class Propagation(Tabular):
+class Propagation(Tabular, Plottable):
     """Moments behind every layer of a network: a sequence of `LayerMoments`, one for each layer of a chain.
 
     Attributes
@@ -96,12 +91,6 @@ class Propagation(Tabular):
             rows.append((i, len(mean), *sizes, scalar(layer.excess)))
         columns = ("layer", "outputs", "mean (rms)", "standard deviation (rms)", "excess")
         return Table(columns, tuple(rows), note="rms: root mean square over the outputs")
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Mean and spread by layer; options are those of `mlpoly.plots.layer_spread.plot_propagation`."""
-        from mlpoly.plots.layer_spread import plot_propagation  # a leaf of the import graph: imported on demand
-
-        return plot_propagation(self, ax, **options)
 
     def __repr__(self) -> str:
         return "\n".join(["Propagation", *(f"  {i}: {layer!r}" for i, layer in enumerate(self.layers))])
@@ -158,7 +147,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
     weights = widen(inputs.weights)
     current = [(weights[c], State.at(g)) for c, g in enumerate(inputs.components)]
     behind = []
-    with progress("layers", len(parts)) as update:
+    with progress_bar("layers", len(parts)) as update:
         for number, part in enumerate(parts):
             update(number, "")
             if number < split:
@@ -175,15 +164,10 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
 
 def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
     """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
-    if not isinstance(inputs, Gaussians):
-        raise TypeError(
-            f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; of data "
-            f"mlpoly.Gaussian.from_samples(x) or mlpoly.GaussianMixture.from_labels(x, labels) make one."
-        )
-    if not readable(net.prototype, inputs.mean):
+    gaussians = require_gaussians(checked_inputs(inputs, net.dim_in, net.prototype, net.names))
+    if not readable(net.prototype, gaussians.mean):
         raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
-    return inputs
+    return gaussians
 
 
 def _moments(passed: list[tuple[Array, State]], closures: list[Closure]) -> LayerMoments:
@@ -208,10 +192,10 @@ def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
     Along a standard normal t, N(0, 1) is an average over s of N(s sqrt(1/2), 1/2). Gauss-Hermite nodes s keep its
     moments up to order five.
     """
-    hidden = hidden_of(layers_of(net)[0], inputs, 2)  # of a residual connection too, which sees the same inputs
-    units, series, inputs = hidden.kernel.units, hidden.kernel.series, hidden.inputs
+    hidden = Expansion.of(layers_of(net)[0], inputs)  # of a residual connection too, which sees the same inputs
+    units, series, inputs = hidden.units, hidden.series(2), hidden.inputs
     xp = namespace(mean=inputs.mean)
-    size = 1.0 if hidden.net.readout is None else xp.sqrt(xp.sum(hidden.net.readout**2, axis=0))
+    size = xp.sqrt(xp.sum(hidden.weights**2, axis=0))
     bend = (xp.abs(series.plain[2, :]) * size * units.inverse_scales)[:, None] * units.directions
     _, vectors = xp.linalg.eigh(bend @ inputs.times_covariance(bend).T)
     form = vectors[:, -1] @ bend

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, readable, scalar, to_numpy
+from mlpoly.plottable import Plottable
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
 _VISIBLE = 0.005  # bound on the error of a number, relative to it, from which it can change the digits that are printed
 
 
-class Number(Tabular):
+class Number(Tabular, Plottable):
     """A record that can be converted, formatted and compared like its main number."""
 
     def _number(self) -> Array:
@@ -94,12 +95,6 @@ class FVU(Number):
         note = f"all: {', '.join(about)}" if about else ""
         return Table(("output", "fraction of variance unexplained"), tuple(rows), note=note, limit=21)
 
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bars for the outputs; options are those of `mlpoly.plots.measure_bars.plot_fvu`."""
-        from mlpoly.plots.measure_bars import plot_fvu  # a leaf of the import graph: imported on demand
-
-        return plot_fvu(self, ax, **options)
-
     def __repr__(self) -> str:
         if not readable(self.total):
             return "FVU(traced)"
@@ -128,12 +123,6 @@ class Estimate(Number):
 
     def _table(self) -> Table:
         return Table(("mean", "standard error"), ((float(self), scalar(self.standard_error)),))
-
-    def plot(self, ax: Any = None, **options: Any) -> Any:
-        """One bar; options are those of `mlpoly.plots.measure_bars.plot_estimate`."""
-        from mlpoly.plots.measure_bars import plot_estimate  # a leaf of the import graph: imported on demand
-
-        return plot_estimate(self, ax, **options)
 
     def __repr__(self) -> str:
         if not readable(self.mean):

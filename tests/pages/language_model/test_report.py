@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("plotly")
-
 from mlpoly.lm import feature_page
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from support.networks import chain, network
 
-pytest.importorskip("plotly")
-
 import mlpoly as mp
 from mlpoly.pages.network.fits import fit_degrees
 from mlpoly.pages.network.subject import check_subject
@@ -231,7 +229,9 @@ def test_images(tmp_path):
 
 
 def test_torch_networks_data_frames_and_integers(tmp_path):
-    torch, pandas = pytest.importorskip("torch"), pytest.importorskip("pandas")
+    import pandas
+    import torch
+
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
     frame = pandas.DataFrame((10 * data(60, 3)).astype(int), columns=["age", "bmi", "dose"])
@@ -243,7 +243,8 @@ def test_torch_networks_data_frames_and_integers(tmp_path):
 
 
 def test_pipelines_of_scikit_learn(tmp_path):
-    neural, pipeline = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("sklearn.pipeline")
+    from sklearn import neural_network as neural
+    from sklearn import pipeline
     from sklearn.preprocessing import StandardScaler
 
     x = data(60, 3)
@@ -257,8 +258,10 @@ def test_pipelines_of_scikit_learn(tmp_path):
 
 @pytest.mark.parametrize("kind", ["module and frame", "module and tensor", "pipeline and frame", "network and array"])
 def test_the_code_on_the_page_runs(tmp_path, kind, capsys):
-    torch, pandas = pytest.importorskip("torch"), pytest.importorskip("pandas")
-    neural, pipeline = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("sklearn.pipeline")
+    import pandas
+    import torch
+    from sklearn import neural_network as neural
+    from sklearn import pipeline
     from sklearn.preprocessing import StandardScaler
 
     torch.manual_seed(0)

@@ -37,7 +37,7 @@ THREE = np.arange(20) % 3
         ("other word", lambda: check_subject(ONE, X, [*"ab" * 10], outputs=["c"]), ValueError, "for which", "outputs="),
         ("targets", lambda: check_subject(NET, X, X[:, :2]), ValueError, "labels has 2 columns", "3 outputs"),
         ("hole", lambda: check_subject(ONE, X, HOLE[:, 2]), ValueError, "labels has NaN", "drop these rows"),
-        ("inputs", lambda: check_subject(NET, X, inputs=X), TypeError, "inputs must be a Gaussian"),
+        ("inputs", lambda: check_subject(NET, X, inputs="x"), TypeError, "inputs must be a Gaussian"),
         ("dim", lambda: check_subject(NET, X, inputs=mp.Gaussian.standard(3)), ValueError, "inputs have dimension 3"),
         ("degree", lambda: mp.report(NET, X, degree=0), ValueError, "degree must be at least 1"),
         ("examples", lambda: mp.report(NET, X, examples=-1), ValueError, "examples must be at least 0"),
@@ -50,7 +50,8 @@ def test_mistakes(act, exception, patterns):
 
 
 def test_columns_of_words_are_named():
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(c="word")
     with pytest.raises(TypeError, match=r"not numbers \(c\); drop them"):
         check_subject(NET, frame)
@@ -95,8 +96,9 @@ def test_names_of_outputs_order_the_labels():
 
 
 def test_columns_are_those_that_an_estimator_knows():
-    pandas = pytest.importorskip("pandas")
-    neural = pytest.importorskip("sklearn.neural_network")
+    import pandas
+    from sklearn import neural_network as neural
+
     frame = pandas.DataFrame(X, columns=list("abcd"))
     model = neural.MLPRegressor(hidden_layer_sizes=3, max_iter=5000, solver="lbfgs", random_state=0).fit(frame, X[:, 0])
     assert check_subject(model, frame[list(model.feature_names_in_)]).names == tuple("abcd")
@@ -113,7 +115,8 @@ def test_columns_are_those_that_an_estimator_knows():
 
 
 def test_names_come_from_the_inputs_or_the_columns():
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame(X, columns=list("abcd"))
     assert check_subject(NET, frame).names == tuple("abcd")
     assert check_subject(NET, X, inputs=mp.Gaussian.from_samples(frame)).names == tuple("abcd")

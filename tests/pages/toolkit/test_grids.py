@@ -8,10 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-pytest.importorskip("jinja2")
-
+from mlpoly.charts.chart import Gallery, Part, Picture, Ranking, Waterfall
 from mlpoly.pages.toolkit.grids import gallery_html, ranking_html, waterfall_html
-from mlpoly.plots.chart import Gallery, Part, Picture, Ranking, Waterfall
 
 
 def test_waterfall_bars_touch_and_end_at_the_total():
@@ -35,7 +33,8 @@ def test_parts_have_their_pattern_and_remark():
 
 
 def test_gallery_has_one_scale():
-    image_module = pytest.importorskip("PIL.Image")
+    from PIL import Image as image_module
+
     rows = [("a\nrow", [Picture(np.array([[-2.0, 0.0, 2.0, 5.0]]), "above", "→ <b>", "positive"), None])]
     made = gallery_html(Gallery(rows, palette="ink", limit=2.0))
     assert made.count("<img") == 1 and "a row" in made and "above<br>" in made and "→ &lt;b&gt;" in made

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from mlpoly.charts.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 from mlpoly.pages.toolkit.plot import heat_maps, plain_text, plot, plot_data
-from mlpoly.plots.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 
 X = (0, 1, 4)
 CURVE = Curve("one", X, (4.0, 3.0, 2.0), (3.5, 2.5, 1.5), (5.0, 4.0, 3.0), "3 seeds", "blue", "dash")
@@ -68,9 +68,11 @@ def test_views_share_their_traces_and_have_two_scales():
 
 
 def test_plotly_accepts_it():
-    graph_objects = pytest.importorskip("plotly.graph_objects")
+    from plotly import graph_objects
+
     data = plot_data(Chart("", [Panel([CURVE, POINTS, Bars("b", X, X, "blue", "abc")], STEPS, ERROR)]))
-    graph_objects.Figure(data["traces"], data["views"][0]["layout"])  # raises if not valid
+    figure = graph_objects.Figure(data["traces"], data["views"][0]["layout"])  # raises if not valid
+    assert len(figure.data) == len(data["traces"])
 
 
 def test_texts_stay_texts():
@@ -84,7 +86,8 @@ def test_texts_stay_texts():
 
 
 def test_heat_maps():
-    graph_objects = pytest.importorskip("plotly.graph_objects")
+    from plotly import graph_objects
+
     maps = [
         (name, HeatMap(np.array([[1.0, -4.0]]), ["<b>"], ["one", "x" * 40], "Pairs", name="effect", limit=limit))
         for name, limit in (("first", None), ("second", 2.0))

@@ -155,9 +155,7 @@ def test_a_killed_study_resumes_with_the_same_bits(run, folder, tmp_path, monkey
     assert findings(LmResults.load(tmp_path)) == findings(whole)
 
     monkeypatch.setattr(stages, "convert", None)  # now everything is there
-    assert findings(study_lm(folder, folder / "tokens.npy", tmp_path, show_progress=False, **OPTIONS)) == findings(
-        whole
-    )
+    assert findings(study_lm(folder, folder / "tokens.npy", tmp_path, **OPTIONS)) == findings(whole)
 
 
 def findings(results: LmResults) -> dict:
@@ -169,7 +167,7 @@ def findings(results: LmResults) -> dict:
 
 @pytest.mark.process
 def test_results_load_back(run, folder, tmp_path):
-    found = study_lm(folder, folder / "tokens.npy", tmp_path, show_progress=False, **OPTIONS)
+    found = study_lm(folder, folder / "tokens.npy", tmp_path, **OPTIONS)
     assert to_plain(LmResults.load(tmp_path)) == to_plain(found)
     assert findings(found) == findings(LmResults.load(run[0]))  # the command and the function do the same
     for name, other in vars(LmResults.load(tmp_path).attribution).items():
@@ -212,7 +210,7 @@ def test_results_of_other_options_are_kept_and_the_study_refused(run, folder, tm
     before = contents(out)
     monkeypatch.setattr("mlpoly.studies.language_model.run.collect", None)  # refused before the work begins
     with pytest.raises(ValueError, match=words):
-        study_lm(out=out, show_progress=False, **options)
+        study_lm(out=out, **options)
     assert contents(out) == before
 
 
@@ -228,7 +226,7 @@ def test_restart_replaces_a_study(run, folder, tmp_path):
     other.parent.mkdir()
     other.write_text("{}")
     options = OPTIONS | {"blocks": "layers.1.mlp", "degree": 1, "spectrum_degree": 0, "features_per_block": 0}
-    found = study_lm(folder, folder / "tokens.npy", out, resume=False, show_progress=False, **options)
+    found = study_lm(folder, folder / "tokens.npy", out, resume=False, **options)
     assert {errors.block for errors in found.errors} == {"model.layers.1.mlp"}
     saved = Conversion.load(out)
     assert list(saved.polynomials) == ["model.layers.1.mlp"] and saved.degree == 1
@@ -243,7 +241,7 @@ def test_results_survive_another_machine_and_other_versions(run, folder, tmp_pat
     monkeypatch.setattr("mlpoly.studies.study.describe_machine", lambda device: machine)
     monkeypatch.setattr(stages, "convert", None)  # nothing can be computed again
     with pytest.warns(UserWarning, match=r"are kept although .*numpy [\d.]+, now 9\.0.*--restart"):
-        found = study_lm(folder, folder / "tokens.npy", out, show_progress=False, **OPTIONS)
+        found = study_lm(folder, folder / "tokens.npy", out, **OPTIONS)
     assert findings(found) == findings(LmResults.load(run[0]))
 
 
@@ -264,7 +262,7 @@ def test_models_that_do_not_predict_the_next_token_are_refused_at_once(folder, t
         config = transformers.T5Config(**T5) if kind.startswith("T5") else transformers.BertConfig(**BERT)
         getattr(transformers, kind)(config).save_pretrained(tmp_path / kind)
         with pytest.raises(TypeError, match=words):
-            study_lm(tmp_path / kind, folder / "tokens.npy", tmp_path / "out", show_progress=False, **OPTIONS)
+            study_lm(tmp_path / kind, folder / "tokens.npy", tmp_path / "out", **OPTIONS)
 
 
 def test_a_length_that_the_model_does_not_take_is_refused(folder, tmp_path, monkeypatch):
@@ -272,14 +270,14 @@ def test_a_length_that_the_model_does_not_take_is_refused(folder, tmp_path, monk
     monkeypatch.setattr("mlpoly.studies.language_model.run.collect", None)
     for model, text in ((None, None), (folder, folder / "tokens.npy")):
         with pytest.raises(ValueError, match="length is 65, but the model takes 64 tokens at most; use --length 64"):
-            study_lm(model, text, tmp_path, length=65, show_progress=False)
+            study_lm(model, text, tmp_path, length=65)
 
 
 def test_the_length_is_by_default_what_the_model_takes(folder, tmp_path):
     long = np.random.default_rng(0).integers(1, VOCABULARY, size=(8, 100))
     np.save(tmp_path / "long.npy", long)
     options = {name: value for name, value in OPTIONS.items() if name != "length"} | {"degrees": (1,), "degree": 1}
-    found = study_lm(folder, tmp_path / "long.npy", tmp_path / "out", show_progress=False, **options)
+    found = study_lm(folder, tmp_path / "long.npy", tmp_path / "out", **options)
     assert found.about["config"]["length"] == 64 and found.about["command"] == ""
     assert found.about["data"]["held_out"] == 64
 
@@ -319,13 +317,13 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     }
     chosen = {"blocks": "layers.1.mlp", "method": "samples", "bound": 4.0}
     source, out = tmp_path / "text.txt", tmp_path / "out"
-    found = study_lm(model, source, out, prompt="w1 w2 w3", show_progress=False, **options, **chosen)
+    found = study_lm(model, source, out, prompt="w1 w2 w3", **options, **chosen)
     assert found.about["data"] == {"text": "text.txt", "held_out": 48, "tokens": 528}
     assert found.attribution.tokens == ("w1", "w2", "w3") and found.attribution.blocks == ("model.layers.1.mlp",)
     assert Conversion.load(out).bound == 4.0
     assert [loss.degree for loss in found.losses if loss.by == "polynomial"] == [1, 3, 3]  # all of each, and one alone
     assert {fit.degree for fit in found.errors} == {1, 3} and not found.spectra
-    again = study_lm(model, source, tmp_path / "two", held_out="w1 w2 w3 w4\n", show_progress=False, **options)
+    again = study_lm(model, source, tmp_path / "two", held_out="w1 w2 w3 w4\n", **options)
     assert again.about["data"]["held_out"] == 4
 
 

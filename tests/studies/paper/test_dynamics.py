@@ -13,7 +13,7 @@ from support.backends import assert_close
 from support.small_studies import CONFIG, blobs
 
 import mlpoly as mp
-from mlpoly.fitting.mixture_quadratic.gram import GramOperator
+from mlpoly.fitting.mixture.gram import GramOperator
 from mlpoly.fitting.tuning import descent
 from mlpoly.studies.paper import approximants as approximants_module
 from mlpoly.studies.paper import dynamics as dynamics_module
@@ -393,12 +393,12 @@ def interrupting(original, at):
 
 
 def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
-    monkeypatch.setattr("mlpoly.fitting.mixture_quadratic.solve._DIRECT", 0)  # iteratively, as with more pixels
+    monkeypatch.setattr("mlpoly.fitting.mixture.quadratic._DIRECT", 0)  # iteratively, as with more pixels
     original = GramOperator.apply
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     net = setting.net(run, 16)
     with pytest.warns(UserWarning, match="the mixture fit was interrupted"):
-        mp.fit(net, setting.mixture, 2, tolerance=1e-10)  # by itself it answers with its best
+        mp.fit(net, setting.mixture, 2, method=mp.methods.Exact(tolerance=1e-10))  # by itself it answers with its best
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
     with pytest.raises(KeyboardInterrupt):
         dynamics(run, setting, tmp_path)
@@ -457,6 +457,6 @@ def test_bad_options(changes, error, message):
 
 
 def test_quiet_where_nobody_watches(small, quick, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once
+    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once
     dynamics(small, quick, tmp_path)
     assert capfd.readouterr() == ("", "")

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 
-pytest.importorskip("matplotlib")
-
+from mlpoly.charts.chart import Area, Curve, Points
+from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.plots.chart import Area, Curve, Points
-from mlpoly.plots.draw import draw
 from mlpoly.studies.paper.figures import write_figures
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
 from mlpoly.studies.paper.figures.eigenvector_pictures import (

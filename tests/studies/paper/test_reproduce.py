@@ -152,7 +152,7 @@ def test_command_to_do_it_again(data, tmp_path, quick, monkeypatch):
 
 def test_stages_one_by_one_are_the_same(whole, data, tmp_path, quick):
     for until in ("training", "dynamics", "features", "attack", "report"):
-        found = reproduce(tmp_path, str(data), train=TRAIN, fits=FITS, until=until, show_progress=False)
+        found = reproduce(tmp_path, str(data), train=TRAIN, fits=FITS, until=until)
         assert list(found.about["seconds"])[-1] == until
     assert content(tmp_path) == content(whole)
     assert_equal(read_results(tmp_path).features, read_results(whole).features)
@@ -160,7 +160,7 @@ def test_stages_one_by_one_are_the_same(whole, data, tmp_path, quick):
 
 def test_report_alone(data, tmp_path, quick):
     """A report can be made at any time, of what there is."""
-    reproduce(tmp_path, str(data), train=TRAIN, fits=FITS, until="training", show_progress=False)
+    reproduce(tmp_path, str(data), train=TRAIN, fits=FITS, until="training")
     found = write_up(tmp_path)
     assert found.claims == found.dynamics == () and (tmp_path / "report.html").is_file()
     assert {p.name for p in (tmp_path / "tables").iterdir()} == {"training.csv"}
@@ -173,7 +173,7 @@ def test_report_alone(data, tmp_path, quick):
 
 
 def test_damaged_results_are_not_replaced(data, tmp_path, quick):
-    options = {"train": replace(TRAIN, steps=1), "fits": FITS, "until": "training", "show_progress": False}
+    options = {"train": replace(TRAIN, steps=1), "fits": FITS, "until": "training"}
     reproduce(tmp_path, str(data), **options)
     path = tmp_path / "results" / "training.json"
     path.write_bytes(path.read_bytes()[:100])

@@ -376,7 +376,7 @@ def test_other_images_of_the_same_shape_are_refused(whole, name, steps):
 
 
 def test_other_test_images_do_not_matter_to_a_training(whole):
-    train(changed(IMAGES, "test"), whole.folder, CONFIG)
+    assert_same_weights(train(changed(IMAGES, "test"), whole.folder, CONFIG), whole)
 
 
 def test_folder_that_cannot_be_written(tmp_path):
@@ -410,6 +410,6 @@ def test_bad_options(changes, error, message):
 
 
 def test_quiet_where_nobody_watches(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("mlpoly.progress._PATIENCE", -1.0)  # a bar would come at once
+    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once
     train(IMAGES, tmp_path, replace(CONFIG, steps=2))
     assert capfd.readouterr() == ("", "")

@@ -12,7 +12,7 @@ from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.fitting.tuning.trainable import Tensor, trainable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
 from mlpoly.scores.classifiers import divergences
 
@@ -38,7 +38,6 @@ class Plan:
     evaluate_every: int
     patience: int | None
     seed: int
-    show: bool
 
     def __post_init__(self) -> None:
         if self.optimizer not in ("sgd", "adamw"):
@@ -105,7 +104,7 @@ class Descent:
         plan, optimizer = self.plan, self._optimizer(run.rate)
         hopeless = _HOPELESS * max(self.start, 1.0)
         try:
-            with progress("fine-tuning", plan.steps, plan.show) as update:
+            with progress_bar("fine-tuning", plan.steps) as update:
                 for step in range(run.steps + 1, plan.steps + 1):
                     error = self._step(optimizer, self._batch(plan.batch_size, TRAINING, step))
                     run = replace(run, steps=step)

@@ -10,11 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
+from mlpoly.charts.chart import Part, Ranking, shortened
 from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.conversion.hub import download, upload
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Table, Tabular
 
@@ -23,7 +25,7 @@ _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Conversion(Tabular):
+class Conversion(Tabular, Plottable):
     """Polynomials for the blocks of a model, for `mlpoly.lm.graft` and `mlpoly.lm.evaluate`.
 
     Attributes
@@ -60,11 +62,8 @@ class Conversion(Tabular):
     def _table(self) -> Table:
         return Table.of(self.table())
 
-    def plot(self, ax: Any = None) -> Any:
+    def chart(self) -> Ranking:  # type: ignore[override]
         """Bars of the blocks' fractions of variance unexplained, on held-out text or else in closed form."""
-        from mlpoly.plots.chart import Part, Ranking, shortened
-        from mlpoly.plots.draw import show  # needs matplotlib
-
         errors = [self.errors[name] for name in self.polynomials]
         measured = any(e.held_out is not None for e in errors)
         parts = []
@@ -73,7 +72,7 @@ class Conversion(Tabular):
             if found is not None:
                 parts.append(Part(shortened(e.block), found, f"{found:.2g}"))
         title = f"Fraction of variance unexplained, {'held-out text' if measured else 'closed form'}"
-        return show(Ranking(parts, title, title, colour="blue"), ax)
+        return Ranking(parts, title, title, colour="blue")
 
     def __repr__(self) -> str:
         bound = "" if self.bound is None else f", bound={self.bound:g}"

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.bounded_fit import fit_bounded
-from mlpoly.fitting.sample_fit import SampleFit
+from mlpoly.fitting.bounded import fit_bounded
+from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
 from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error, without_bound
@@ -22,7 +22,7 @@ from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.machine import versions
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.bounded import check_bound
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 
 Method = Literal["gaussian", "neuronwise", "samples"]
 
@@ -44,7 +44,6 @@ def convert(
     held_out: Iterable[Any] | None = None,
     shrinkage: float | str = 0.0,
     closed_form: bool = True,
-    show_progress: bool = True,
 ) -> Conversion:
     """Fit polynomials of a given degree to the feedforward blocks of a language model.
 
@@ -83,8 +82,6 @@ def convert(
     closed_form : bool
         Whether to compute the error without samples too. Its cost grows with the square of the hidden units: half a
         minute for a block of 1536 on two busy cores.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -154,7 +151,7 @@ def convert(
         samples = {block.name: SampleFit(block.net(), closed(block)) for block in chosen}
         read = visit(model, chosen, batches, lambda block, x, _: samples[block.name].update(x))
         about["batches"] = {"data": read.fingerprint, "tokens": read.tokens}
-    with progress("convert", len(chosen), show_progress) as bar:
+    with progress_bar("convert", len(chosen)) as bar:
         for number, block in enumerate(chosen):
             began = time.perf_counter()
             found[block.name] = samples.pop(block.name).polynomial() if samples else closed(block)

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mlpoly.charts.chart import Part, Ranking
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.evaluation.baselines import BASELINES, Baseline, baseline_modules
 from mlpoly.lm.model.graft import as_modules, replaced, replacements
 from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.text.batches import Batch, Reader, check_batches
-from mlpoly.progress import progress
+from mlpoly.plottable import Plottable
+from mlpoly.progress_bars import progress_bar
 from mlpoly.scores.classifiers import cross_entropies, divergences
 from mlpoly.tables import Table, Tabular
 
@@ -33,7 +35,7 @@ class Loss:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Tabular):
+class Evaluation(Tabular, Plottable):
     """Losses of one model on the same data.
 
     Attributes
@@ -73,11 +75,8 @@ class Evaluation(Tabular):
     def _table(self) -> Table:
         return Table.of(self.table())
 
-    def plot(self, ax: Any = None) -> Any:
+    def chart(self) -> Ranking:  # type: ignore[override]
         """Bars of the increase of the cross-entropy by each replacement."""
-        from mlpoly.plots.chart import Part, Ranking
-        from mlpoly.plots.draw import show  # needs matplotlib
-
         title, unit = f"Increase of the cross-entropy over {self.original:.3f} nats", "nats per token"
         costs = [row.cross_entropy - self.original for row in self.rows[1:]]
         if self.original != self.original:  # NaN
@@ -88,7 +87,7 @@ class Evaluation(Tabular):
         parts = []
         for row, cost in zip(self.rows[1:], costs, strict=True):
             parts.append(Part(f"{row.replaced}: {row.by}", cost, f"{cost:+.3g}".replace("-", "\N{MINUS SIGN}")))
-        return show(Ranking(parts, title, title, unit), ax)
+        return Ranking(parts, title, title, unit)
 
     def __repr__(self) -> str:
         loss = f", cross-entropy {self.original:.4f}" if self.original == self.original else ""
@@ -105,7 +104,6 @@ def evaluate(
     each: bool = False,
     others: Mapping[str, Any] | None = None,
     next_token: bool = True,
-    show_progress: bool = True,
 ) -> Evaluation:
     """Measure what it costs to replace the blocks of a model, beside three simpler replacements.
 
@@ -134,8 +132,6 @@ def evaluate(
     next_token : bool
         Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
         position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -170,7 +166,7 @@ def evaluate(
     sums = {key: [0.0, 0.0, 0.0] for key in variants}  # cross-entropies, divergences and cosines
     tokens = done = targeted = 0
     run = Runner(model)
-    with evaluating(model), progress("evaluate", len(given) * len(variants), show_progress) as bar:
+    with evaluating(model), progress_bar("evaluate", len(given) * len(variants)) as bar:
         for batch in Reader(given):  # all variants on it before the next, so that only two sets of logits are held
             labels = given[batch.number].get("labels") if isinstance(given[batch.number], Mapping) else None
             base: Tensor | None = None

@@ -22,7 +22,7 @@ from mlpoly.lm.moments.groups import Groups, as_grouping
 from mlpoly.lm.moments.row_sums import GroupMoments, Norms, Precision, RowSums, merge_groups
 from mlpoly.lm.text.batches import Batch, Mask, Reader
 from mlpoly.machine import versions
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 
 
 def collect(
@@ -37,7 +37,6 @@ def collect(
     save_to: str | PathLike[str] | None = None,
     save_every: float = 60.0,
     resume: bool = True,
-    show_progress: bool = True,
 ) -> Moments:
     """Return mean and covariance of the inputs of every feedforward block of a model, in one pass over tokens.
 
@@ -79,8 +78,6 @@ def collect(
         Seconds between saves. For large models, where a save takes long, they are rarer.
     resume : bool
         Whether to resume the pass that `save_to` holds, instead of starting again.
-    show_progress : bool
-        Whether a terminal shows a progress bar.
 
     Returns
     -------
@@ -139,7 +136,7 @@ def collect(
             parts.clear()
         return Progress(reader.batches, reader.fingerprint, rule.state)
 
-    with watching(model, chosen) as watch, progress("collect", tokens, show_progress) as bar:
+    with watching(model, chosen) as watch, progress_bar("collect", tokens) as bar:
         remaining = iter(reader)
         if rule.calibrates:  # the first batch is run for it alone, and then once more
             first = next(remaining, None)

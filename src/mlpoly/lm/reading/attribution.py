@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import Array, as_integer, namespace, to_numpy
+from mlpoly.charts.chart import HeatMap
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.model.tracing import NO_PATH, trace, unembedding
 from mlpoly.lm.text.tokens import prompt_ids, token_text
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
 
@@ -40,7 +42,7 @@ def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Attribution(Tabular):
+class Attribution(Tabular, Plottable):
     """Direct contributions of blocks to a logit at every position of one prompt of t tokens."""
 
     blocks: tuple[str, ...]
@@ -80,15 +82,12 @@ class Attribution(Tabular):
             ]
         )
 
-    def plot(self, ax: Any = None) -> Any:
+    def chart(self) -> HeatMap:  # type: ignore[override]
         """Heat map of the contribution of each degree, all blocks together, at each token."""
-        from mlpoly.plots.chart import HeatMap
-        from mlpoly.plots.draw import show  # needs matplotlib
-
         degrees = [f"degree {k}" for k in range(self.degree + 1)]
         tokens = [f"{token!r} to {target!r}" for token, target in zip(self.tokens, self.target_tokens, strict=True)]
         label = "Contributions of the blocks' polynomials to the logits"
-        return show(HeatMap(self.parts.sum(0).T, degrees, tokens, label, "Contributions to logits", "contribution"), ax)
+        return HeatMap(self.parts.sum(0).T, degrees, tokens, label, "Contributions to logits", "contribution")
 
     def __repr__(self) -> str:
         centred = ", centred" if self.centred else ""

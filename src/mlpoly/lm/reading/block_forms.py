@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlpoly.arrays import as_integer, to_numpy
+from mlpoly.charts.chart import Axis, Chart, Curve, Panel, shortened
 from mlpoly.features import principal_forms
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import polynomials_of
+from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 
@@ -42,14 +44,11 @@ class FormSpectrum:
         return {"block": self.block, "degree": self.degree, "fraction": self.fraction, "in the first": first} | counts
 
 
-class BlockForms(TableList):
+class BlockForms(Plottable, TableList):
     """A list of `FormSpectrum`, which prints as a table."""
 
-    def plot(self, ax: Any = None) -> Any:
+    def chart(self) -> Chart:  # type: ignore[override]
         """Curves of the fraction of the variance at degree 2 that the leading directions carry, one for each block."""
-        from mlpoly.plots.chart import Axis, Chart, Curve, Panel, shortened
-        from mlpoly.plots.draw import show  # needs matplotlib
-
         spectra = [spectrum for spectrum in self if spectrum.degree == 2]
         colours, few = ("blue", "orange", "black", "grey"), len(spectra) <= 6
         curves = []
@@ -60,7 +59,7 @@ class BlockForms(TableList):
             colour = colours[i % 4] if few else ("blue" if i == 0 else "orange") if ends else "grey"
             curves.append(Curve(label, places, together, colour=colour, width=1.2))
         y = Axis("fraction of the variance at degree 2", "fraction", percent=True, limits=(0.0, 1.02))
-        return show(Chart("Principal forms by block", [Panel(curves, Axis("leading forms", "forms", "log"), y)]), ax)
+        return Chart("Principal forms by block", [Panel(curves, Axis("leading forms", "forms", "log"), y)])
 
 
 def block_forms(
@@ -68,8 +67,6 @@ def block_forms(
     moments: Moments,
     degrees: Sequence[int] = (1, 2, 3),
     k: int = 128,
-    *,
-    show_progress: bool = True,
 ) -> BlockForms:
     """Output directions by the variance that every block writes along them at each degree; exact, without samples.
 
@@ -83,8 +80,6 @@ def block_forms(
         Degrees; those above a polynomial's own are left out.
     k : int
         Number of leading directions that are listed.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -104,7 +99,7 @@ def block_forms(
     """
     chosen, wanted = polynomials_of(polys), [as_integer("degrees", degree, 1) for degree in degrees]
     rows = BlockForms()
-    with progress("principal forms", len(chosen), show_progress) as bar:
+    with progress_bar("principal forms", len(chosen)) as bar:
         for i, (name, poly) in enumerate(chosen.items()):
             inputs = moments.gaussian(name, like=poly.prototype)
             found = {n: principal_forms(poly, n, k, inputs) for n in range(1, poly.degree + 1)}

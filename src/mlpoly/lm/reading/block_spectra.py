@@ -7,10 +7,12 @@ from typing import Any
 
 from torch import nn
 
+from mlpoly.charts.chart import Axis, Bars, Chart, Panel, degree_colour
 from mlpoly.importers import find_blocks
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.measures import degree_spectrum
-from mlpoly.progress import progress
+from mlpoly.plottable import Plottable
+from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 
@@ -31,14 +33,11 @@ class BlockSpectrum:
         return sum(self.fractions[degree:]) + self.rest
 
 
-class BlockSpectra(TableList):
+class BlockSpectra(Plottable, TableList):
     """A list of `BlockSpectrum`, which prints as a table."""
 
-    def plot(self, ax: Any = None) -> Any:
+    def chart(self) -> Chart:  # type: ignore[override]
         """Bars of the blocks, stacked by degree."""
-        from mlpoly.plots.chart import Axis, Bars, Chart, Panel, degree_colour
-        from mlpoly.plots.draw import show  # needs matplotlib
-
         numbers = list(range(len(self)))
         highest = len(self[0].fractions) if self else 0
         bars = [
@@ -48,7 +47,7 @@ class BlockSpectra(TableList):
         bars.append(Bars("above", numbers, [spectrum.rest for spectrum in self], "area-rest"))
         blocks = Axis("block", ticks=[(i, str(i)) for i in numbers[:: -(-len(numbers) // 20) or 1]])
         panel = Panel(bars, blocks, Axis("fraction of the variance", limits=(0.0, 1.0)))
-        return show(Chart("Fractions of the blocks' variance by degree", [panel]), ax)
+        return Chart("Fractions of the blocks' variance by degree", [panel])
 
 
 def block_spectra(
@@ -57,7 +56,6 @@ def block_spectra(
     max_degree: int = 6,
     *,
     shrinkage: float | str = 0.0,
-    show_progress: bool = True,
 ) -> BlockSpectra:
     """Degree spectra of all blocks in `moments`, each under the Gaussian of its inputs.
 
@@ -73,8 +71,6 @@ def block_spectra(
         Highest degree that is listed by itself.
     shrinkage : float or "oas"
         Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -93,7 +89,7 @@ def block_spectra(
     """
     blocks = [block for block in find_blocks(model) if block.name in moments.names]
     spectra = BlockSpectra()
-    with progress("spectra", len(blocks), show_progress) as bar:
+    with progress_bar("spectra", len(blocks)) as bar:
         for i, block in enumerate(blocks):
             net = block.net()
             found = degree_spectrum(net, moments.gaussian(block.name, shrinkage, like=net.prototype), max_degree)

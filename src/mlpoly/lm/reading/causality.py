@@ -19,7 +19,7 @@ from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
 from mlpoly.lm.reading.steering import steered
 from mlpoly.lm.text.batches import Batch, Reader
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 _STRONGEST = 8  # one over the fraction of tokens that count as those where a feature matters most
@@ -82,7 +82,6 @@ def check_features(
     polys: Any = None,
     tokens: int = 2048,
     wiring: Trace | None = None,
-    show_progress: bool = True,
 ) -> CausalScores:
     """Compare what should happen when a feature is removed or doubled with what does happen in the model.
 
@@ -114,8 +113,6 @@ def check_features(
         Number of tokens after which to stop. The model runs on them two or three times for every feature.
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -157,7 +154,7 @@ def check_features(
     paths = {name: _DirectPath.of(model, name, wiring) for name in blocks}
     found: list[list[dict[str, list[Tensor]]]] = [[{} for _ in range(len(some))] for some in sets]
     run, total, done = Runner(model), len(read) * sum(map(len, sets)), 0
-    with evaluating(model), progress("check", total, show_progress) as bar:
+    with evaluating(model), progress_bar("check", total) as bar:
         for batch in read:
             base = _observed(run, batch, watched)
             for some, products in zip(sets, found, strict=True):

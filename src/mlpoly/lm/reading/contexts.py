@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
+from mlpoly.charts.chart import Part, Ranking
 from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
@@ -18,6 +19,7 @@ from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_direction
 from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.lm.text.batches import Batch
 from mlpoly.lm.text.tokens import token_text
+from mlpoly.plottable import Plottable
 from mlpoly.tables import TableList
 
 _EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyond is in its last bins
@@ -100,20 +102,17 @@ class FeatureReading:
         return describe(self)
 
 
-class FeatureReadings(TableList):
+class FeatureReadings(Plottable, TableList):
     """A list of `FeatureReading`, which prints as a table."""
 
-    def plot(self, ax: Any = None) -> Any:
+    def chart(self) -> Ranking:  # type: ignore[override]
         """Bars of the fractions of the block's variance that the features explain, named by where they are largest."""
-        from mlpoly.plots.chart import Part, Ranking
-        from mlpoly.plots.draw import show  # needs matplotlib
-
         parts = []
         for found in self:
             row = found.row()
             parts.append(Part(f"{found.name}: {row['positive at'][:40]}", found.explained, row["raises"]))
         title = f"Features of {self[0].block}" if self else "Features"
-        return show(Ranking(parts, title, title, "fraction of the block's variance", "raises"), ax)
+        return Ranking(parts, title, title, "fraction of the block's variance", "raises")
 
 
 def describe(feature: FeatureReading) -> str:

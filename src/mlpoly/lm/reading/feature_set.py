@@ -262,13 +262,13 @@ def block_features(
             raise ValueError(f"token is {max(ids)}, but the model knows the tokens 0 to {len(weight) - 1}.")
         rows = logit_directions(model, block, weight[ids], wiring)
         u = rows[0] if difference is None else rows[0] - rows[1]
-        eigen = eigenfeatures(quadratic, direction=u.to(quadratic.prototype), k=k, metric="whitened", inputs=under)
+        eigen = eigenfeatures(quadratic, u.to(quadratic.prototype), k=k, metric="whitened", inputs=under)
         label = " − ".join(f"#{i}" for i in ids)
         vectors, names = eigen.vectors, tuple(f"towards {label}, {r}" for r in range(len(eigen.vectors)))
     elif kind == "principal":
         vectors, names = _principal(quadratic, under, k)
     elif kind == "term":
-        terms = decompose(quadratic, k, inputs=under, seed=seed)
+        terms = decompose(quadratic, k, under)
         vectors, writes = terms.vectors, terms.writes
         names = tuple(f"term {r}" for r in range(len(vectors)))
     elif kind == "direction":

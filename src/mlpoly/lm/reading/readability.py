@@ -15,7 +15,7 @@ from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
 from mlpoly.lm.text.batches import Batch
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 _PRIOR = 4.0  # tokens with the mean activity that each token's own mean is shrunk by
@@ -54,7 +54,6 @@ def readability(
     *,
     last: int = 3,
     active: float = 0.05,
-    show_progress: bool = True,
 ) -> ReadabilityScores:
     """Score how well the last few tokens predict whether a feature is active, without a human reader.
 
@@ -82,8 +81,6 @@ def readability(
         Number of last tokens, the current one included.
     active : float
         Fraction of the tokens at which a side counts as active.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -112,7 +109,7 @@ def readability(
         raise ValueError(f"active must be a fraction between 0 and 0.5, such as 0.05, got {active!r}.")
     text, new_text = (_values(model, sets, given, last) for given in (batches, held_out))
     found = ReadabilityScores()
-    with progress("readability", len(sets), show_progress) as bar:
+    with progress_bar("readability", len(sets)) as bar:
         for i, some in enumerate(sets):
             parts = [torch.stack(_areas(*text[i], *new_text[i], sign, float(active))) for sign in (1.0, -1.0)]
             areas = torch.stack(parts)  # (sides, predictors, features)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.block_forms import FormSpectrum
@@ -16,7 +17,6 @@ from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import percent
 from mlpoly.pages.toolkit.plot import plot
 from mlpoly.pages.toolkit.widgets import figure, table
-from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}

@@ -13,7 +13,7 @@ from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
 from mlpoly.networks.layered import Layout
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 
 __all__ = ["report"]
 
@@ -33,7 +33,6 @@ def report(
     title: str | None = None,
     activation: str | Sequence[str | None] | None = None,
     layout: Layout | None = None,
-    show_progress: bool = True,
 ) -> Path:
     """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
 
@@ -71,8 +70,6 @@ def report(
     activation, layout : str, optional
         For the path of a file of weights: the activation of its hidden layers or one for each, and the order of the
         axes where both fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -109,7 +106,7 @@ def report(
     elif activation is not None or layout is not None:
         raise ValueError("activation and layout are for files of weights; this network knows its own.")
     subject = check_subject(net, x, labels, names, image_shape, inputs, outputs)
-    with progress("report", None, show_progress) as update:
+    with progress_bar("report", None) as update:
         steps = count()
 
         def tick(note: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, degree_colour, shortened
 from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.network.summary import degree_name, describe_inputs, missed
 from mlpoly.pages.toolkit import Page, plot
 from mlpoly.pages.toolkit.numbers import number, percent
 from mlpoly.pages.toolkit.widgets import figure, table
-from mlpoly.plots.chart import Axis, Bars, Chart, Curve, Panel, degree_colour, shortened
 
 _VISIBLE = 1e-9  # errors below it are rounding, and have no place on a logarithmic axis
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 from markupsafe import Markup
 
+from mlpoly.charts.chart import Part, Waterfall, shortened
+from mlpoly.charts.predictions import explanation_waterfall
 from mlpoly.features.single_prediction import Explanation, explain
 from mlpoly.pages.network.fits import Fits, chosen
 from mlpoly.pages.network.subject import Subject
@@ -17,8 +19,6 @@ from mlpoly.pages.toolkit.grids import waterfall_html
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import number
 from mlpoly.pages.toolkit.widgets import figure, panels, table
-from mlpoly.plots.chart import Part, Waterfall, shortened
-from mlpoly.plots.explanation import explained_waterfall
 
 _TERMS = 8  # bars of one explanation
 
@@ -61,7 +61,7 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
     every = -(-len(about.x) // len(fits.rows))
     for name, row, output in chosen_rows(about, fits, count):
         x = fits.rows[row]
-        found = explain(fits.written, about.inputs, x, output=output, k=_TERMS, names=about.names)
+        found = explain(fits.written, x, about.inputs, output=output, k=_TERMS, names=about.names)
         value = float(fits.values[row, output])
         button: object = shortened(name, 24)
         if shape is not None:
@@ -91,7 +91,7 @@ def _explained(about: Subject, found: Explanation, network: float, row: int) -> 
         + "."
     )
     if about.image_shape is not None and found.features:
-        waterfall = explained_waterfall(replace(found, network=network), about.image_shape)
+        waterfall = explanation_waterfall(replace(found, network=network), about.image_shape)
     else:
         bars = [Part(term.name, term.amount) for term in found.terms]
         if abs(found.other_terms) > 1e-12 * abs(found.polynomial):

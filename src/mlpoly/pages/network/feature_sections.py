@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 from markupsafe import Markup
 
+from mlpoly.charts.chart import Chart, Curve, Part, Ranking, shortened
+from mlpoly.charts.responses import response_chart
 from mlpoly.features import EigenFeatures, eigenfeatures
 from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.subject import Subject, distinct
@@ -18,8 +20,6 @@ from mlpoly.pages.toolkit.grids import ranking_html
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import percent, signed
 from mlpoly.pages.toolkit.widgets import figure, picture_row
-from mlpoly.plots.chart import Chart, Curve, Part, Ranking, shortened
-from mlpoly.plots.response import response_chart
 
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out

@@ -55,7 +55,7 @@ def method_section(page: Page, about: Subject, fits: Fits) -> None:
         f"poly = mp.fit(net, inputs, degree={fits.written.degree})",
         'print(poly.terms(output=0, center="mean"))',
         "print(mp.fvu(net, poly), mp.fvu(net, poly, samples=rows))",
-        "print(mp.explain(poly, inputs, rows[0]))",
+        "print(mp.explain(poly, rows[0]))",
     ]
     section = page.section("method", "What is exact and what is not", "What is exact")
     section.add(element("ul", *(element("li", each) for each in said), class_="points"))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, on, to_numpy
-from mlpoly.inputs import Gaussian, Inputs
+from mlpoly.inputs import Gaussian, Inputs, as_inputs
 from mlpoly.networks import Network
 from mlpoly.records import map_arrays
 
@@ -111,6 +111,7 @@ def check_subject(
                     f"x has the column {have!r} at place {i}, where the estimator was fitted with {want!r}; pass "
                     f"x[list(model.feature_names_in_)], or x.to_numpy() and names= if the columns only have new names."
                 )
+    inputs = None if inputs is None else as_inputs(inputs)
     check_columns("x", x, getattr(inputs, "names", None))
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
@@ -128,8 +129,6 @@ def check_subject(
         outputs = classes or (["output"] if o == 1 else [f"output {i}" for i in range(o)])
         outputs = outputs[1:] if len(outputs) == 2 and o == 1 else outputs
     outputs = _names("outputs", outputs, o, "outputs")
-    if inputs is not None and not isinstance(inputs, Inputs):
-        raise TypeError(f"inputs must be a Gaussian, a GaussianMixture or Samples, got {type(inputs).__name__}.")
     like = np.zeros(())
     under = Gaussian.from_samples(rows) if inputs is None else map_arrays(inputs.like(like), lambda a: on(a, like))
     if under.dim != d:

@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 from markupsafe import Markup
 
+from mlpoly.charts.chart import Part, Ranking, shortened
+from mlpoly.charts.terms import effect_map
+from mlpoly.features.interactions import interaction_effects
 from mlpoly.features.term_table import Terms
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject, distinct
@@ -19,8 +22,6 @@ from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import counted, number, percent
 from mlpoly.pages.toolkit.plot import heat_maps
 from mlpoly.pages.toolkit.widgets import figure, formula, panels, picture_row, table, variable
-from mlpoly.plots.chart import Part, Ranking, shortened
-from mlpoly.plots.interactions import interaction_effects, interaction_map
 
 _WRITTEN = 10  # terms of a formula
 _RANKED = 20  # terms of a ranking
@@ -147,7 +148,7 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
         effects = interaction_effects(quadratic.output(i), 0, about.inputs)
         largest = max(largest, float(np.abs(effects).max()))
         if about.image_shape is None:
-            maps.append((label, replace(interaction_map(effects, about.names, _CROSSED), name="effect")))
+            maps.append((label, replace(effect_map(effects, about.names, _CROSSED), name="effect")))
             continue
         strength = np.sqrt(np.sum(effects**2, axis=1))
         strongest, title = int(np.argmax(strength)), about.titles[i]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from mlpoly.charts.chart import Gallery, Palette, Part, Picture, Ranking, Waterfall, shortened
 from mlpoly.pages.toolkit.embedded import DIVERGING, GREY, picture, ramp
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import number, signed
 from mlpoly.pages.toolkit.widgets import picture_row
-from mlpoly.plots.chart import Gallery, Palette, Part, Picture, Ranking, Waterfall, shortened
 
 _NAME = 70  # letters of a name beside a bar
 _PALETTES: dict[Palette, np.ndarray] = {

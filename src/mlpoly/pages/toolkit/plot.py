@@ -9,10 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from mlpoly.charts.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
 from mlpoly.pages.toolkit.embedded import island
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.widgets import choices
-from mlpoly.plots.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
 
 _HEIGHT = 430  # pixels
 _TICK = 18  # letters of a name at the edge of a heat map

@@ -50,7 +50,6 @@ def study_lm(
     prompt: str | None = None,
     device: str = "cpu",
     resume: bool = True,
-    show_progress: bool = True,
     **options: Any,
 ) -> LmResults:
     """Replace the blocks of a language model by polynomials, measure what that costs, and write it all to a folder.
@@ -77,8 +76,6 @@ def study_lm(
         A device of PyTorch.
     resume : bool
         Whether to use what the folder already has; otherwise, with --restart on the command line, it is replaced.
-    show_progress : bool
-        Whether long work on a terminal draws a progress bar.
 
     Returns
     -------
@@ -120,9 +117,8 @@ def study_lm(
             tokens=tokens,
             save_to=folder / "moments",
             resume=resume,
-            show_progress=show_progress,
         )
-    study = LmStudy(store, config, net, texts, train, judge, moments, show_progress)
+    study = LmStudy(store, config, net, texts, train, judge, moments)
     study_spectra(study)
     chosen = study_degrees(study)
     if not {"features", "attribution"} <= set(store.parts):

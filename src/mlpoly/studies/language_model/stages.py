@@ -41,7 +41,6 @@ class LmStudy:
     train: Sequence[Tensor]  # token ids (b, t) to fit to
     held_out: Sequence[Tensor]  # and to judge by
     moments: Moments
-    show_progress: bool
 
     @property
     def degrees(self) -> list[int]:
@@ -61,7 +60,6 @@ class LmStudy:
             batches=self.train if self.config.method == "samples" else None,
             held_out=self.held_out if measured else None,
             closed_form=measured and not spectra,
-            show_progress=self.show_progress,
         )
         exact = {spectrum.block: spectrum.unexplained(degree) for spectrum in spectra}
         errors = {n: replace(e, closed_form=exact.get(n, e.closed_form)) for n, e in conversion.errors.items()}
@@ -74,9 +72,7 @@ def study_spectra(study: LmStudy) -> None:
         highest = max(study.config.spectrum_degree, *study.degrees)
         study.store.run(
             "spectra",
-            lambda: {
-                "spectra": tuple(block_spectra(study.model, study.moments, highest, show_progress=study.show_progress))
-            },
+            lambda: {"spectra": tuple(block_spectra(study.model, study.moments, highest))},
         )
 
 
@@ -110,7 +106,6 @@ def _study_degree(study: LmStudy, degree: int) -> Conversion:
             each=own and config.single_blocks,
             others=others,
             calibration=study.train,
-            show_progress=study.show_progress,
         ).rows
         found["errors"] = tuple(conversion.errors.values())
         found["losses"] = tuple(rows if own else rows[1:])
@@ -135,12 +130,11 @@ def _features(study: LmStudy, chosen: Conversion) -> dict[str, Any]:
     if not sets:
         return {}
     readings = read_features(model, sets, held_out, tokenizer=study.texts, wiring=wiring)
-    options = {"show_progress": study.show_progress}
-    causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring, **options)
-    scores = readability(model, sets, study.train, held_out, **options)
+    causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring)
+    scores = readability(model, sets, study.train, held_out)
     return {
         "features": tuple(with_scores(readings, causal, scores)),
-        "forms": tuple(block_forms(polys, study.moments, show_progress=study.show_progress)),
+        "forms": tuple(block_forms(polys, study.moments)),
     }
 
 

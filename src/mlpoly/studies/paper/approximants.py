@@ -12,6 +12,7 @@ import torch
 
 from mlpoly.datasets import Images
 from mlpoly.fitting import finetune, fit
+from mlpoly.fitting.methods import Exact
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
@@ -61,8 +62,8 @@ def approximants(net: Layer, setting: Setting, start: Polynomial | None, seed: i
         yield Fit(quadratic, name, seconds)
     linear, seconds = _timed(fit, net, setting.mixture, 1)
     yield Fit(linear, "mixture", seconds)
-    options = {"start": start, "tolerance": setting.config.tolerance, "show_progress": False}
-    quadratic, seconds = _timed(fit, net, setting.mixture, 2, **options)
+    method = Exact(setting.config.tolerance, start=start)
+    quadratic, seconds = _timed(fit, net, setting.mixture, 2, method=method)
     yield Fit(quadratic, "mixture", seconds)
     if setting.config.paper_steps:
         tuned, seconds = _timed(_papers_route, net, setting, seed)
@@ -77,7 +78,7 @@ def _papers_route(net: Layer, setting: Setting, seed: int) -> DensePolynomial:
     single = net.prototype.new_zeros((), dtype=torch.float32)
     start = to_dense(fit(net, setting.standard, 2), setting.mixture.mean).to(single)
     samples_of, steps = setting.mixture.like(start.constant), setting.config.paper_steps
-    tuned = finetune(net.to(single), start, samples_of, steps=steps, seed=seed, show_progress=False)
+    tuned = finetune(net.to(single), start, samples_of, steps=steps, seed=seed)
     return tuned.to(net.prototype)
 
 

@@ -21,7 +21,7 @@ from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.measures import compare, degree_spectrum, fvu
 from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial, load
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
 from mlpoly.studies.paper.approximants import Fit, Setting, approximants
 from mlpoly.studies.paper.checkpoints import TrainingRun
@@ -37,9 +37,7 @@ class _Judged:
     spectra: tuple[Spectrum, ...]
 
 
-def dynamics(
-    run: TrainingRun, setting: Setting, folder: str | Path, *, show_progress: bool = True
-) -> tuple[list[Point], list[Spectrum]]:
+def dynamics(run: TrainingRun, setting: Setting, folder: str | Path) -> tuple[list[Point], list[Spectrum]]:
     """Fit and judge every checkpoint of a run, in a folder for one JSON file and two polynomials of each.
 
     Checkpoints that are finished there, of the same weights, data and options, are read and not computed again.
@@ -47,7 +45,7 @@ def dynamics(
     folder = make_folder(folder)
     points: list[Point] = []
     spectra: list[Spectrum] = []
-    with progress(f"dynamics, seed {run.seed}", len(run.steps), show_progress) as update:
+    with progress_bar(f"dynamics, seed {run.seed}", len(run.steps)) as update:
         for done, step in enumerate(run.steps):
             update(done, f"step {step}")
             weights = hashlib.sha256(run.path(step).read_bytes()).hexdigest()

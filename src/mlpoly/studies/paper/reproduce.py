@@ -12,7 +12,7 @@ from os import PathLike
 
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
-from mlpoly.progress import announce, progress
+from mlpoly.progress_bars import announce, progress_bar
 from mlpoly.studies.paper.claims import judge_claims
 from mlpoly.studies.paper.options import DynamicsConfig, Stage, TrainConfig
 
@@ -45,7 +45,6 @@ def reproduce(
     device: str = "cpu",
     until: Stage = "report",
     figures: bool = True,
-    show_progress: bool = True,
 ) -> Results:
     """Train, fit, measure, attack, draw, and write the report: sections 4.1 to 4.4 of the paper.
 
@@ -72,16 +71,15 @@ def reproduce(
         Last stage to run.
     figures : bool
         Whether to draw the figures for print as well (PNG and PDF); the report has its own.
-    show_progress : bool
     """
     config = train or TrainConfig()
     study = PaperStudy.create(out, data, config, fits, seeds, data_dir, device)
     label = _shown(study, label)  # before hours of work depend on it
     stages: dict[Stage, Callable[[], None]] = {
-        "training": lambda: study_training(study, config, seeds, show_progress=show_progress),
-        "dynamics": lambda: study_dynamics(study, show_progress=show_progress),
-        "features": lambda: study_features(study, show_progress=show_progress),
-        "attack": lambda: study_attack(study, label, show_progress=show_progress),
+        "training": lambda: study_training(study, config, seeds),
+        "dynamics": lambda: study_dynamics(study),
+        "features": lambda: study_features(study),
+        "attack": lambda: study_attack(study, label),
         "report": lambda: study_report(study, label, figures=figures),
     }
     for stage, work in stages.items():
@@ -109,52 +107,49 @@ def _shown(study: PaperStudy, label: int | None) -> int:
     return label
 
 
-def study_training(study: PaperStudy, config: TrainConfig, seeds: int = 1, *, show_progress: bool = True) -> None:
+def study_training(study: PaperStudy, config: TrainConfig, seeds: int = 1) -> None:
     """Train one network per seed, and write network.html, a first look at one of them, which takes seconds."""
-    announce(f"Training {seeds} {'network' if seeds == 1 else 'networks'} of {config.hidden} units", show_progress)
+    announce(f"Training {seeds} {'network' if seeds == 1 else 'networks'} of {config.hidden} units")
     with study.store.stage("training") as found:
         for seed in range(config.seed, config.seed + seeds):
             options, folder = replace(config, seed=seed), study.seed_folder(seed, "checkpoints")
-            train_network(study.images, folder, options, device=study.device, show_progress=show_progress)
+            train_network(study.images, folder, options, device=study.device)
         runs = study.runs
         study.store.about["config"] |= {"seed": runs[0].seed, "seeds": len(runs), "steps": runs[0].steps[-1]}
         found["training"] = tuple(p for run in runs for p in training_points(run, study.images, study.device))
     page = write_page(*study.network, study.folder / "network.html", "The network as a polynomial")
-    announce(f"{page.resolve()} is a first look at the network", show_progress)
+    announce(f"{page.resolve()} is a first look at the network")
 
 
-def study_dynamics(study: PaperStudy, *, show_progress: bool = True) -> None:
+def study_dynamics(study: PaperStudy) -> None:
     """Figures 2 and 3: fit and judge every checkpoint of every seed."""
-    announce("Fitting polynomials to every checkpoint", show_progress)
+    announce("Fitting polynomials to every checkpoint")
     with study.store.stage("dynamics") as found:
-        judged = [
-            dynamics(run, study.setting, study.seed_folder(run.seed, "fits"), show_progress=show_progress)
-            for run in study.runs
-        ]
+        judged = [dynamics(run, study.setting, study.seed_folder(run.seed, "fits")) for run in study.runs]
         found["dynamics"] = tuple(p for points, _ in judged for p in points)
         found["spectra"] = tuple(s for _, spectra in judged for s in spectra)
 
 
-def study_features(study: PaperStudy, *, show_progress: bool = True) -> None:
+def study_features(study: PaperStudy) -> None:
     """Figure 1: features of every class at every checkpoint of the first seed; then the report for the first time."""
     run = study.runs[0]
     folder = study.seed_folder(run.seed, "fits")
     steps: list[FeatureStep] = []
-    with study.store.stage("features") as found, progress("features", len(run.steps), show_progress) as update:
+    with study.store.stage("features") as found, progress_bar("features", len(run.steps)) as update:
         for done, step in enumerate(run.steps):
             update(done, f"step {step}")
             steps += feature_step(step, *load_fits(folder, step, study.device), inputs=study.setting.metric)
         found["features"] = Features(run.seed, align(steps))
     page = write_report(study.store.results, study.folder / "report.html", study.network)
-    announce(f"{page.resolve()} can be opened now; attacks, claims and tables are still to come", show_progress)
+    announce(f"{page.resolve()} can be opened now; attacks, claims and tables are still to come")
 
 
-def study_attack(study: PaperStudy, label: int, *, show_progress: bool = True) -> None:
+def study_attack(study: PaperStudy, label: int) -> None:
     """Figures 4 and 5, and steering, on the last checkpoint of every seed and on an early one."""
     cases = [
         (run, step) for run in study.runs for step in sorted({run.steps[-1], max(s for s in run.steps if s <= _PAPERS)})
     ]
-    with study.store.stage("attack") as found, progress("attack", len(cases), show_progress) as update:
+    with study.store.stage("attack") as found, progress_bar("attack", len(cases)) as update:
         setting, attacks = study.setting, []
         test, labels = setting.test, setting.test_labels
         for done, (run, step) in enumerate(cases):

@@ -17,7 +17,7 @@ from mlpoly.datasets import Images
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
-from mlpoly.progress import progress
+from mlpoly.progress_bars import progress_bar
 from mlpoly.scores import accuracy_of_outputs
 from mlpoly.studies.paper.checkpoints import (
     TrainingRun,
@@ -40,7 +40,6 @@ def train(
     config: TrainConfig | None = None,
     *,
     device: str = "cpu",
-    show_progress: bool = True,
 ) -> TrainingRun:
     """Train a network, or resume a training that was stopped.
 
@@ -56,8 +55,6 @@ def train(
     config : TrainConfig, optional
     device : str
         A device of PyTorch, such as "cuda".
-    show_progress : bool
-        Whether to draw a progress bar with loss and accuracy, on a terminal.
     """
     config = config or TrainConfig()
     folder = make_folder(folder)
@@ -67,7 +64,7 @@ def train(
         return run
     trainer = _Trainer(images, config, device)
     trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)), run.data)
-    with progress(f"training, seed {config.seed}", config.steps, show_progress) as update:
+    with progress_bar(f"training, seed {config.seed}", config.steps) as update:
         for step in trainer.advance():
             if step in wanted:
                 save_checkpoint(run.path(step), step, trainer.averaged(), run.config, run.data)

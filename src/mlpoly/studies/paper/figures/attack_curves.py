@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mlpoly.charts.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
 from mlpoly.pages.toolkit.numbers import percent
-from mlpoly.plots.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
 from mlpoly.studies.paper.figures.eigenvector_pictures import spread
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
 from mlpoly.studies.paper.figures.training_curves import MODELS

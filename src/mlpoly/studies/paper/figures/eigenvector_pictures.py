@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlpoly.arrays import as_integer
+from mlpoly.charts.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Picture
 from mlpoly.pages.toolkit.numbers import signed
-from mlpoly.plots.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Picture
 from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.figures.over_seeds import step_axis
 from mlpoly.studies.paper.results import FeatureStep

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from mlpoly.charts.chart import Chart, Gallery
+from mlpoly.charts.matplotlib import draw
+from mlpoly.charts.style import save_figure
 from mlpoly.codec import write_table
 from mlpoly.files import make_folder
-from mlpoly.plots.chart import Chart, Gallery
-from mlpoly.plots.draw import draw
-from mlpoly.plots.style import save_figure
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
 from mlpoly.studies.paper.figures.eigenvector_pictures import (
     eigenvalue_chart,

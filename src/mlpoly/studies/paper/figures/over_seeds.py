@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from mlpoly.plots.chart import Axis, Curve, Points
+from mlpoly.charts.chart import Axis, Curve, Points
 
 PHASES = (500, 1000, 4000)  # steps between which the paper sees phases of training
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from mlpoly.charts.chart import Area, Axis, Chart, Mark, Panel, degree_colour
 from mlpoly.pages.toolkit.numbers import listing, percent
-from mlpoly.plots.chart import Area, Axis, Chart, Mark, Panel, degree_colour
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
 from mlpoly.studies.paper.results import Point, Spectrum, TrainingPoint
 

@@ -1,0 +1,57 @@
+"""Pictures of results, described once: drawn by `mlpoly.charts.matplotlib`, and on pages by `mlpoly.pages.toolkit`.
+
+``result.chart(**options)`` is the description, ``result.plot(ax=None, **options)`` draws it. The functions below are
+what they call, one for each kind of result, and have these options.
+"""
+
+from mlpoly.charts.chart import Chart, Gallery, HeatMap, Ranking, Waterfall, chart_of
+from mlpoly.charts.directions import (
+    decomposition_chart,
+    eigenfeature_gallery,
+    eigenfeature_ranking,
+    principal_chart,
+    singular_ranking,
+)
+from mlpoly.charts.histories import finetuning_chart, propagation_chart, solve_chart
+from mlpoly.charts.measure_bars import (
+    comparison_ranking,
+    estimate_ranking,
+    fvu_chart,
+    moment_chart,
+    sensitivity_chart,
+    similarity_chart,
+    spectrum_chart,
+)
+from mlpoly.charts.predictions import explanation_waterfall, shapley_waterfall
+from mlpoly.charts.responses import dependence_chart, response_chart
+from mlpoly.charts.terms import interaction_map, term_ranking
+
+__all__ = [
+    "Chart",
+    "Gallery",
+    "HeatMap",
+    "Ranking",
+    "Waterfall",
+    "chart_of",
+    "comparison_ranking",
+    "decomposition_chart",
+    "dependence_chart",
+    "eigenfeature_gallery",
+    "eigenfeature_ranking",
+    "estimate_ranking",
+    "explanation_waterfall",
+    "finetuning_chart",
+    "fvu_chart",
+    "interaction_map",
+    "moment_chart",
+    "principal_chart",
+    "propagation_chart",
+    "response_chart",
+    "sensitivity_chart",
+    "shapley_waterfall",
+    "similarity_chart",
+    "singular_ranking",
+    "solve_chart",
+    "spectrum_chart",
+    "term_ranking",
+]

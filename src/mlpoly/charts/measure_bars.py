@@ -1,0 +1,196 @@
+"""Measures, moments and their errors, spectra, similarities and sensitivities, as bars and points."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from mlpoly.arrays import as_integer, check_output, scalar, to_numpy
+from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, Part, Points, Ranking, chart_of, minus, shortened
+from mlpoly.measures.compare import Comparison
+from mlpoly.measures.degree_spectrum import DegreeSpectrum
+from mlpoly.measures.second_moments import SecondMoment
+from mlpoly.measures.sensitivity import Sensitivity
+from mlpoly.measures.similarity import Similarity
+from mlpoly.propagation import LayerMoments
+from mlpoly.scores import FVU, Estimate
+
+_MEASURES = {
+    "fvu": "fraction of variance unexplained",
+    "kl": "KL divergence, nats",
+    "agreement": "same class",
+    "accuracy": "accuracy of the polynomial",
+    "network_accuracy": "accuracy of the network",
+}
+_STEP = 4  # places of a group of inputs: three bars and a gap
+_LETTERS = 84  # in a row below the bars
+
+
+@chart_of.register
+def fvu_chart(fvu: FVU, title: str = "") -> Chart:
+    """Fraction of variance unexplained of each output, with that of all together as a line.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), activation="gelu")
+    >>> figure = mp.fvu(net, mp.fit(net, mp.Gaussian.standard(2), degree=3)).plot(title="GELU")
+    >>> len(figure.axes[0].patches)  # a bar for each output
+    2
+    """
+    values, total = to_numpy(fvu.per_output), scalar(fvu.total)
+    texts = [f"{value:.2g}" for value in values] if len(values) <= 12 else []
+    guides = [(total, f"all: {total:.2g}")] if len(values) > 1 else []
+    limits = (0.0, 1.1 * float(values.max()) or None)
+    panel = Panel(
+        [Bars("", list(range(len(values))), values.tolist(), "negative", texts)],
+        Axis.numbered("output", len(values), limits=(-1.0, float(max(len(values), 3)))),
+        Axis("fraction of variance unexplained", guides=guides, limits=limits),
+        title,
+    )
+    return Chart("Fraction of variance unexplained by output", [panel])
+
+
+@chart_of.register
+def comparison_ranking(found: Comparison, title: str = "") -> Ranking:
+    """All measures of a comparison as bars, with their standard errors as text."""
+    parts = [Part(_MEASURES[name], float(value), _with_error(value)) for name, value in found.measures().items()]
+    title = title or "Polynomial and network on data"
+    return Ranking(parts, "Measures of a polynomial on data", title, colour="blue")
+
+
+@chart_of.register
+def estimate_ranking(estimate: Estimate, title: str = "") -> Ranking:
+    """A mean over samples as a bar, with its standard error as text."""
+    return Ranking([Part("mean", float(estimate), _with_error(estimate))], "A mean over samples", title, colour="blue")
+
+
+def _with_error(value: FVU | Estimate) -> str:
+    error = value.standard_error
+    return f"{float(value):.3g}" + ("" if error is None else f" ± {scalar(error):.1g}")
+
+
+@chart_of.register
+def moment_chart(moments: SecondMoment | LayerMoments, title: str = "") -> Chart:
+    """Mean of each output with one standard deviation on either side."""
+    mean, spread = to_numpy(moments.mean), np.sqrt(np.clip(np.diagonal(to_numpy(moments.cov)), 0, None))
+    places = list(range(len(mean)))
+    if len(mean) <= 40:
+        marks: list[Points | Curve] = [Points("", places, mean.tolist(), spread.tolist(), "blue")]
+    else:
+        low, high = (mean - spread).tolist(), (mean + spread).tolist()
+        marks = [Curve("", places, mean.tolist(), low, high, colour="blue", width=1.2)]
+    y = Axis("mean and standard deviation", guides=[(0.0, "")])
+    panel = Panel(marks, Axis.numbered("output", len(mean)), y, title)
+    return Chart("Mean and standard deviation of each output", [panel])
+
+
+@chart_of.register
+def spectrum_chart(spectrum: DegreeSpectrum, output: int | None = None, title: str = "", log: bool = False) -> Chart:
+    """Fraction of the variance at each degree, above the last and, for a mixture, between its components.
+
+    Parameters
+    ----------
+    spectrum : DegreeSpectrum
+    output : int, optional
+        One output; otherwise all together.
+    title : str
+    log : bool
+        Whether the vertical axis is logarithmic, for a spectrum that falls by orders of magnitude.
+    """
+    parts = [to_numpy(a) for a in (spectrum.variance, spectrum.remainder, spectrum.between, spectrum.total)]
+    if output is not None:
+        check_output(output, len(parts[-1]))
+    variance, remainder, between, total = (a.sum(-1) if output is None else a[..., output] for a in parts)
+    if not total > 0:
+        raise ValueError("the spectrum has no variance to share out: the outputs are constant.")
+    degrees = [str(k) for k in range(1, len(variance) + 1)]
+    rest = [f"> {len(variance)}"] + ["between\ncomponents"] * bool(between > 0)
+    fractions = np.asarray([*variance, remainder, between][: len(degrees) + len(rest)]) / total
+    texts = ["0" if f <= 0 else f"{100 * f:.2g} %" if f >= 1e-4 else f"{100 * f:.0e} %" for f in fractions]
+    n, lowest = len(degrees), max(min(fractions[fractions > 0], default=1.0), 1e-16)
+    highest = max(fractions.max(), lowest)
+    limits = (lowest / 4, 4 * highest) if log else (0.0, 1.12 * highest)  # with room for the texts
+    bars = [
+        Bars("", degrees, fractions[:n].tolist(), "negative", texts[:n]),
+        Bars("", rest, fractions[n:].tolist(), "area-rest", texts[n:]),
+    ]
+    y = Axis("fraction of the variance", scale="log" if log else "linear", limits=limits)
+    title = title or ("Degree spectrum" if output is None else f"Degree spectrum of output {output}")
+    return Chart("Fraction of the variance at each degree", [Panel(bars, Axis("polynomial degree"), y, title)])
+
+
+@chart_of.register
+def similarity_chart(found: Similarity, by: Literal["degrees", "outputs"] | None = None, title: str = "") -> Chart:
+    """Distance and cosine of two functions at each degree, or for each output.
+
+    Parameters
+    ----------
+    found : Similarity
+    by : "degrees" or "outputs", optional
+        What the bars stand for; by default degrees, or outputs where there are none, on samples.
+    title : str
+    """
+    if by not in (None, "degrees", "outputs"):
+        raise ValueError(f"by must be 'degrees' or 'outputs', got {by!r}.")
+    if by is None:
+        by = "outputs" if found.by_degree is None else "degrees"
+    parts = found.by_degree if by == "degrees" else found.per_output
+    if parts is None:
+        raise ValueError("a similarity on samples has no degrees; take by='outputs'.")
+    distance, cosine = to_numpy(parts.distance), to_numpy(parts.cosine)
+    places = list(range(len(distance)))
+    labels = [str(i) for i in places]
+    if by == "degrees":
+        labels[-1] = f"> {len(places) - 2}"
+    texts = [[minus(f"{v:.3g}") for v in a] if len(places) <= 12 else [] for a in (distance, cosine)]
+    ticks = [(float(i), labels[i]) for i in places[:: -(-len(places) // 12)]]
+    x = Axis("polynomial degree" if by == "degrees" else "output", ticks=ticks, limits=(-1.0, float(len(places))))
+    total = scalar(found.cosine)
+    y = Axis("E|f − g|²", limits=(0.0, 1.15 * float(distance.max()) or 1.0))
+    angle = Axis("cosine", limits=(-1.15 if float(cosine.min()) < 0 else 0.0, 1.15), guides=[(total, "all")])
+    title = title or f"distance, {scalar(found.distance):.3g} in all"
+    panels = [
+        Panel([Bars("", places, distance.tolist(), "negative", texts[0])], x, y, title),
+        Panel([Bars("", places, cosine.tolist(), "area-rest", texts[1])], x, angle, f"cosine, {total:.3g} in all"),
+    ]
+    return Chart("Distance and cosine of two functions", panels)
+
+
+@chart_of.register
+def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: int = 12, title: str = "") -> Chart:
+    """What every group of inputs explains: alone, on average over orders of joining, and in total.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    output : int, optional
+        One output; by default all together.
+    k : int
+        Number of groups: those with the largest Shapley effects.
+    title : str
+    """
+    weights = to_numpy(sensitivity.variance).astype(float)
+    outputs = len(weights)
+    if output is not None:
+        weights = np.eye(outputs)[check_output(output, outputs)]
+    weights = weights / weights.sum()
+    first, effects, total = (to_numpy(a) @ weights for a in (sensitivity.first, sensitivity.shapley, sensitivity.total))
+    order = np.argsort(-effects, kind="stable")[: as_integer("k", k, 1)]
+    left = np.arange(len(order)) * _STEP
+    marks: list[Bars | Points] = []
+    looks = (("alone", "area-rest"), ("Shapley effect", "blue"), ("total", "grey"))
+    for place, ((label, colour), values) in enumerate(zip(looks, (first, effects, total), strict=True)):
+        marks.append(Bars(label, (left + place).tolist(), values[order].tolist(), colour))
+    if sensitivity.standard_error is not None:  # of outputs together at most the sum of theirs
+        error = (to_numpy(sensitivity.standard_error) @ weights)[order]
+        marks.append(Points("Shapley effect", (left + 1).tolist(), effects[order].tolist(), error.tolist()))
+    names = [shortened(sensitivity.groups[i], max(5, _LETTERS // len(order))) for i in order.tolist()]
+    ticks = [(float(place + 1), name) for place, name in zip(left.tolist(), names, strict=True)]
+    which = f"the strongest {len(order)} of {len(effects)} groups" if len(order) < len(effects) else ""
+    subject = "the output" if outputs == 1 else "all outputs" if output is None else f"output {output}"
+    x = Axis(which, ticks=ticks, limits=(-1.5, float(left[-1]) + 3.5))
+    y = Axis("fraction of the variance", guides=[(0.0, "")])
+    title = title or f"What inputs explain of {subject}"
+    return Chart("Fractions of the variance that groups of inputs explain", [Panel(marks, x, y, title)])

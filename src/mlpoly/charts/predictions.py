@@ -1,0 +1,104 @@
+"""One prediction taken apart, as a waterfall of what moved it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from mlpoly.arrays import as_integer, check_output, to_numpy
+from mlpoly.charts.chart import Part, Picture, Waterfall, chart_of, minus, shortened
+from mlpoly.features import Explanation
+from mlpoly.measures.shapley import Shapley
+
+
+@chart_of.register
+def explanation_waterfall(
+    explanation: Explanation,
+    image_shape: tuple[int, int] | None = None,
+    by: Literal["degrees", "terms", "features"] | None = None,
+    title: str = "",
+) -> Waterfall:
+    """One prediction as bars that begin where the one before ended, from that at the mean of the inputs.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    image_shape : (int, int), optional
+        Rows and columns, for inputs that are images: the image and the patterns of its features are shown.
+    by : "degrees", "terms" or "features", optional
+        What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
+        terms, or features for images.
+    title : str
+    """
+    e, size = explanation, explanation.point.size
+    if image_shape is not None and math.prod(image_shape) != size:
+        raise ValueError(
+            f"image_shape is {tuple(image_shape)}, but there are {size} inputs; give (rows, columns) with "
+            f"rows * columns = {size}."
+        )
+    if by is None:
+        by = "features" if image_shape is not None and e.features else "terms"
+    if by not in ("degrees", "terms", "features"):
+        raise ValueError(f"by must be 'degrees', 'terms' or 'features', got {by!r}.")
+    labels = ["at the mean", *(f"{name} part" for name in e.part_names[1:])]
+    degrees = [Part(label, float(amount)) for label, amount in zip(labels, e.parts, strict=True)]
+    if by == "degrees":
+        parts = degrees
+    elif by == "terms":
+        named = [Part(shortened(c.name), float(c.amount)) for c in e.terms]
+        parts = [degrees[0], *named, *_rest("other terms", e.polynomial - degrees[0].amount, named)]
+    else:
+        named = [
+            Part(
+                c.name,
+                float(c.amount),
+                "" if c.eigenvalue is None else minus(f"eigenvalue {c.eigenvalue:.2g}"),
+                None if image_shape is None or c.pattern is None else np.reshape(c.pattern, image_shape),
+            )
+            for c in e.features
+        ]
+        quadratic = degrees[2].amount if len(degrees) > 2 else 0.0
+        parts = [*degrees[:2], *named, *_rest("other features", quadratic, named), *degrees[3:]]
+    totals = [("polynomial", float(e.polynomial))]
+    totals += [] if e.network is None else [("network", float(e.network))]
+    picture = None if image_shape is None else Picture(np.reshape(e.point, image_shape))
+    whose = "" if e.outputs == 1 else " of a direction" if e.output is None else f" of output {e.output}"
+    title = title or f"One prediction{whose}"
+    return Waterfall(parts, totals, picture, title, "value of the output", degrees[0].amount)
+
+
+def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:
+    """What the named parts leave of their sum, if it can be seen."""
+    rest = float(whole) - sum(part.amount for part in parts)
+    return [Part(label, rest)] if abs(rest) > 1e-9 * max([abs(float(whole)), *(abs(p.amount) for p in parts)]) else []
+
+
+@chart_of.register
+def shapley_waterfall(shapley: Shapley, output: int = 0, k: int = 12, title: str = "") -> Waterfall:
+    """One prediction as bars that begin where the one before ended, from the mean of the network.
+
+    Parameters
+    ----------
+    shapley : Shapley
+    output : int
+    k : int
+        Number of groups that get a bar of their own, those with the largest values.
+    title : str
+    """
+    mean, prediction = to_numpy(shapley.mean), to_numpy(shapley.prediction)
+    output = check_output(output, len(mean))
+    values = to_numpy(shapley.values)[:, output]
+    errors = None if shapley.standard_error is None else to_numpy(shapley.standard_error)[:, output]
+    order = np.argsort(-np.abs(values), kind="stable")
+    shown, rest = np.split(order, [as_integer("k", k, 1)])
+    parts = [Part("mean", float(mean[output]))]
+    for i in shown.tolist():
+        remark = "" if errors is None else f"± {errors[i]:.1g}"
+        parts.append(Part(shortened(shapley.groups[i]), float(values[i]), remark))
+    if len(rest):
+        parts.append(Part(f"{len(rest)} others", float(values[rest].sum())))
+    title = title or f"One prediction{f' of output {output}' if len(mean) > 1 else ''}"
+    totals = [("prediction", float(prediction[output]))]
+    return Waterfall(parts, totals, None, title, "value of the output", float(mean[output]))

@@ -1,0 +1,171 @@
+"""Outputs along lines: a network beside its polynomials, and its mean given the value of one input or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, as_integer, check_output, constant, to_numpy, widen
+from mlpoly.charts.chart import Axis, Chart, Curve, Dash, Panel, chart_of, degree_colour, minus, shortened
+from mlpoly.inputs import Inputs, inputs_of
+from mlpoly.measures.conditional_mean import ConditionalMean
+from mlpoly.polynomials import Polynomial
+
+_LOOKS: dict[int, tuple[str, Dash]] = {1: ("orange", "dash"), 2: ("blue", "dashdot"), 3: ("violet", "dot")}
+_OUTPUTS: tuple[tuple[str, Dash], ...] = (
+    ("blue", "solid"),
+    ("orange", "dash"),
+    ("violet", "dashdot"),
+    ("area-4", "dot"),
+    ("black", "solid"),
+    ("grey", "dash"),
+)
+_SECOND = (-2, -1, 0, 1, 2)  # standard deviations of the second input at which curves are drawn
+
+
+def response_chart(
+    net: Callable[[Array], Array] | None,
+    polys: Polynomial | Sequence[Polynomial],
+    inputs: Inputs | None = None,
+    directions: Mapping[str, Any] | None = None,
+    output: int = 0,
+    span: float = 3.0,
+    points: int = 121,
+) -> Chart:
+    """An output of a network and of its polynomials along lines through the mean of the inputs.
+
+    Parameters
+    ----------
+    net : network, any callable from (n, d) to (n, o), or None
+    polys : Polynomial or sequence of them
+        Of a single one its truncations of degree 1, 2, ... are drawn.
+    inputs : Gaussian, GaussianMixture or Samples, optional
+        Inputs with the mean and the standard deviations of the lines; by default those of the fit.
+    directions : mapping of str to int or array (d,), optional
+        Lines by their labels: along one input, the others at their means, or along a direction in input space. By
+        default the one along which the best linear map varies most. Each has a panel.
+    output : int
+    span : float
+        Half the length of the lines, in standard deviations.
+    points : int
+        Number of points on a line.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.charts import response_chart
+    >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "gelu")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=3)
+    >>> figure = response_chart(net, poly, directions={"the first input": 0}).plot()
+    >>> [line.get_label() for line in figure.axes[0].get_lines()]
+    ['network', 'degree 1', 'degree 2', 'degree 3']
+    """
+    if isinstance(polys, Polynomial):
+        polys = [polys.truncate(k) for k in range(1, polys.degree)] + [polys]
+    if not polys:
+        raise ValueError("polys is empty; give at least one polynomial.")
+    first = polys[-1]
+    check_output(output, first.dim_out)
+    inputs = inputs_of(first, inputs)
+    mean, cov = to_numpy(widen(inputs.mean)), to_numpy(widen(inputs.covariance))
+    if directions is None:
+        if first.degree < 1:
+            raise ValueError("polys are constants; give directions= of the lines to draw.")
+        linear = to_numpy(widen(first.truncate(1).coefficients().linear))[output]
+        along, widest = cov @ linear, int(np.argmax(np.diagonal(cov)))
+        directions = {"the strongest linear direction": along} if along.any() else {f"input {widest}": widest}
+    t = np.linspace(-span, span, as_integer("points", points, 2))
+    panels = []
+    for label, direction in directions.items():
+        x = constant(mean + t[:, None] * _step(label, direction, cov), first.prototype)
+        curves = []
+        if net is not None:
+            y = to_numpy(net(x))[:, output].tolist()
+            curves.append(Curve("network", t.tolist(), y, colour="black", width=3.2))
+        for poly in polys:
+            colour, dash = _LOOKS.get(poly.degree, (degree_colour(poly.degree), "solid"))
+            name = f"degree {poly.degree}"
+            curves.append(Curve(name, t.tolist(), to_numpy(poly(x))[:, output].tolist(), colour=colour, dash=dash))
+        # The network shows what matters; a polynomial may leave the picture far from the mean.
+        low, high = (f([f(curve.y) for curve in (curves[:1] if net is not None else curves)]) for f in (min, max))
+        room = (high - low) or abs(high) or 1.0
+        y_axis = Axis(f"output {output}", "output", limits=(low - 0.35 * room, high + 0.35 * room))
+        x_axis = Axis("standard deviations", "standard deviations", limits=(-span, span))
+        panels.append(Panel(curves, x_axis, y_axis, label, (label,)))
+    return Chart(f"Output {output} along lines through the mean of the inputs", panels, ("Direction",))
+
+
+def _step(label: str, direction: Any, cov: np.ndarray) -> np.ndarray:
+    """Displacement (d,) of one standard deviation of the inputs along a direction."""
+    d = len(cov)
+    if np.ndim(direction) == 0:
+        index = as_integer(f"direction {label!r}", direction, -d)
+        if index >= d:
+            raise ValueError(f"direction {label!r} is input {index}, but there are {d} inputs (0 to {d - 1}).")
+        vector = np.eye(d)[index]
+    else:
+        vector = np.asarray(to_numpy(direction) if hasattr(direction, "shape") else direction, dtype=float)
+    norm = np.linalg.norm(vector)
+    if vector.shape != (d,) or not (np.isfinite(norm) and norm > 0):
+        raise ValueError(
+            f"direction {label!r} must be a vector of {d} finite numbers, not all zero, or an input's index."
+        )
+    unit = vector / norm
+    return unit * np.sqrt(max(unit @ cov @ unit, 0.0))
+
+
+@chart_of.register
+def dependence_chart(
+    mean: ConditionalMean, output: int | None = None, span: float = 3.0, title: str = "", points: int = 121
+) -> Chart:
+    """Mean of the outputs given one input over its range, or given two as curves for values of the second.
+
+    Parameters
+    ----------
+    mean : ConditionalMean
+        For one or two known inputs.
+    output : int, optional
+        One output; by default the first six, or for two known inputs the first.
+    span : float
+        Range of the input, in standard deviations on either side of its mean.
+    title : str
+    points : int
+        Number of points on a curve.
+    """
+    if mean.dim_in not in (1, 2):
+        raise ValueError(f"a mean given {mean.dim_in} inputs has no curve; take the mean given one or two of them.")
+    if output is not None:
+        check_output(output, mean.dim_out)
+    if not 0 < span < np.inf:
+        raise ValueError(f"span must be a positive number of standard deviations, got {span}.")
+    inputs, places = mean.inputs, mean.given
+    names = [shortened(name) for name in mean.names or [f"x{i}" for i in places.tolist()]]
+    center = to_numpy(widen(inputs.mean))[places]
+    spread = np.sqrt(np.diagonal(to_numpy(widen(inputs.covariance)))[places])
+    for name, each in zip(names, spread.tolist(), strict=True):
+        if not each > 0:
+            raise ValueError(f"input {name} does not vary, so that there is no range to draw.")
+    x = center[0] + np.linspace(-span, span, as_integer("points", points, 2)) * spread[0]
+    curves = []
+    if mean.dim_in == 1:
+        y = to_numpy(mean(constant(x[:, None], mean.net.prototype)))
+        outputs = range(min(mean.dim_out, len(_OUTPUTS))) if output is None else [output]
+        for o, (colour, dash) in zip(outputs, _OUTPUTS, strict=False):
+            label = f"output {o}" if len(outputs) > 1 else ""
+            curves.append(Curve(label, x.tolist(), y[:, o].tolist(), colour=colour, dash=dash))
+    else:
+        outputs = [output or 0]
+        for number, deviations in enumerate(_SECOND, 1):
+            second = center[1] + deviations * spread[1]
+            at = np.stack([x, np.full_like(x, second)], axis=1)
+            y = to_numpy(mean(constant(at, mean.net.prototype)))[:, outputs[0]]
+            label = f"{names[1]} = {minus(f'{second:.3g}')}"
+            curves.append(Curve(label, x.tolist(), y.tolist(), colour=f"area-{number}"))
+    what = f"mean of output {outputs[0]}" if len(outputs) == 1 else "means of the outputs"
+    horizontal = Axis(names[0], names[0], limits=(float(x[0]), float(x[-1])), guides=[(float(center[0]), "mean")])
+    panel = Panel(
+        curves, horizontal, Axis(what, "mean"), title or f"{what[:1].upper()}{what[1:]} given {' and '.join(names)}"
+    )
+    return Chart(f"Mean of the outputs given {' and '.join(names)}", [panel])

@@ -1,0 +1,93 @@
+"""The strongest terms of a polynomial as bars, and its interactions as a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlpoly.arrays import as_integer, check_names
+from mlpoly.charts.chart import HeatMap, Part, Ranking, chart_of, minus, shortened
+from mlpoly.features import Terms
+from mlpoly.features.interactions import interaction_effects
+from mlpoly.inputs import Inputs, inputs_of
+from mlpoly.polynomials import Polynomial
+
+
+@chart_of.register
+def term_ranking(terms: Terms, title: str = "") -> Ranking:
+    """Effects of the strongest monomials as bars, with their coefficients.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
+    >>> figure = poly.terms(names=["a", "b"]).plot()
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['b^2', 'a b', 'a^2']
+    """
+    which = "a direction of the outputs" if terms.output is None else f"output {terms.output}"
+    which = "" if terms.outputs == 1 else f" of {which}"
+    count = f"The {len(terms)} strongest of {terms.total:,} terms" if len(terms) < terms.total else "All terms"
+    return Ranking(
+        [Part(shortened(term.name), float(term.effect), minus(f"{term.coefficient:.3g}")) for term in terms],
+        f"The strongest terms{which}",
+        title or f"{count}{which}",
+        "effect: coefficient times the standard deviation of the monomial",
+        "coefficient",
+        "" if terms.center is None else "monomials of the deviations from the mean of the inputs",
+    )
+
+
+def interaction_map(
+    poly: Polynomial,
+    output: int = 0,
+    inputs: Inputs | None = None,
+    names: Sequence[str] | None = None,
+    k: int = 30,
+    title: str = "",
+) -> HeatMap:
+    """How strongly each pair of inputs acts together on an output.
+
+    Parameters
+    ----------
+    poly : Polynomial
+        Degree 2 or more; of a higher degree its quadratic truncation is drawn.
+    output : int
+    inputs : Gaussian, GaussianMixture or Samples, optional
+        Inputs that effects refer to; by default those that the polynomial was fitted under.
+    names : sequence of str, optional
+        Names of the inputs; by default those that the inputs know.
+    k : int
+        Number of inputs to show, those with the strongest interactions.
+    title : str
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from mlpoly.charts import interaction_map
+    >>> net = mp.MLP(np.array([[1.0, 1.0]]), None, np.ones((1, 1)), None, "gelu")
+    >>> found = interaction_map(mp.fit(net, mp.Gaussian.standard(2), degree=2), names=["age", "dose"])
+    >>> found.title, found.rows
+    ('Interactions, output 0', ['age', 'dose'])
+    >>> figure = found.plot()
+    """
+    inputs = inputs_of(poly, inputs)
+    names = inputs.names if names is None else names
+    return effect_map(interaction_effects(poly, output, inputs), names, k, title or f"Interactions, output {output}")
+
+
+def effect_map(
+    effects: np.ndarray, names: Sequence[str] | None = None, k: int = 30, title: str = "Interactions"
+) -> HeatMap:
+    """Describe a symmetric matrix (d, d) of effects of pairs as a heat map of the k inputs with the largest ones."""
+    d, k = len(effects), as_integer("k", k, 1)
+    shown = check_names(names, d) or [f"x{i}" for i in range(d)]
+    # The inputs of the strongest pairs, in their own order; squares count last.
+    size = np.abs(effects) * np.where(np.eye(d, dtype=bool), 1e-9, 1.0)
+    order = np.sort(np.argsort(-size.max(axis=1), kind="stable")[:k])
+    kept = [shown[i] for i in order]
+    note = f"the {k} of {d} inputs with the strongest interactions" if k < d else ""
+    label = "How strongly each pair of inputs acts together"
+    return HeatMap(effects[np.ix_(order, order)], kept, kept, label, title, "effect of the product", note=note)

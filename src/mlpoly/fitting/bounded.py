@@ -1,0 +1,96 @@
+"""Polynomials with straight lines beyond a bound, fitted together under a Gaussian or a mixture (MATH 4b, 4c).
+
+Under a component, w.x of a neuron is Gaussian, and the second factor v.x of a gated unit is a line in it plus
+independent noise. So the squared error of a neuron is an integral over one variable, for any function of its
+preactivation: the moments of the inputs determine the best polynomial with lines as they determine the best polynomial.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlpoly.arrays import Array, namespace, promote, rounding_error, widen
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.neuron_equations import NeuronEquations
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
+from mlpoly.networks import Layer, Network
+from mlpoly.polynomials import BoundedPolynomial
+from mlpoly.polynomials.bounded import check_bound
+from mlpoly.special import LADDER, in_deviations, panels, reach_of
+from mlpoly.units import Units
+
+METHOD = "least squares neuron by neuron with lines beyond a bound, under a Gaussian"
+PRIOR = 1e-9
+_NODES = 12  # Gauss-Legendre nodes on each panel
+
+
+def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
+    """Every neuron's best polynomial within a bound and continuous lines beyond it, under its own marginal.
+
+    Parameters
+    ----------
+    net : Layer
+    inputs : Gaussian, GaussianMixture or Samples
+    degree : int
+    bound : float
+        Standard deviations of the preactivation under all inputs.
+    prior : float
+        Weight of the fit without a bound, with lines along the activation, relative to that of the inputs; above 0. It
+        decides where hardly any input is. Samples have a prior of their own, see `SampleFit`.
+    """
+    bound, net = check_bound(bound), net.at_least_single()
+    if not isinstance(net, Layer):
+        raise TypeError(
+            f"bound needs a network with one hidden layer, got {net!r}; use "
+            f"mlpoly.fit(net, inputs, {degree}, method='composed').bounded({bound:g})."
+        )
+    if isinstance(inputs, Samples):
+        return fit_samples_neuronwise(net, inputs, degree, bound)
+    if not isinstance(inputs, Gaussian | GaussianMixture):
+        raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
+    if isinstance(inputs, GaussianMixture):
+        start, kind = fit_neuronwise(net, inputs, degree).bounded(bound), " mixture"
+        weights, parts = widen(inputs.weights), [Units.under(net, g, spreads=True) for g in inputs.components]
+        pooled = Units.pooled(weights, parts, rounding_error(promote(net.prototype, inputs.means)[0]))
+    else:
+        start, kind = fit_gaussian(net, inputs, degree).bounded(bound), ""
+        weights, parts = [1.0], [Units.under(net, inputs, spreads=True)]
+        pooled = parts[0]
+    if degree == 0:
+        return start
+    equations = NeuronEquations(start, pooled.gate)
+    for weight, own in zip(weights, parts, strict=True):
+        t, density = _nodes(net, own, start)
+        y = own.shifts + own.scales * t
+        value = net.activation(y if own.bias is None else y + widen(own.bias))
+        if own.gate is None:
+            equations.add(y, None, value, weight * density)
+            continue
+        # The error is quadratic in the noise e, so the two values +-spread have the moments that it needs.
+        for sign in (-1.0, 1.0):
+            z = own.gate.shifts + own.gate.slopes * t + sign * own.gate.spreads
+            factor = z if own.gate.bias is None else z + widen(own.gate.bias)
+            equations.add(y, z, value * factor, 0.5 * weight * density)
+    return equations.polynomial(prior, f"{METHOD}{kind}")
+
+
+def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Array]:
+    """Nodes t (m, h) of a component's standardised preactivations and their weights; panels end where a neuron bends.
+
+    A neuron bends at its bounds and at the kinks of its activation; the panels between are narrow enough for products
+    of two basis functions.
+    """
+    xp, degree = namespace(shifts=own.shifts), start.degree
+    reach = reach_of(degree)
+    grid = np.linspace(-reach, reach, math.ceil(reach / min(1.0, math.sqrt(4.5 / (degree + 1)))) + 1)
+    units, activation = start.units, net.activation
+    places = activation.kinks if activation.pieces is not None else sorted({*LADDER, *activation.kinks})
+    bends = [units.shifts + sign * start.bounds * units.scales for sign in (-1, 1)]
+    bends += [own.shifts * 0 + place - (0 if own.bias is None else own.bias) for place in places]
+    scales = xp.where(own.scales > 0, own.scales, 1.0)
+    edges = in_deviations(xp.stack([widen(bend) for bend in bends]) - own.shifts, scales)
+    return panels(grid, [edges], _NODES)

@@ -1,0 +1,250 @@
+"""Deep networks layer by layer: every hidden layer replaced by its own polynomial (MATH 9).
+
+A layer's polynomial is fitted under the distribution of what enters it: the moments that propagate from the inputs, or
+the values of the network itself on data. The composition has the degree of one layer to the power of their number. A
+pure polynomial of that degree explodes in the tails, where the values of one layer's polynomial leave the range on
+which the next one was fitted. Two things prevent it: straight lines (`ComposedPolynomial.bounded`), which make it
+piecewise, or a guard, which keeps it a polynomial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_like,
+    chunks,
+    namespace,
+    no_gradients,
+    readable,
+    safe_inverse,
+    scalar,
+    widen,
+)
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.report import ComposedReport
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
+from mlpoly.networks import Layer, Network, layers_of, walk
+from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
+from mlpoly.progress_bars import progress_bar
+from mlpoly.propagation import Closure, State
+from mlpoly.records import map_arrays, replace
+from mlpoly.units import Series
+
+GUARDS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # among which "auto" chooses
+WIDER = 4.0  # covariance of the guard's component relative to that of the values
+_TAILS = 2.0  # covariance of the wider samples on which "auto" chooses, relative to the inputs
+_DRAWS = 2048  # number of these samples, and of samples of the inputs
+_WORTH = 0.99  # a larger guard must bring the error below this multiple of that of a smaller one
+_NUMBERS = 2**24  # values of a layer computed at once
+
+Stages = tuple[Polynomial, ...]
+
+
+def fit_composed(
+    net: Network, inputs: Inputs, degree: int | Sequence[int], guard: float | Literal["auto"] | None = "auto"
+) -> ComposedPolynomial:
+    """Polynomial of a deep network in which every hidden layer is replaced by its own.
+
+    Under a Gaussian, each layer's polynomial is the closest one under the moments that propagate to it; under a mixture
+    every neuron's is, with each component propagated by itself; on samples every neuron's is, on the values that the
+    network itself computes. Affine layers stay as they are.
+
+    The series that are evaluated are those of the best polynomials of each neuron under (1 - eps) N(m, S) +
+    eps N(m, 4 S) instead of N(m, S), with eps the guard, for each component of what enters a layer. They are closed
+    form too, slightly worse where the network lives, and explode much later. `mlpoly.methods.Composed` has the rule by
+    which "auto" chooses: on samples of wider inputs, because tails that explode are too rare to be met among so few
+    samples of the inputs themselves.
+    """
+    guard, layers = check_guard(guard), layers_of(net)
+    degrees = _degree_of_each(degree, layers)
+    if isinstance(inputs, Samples):
+        if guard not in ("auto", 0.0):
+            raise ValueError(
+                f"guard is {guard}, but polynomials fitted on samples have none; pass guard=None, and call "
+                f".bounded(3.0) on the result, or fit under mlpoly.Gaussian.from_samples(x)."
+            )
+        stages = walk(net, _OnSamples(inputs.weights, degrees), (inputs.x, ()))[1]
+        return _finished(net, stages, inputs, "on samples", ())
+    inputs = require_gaussians(inputs)
+    if not readable(net.prototype, inputs.mean):
+        raise TypeError("moments choose their route by value; fit outside jax.jit and torch.compile.")
+    closures = [Closure() for _ in inputs.components]
+    with progress_bar("components", len(closures)) as update:
+        for done, (closure, component) in enumerate(zip(closures, inputs.components, strict=True)):
+            update(done, "")
+            walk(net, closure, State.at(component))
+    weights = widen(inputs.weights)
+    entering = [[state.inputs for state in states] for states in zip(*(c.before for c in closures), strict=True)]
+    fitted = []
+    for layer, parts, own in zip(layers, entering, degrees, strict=True):
+        under = _pooled(weights, parts)
+        found = fit_gaussian(layer, under, own) if isinstance(under, Gaussian) else fit_neuronwise(layer, under, own)
+        fitted.append(found)
+    excess = tuple(_excess(weights, shifts) for shifts in zip(*(c.shifts for c in closures), strict=True))
+    method = "under a Gaussian" if isinstance(inputs, Gaussian) else "under a Gaussian mixture"
+    plain = _finished(net, walk(net, _Assembly(fitted), ()), inputs, method, excess)
+
+    def guarded(eps: float) -> ComposedPolynomial:
+        if not eps:
+            return plain
+        mixtures = (_guarding(weights, parts, eps) for parts in entering)
+        series = (_guarded_series(*each) for each in zip(layers, fitted, mixtures, strict=True))
+        return replace(_with_guards(plain, series), report=replace(plain.report, guard=eps))
+
+    if guard != "auto" or max(degrees) <= 1 or sum(not is_affine(layer) for layer in layers) <= 1:
+        return guarded(0.0 if guard == "auto" else guard)
+    wider = _pooled(weights, [_wider(component, _TAILS) for component in inputs.components])
+    samples = [distribution.sample(_DRAWS, seed=0) for distribution in (inputs, wider)]
+    with no_gradients(net.prototype), np.errstate(over="ignore", invalid="ignore"):
+        values = [net(x) for x in samples]
+        best, least = GUARDS[-1], math.inf
+        for eps in GUARDS:
+            p = guarded(eps)
+            near, far = (_fvu(f, p(x)) for x, f in zip(samples, values, strict=True))
+            score = near * (1 + math.log1p(far))
+            if score < _WORTH * least:
+                best, least = eps, score
+    return guarded(best)
+
+
+def check_guard(guard: Any) -> float | Literal["auto"]:
+    """Return the guard, with 0 for None, or raise if it is none."""
+    if guard is None or guard == "auto":
+        return guard or 0.0
+    if isinstance(guard, bool) or not isinstance(guard, Real) or not 0 <= float(guard) < 1:
+        raise ValueError(f"guard must be 'auto', None, or a number from 0 to below 1 such as 0.01, got {guard!r}.")
+    return float(guard)
+
+
+def _degree_of_each(degree: Any, layers: Sequence[Layer]) -> list[int]:
+    """Degree of every layer's polynomial: 1 for affine layers, and the given one or those given for hidden ones."""
+    hidden = sum(not is_affine(layer) for layer in layers)
+    if not isinstance(degree, Sequence):
+        degree = [as_integer("degree", degree, 0)] * hidden
+    if len(degree) != hidden:
+        raise ValueError(f"degree has {len(degree)} entries, but the network has {hidden} hidden layers.")
+    given = iter([as_integer(f"degree[{i}]", n, 0) for i, n in enumerate(degree)])
+    return [1 if is_affine(layer) else next(given) for layer in layers]
+
+
+def _pooled(weights: Array, parts: Sequence[Gaussian]) -> Gaussian | GaussianMixture:
+    return parts[0] if len(parts) == 1 else GaussianMixture.of(weights, parts)
+
+
+def _wider(inputs: Gaussian, factor: float) -> Gaussian:
+    return Gaussian.unchecked(widen(inputs.mean), factor * widen(inputs.covariance))
+
+
+def _excess(weights: Array, shifts: Sequence[Array]) -> float:
+    """Root mean square over units and components of what the closure ignores, in standard deviations."""
+    xp = namespace(weights=weights)
+    return math.sqrt(scalar(sum(weights[c] * xp.mean(shift**2) for c, shift in enumerate(shifts))))
+
+
+def _fvu(values: Array, found: Array) -> float:
+    """Fraction of the variance of values (n, o) that is unexplained; zero where they do not vary."""
+    values, found = widen(values), widen(found)
+    xp = namespace(values=values)
+    variance = xp.sum((values - xp.mean(values, axis=0)) ** 2)
+    return scalar(xp.sum((values - found) ** 2) * safe_inverse(variance))
+
+
+def is_affine(layer: Layer) -> bool:
+    """Whether a layer has no activation and no gate, so that it is its own polynomial."""
+    return layer.activation.name == "identity" and layer.forms.gate_directions is None
+
+
+# -- walks that list the stages: one for each layer, and a composed one for each residual connection -------------------
+
+
+class _Assembly:
+    """Takes the polynomials of the layers in turn; the state is the stages so far."""
+
+    def __init__(self, fitted: Iterable[Polynomial]) -> None:
+        self.fitted = iter(fitted)
+
+    def layer(self, layer: Layer, state: Stages) -> Stages:
+        return (*state, next(self.fitted))
+
+    def enter(self, state: Stages) -> Stages:
+        return ()
+
+    def join(self, before: Stages, branch: Stages) -> Stages:
+        return (*before, ComposedPolynomial(branch, skip=True))
+
+
+class _OnSamples:
+    """Fits every layer on the values that enter it; the state is these values, and the stages so far."""
+
+    def __init__(self, weights: Array | None, degrees: Iterable[int]) -> None:
+        self.weights, self.degrees = weights, iter(degrees)
+
+    def layer(self, layer: Layer, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
+        x, stages = state
+        samples, degree = Samples(x, self.weights), next(self.degrees)
+        stage = fit_samples_neuronwise(layer, samples, degree)
+        rows = chunks(x.shape[0], max(1, _NUMBERS // max(layer.dim_in, layer.dim_hidden)))
+        return namespace(x=x).concat([layer(x[part, ...]) for part in rows]), (*stages, stage)
+
+    def enter(self, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
+        return state[0], ()
+
+    def join(self, before: tuple[Array, Stages], branch: tuple[Array, Stages]) -> tuple[Array, Stages]:
+        return before[0] + branch[0], (*before[1], ComposedPolynomial(branch[1], skip=True))
+
+
+def _finished(
+    net: Network, stages: Stages, inputs: Inputs, method: str, excess: tuple[float, ...]
+) -> ComposedPolynomial:
+    """The polynomial of all stages, with its source and report."""
+    only = stages[0]
+    made = only if len(stages) == 1 and isinstance(only, ComposedPolynomial) else ComposedPolynomial(stages)
+    report = ComposedReport(_degrees(made), made.degree, 0.0, excess)
+    source = Source(net.activation_names, f"composed, layer by layer, {method}")
+    return replace(made, inputs=inputs, source=source, report=report)
+
+
+def _degrees(poly: Polynomial) -> tuple[int, ...]:
+    """Degrees of the layers' polynomials, in the order of the data."""
+    if not isinstance(poly, ComposedPolynomial):
+        return (poly.degree,)
+    return tuple(degree for stage in poly.stages for degree in _degrees(stage))
+
+
+# -- guards ------------------------------------------------------------------------------------------------------------
+
+
+def _guarding(weights: Array, parts: Sequence[Gaussian], eps: float) -> GaussianMixture:
+    """Mixture of what enters a layer and, with weight eps, the same with wider components."""
+    both = namespace(weights=weights).concat([(1 - eps) * weights, eps * weights])
+    return GaussianMixture.of(both, [*parts, *(_wider(g, WIDER) for g in parts)])
+
+
+def _guarded_series(layer: Layer, stage: RidgePolynomial, mix: GaussianMixture) -> Series | None:
+    """Series of the neurons' best polynomials under a mixture with wide components, in the units of a stage."""
+    if is_affine(layer):
+        return None  # exact everywhere
+    wide, units = map_arrays((layer, stage.units), widen)
+    found = fit_neuronwise(wide, mix, stage.degree)
+    return map_arrays(found.series.rebase(found.units, units), lambda a: cast_like(a, stage.prototype))
+
+
+def _with_guards(poly: ComposedPolynomial, series: Iterator[Series | None]) -> ComposedPolynomial:
+    """The polynomial with guarded series, one for each layer in the order of the data."""
+    stages: list[Polynomial] = []
+    guarded: list[Series | None] = []
+    for stage in poly.stages:
+        nested = _with_guards(stage, series) if isinstance(stage, ComposedPolynomial) else None
+        stages.append(nested or stage)
+        guarded.append(None if nested else next(series))
+    return replace(poly, stages=tuple(stages), guarded=tuple(guarded) if any(guarded) else None)

@@ -1,0 +1,273 @@
+"""Ways to fit: each is a frozen object with its own options, and `mlpoly.fit` takes one or the name of one.
+
+`Exact` and `Neuronwise` are for one hidden layer and for samples; `Expansion` and `Sampled` for a deep network as a
+whole, up to degree 2; `Composed` for a deep network layer by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar, get_args
+
+from mlpoly.fitting.deep.expansion import fit_expansion
+from mlpoly.fitting.deep.layerwise import check_guard, fit_composed
+from mlpoly.fitting.deep.sampled import Sampling, fit_sampled
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.direct import fit_mixture_direct
+from mlpoly.fitting.mixture.linear import fit_mixture_linear
+from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
+from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
+from mlpoly.fitting.report import UNDER_A_MIXTURE, DeepMixtureReport
+from mlpoly.fitting.samples.exact import fit_samples
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
+from mlpoly.networks import Layer, Network
+from mlpoly.polynomials import (
+    ChaosPolynomial,
+    ComposedPolynomial,
+    DensePolynomial,
+    Polynomial,
+    RidgePolynomial,
+    Source,
+)
+from mlpoly.records import replace
+
+P_co = TypeVar("P_co", bound=Polynomial, covariant=True)
+
+Name = Literal["auto", "exact", "neuronwise", "expansion", "sampled", "composed"]
+Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial
+
+
+class Method(Protocol[P_co]):
+    """A way to fit, as `mlpoly.fit` uses it: with a network and inputs that have been checked."""
+
+    def fit(self, net: Any, inputs: Any, degree: Any, /) -> P_co:
+        """Return the polynomial of a network with the least squared error under the inputs, of its kind."""
+
+
+@dataclass(frozen=True)
+class Exact(ConjugateGradients):
+    """Least squares over all polynomials of the degree: for one hidden layer, and for any network on samples.
+
+    Under one Gaussian it is closed form for any degree, and differentiable. Under a mixture, degrees 0 and 1 are closed
+    form, degree 2 is solved directly for up to 23 inputs and by conjugate gradients for more, and higher degrees
+    directly for up to about 10^4 monomials. On samples it is least squares for up to 10^4 monomials, and neuron by
+    neuron for more.
+
+    Parameters
+    ----------
+    tolerance : float
+        For a mixture: conjugate gradients stop when further iterations would reduce the misfit by less than this
+        fraction of it. Closed forms and direct solutions are exact.
+    max_iterations : int
+        For a mixture: largest number of iterations.
+    start : polynomial, optional
+        For degree 2 under a mixture: first iterate; the answer for similar weights saves iterations.
+    """
+
+    def fit(self, net: Network, inputs: Inputs, degree: int) -> Fitted:
+        """Return the optimum."""
+        _check_used(self, inputs, degree)
+        if isinstance(inputs, Samples):
+            return fit_samples(net, inputs, degree)
+        layer = _one_layer(net, "exact")
+        if isinstance(inputs, Gaussian):
+            return fit_gaussian(layer, inputs, degree)
+        if isinstance(inputs, GaussianMixture):
+            return _under_mixture(layer, inputs, degree, self)
+        raise _unknown(inputs)
+
+
+@dataclass(frozen=True)
+class Neuronwise:
+    """The best polynomial of every neuron's own preactivation: for one hidden layer, any degree, size and inputs.
+
+    Under one Gaussian this is the exact optimum; under a mixture and on samples it is slightly worse.
+    """
+
+    def fit(self, net: Network, inputs: Inputs, degree: int) -> RidgePolynomial:
+        """Return the sum of the neurons' polynomials."""
+        layer = _one_layer(net, "neuronwise")
+        if isinstance(inputs, Samples):
+            return fit_samples_neuronwise(layer, inputs, degree)
+        if isinstance(inputs, Gaussian):
+            return fit_gaussian(layer, inputs, degree)
+        if isinstance(inputs, GaussianMixture):
+            return fit_neuronwise(layer, inputs, degree)
+        raise _unknown(inputs)
+
+
+@dataclass(frozen=True)
+class Expansion(ConjugateGradients):
+    """The first terms of a network's expansion in Hermite polynomials, by a closure (MATH 9): degrees 0, 1 and 2.
+
+    Exact for one hidden layer, close to the optimum for more; the report estimates how close.
+
+    Parameters
+    ----------
+    tolerance, max_iterations, start
+        Of the conjugate gradients that combine the optima of a mixture's components, as in `Exact`.
+    """
+
+    def fit(self, net: Network, inputs: Inputs, degree: int) -> DensePolynomial:
+        """Return the closed form."""
+        _check_used(self, inputs, degree)
+        _check_whole(inputs, degree, "expansion")
+        if isinstance(inputs, Gaussian):
+            return fit_expansion(net, inputs, degree)
+
+        def under(net: Network, component: Gaussian, degree: int) -> DensePolynomial:
+            return fit_expansion(net, component, degree, pairs=0)
+
+        return _deep_mixture(net, inputs, degree, self, under, "by second-order expansion")
+
+
+@dataclass(frozen=True)
+class Sampled(Sampling):
+    """The optimum of degree 0, 1 or 2 of any network with continuous activations, from its Jacobian at samples.
+
+    Samples of the inputs are drawn until the expected excess of the squared error over that of the optimum is below the
+    tolerance times that error; the closed form is the control variate. The report has the estimate. Each component of a
+    mixture is treated so, and the combination of their optima is ten times as accurate.
+
+    Parameters
+    ----------
+    tolerance : float
+        Fraction of the misfit.
+    max_samples : int
+        Largest number of samples, for each component of a mixture; at least one chunk of some thousands is drawn.
+    start : polynomial, optional
+        Result of an earlier fit of this kind to the same network under the same Gaussian, with its report; it is
+        resumed, with its seed.
+    seed : int
+        Seed of the samples.
+    """
+
+    def fit(self, net: Network, inputs: Inputs, degree: int) -> DensePolynomial:
+        """Return the estimate of the optimum."""
+        _check_whole(inputs, degree, "sampled")
+        if isinstance(inputs, Gaussian):
+            return fit_sampled(net, inputs, degree, self)
+        if self.start is not None:
+            raise ValueError("start resumes a fit under one Gaussian; leave it out for a mixture.")
+
+        def under(net: Network, component: Gaussian, degree: int) -> DensePolynomial:
+            return fit_sampled(net, component, degree, self)
+
+        solver = ConjugateGradients(self.tolerance / 10)
+        return _deep_mixture(net, inputs, degree, solver, under, "from Jacobians at samples")
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A polynomial for every hidden layer, under the moments that propagate to it or on the network's own values.
+
+    The whole has the degree to the power of the number of layers, and explodes far from the data: use
+    ``.bounded(3.0)``, or a `guard`.
+
+    Parameters
+    ----------
+    guard : float, "auto" or None
+        Weight of a component with four times the covariance under which every neuron is fitted as well, so that the
+        pure polynomial does not explode; ``.bounded`` ignores it. None and 0 mean none. "auto" means none for one
+        hidden layer, for degree 1 and on samples; otherwise one of 0, 0.001, 0.003, 0.01, 0.03, 0.1 and 0.3, chosen by
+        the error on samples of the inputs and of wider ones: the one with the least a (1 + log(1 + b)), where a is the
+        fraction of variance unexplained on 2048 samples of the inputs and b that on 2048 samples with all covariances
+        doubled. A larger guard must reduce it by more than one per cent. From four hidden layers on no guard may be
+        enough at degrees above 5; ``.bounded`` always is.
+    """
+
+    guard: float | Literal["auto"] | None = "auto"
+
+    def __post_init__(self) -> None:
+        check_guard(self.guard)
+
+    def fit(self, net: Network, inputs: Inputs, degree: int | Sequence[int]) -> ComposedPolynomial:
+        """Return the composition; `degree` may be a list with one for each hidden layer."""
+        return fit_composed(net, inputs, degree, self.guard)
+
+
+_METHODS: dict[str, Method[Any]] = {
+    "exact": Exact(),
+    "neuronwise": Neuronwise(),
+    "expansion": Expansion(),
+    "sampled": Sampled(),
+    "composed": Composed(),
+}
+
+
+def as_method(method: Name | Method[Any], net: Network, inputs: Inputs) -> Method[Any]:
+    """Return the method of a name with its default options; "auto" is "exact" where that is possible."""
+    if method == "auto":
+        method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
+    if isinstance(method, str) and method in _METHODS:
+        return _METHODS[method]
+    if isinstance(method, str | type) or not hasattr(method, "fit"):
+        names = ", ".join(map(repr, get_args(Name)))
+        raise ValueError(f"method must be one of {names}, or an object such as mlpoly.methods.Exact(), got {method!r}.")
+    return method
+
+
+def _one_layer(net: Network, method: str) -> Layer:
+    if isinstance(net, Layer):
+        return net
+    raise TypeError(
+        f"method {method!r} needs a network with one hidden layer, got {net!r}; use 'expansion', 'sampled' or "
+        f"'composed'."
+    )
+
+
+def _unknown(inputs: Inputs) -> TypeError:
+    return TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
+
+
+def _check_used(solver: ConjugateGradients, inputs: Inputs, degree: int) -> None:
+    """Raise if options of the iterative solver were given that nothing would use."""
+    if solver.start is not None and degree != 2:
+        raise ValueError(f"start is for degree 2 under a mixture, got degree {degree}; leave it out.")
+    changed = solver.start is not None or (solver.tolerance, solver.max_iterations) != (1e-3, 500)
+    if changed and not isinstance(inputs, GaussianMixture):
+        raise ValueError(
+            f"tolerance, max_iterations and start are for a mixture, but inputs are {type(inputs).__name__}, under "
+            f"which nothing is iterated; leave them out."
+        )
+
+
+def _check_whole(inputs: Inputs, degree: int, method: str) -> None:
+    """Raise if a deep network has no polynomial of this degree as a whole under these inputs."""
+    if degree > 2:
+        raise ValueError(
+            f"degree is {degree}, but the closest polynomial of a deep network as a whole is found only up to "
+            f"degree 2; method='composed' has polynomials of any degree layer by layer, and on samples, "
+            f"mlpoly.Samples(x), few inputs allow a higher degree."
+        )
+    if not isinstance(inputs, Gaussian | GaussianMixture):
+        raise TypeError(f"method {method!r} needs a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
+
+
+def _under_mixture(
+    net: Network, inputs: GaussianMixture, degree: int, solver: ConjugateGradients, best_under: Any = fit_gaussian
+) -> DensePolynomial | ChaosPolynomial:
+    """Optimum under a mixture, from those under its components."""
+    if degree < 2:
+        return fit_mixture_linear(net, inputs, degree, best_under)
+    if degree == 2:
+        return fit_mixture_quadratic(net, inputs, solver, best_under)
+    return fit_mixture_direct(net, inputs, degree)
+
+
+def _deep_mixture(
+    net: Network, inputs: Any, degree: int, solver: ConjugateGradients, fit_component: Any, way: str
+) -> Any:
+    """Optimum of a deep network under a mixture, with the reports of its components."""
+    reports = []
+
+    def best_under(net: Network, component: Gaussian, degree: int) -> DensePolynomial:
+        best: DensePolynomial = fit_component(net, component, degree)
+        reports.append(best.report)
+        return best
+
+    poly = _under_mixture(net, inputs, degree, solver, best_under)
+    source = Source(net.activation_names, f"{UNDER_A_MIXTURE}, {way}")
+    return replace(poly, source=source, report=DeepMixtureReport(poly.report, tuple(reports)))

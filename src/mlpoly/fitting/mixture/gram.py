@@ -1,0 +1,117 @@
+"""The Gram operator of quadratics under a mixture, by matrix products alone (MATH 4).
+
+In homogeneous coordinates zh = (1, z) a quadratic is one symmetric matrix H: q(z) = zh' H zh. With v = E_c[zh] and
+M = E_c[zh zh'], a Gaussian component gives
+
+    E_c[q zh zh'] = 2 M H M + <H, M> M - 2 (v' H v) v v'
+
+which is MATH 4's operator with constant, linear and quadratic parts in one formula.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import Array, add_at, astype, chunks, constant, device, namespace, widen
+from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.records import record
+
+_NUMBERS = 2**26  # largest intermediate of one product; components are taken in chunks that stay below it
+
+
+@record
+class GramOperator:
+    """Moments of the components in whitened homogeneous coordinates."""
+
+    weights: Array  # (c,)
+    means: Array  # (c, n): v
+    seconds: Array  # (c, n, n): M
+    products: Array  # (c, m, m): M for the large products, in their precision, padded with zeros to m >= n
+    weighted: Array  # (m, m, c): the same times the weights, with the components along the last axis
+
+    @property
+    def size(self) -> int:
+        """Side n of the matrices without padding: 1 and the whitened coordinates."""
+        return int(self.means.shape[-1])
+
+    @property
+    def side(self) -> int:
+        """Side m of the matrices that `apply` takes: n rounded up to a multiple of 8, for the sake of matrix units."""
+        return int(self.products.shape[-1])
+
+    def component(self, index: int, matrices: Array) -> Array:
+        """Gram operator of one component on quadratics (o, n, n)."""
+        v, M = self.means[index, ...], self.seconds[index, ...]
+        xp = namespace(matrices=matrices)
+        inner = xp.sum(matrices * M, axis=(-1, -2))[:, None, None]
+        at_mean = ((matrices @ v) @ v)[:, None, None]
+        return 2 * (M @ matrices @ M) + inner * M - 2 * at_mean * (v[:, None] * v[None, :])
+
+    def apply(self, matrices: Array) -> Array:
+        """Gram operator of the mixture on quadratics (o, m, m), `padded` with zeros."""
+        narrow = astype(matrices, self.products.dtype)
+        parts = chunks(self.weights.shape[0], max(1, _NUMBERS // (matrices.shape[0] * self.side**2)))
+        half = self._half(narrow, parts[0])
+        for part in parts[1:]:
+            half = half + self._half(narrow, part)
+        half = astype(half, matrices.dtype)
+        # The sum with the transpose is the whole operator, and exactly symmetric in spite of rounding.
+        return half + namespace(half=half).matrix_transpose(half)
+
+    def in_full_precision(self) -> GramOperator:
+        """The same operator with all products in the precision of its moments."""
+        if self.products.dtype == self.seconds.dtype:
+            return self
+        return _operator(self.weights, self.means, self.seconds, self.seconds.dtype)
+
+    def leading(self, n: int) -> GramOperator:
+        """The operator on quadratics of the first n - 1 whitened coordinates alone."""
+        seconds = self.seconds[:, :n, :n] + 0  # contiguous, for the sake of the products
+        return _operator(self.weights, self.means[:, :n] + 0, seconds, self.products.dtype)
+
+    def _half(self, matrices: Array, part: slice) -> Array:
+        """Half of the operator's three terms, over a chunk of components, in two large products.
+
+        H M_c for all outputs and components is one product, with a result of shape (o, n, c, n). Read as (o, n c, n),
+        without moving memory, it is the right factor of the second product, which sums over rows and components
+        together. Because M_c I = M_c and M_c e_0 = v_c, the other two terms of the operator only change the diagonals
+        and first rows in between.
+        """
+        xp = namespace(matrices=matrices)
+        o, n, _ = matrices.shape
+        M = self.products[part, ...]
+        once = xp.reshape(matrices, (o * n, n)) @ xp.reshape(M, (-1, n)).T
+        once = xp.reshape(once, (o, n, -1, n))
+        v = M[:, 0, :]
+        at_means = xp.sum(once[..., 0] * v.T, axis=1)  # v_c' H v_c, because H M_c e_0 = H v_c
+        inner = xp.sum(xp.linalg.diagonal(xp.permute_dims(once, (0, 2, 1, 3))), axis=-1)  # <H, M_c>
+        everything, i = slice(None), xp.arange(n, device=device(matrices))
+        once = add_at(once, (everything, 0), -at_means[..., None] * v)
+        once = add_at(once, (everything, i, everything, i), 0.5 * inner)
+        return xp.reshape(self.weighted[..., part], (n, -1)) @ xp.reshape(once, (o, -1, n))
+
+
+def gram_operator(inputs: GaussianMixture, whitening: Coordinates, single: bool = False) -> GramOperator:
+    """Operator of a mixture in the given coordinates; `single` runs its large products in float32."""
+    xp = namespace(means=inputs.means)
+    means, seconds = [], []
+    for g in inputs.components:
+        mean, cov = whitening.gaussian(g.mean, g.covariance)
+        v = xp.concat([mean[:1] * 0 + 1 if mean.shape[0] else xp.ones_like(widen(inputs.weights)[:1]), mean])
+        means.append(v)
+        frame = constant(np.eye(v.shape[0])[:, 1:], cov)  # a zero row and column in front
+        seconds.append(frame @ cov @ frame.T + v[:, None] * v[None, :])
+    second = xp.stack(seconds)
+    return _operator(widen(inputs.weights), xp.stack(means), second, xp.float32 if single else second.dtype)
+
+
+def _operator(weights: Array, means: Array, seconds: Array, dtype: Any) -> GramOperator:
+    """The operator with matrices for the products in a dtype."""
+    xp = namespace(seconds=seconds)
+    products = padded(astype(seconds, dtype), -(-seconds.shape[-1] // 8) * 8)
+    weighted = xp.stack([products[c, ...] * astype(w, dtype) for c, w in enumerate(weights)], axis=-1)
+    return GramOperator(weights, means, seconds, products, weighted)

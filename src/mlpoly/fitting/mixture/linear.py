@@ -1,0 +1,72 @@
+"""Degree 0 and 1 under a Gaussian mixture, by the law of total covariance (MATH 4)."""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
+from mlpoly.fitting.gaussian import Optimum, fit_gaussian
+from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.inputs import GaussianMixture
+from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.networks import Network
+from mlpoly.polynomials import DensePolynomial, Source
+from mlpoly.records import replace
+
+
+def fit_mixture_linear(
+    net: Network, inputs: GaussianMixture, degree: int, best_under: Optimum = fit_gaussian
+) -> DensePolynomial:
+    """Degree 0 or 1: E[f] and, in whitened coordinates z, Cov[z, f]; minimum norm where the inputs do not vary."""
+    whitening = Coordinates.of(inputs)
+    weights = widen(inputs.weights)
+    firsts, crosses, places, spreads = [], [], [], []
+    for g in inputs.components:
+        best = best_under(net, g, 1)
+        place, cov = whitening.gaussian(g.mean, g.covariance)
+        slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same everywhere, (o, r)
+        firsts.append(widen(best(g.mean)))
+        crosses.append(cov @ slopes.T)
+        spreads.append(_total(crosses[-1] * slopes.T))
+        places.append(place)
+    mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
+    cross = crosses[0] * 0
+    between, within = 0.0, 0.0  # variance of the components' optima: degree 0, and the part that degree 1 adds
+    for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
+        cross = cross + weights[c] * (k + z[:, None] * (f - mean))
+        between += scalar(weights[c]) * _total((f - mean) ** 2)
+        within += scalar(weights[c]) * spreads[c]
+    poly = DensePolynomial(
+        cast_like(whitening.center, net.prototype),
+        cast_like(mean, net.prototype),
+        cast_like(cross.T @ whitening.forward, net.prototype) if degree else None,
+        inputs=inputs,
+        source=Source(net.activation_names, UNDER_A_MIXTURE),
+    )
+    # The certificate of optimality: E[f - p] and E[(f - p) z] of the answer as it is stored, and of p = 0.
+    left, at_zero = [], []
+    flat = cross * 0 if poly.linear is None else (widen(poly.linear) @ whitening.back).T
+    for c, (g, f, k, z) in enumerate(zip(inputs.components, firsts, crosses, places, strict=True)):
+        cov, gap = whitening.gaussian(g.mean, g.covariance)[1], f - widen(poly(g.mean))
+        left.append(weights[c] * _moments(gap, k - cov @ flat + z[:, None] * gap, degree))
+        at_zero.append(weights[c] * _moments(f, k + z[:, None] * f, degree))
+    gradient, largest = (_total(sum(parts, start=mean * 0) ** 2) ** 0.5 for parts in (left, at_zero))
+    report = SolveReport(
+        method="closed form",
+        iterations=0,
+        converged=True,
+        gradient=gradient / max(largest, 1e-300),
+        misfit=between + within - _total(cross * cross) if degree else between,
+        gain_left=0.0,
+        kept=whitening.kept,
+        dropped=whitening.dropped,
+    )
+    return replace(poly, report=report)
+
+
+def _moments(first: Array, cross: Array, degree: int) -> Array:
+    """Products of a function with 1 (o,) and z (r, o), in the rows of one array (1, o) or (1 + r, o)."""
+    rows = [first[None, :], cross] if degree else [first[None, :]]
+    return namespace(first=first).concat(rows)
+
+
+def _total(a: Array) -> float:
+    return scalar(namespace(a=a).sum(a))

@@ -1,0 +1,1 @@
+"""Polynomials on samples: least squares over all monomials (`exact`), or neuron by neuron (`neuronwise`)."""

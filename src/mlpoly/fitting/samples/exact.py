@@ -1,0 +1,166 @@
+"""Exact least squares on samples over all monomials of a degree, if they are few enough.
+
+The rows are products of Hermite polynomials of whitened inputs, ordered by degree. They are gathered by orthogonal
+transformations, chunk by chunk: normal equations would square the condition number.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    astype,
+    namespace,
+    no_gradients,
+    readable,
+    rounding_error,
+    safe_inverse,
+    scalar,
+    take_rows,
+    to_numpy,
+    widen,
+)
+from mlpoly.errors import TooLargeError
+from mlpoly.fitting.report import RegressionReport
+from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.inputs import Samples
+from mlpoly.inputs.accumulator import check_overflow
+from mlpoly.inputs.coordinates import rounding_floor
+from mlpoly.linalg.least_squares import LeastSquares
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices, products
+from mlpoly.networks import Layer, Network
+from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
+
+METHOD = "least squares on samples"
+_NUMBERS = 2**24  # values of monomials held at once
+_NOISE = 10  # rounding errors that may add up to a standard deviation which should be zero
+
+
+class Regression(NamedTuple):
+    """A network on samples beside the products he_a(z), |a| <= degree, of z = forward (x - center)."""
+
+    problem: LeastSquares  # in t products, ordered by degree, with o outputs
+    center: Array  # (d,)
+    forward: Array  # (r, d)
+
+
+def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
+    """Optimal polynomial on samples for up to 10^4 monomials, else neuron by neuron; without gradients.
+
+    Where the samples do not determine the polynomial, it is the one whose terms, products of orthonormal Hermite
+    polynomials of whitened inputs, have the least sum of mean squares on them.
+
+    The answer stays in whitened coordinates at every degree. Dense coefficients of x would be slightly faster to
+    evaluate at degree 2, but if some inputs nearly duplicate others they are large and cancel.
+    """
+    with no_gradients(net.prototype):
+        rows = regression(net, inputs, degree, warn=True)
+        if rows is None:
+            return fit_samples_neuronwise(_one_layer(net, degree), inputs, degree)
+        problem, center, forward = rows
+        exponents = multi_indices(int(forward.shape[0]), degree)
+        terms, used = len(exponents), _used(inputs)
+        values = problem.solve(rounding_error(net.prototype), noise=_NOISE * terms)
+        basis, targets = problem.factor[:, :terms], problem.factor[:, terms:]
+        residual = basis @ values - targets
+        xp = namespace(residual=residual)
+        size = scalar(xp.linalg.vector_norm(basis.T @ targets))
+        gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
+        error = scalar(xp.sum(residual * residual))
+    kept = int(forward.shape[0])
+    dtype = net.prototype.dtype
+    return ChaosPolynomial(
+        astype(center, dtype),
+        astype(forward, dtype),
+        exponents,
+        astype(values.T, dtype),
+        inputs=inputs,
+        report=RegressionReport(used, terms, problem.rank, gradient, error, kept, inputs.dim - kept),
+        source=Source(net.activation_names, METHOD),
+    )
+
+
+def _one_layer(net: Network, degree: int) -> Layer:
+    if isinstance(net, Layer):
+        return net
+    raise TooLargeError(
+        f"polynomials of degree {degree} have more than {MOST_MONOMIALS} monomials on these samples, too many for "
+        f"least squares; for a deep network use method='composed', or degree 1 or 2 under "
+        f"mlpoly.Gaussian.from_samples(x)."
+    )
+
+
+def _used(inputs: Samples) -> int:
+    """Number of samples that have a weight."""
+    return inputs.count if inputs.weights is None else int(np.count_nonzero(to_numpy(inputs.weights)))
+
+
+def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -> Regression | None:
+    """Network and products on all samples; None where there are more than 10^4 products.
+
+    With `warn`, samples that are too few for the products are reported before the work begins.
+    """
+    if not readable(net.prototype, inputs.prototype):
+        raise TypeError("least squares on samples finds its rank by value; call it outside jax.jit and torch.compile.")
+    directions = 0  # at most this many, or there are too many monomials
+    while directions < inputs.dim and math.comb(directions + 1 + degree, degree) <= MOST_MONOMIALS:
+        directions += 1
+    forward = _whitener(inputs, directions)
+    if forward is None:
+        return None
+    exponents = multi_indices(int(forward.shape[0]), degree)
+    if warn and _used(inputs) < len(exponents):
+        warnings.warn(
+            f"{_used(inputs)} samples cannot determine the {len(exponents)} monomials of degree {degree} in "
+            f"{forward.shape[0]} directions: the answer will be the one of least norm among those that fit equally "
+            f"well, and may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
+            stacklevel=5,
+        )
+    width = len(exponents) + net.dim_out
+    problem = LeastSquares()
+    # With fewer rows than columns per chunk, most of the work would go into rows that are already factored.
+    for x, weights in inputs.chunks(max(width, _NUMBERS // width)):
+        z = (widen(x) - inputs.mean) @ forward.T
+        problem.add(weights, products(z, exponents).T, widen(net(x)))
+    xp = namespace(factor=problem.factor)
+    if not bool(xp.all(xp.isfinite(problem.factor))):
+        raise OverflowError(
+            f"the network or a monomial of degree {degree} overflows on some sample; lower the degree, drop samples "
+            f"far from the others, or compute in float64."
+        )
+    return Regression(problem, inputs.mean, forward)
+
+
+def _whitener(inputs: Samples, most: int) -> Array | None:
+    """Matrix (r, d) that whitens x - mean; None if the samples vary in more than `most` directions.
+
+    From the samples themselves, because their covariance loses directions of a relative size below 10^-8.
+    """
+    xp = namespace(x=inputs.x)
+    few = 4 * (most + 1)
+    if inputs.dim > most and inputs.count > few:  # a few samples may suffice to show that there are too many
+        rows = np.arange(inputs.count) if inputs.weights is None else np.flatnonzero(to_numpy(inputs.weights))
+        rows = rows[np.linspace(0, len(rows) - 1, min(few, len(rows))).astype(int)]
+        if _whitener(Samples(take_rows(inputs.x, rows)), most) is None:
+            return None
+    size = max(inputs.dim, _NUMBERS // inputs.dim)
+    spread = sum(xp.sum(w * (widen(x) - inputs.mean) ** 2, axis=0) for x, w in inputs.chunks(size))
+    check_overflow(spread)
+    inverse = safe_inverse(xp.sqrt(spread))
+    scaled = LeastSquares()
+    for x, weights in inputs.chunks(size):
+        u = (widen(x) - inputs.mean) * inverse
+        scaled.add(weights, u, u[:, :0])
+    _, values, vectors = xp.linalg.svd(scaled.factor, full_matrices=False)
+    # Inputs that are sums of others are so up to the rounding of the samples, relative to x and not to x - mean.
+    sizes = xp.where(inverse > 0, 1 + xp.abs(inputs.mean) * inverse, 0.0)
+    floor = rounding_floor(inputs.x, values, inputs.dim, scalar(xp.linalg.vector_norm(sizes)))
+    keep = np.flatnonzero(to_numpy(values) > floor)
+    if len(keep) > most:
+        return None
+    return take_rows(vectors, keep) / take_rows(values, keep)[:, None] * inverse

@@ -1,0 +1,159 @@
+"""Ranges of a circuit: how likely an input is to leave them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
+from mlpoly.he.circuit import Circuit, LinearTerm
+from mlpoly.he.lowering import CAPACITY, sizes
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
+from mlpoly.tables import Table, Tabular
+
+_DRAWS = 10_000  # samples of a distribution that are counted
+
+
+@dataclass(frozen=True)
+class LayerRange:
+    """How often a layer is outside its range.
+
+    Attributes
+    ----------
+    name : str
+    radius : float
+        Half the width of the range, in standard deviations of each form.
+    expected : float
+        Bound on the probability if the forms are Gaussian with the moments that propagate to them in the fit.
+    probability : float or None
+        Bound on the probability under the given inputs in closed form: the sum over units. Only for the first layer,
+        whose forms are linear in the inputs, and only for a distribution.
+    counted : float
+        Fraction of the samples with some unit outside, by their weights if they have any.
+    largest : float
+        Largest multiple of the range on the samples.
+    """
+
+    name: str
+    radius: float
+    expected: float
+    probability: float | None
+    counted: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class RangeReport(Tabular):
+    """How often inputs leave the ranges of a circuit.
+
+    Attributes
+    ----------
+    layers : tuple of LayerRange
+    outside : float
+        Fraction of the samples with some unit of any layer outside its range.
+    samples : int
+        Number of samples.
+    overflow : float
+        Fraction of the samples with a number above 2^19, too large for 20 bits before the point.
+    """
+
+    layers: tuple[LayerRange, ...]
+    outside: float
+    samples: int
+    overflow: float
+
+    def __repr__(self) -> str:
+        return f"RangeReport(outside={self.outside:.3g}, overflow={self.overflow:.3g}, {self.samples} samples)"
+
+    def _table(self) -> Table:
+        known = any(r.probability is not None for r in self.layers)
+        rows = [
+            {
+                "layer": r.name,
+                "range (sd)": r.radius,
+                "P if Gaussian": r.expected,
+                **({"P under inputs": r.probability} if known else {}),
+                "counted": r.counted,
+                "largest/range": r.largest,
+            }
+            for r in self.layers
+        ]
+        note = f"{self.outside:.3g} of {self.samples} samples leave a range, {self.overflow:.3g} overflow"
+        return Table.of(rows, title="Ranges", note=note)
+
+
+def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
+    """How often inputs leave the ranges of a circuit, in closed form and counted.
+
+    Parameters
+    ----------
+    circuit : Circuit
+    inputs : Gaussian, GaussianMixture, Samples or array (n, d)
+        Of a distribution, 10 000 samples are counted. The closed form is that of the first layer, whose forms are
+        linear in x: the sum over its units, which bounds the probability for any of them.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> inputs = mp.Gaussian.standard(3)
+    >>> circuit = mp.fit(mp.MLP(np.eye(3), activation="gelu"), inputs, degree=4).to_he()
+    >>> mp.he.range_report(circuit, inputs).outside < 1e-3
+    True
+    """
+    if isinstance(inputs, Samples):
+        x = inputs.x
+    elif isinstance(inputs, Inputs):
+        x = inputs.sample(_DRAWS, seed=1)
+    else:
+        x = as_float_array("inputs", inputs, integers=True)
+    check_shape("inputs", x, (None, circuit.dim_in), "one row for each sample")
+    check_finite("inputs", x)
+    if not len(x):
+        raise ValueError("inputs is empty; pass at least one row.")
+    weights = to_numpy(inputs.weights) if isinstance(inputs, Samples) and inputs.weights is not None else None
+
+    def fraction(rows: np.ndarray) -> float:
+        return float(np.average(rows, weights=weights))
+
+    known = isinstance(inputs, Gaussian | GaussianMixture)
+    too_large = ~np.all([size <= CAPACITY for size in sizes(circuit, x)], axis=0)  # NaN is too large as well
+    anywhere = np.zeros(len(too_large), dtype=bool)
+    rows = []
+    for i, (layer, values) in enumerate(zip(circuit.layers, circuit.intermediates(x), strict=True)):
+        size = np.max(np.abs(values), axis=-1, initial=0.0)
+        left = ~(size <= 1)
+        anywhere = anywhere | left
+        expected = values.shape[-1] * math.erfc(layer.radius / math.sqrt(2))
+        exact = _tails((*layer.forms, *layer.gates), inputs) if known and i == 0 else None
+        found = min(expected, 1.0), exact, fraction(left), float(np.max(size))
+        rows.append(LayerRange(layer.name, layer.radius, *found))
+    return RangeReport(tuple(rows), fraction(anywhere), len(anywhere), fraction(too_large))
+
+
+def _tails(forms: Iterable[LinearTerm], inputs: Gaussian | GaussianMixture) -> float:
+    """Sum over forms of the first layer of the probability that they are outside [-1, 1], at most one."""
+    total = 0.0
+    for weight, mean, spread in forms_under(inputs, np.concatenate([form.matrix[:-1, :] for form in forms])):
+        for m, s in zip(mean, spread, strict=True):
+            if s > 0:
+                total += (
+                    weight * (math.erfc((1 - m) / (s * math.sqrt(2))) + math.erfc((1 + m) / (s * math.sqrt(2)))) / 2
+                )
+            else:
+                total += weight * (abs(m) > 1)
+    return min(float(total), 1.0)
+
+
+def forms_under(inputs: Gaussian | GaussianMixture, matrix: np.ndarray) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """Weight of each component, and the means and standard deviations (rows,) of matrix @ (x, 1) under it."""
+    found = []
+    wide: Any = inputs.like(np.zeros(1)).to(np.zeros(1))
+    for weight, part in zip(wide.weights, wide.components, strict=True):
+        slopes = matrix[:, :-1]
+        variance = np.sum(part.times_covariance(slopes) * slopes, axis=1)
+        found.append((float(weight), slopes @ part.mean + matrix[:, -1], np.sqrt(np.clip(variance, 0, None))))
+    return found

@@ -1,0 +1,380 @@
+"""Second moments of single units and of listed pairs as one-dimensional integrals, exact at any correlation.
+
+Given t_i, the other preactivation is normal with mean m_j + s_j rho t_i and standard deviation s_j sqrt(1 - rho^2), and
+the expectation of its unit is a Hermite coefficient, which the library can already compute. That leaves an integral
+over t_i, on panels that follow the kinks and bends of both units.
+
+If that coefficient is itself an integral on panels, a pair costs half a million evaluations. But pairs whose series
+converges too slowly are nearly collinear: given t_i little noise is left, and a simple rule with a few nodes suffices.
+Rules of increasing order are tried until two in a row agree on a pair; if none do, it is integrated in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from mlpoly.activations import Activation, project
+from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, safe_root, scalar
+from mlpoly.moments.kernels.sinusoids import is_wave
+from mlpoly.progress_bars import progress_bar
+from mlpoly.records import map_arrays, replace
+from mlpoly.special import hermite, in_deviations, normal_pdf
+from mlpoly.units import Angles, Units
+
+_REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
+_GRID = np.linspace(-_REACH, _REACH, 38)
+_NODES = 16
+_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # where functions without pieces may bend
+_LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # panel ends across a smoothed kink
+_NOTHING = 1e-31  # fraction of E[F_i^2] below which a node is skipped: in all below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
+_UNITS, _PAIRS = 1024, 64  # in a chunk; so few pairs that their nodes stay in the cache (16 times that on a GPU)
+_CACHED = 2**14  # values of the activation at once, which stay in the cache
+_NOISE = np.linspace(-8.5, 8.5, 6)  # panels for the noise where it reaches across a kink
+
+
+class _Rule(NamedTuple):
+    """Nodes and weights for standard normal noise, and the number of nodes of a panel that ends at a kink."""
+
+    nodes: list[float]
+    weights: list[float]
+    beside: int
+
+
+def _gauss(size: int, beside: int) -> _Rule:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(size)
+    return _Rule(nodes.tolist(), (weights / math.sqrt(2 * math.pi)).tolist(), beside)
+
+
+def _trapezoid(parts: int, beside: int) -> _Rule:
+    """Step 1/parts: it converges geometrically, and faster than Gauss-Hermite if many nodes are needed."""
+    nodes = np.arange(-10 * parts, 10 * parts + 1) / parts
+    return _Rule(nodes.tolist(), (np.exp(-nodes * nodes / 2) / (parts * math.sqrt(2 * math.pi))).tolist(), beside)
+
+
+# Each is compared with the one before, so no two may use the same nodes on the panels beside a kink.
+_RULES = (_gauss(8, 12), _gauss(16, 16), *[_trapezoid(2**k, 14 + 8 * k) for k in range(1, 6)])
+
+
+def unit_moments(activation: Activation, units: Units, centres: Array | None = None) -> Array:
+    """E[(F_i - centre_i)^2] of every hidden unit, (h,); around zero by default, and variances around the means."""
+    xp = namespace(means=units.means)
+    centres = units.means * 0 if centres is None else centres
+    out = []
+    for part in chunks(units.size, _UNITS):
+        some = _some(units, part)
+        t, weight = _unit_nodes(activation, some)
+        square = _square(some, t, activation(some.means + some.scales * t), centres[part])
+        still = _square(some, some.means * 0, activation(some.means), centres[part])
+        out.append(xp.where(some.scales > 0, xp.sum(square * weight, axis=0), still))
+    return xp.concat(out)
+
+
+def power_series(activation: Activation, units: Units, centres: Array, powers: int, degree: int) -> list[Array]:
+    """Orthonormal Hermite series (n + 1, h) of (act(y_i) - centre_i)^p in t_i, p = 0, 1, ..., `powers`; plain units."""
+    xp = namespace(means=units.means)
+    out: list[list[Array]] = []
+    for part in chunks(units.size, _UNITS):
+        some = _some(units, part)
+        t, power = _unit_nodes(activation, some)
+        polynomials = list(hermite(t, degree))
+        value = activation(some.means + some.scales * t) - centres[part]
+        series = []
+        for _ in range(powers + 1):
+            series.append(xp.stack([xp.sum(power * he, axis=0) for he in polynomials]))
+            power = power * value
+        out.append(series)
+    return [xp.concat(series, axis=1) for series in zip(*out, strict=True)]
+
+
+def _unit_nodes(activation: Activation, units: Units) -> tuple[Array, Array]:
+    """Nodes t (n, h) and weights for the integral over the t of each unit."""
+    xp = namespace(scales=units.scales)
+    images = _images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
+    return _panels([images], 2 * _splits(activation, units))
+
+
+def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
+    """E[(F_i - centre_i)^2 | t_i = t] of units whose activation has this value at t."""
+    if units.gate is None:
+        return (value - centres) ** 2
+    g = units.gate
+    return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
+
+
+class UnitFamily(Protocol):
+    """Hidden units with their activation, and the numbers (h,) that are subtracted from their values."""
+
+    activation: Any
+    units: Units
+
+    @property
+    def centres(self) -> Array: ...  # noqa: D102
+
+
+def pair_moments(
+    one: UnitFamily, two: UnitFamily, i: Array, j: Array, angles: Angles, limits: Array | None = None
+) -> Array:
+    """E[(F_i - centre_i) (G_j - centre_j)] of listed pairs of a unit of one family and a unit of another, (p,).
+
+    With the means of the units as centres, covariances lose no digits to large means.
+
+    Parameters
+    ----------
+    one, two : UnitFamily
+        Both gated, or neither. They may be the same.
+    i, j : array (p,)
+        Positions in the first family and in the second.
+    angles : Angles
+        Inner products of these pairs, (p,) each.
+    limits : array (p,), optional
+        Largest accepted difference between two rules for the noise. By default every pair is integrated in full.
+    """
+    xp = namespace(rho=angles.rho)
+    # The noise smooths the second unit, so that is the one with the smaller standard deviation: it sees less noise.
+    turn = xp.take(two.units.scales, j) > xp.take(one.units.scales, i)
+    swapped = Angles(angles.rho, angles.left, angles.right, angles.gates)
+    found = angles.rho * 0
+    for where, first, second, a, b, inner in ((~turn, one, two, i, j, angles), (turn, two, one, j, i, swapped)):
+        (index,) = xp.nonzero(where)
+        if index.shape[0]:
+            pairs = _Pairs(first, second, xp.take(a, index), xp.take(b, index), inner.at(index))
+            found = filled(found, where, _in_chunks(pairs, None if limits is None else xp.take(limits, index)))
+    return found
+
+
+def _in_chunks(every: _Pairs, limits: Array | None) -> Array:
+    """Moments of pairs, a chunk at a time."""
+    xp, closed = namespace(rho=every.angles.rho), every.second.activation.route == "closed form"
+    rules: Sequence[_Rule] = () if limits is None or closed else _RULES
+    limits = every.angles.rho * 0 if limits is None else limits
+    # In the order of their noise: a rule that is too coarse for one chunk of pairs is too coarse for all later ones.
+    order = xp.argsort(every.two.scales * every.side)
+    out = []
+    parts = chunks(order.shape[0], _PAIRS if on_cpu(order) else 16 * _PAIRS)
+    with progress_bar("strongly correlated pairs", len(parts)) as update:
+        for done, part in enumerate(parts):
+            update(done, "")
+            found, rules = _settled(every.at(order[part]), xp.take(limits, order[part]), rules)
+            out.append(found)
+    return xp.take(xp.concat(out), xp.argsort(order))
+
+
+class _Pairs:
+    """Listed pairs of units: both units, their centres and inner products, (p,) each."""
+
+    def __init__(self, first: UnitFamily, second: UnitFamily, i: Array, j: Array, angles: Angles) -> None:
+        xp = namespace(rho=angles.rho)
+        self.first, self.second, self.i, self.j, self.angles = first, second, i, j, angles
+        self.one, self.two = _some(first.units, i), _some(second.units, j)
+        self.centre_i, self.centre_j = xp.take(first.centres, i), xp.take(second.centres, j)
+        self.side = safe_root((1 - angles.rho) * (1 + angles.rho))
+
+    def at(self, index: Array) -> _Pairs:
+        """Some of the pairs, by their positions, which may repeat."""
+        xp = namespace(index=index)
+        return _Pairs(self.first, self.second, xp.take(self.i, index), xp.take(self.j, index), self.angles.at(index))
+
+
+def _settled(pairs: _Pairs, limits: Array, rules: Sequence[_Rule]) -> tuple[Array, Sequence[_Rule]]:
+    """Moments by the first rule that agrees with the one before it, or in full; and the rules worth trying next."""
+    xp = namespace(limits=limits)
+    found, open_pairs = limits * 0, limits >= 0
+    useful: Sequence[_Rule] = ()
+    before = None
+    for level, rule in enumerate([*rules, None]):
+        (index,) = xp.nonzero(open_pairs)
+        some = _pair_moments(pairs.at(index), rule)
+        found = filled(found, open_pairs, some)
+        if before is not None and rule is not None:
+            agree = xp.abs(found - before) <= limits
+            if not useful and bool(xp.any(agree)):
+                useful = rules[level - 1 :]
+            open_pairs = open_pairs & ~agree
+            if not bool(xp.any(open_pairs)):
+                break
+        before = found
+    return found, useful
+
+
+def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
+    rho, one, two = pairs.angles.rho, pairs.one, pairs.two
+    xp, left, right = namespace(rho=rho), pairs.first.activation, pairs.second.activation
+    # Panels end at the images of the bends of both units in t. Averaged over the noise, a kink of the second unit
+    # becomes a smooth layer of width side / |rho| in t, which gets panels of its own.
+    seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the range of t
+    moving = seen & (two.scales > 0)
+    slope = xp.where(moving, two.scales * rho, 1.0)
+    width = xp.where(moving, pairs.side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
+    layer = constant(np.asarray(_LAYER)[:, None], rho) * width
+    edges = [
+        _images(_bends(left), one.means, xp.where(one.scales > 0, one.scales, 1.0)),
+        xp.where(moving, _images(_bends(right), two.means, slope), _REACH),
+        *(at + layer for at in _images(list(right.kinks), two.means, slope)),
+    ]
+    t, weight = _panels(edges, max(_splits(left, one), _splits(right, two)))
+    value = left(one.means + one.scales * t)
+    square = weight * _square(one, t, value, pairs.centre_i)
+    # By Cauchy and Schwarz, nodes that add nothing to E[F_i^2] add nothing to E[F_i F_j]: most need no inner integral.
+    keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
+    (flat,) = xp.nonzero(keep)
+    kept_t, kept_value = (xp.take(xp.reshape(a, (-1,)), flat) for a in (t, value))
+    inner = _inner(pairs.at(flat % t.shape[1]), kept_t, kept_value, rule)
+    return xp.sum(weight * xp.reshape(filled(xp.reshape(t * 0, (-1,)), keep, inner), t.shape), axis=0)
+
+
+def _inner(pairs: _Pairs, t: Array, value: Array, rule: _Rule | None) -> Array:
+    """E[(F_i - centre_i) (F_j - centre_j) | t_i = t], where act_i has this value; all (m,).
+
+    With t_j = rho t + side w, gated units have e_i = (left/side) w + ... and e_j = right t - (rho right/side) w + ...;
+    the omitted parts are independent of t and w, and averages of powers of w are Hermite coefficients of act_j.
+    """
+    one, two, angles, side = pairs.one, pairs.two, pairs.angles, pairs.side
+    degree = 0 if one.gate is None else 2
+    c = _smoothed(pairs.second.activation, two.means + two.scales * angles.rho * t, two.scales * side, degree, rule)
+    if one.gate is None or two.gate is None:
+        return (value - pairs.centre_i) * (c[0] - pairs.centre_j)
+    inverse = safe_inverse(side)
+    in_i = angles.left * inverse
+    in_j = two.gate.slopes * side - angles.rho * angles.right * inverse
+    zi = one.gate.means + one.gate.slopes * t
+    zj = two.gate.means + (two.gate.slopes * angles.rho + angles.right) * t
+    # The product of both means given t, and the covariance given t, from what e_i and e_j have in common.
+    means = (value * zi - pairs.centre_i) * (zj * c[0] + in_j * c[1] - pairs.centre_j)
+    beyond = (angles.gates + angles.left * two.gate.slopes) * c[0] + in_i * (zj * c[1] + math.sqrt(2) * in_j * c[2])
+    return means + value * beyond
+
+
+def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule: _Rule | None) -> list[Array]:
+    """Hermite coefficients of act under N(mean, std^2) up to degree 0 or 2, (m,) each; by the rule, if any.
+
+    If the noise reaches across a kink, it is integrated on panels that end there.
+    """
+    if rule is None:
+        c = project(activation, mean, std, degree)
+        return [c[k, ...] for k in range(degree + 1)]
+    xp = namespace(mean=mean)
+    total = _averages(activation, mean, std, degree, rule)
+    if not activation.kinks:
+        return total
+    distance = constant(np.asarray(activation.kinks)[:, None], mean) - mean
+    near = (std > 0) & xp.any(xp.abs(distance) < float(_NOISE[-1]) * std, axis=0)
+    (index,) = xp.nonzero(near)
+    mean, std = xp.take(mean, index), xp.take(std, index)
+    split = _split_averages(activation, mean, std, degree, rule.beside)
+    return [filled(a, near, b) for a, b in zip(total, split, strict=True)]
+
+
+def smoothed(activation: Activation, mean: Array, std: Array, degree: int, tolerance: float = 0.0) -> list[Array]:
+    """Hermite coefficients of act under N(mean, std^2) up to a degree of at most 2, (m,) each, for many means.
+
+    Rules of increasing order are tried until two in a row agree, to rounding or to a relative `tolerance`; where none
+    do, it is integrated in full.
+    """
+    if activation.route == "closed form" or not decidable(mean, std):
+        return _smoothed(activation, mean, std, degree, None)
+    xp = namespace(mean=mean)
+    tolerance = max(64 * float(xp.finfo(mean.dtype).eps), tolerance)
+    found, open_means, before = [mean * 0] * 3, mean == mean, None
+    for rule in (*_RULES, None):
+        (index,) = xp.nonzero(open_means)
+        some = _smoothed(activation, xp.take(mean, index), xp.take(std, index), 2, rule)
+        found = [filled(a, open_means, b) for a, b in zip(found, some, strict=True)]
+        if before is not None:
+            size = xp.max(xp.abs(xp.stack(found)), axis=0)
+            agree = [xp.abs(a - b) <= tolerance * size for a, b in zip(found, before, strict=True)]
+            open_means = open_means & ~(agree[0] & agree[1] & agree[2])
+            if not bool(xp.any(open_means)):
+                break
+        before = found
+    return found[: degree + 1]
+
+
+def _averages(activation: Activation, mean: Array, std: Array, degree: int, rule: _Rule) -> list[Array]:
+    """Averages of act(mean + std w) he_k(w) over the nodes w of a rule, k <= degree; in chunks that fit the cache."""
+    xp = namespace(mean=mean)
+    w, weights = np.asarray(rule.nodes), np.asarray(rule.weights)
+    tables = constant(np.stack([weights, weights * w, weights * (w * w - 1) * math.sqrt(0.5)])[: degree + 1], mean)
+    w = constant(w[:, None], mean)
+    size = max(1, (_CACHED if on_cpu(mean) else 256 * _CACHED) // len(rule.nodes))
+    parts = chunks(mean.shape[0], size)
+    found = [tables @ activation(mean[part] + std[part] * w) for part in parts]
+    whole = xp.concat(found, axis=1)
+    return [whole[k, :] for k in range(degree + 1)]
+
+
+def _split_averages(activation: Activation, mean: Array, std: Array, degree: int, count: int) -> list[Array]:
+    """The same by Gauss-Legendre on panels of the noise that end at the kinks."""
+    xp = namespace(mean=mean)
+    grid = xp.broadcast_to(constant(_NOISE[:, None], mean), (len(_NOISE), mean.shape[0]))
+    images = xp.clip(_images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
+    cuts = xp.sort(xp.concat([grid, images], axis=0), axis=0)
+    total = [mean * 0 for _ in range(degree + 1)]
+    x, weights = np.polynomial.legendre.leggauss(count)
+    for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):  # node by node, to stay in the cache
+        width = (right - left) / 2
+        for at, weight in zip((x + 1).tolist(), weights.tolist(), strict=True):
+            w = left + width * at
+            value = activation(mean + std * w) * (normal_pdf(w) * (width * weight))
+            total[0] = total[0] + value
+            if degree:
+                total[1] = total[1] + value * w
+                total[2] = total[2] + value * ((w * w - 1) * math.sqrt(0.5))
+    return total
+
+
+def _some(units: Units, index: slice | Array) -> Units:
+    """Some of the units, without their directions, which are not needed here."""
+    xp = namespace(scales=units.scales)
+    gate = None if units.gate is None else replace(units.gate, directions=None)
+    moments = replace(units, directions=None, gate=gate)
+    return map_arrays(moments, lambda a: a[index] if isinstance(index, slice) else xp.take(a, index))
+
+
+def filled(values: Array, where: Array, found: Array) -> Array:
+    """Replace the `values` (m,) marked by `where` by `found`, in order, without writing into an array."""
+    xp = namespace(values=values)
+    if found.shape[0] == 0:
+        return values
+    position = xp.cumulative_sum(xp.astype(where, xp.asarray(0).dtype)) - 1  # JAX may have 32 bits
+    return xp.where(where, xp.take(found, xp.clip(position, 0, None)), values)
+
+
+# -- panels ------------------------------------------------------------------------------------------------------------
+
+
+def _bends(activation: Activation) -> list[float]:
+    """Points in y that cut the activation into smooth pieces."""
+    ladder = () if activation.pieces is not None else _LADDER
+    return sorted({*ladder, *activation.kinks})
+
+
+def _splits(activation: Activation, units: Units) -> int:
+    """Number of parts of every panel: one, but more for fast sines and cosines, which oscillate everywhere."""
+    return 1 + int(scalar(namespace(scales=units.scales).max(units.scales)) / 2) if is_wave(activation) else 1
+
+
+def _images(points: list[float], mean: Array, scale: Array) -> Array:
+    """Values of t at which mean + scale t passes the points, (points, p); scale must not be zero."""
+    xp = namespace(mean=mean)
+    distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
+    return in_deviations(distance, xp.abs(scale)) * xp.sign(scale)
+
+
+def _panels(edges: list[Array], splits: int) -> tuple[Array, Array]:
+    """Nodes (n, p), and weights with the normal density, of Gauss-Legendre on the panels between grid and edges."""
+    xp = namespace(edges=edges[0])
+    like = edges[0]
+    count = like.shape[1]
+    grid = xp.broadcast_to(constant(_GRID, like)[:, None], (len(_GRID), count))
+    cuts = xp.sort(xp.concat([grid, *[xp.clip(e, -_REACH, _REACH) for e in edges]], axis=0), axis=0)
+    left, width = cuts[:-1, :], (cuts[1:, :] - cuts[:-1, :]) / splits
+    x, w = np.polynomial.legendre.leggauss(_NODES)
+    inside = constant((np.arange(splits)[:, None] + (x + 1) / 2).reshape(1, -1, 1), like)
+    fraction = constant(np.tile(w / 2, splits).reshape(1, -1, 1), like)
+    shape = (left.shape[0] * _NODES * splits, count)
+    t = xp.reshape(left[:, None, :] + width[:, None, :] * inside, shape)
+    return t, xp.reshape(width[:, None, :] * fraction, shape) * normal_pdf(t)

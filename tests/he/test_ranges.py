@@ -1,0 +1,154 @@
+"""Ranges: probabilities against mpmath and samples, and bounds that no input of the region exceeds."""
+
+from __future__ import annotations
+
+import itertools
+
+import mpmath
+import numpy as np
+import pytest
+from support.inputs import gaussian, mixture
+from support.networks import chain, network
+
+import mlpoly as mp
+from mlpoly.he.bounds import _polynomial_range
+from mlpoly.he.circuit import LinearTerm
+
+D = 4
+INPUTS = gaussian(d=D)
+DEEP = mp.fit(chain(sizes=(D, 6, 5, 3)), INPUTS, 3, method=mp.methods.Composed(0.03)).to_he()
+SKIP = mp.fit(
+    mp.Chain([mp.Residual(network(activation="gelu", d=D, o=D)), network("GLU", d=D, seed=1)]),
+    INPUTS,
+    3,
+    method="composed",
+    guard=0.03,
+).to_he()
+
+
+@pytest.mark.parametrize("inputs", [INPUTS, mixture(D), mp.Gaussian.standard(D)])
+def test_probability_of_the_first_layer_is_that_of_its_forms(inputs):
+    poly = mp.fit(network("GLU", d=D), INPUTS, 2)
+    circuit = poly.to_he(outside=0.2)
+    layer, exact = circuit.layers[0], mpmath.mpf(0)
+    rows = np.concatenate([layer.forms[0].matrix[:-1], layer.gates[0].matrix[:-1]])
+    parts = inputs.like(np.zeros(1))
+    for weight, part in zip(parts.weights, parts.components, strict=True):
+        for row in rows:
+            mean, var = row[:-1] @ part.mean + row[-1], row[:-1] @ part.covariance @ row[:-1]
+            inside = mpmath.ncdf(1, mean, mpmath.sqrt(var)) - mpmath.ncdf(-1, mean, mpmath.sqrt(var))
+            exact += mpmath.mpf(float(weight)) * (1 - inside)
+    found = mp.he.range_report(circuit, inputs)
+    assert found.layers[0].probability == pytest.approx(min(float(exact), 1.0), rel=1e-11)
+    # The sum over units bounds the probability for any of them; three standard errors of 10 000 samples.
+    sd = np.sqrt(found.layers[0].counted * (1 - found.layers[0].counted) / found.samples)
+    assert found.layers[0].counted <= found.layers[0].probability + 3 * sd
+
+
+def test_under_the_inputs_of_the_fit_the_probability_is_the_one_asked_for():
+    circuit = mp.fit(network(d=D), INPUTS, 2).to_he(outside=1e-3)
+    (layer,) = mp.he.range_report(circuit, INPUTS).layers
+    assert layer.probability == pytest.approx(1e-3, rel=1e-9) and layer.expected == pytest.approx(1e-3, rel=1e-9)
+
+
+def test_counts_on_data():
+    x = INPUTS.sample(200, seed=5)
+    far = INPUTS.mean + 30 * (x - INPUTS.mean)
+    found = mp.he.range_report(DEEP, np.concatenate([x, far]))
+    inside = [np.abs(u).max(axis=1) <= 1 for u in DEEP.intermediates(far)]
+    assert found.outside == pytest.approx(np.mean(~np.all(inside, axis=0)) / 2, abs=1e-12) and found.outside > 0.3
+    assert found.overflow > 0.3 and found.samples == 400 and found.layers[0].probability is None
+    weighted = mp.he.range_report(DEEP, mp.Samples(np.concatenate([x, far]), np.repeat([3.0, 1.0], 200)))
+    assert weighted.outside == pytest.approx(found.outside / 2, rel=1e-12)
+    assert weighted.overflow == pytest.approx(found.overflow / 2, rel=1e-12)
+    assert mp.he.range_report(DEEP, mp.Samples(x)).outside == 0 and "leave a range" in str(found)
+    with pytest.raises(ValueError, match="inputs has shape"):
+        mp.he.range_report(DEEP, np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="inputs is empty"):
+        mp.he.range_report(DEEP, np.zeros((0, D)))
+    with pytest.raises(ValueError, match="inputs holds 4 NaN"):
+        mp.he.range_report(DEEP, np.full((1, D), np.nan))
+
+
+@pytest.mark.parametrize("circuit", [DEEP, SKIP])
+def test_no_point_of_a_box_exceeds_its_bounds(circuit):
+    rng = np.random.default_rng(0)
+    low, high = INPUTS.mean - 0.7, INPUTS.mean + 1.1
+    corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+    x = np.concatenate([corners, rng.uniform(low, high, (3000, D))])
+    bounds = mp.he.bound(circuit, low, high)
+    sizes = [np.abs(u).max() for u in circuit.intermediates(x)]
+    assert bounds.sizes[0] == pytest.approx(sizes[0], rel=1e-12)  # a linear form is largest at a corner
+    assert all(found <= bound * (1 + 1e-12) for found, bound in zip(sizes, bounds.sizes, strict=True))
+    values = circuit(x)
+    assert (values <= bounds.high + 1e-9).all() and (values >= bounds.low - 1e-9).all()
+    assert bounds.fits and not mp.he.bound(circuit, low - 1e4, high + 1e4).fits
+
+
+@pytest.mark.parametrize("circuit", [DEEP, SKIP])
+def test_no_point_of_an_ellipsoid_exceeds_its_bounds(circuit):
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((3000, D))
+    factor = np.linalg.cholesky(INPUTS.covariance)
+    x = INPUTS.mean + 2.0 * (z / np.linalg.norm(z, axis=1, keepdims=True)) @ factor.T
+    bounds = mp.he.bound(circuit, inputs=INPUTS, radius=2.0)
+    values = circuit(x)
+    assert (values <= bounds.high).all() and (values >= bounds.low).all()
+    # Under the Gaussian of the fit each form of a plain first layer has one standard deviation per radius.
+    assert bounds.sizes[0] == pytest.approx(2.0 / circuit.layers[0].radius, rel=1e-12)
+    wide = mp.he.bound(circuit, inputs=mp.GaussianMixture.of(np.array([0.5, 0.5]), [INPUTS, INPUTS]), radius=2.0)
+    np.testing.assert_allclose(wide.high, bounds.high, rtol=1e-12)
+
+
+def test_outputs_of_products_alone_have_bounds():
+    """The product of two independent coordinates is e u, without a power of u alone."""
+    one, two = np.eye(2)[:1], np.eye(2)[1:]
+    poly = mp.fit(mp.GLU(one, None, two, None, np.ones((1, 1)), activation="identity"), mp.Gaussian.standard(2), 2)
+    circuit = poly.to_he()
+    assert [term.gated for term in circuit.outputs] == [True]
+    bounds = mp.he.bound(circuit, [-1.0, -3.0], [2.0, 1.0])
+    np.testing.assert_allclose([bounds.low, bounds.high], [[-6.0], [3.0]], rtol=1e-12)
+
+
+def test_a_box_in_single_precision_is_not_rounded():
+    low, high = np.full(D, 0.1, dtype=np.float32), np.full(D, 100.0, dtype=np.float32)
+    single, double = mp.he.bound(DEEP, low, high), mp.he.bound(DEEP, low.astype(float), high.astype(float))
+    np.testing.assert_array_equal([single.low, single.high], [double.low, double.high])
+
+
+def test_range_of_polynomials_of_one_unit():
+    rng = np.random.default_rng(2)
+    low, high = np.array([-0.5, 0.3, -2.0]), np.array([0.7, 0.3, 1.5])
+    for degree in (1, 2, 5, 8):
+        terms = [LinearTerm(rng.standard_normal((2, 3)), 1, k) for k in range(1, degree + 1)]
+        u = np.linspace(low, high, 2001)
+        values = sum(u[:, None, :] ** t.power * t.matrix for t in terms)
+        below, above = _polynomial_range(terms, (low, high))
+        rounding = 1e-12 * (1 + np.abs(values).max())
+        assert (below <= values.min(axis=0) + rounding).all() and (above >= values.max(axis=0) - rounding).all()
+        if degree == 1:  # exact for lines
+            np.testing.assert_allclose(below, values.min(axis=0), atol=1e-12)
+        # By Cauchy's inequality and Parseval's equation no wider than sqrt(2 n) times the range.
+        assert (above - below <= (2 * degree) ** 0.5 * np.ptp(values, axis=0) + rounding).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({}, ValueError, "a region is needed"),
+        ({"low": 0.0}, ValueError, "a region is needed"),
+        ({"low": 0.0, "high": 1.0, "inputs": INPUTS, "radius": 1.0}, ValueError, "a region is needed"),
+        ({"low": 1.0, "high": 0.0}, ValueError, "low must not be above high"),
+        ({"inputs": mp.Samples(np.zeros((3, D))), "radius": 2.0}, TypeError, "inputs must be a Gaussian"),
+        ({"inputs": INPUTS, "radius": -1.0}, ValueError, "radius must be a positive number"),
+        ({"inputs": INPUTS, "radius": np.inf}, ValueError, "radius must be a positive number"),
+        ({"inputs": INPUTS, "radius": True}, ValueError, "radius must be a positive number"),
+        ({"inputs": mp.Gaussian.standard(3), "radius": 2.0}, ValueError, "3 dimensions, but the circuit has 4 inputs"),
+        ({"low": np.zeros(3), "high": 1.0}, ValueError, r"low has shape \(3,\), expected \(4,\)"),
+        ({"low": -np.inf, "high": np.inf}, ValueError, "low holds 1 NaN or infinite"),
+        ({"low": 0.0, "high": np.nan}, ValueError, "high holds 1 NaN or infinite"),
+    ],
+)
+def test_bad_regions(arguments, error, match):
+    with pytest.raises(error, match=match):
+        mp.he.bound(DEEP, **arguments)
