@@ -50,8 +50,9 @@ def read_data(path: str | PathLike[str], labels: str | None = None) -> tuple[Any
     if kind not in (".npy", ".npz"):
         raise ValueError(f"{file} is neither .npy, .npz nor .csv; save the data as one of these.")
     try:
-        content = np.load(file, allow_pickle=False)
-        arrays = {"x": content} if kind == ".npy" else dict(content)
+        with file.open("rb") as opened:
+            content = np.load(opened, allow_pickle=False)
+            arrays = {"x": content} if kind == ".npy" else dict(content)
     except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise FileFormatError(
             f"{file} is not a readable {kind} file of numbers ({error}); Python objects are not read, as they would "

@@ -162,7 +162,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 def _read_npz(path: Path) -> list[_Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = next((keys for keys in _NPZ if set(keys) <= set(archive.files)), None)
             if keys is not None:
                 return [_Array(archive[key], f"{key} of {path}") for key in keys]
