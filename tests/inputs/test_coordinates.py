@@ -32,7 +32,7 @@ def ranks(g: mp.Gaussian) -> dict[str, int]:
         "a mixture": Coordinates.of(twice).kept,
         "conditioning": Given(g, np.arange(D)).rank,
         "an expansion": coordinates(net, g)[0].shape[0],
-        "a fit under a mixture": mp.fit(net, twice, 1).report.kept,
+        "a fit under a mixture": mp.fit(net, twice, 1).report.details["kept"],
     }
 
 

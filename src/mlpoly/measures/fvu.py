@@ -171,6 +171,6 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     if apart.linear is not None:
         square = square + xp.sum(widen(inputs.times_covariance(apart.linear)) * apart.linear)
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
-    beyond = xp.clip(1 - best.report.explained / variance, 0, None)
+    beyond = xp.clip(1 - best.report.details["explained"] / variance, 0, None)
     missed = beyond + (square + xp.sum(level**2)) / variance
     return replace(found, closure=cast_result(missed, net.prototype))

@@ -54,7 +54,7 @@ class Polynomial(ABC):
         so do sums of polynomials that were fitted under the same inputs.
     source : Source
         Provenance; empty for a result of arithmetic.
-    report : SolveReport, FinetuneReport or None
+    report : FitReport or None
         How it was found.
     closed_form : bool
         Whether second moments under a distribution need no samples: the form has `hermite`.

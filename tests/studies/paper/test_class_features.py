@@ -25,7 +25,7 @@ def dense(seed=0, build=np.asarray):
     rng = np.random.default_rng(seed)
     Q = rng.normal(size=(OUT, D, D))
     parts = (rng.normal(size=D) * 3, rng.normal(size=OUT), rng.normal(size=(OUT, D)), Q + Q.transpose(0, 2, 1))
-    return mp.DensePolynomial(*[build(a) for a in parts])
+    return mp.polynomials.DensePolynomial(*[build(a) for a in parts])
 
 
 # -- features ----------------------------------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ def test_one_decomposition_per_class(monkeypatch):
     solve, calls = eigen.dense_eigenpairs, []
     monkeypatch.setattr(eigen, "dense_eigenpairs", lambda *a: calls.append(1) or solve(*a))
     quadratic = dense()
-    feature_step(1, mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear), quadratic)
+    feature_step(1, mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear), quadratic)
     assert len(calls) == OUT
 
 
 def test_vectors_are_eigenvectors_of_the_coefficients():
     quadratic = dense(5)
-    linear = mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
+    linear = mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
     for found in feature_step(1, linear, quadratic):
         Q = quadratic.quadratic[found.label]
         for values, vectors in ((found.positive, found.positive_vectors), (found.negative, found.negative_vectors)):
@@ -157,8 +157,10 @@ def test_inputs_are_not_mutated(rng):
         return make(a, NUMPY64)
 
     quadratic = dense(0, build)
-    linear = mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
+    linear = mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
     steps = feature_step(1, linear, quadratic) + feature_step(2, linear, quadratic)
     for s in steps:
         s.positive_vectors.flags.writeable = s.negative_vectors.flags.writeable = False
+    before = [s.positive_vectors.copy() for s in steps]
     align(steps)
+    assert all(np.array_equal(a, s.positive_vectors) for a, s in zip(before, steps, strict=True))

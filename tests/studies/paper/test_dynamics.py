@@ -133,7 +133,7 @@ def test_exact_fit_cannot_be_improved(found, run, setting, kept):
             move = [torch.tensor(rng.standard_normal(a.shape)) for a in (poly.constant, poly.linear)]
             bend = torch.tensor(rng.standard_normal((3, 16, 16))) if degree == 2 else None
             up, down = (
-                mp.DensePolynomial(
+                mp.polynomials.DensePolynomial(
                     poly.center,
                     poly.constant + t * move[0],
                     poly.linear + t * move[1],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.least_squares import LeastSquares
@@ -42,7 +42,7 @@ def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> Ch
 
 def solve_directly(
     net: Network, inputs: GaussianMixture, degree: int, whitening: Coordinates, best_under: Optimum = fit_gaussian
-) -> tuple[Array, SolveReport]:
+) -> tuple[Array, FitReport]:
     """Coefficients (t, o) of the optimum in the Hermite products of whitened inputs, and how that went."""
     remedy = "use method='neuronwise' (any degree and size), degree=2, or one Gaussian instead of the mixture"
     check_monomials(whitening.kept, degree, remedy)
@@ -73,14 +73,11 @@ def solve_directly(
     reached, targets = problem.factor[:, :terms], problem.factor[:, terms:]
     residual = reached @ values - targets
     gradient, at_zero = (scalar(xp.linalg.vector_norm(reached.T @ a)) for a in (residual, targets))
-    report = SolveReport(
-        method="orthogonal transformations",
-        iterations=0,
-        converged=True,
-        gradient=gradient / max(at_zero, 1e-300),
+    report = FitReport(
+        UNDER_A_MIXTURE,
+        "solved directly, by orthogonal transformations",
         misfit=scalar(xp.sum(residual * residual)),
-        gain_left=0.0,
-        kept=whitening.kept,
-        dropped=whitening.dropped,
+        gradient=gradient / max(at_zero, 1e-300),
+        details={"gain_left": 0.0, "kept": whitening.kept, "dropped": whitening.dropped},
     )
     return values, report
