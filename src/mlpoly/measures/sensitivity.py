@@ -197,7 +197,7 @@ class _SampledMixture:
     def __init__(self, net: Any, inputs: GaussianMixture, places: Sequence[np.ndarray], seed: int) -> None:
         if isinstance(net, Polynomial):
             raise TypeError("sensitivity of a polynomial needs a Gaussian; for a mixture pass the network itself.")
-        self.net, self.inputs, self.places = net, inputs.like(net.prototype), places
+        self.net, self.inputs, self.places = net, inputs, places
         self.x = widen(self.inputs.sample(_DRAWS, seed))
         moments = second_moment(net, self.inputs)
         xp = namespace(cov=moments.cov)
