@@ -109,7 +109,7 @@ def fit(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     net = check_network(net).at_least_single()
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+    inputs = checked_inputs(net, inputs)
     if bound is not None:
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(

@@ -192,7 +192,7 @@ class GaussianMixture(Gaussians):
         """The components as Gaussians."""
         one, count = self.covs is None or self.shared, self.means.shape[0]
         covs = [self.covs if one else self.covs[c] for c in range(count)]
-        return tuple(Gaussian.unchecked(self.means[c, ...], covs[c], names=self.names) for c in range(count))
+        return tuple(trusted(Gaussian, mean=self.means[c, ...], cov=covs[c], names=self.names) for c in range(count))
 
     @property
     def prototype(self) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -11,14 +10,14 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_product, cast_like, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial
-from mlpoly.polynomials.calculus import Derivatives, gradient, hessian
+from mlpoly.moments import Expansion
+from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw, hermite, panels
-from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
+from mlpoly.units import Series, Units, energies
 
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
 _NODES = 24  # Gauss-Legendre nodes on each panel
@@ -27,7 +26,7 @@ _PANELS = 12  # panels between -reach and reach, besides those that end at the b
 
 
 @record
-class BoundedPolynomial(Polynomial):
+class BoundedPolynomial(NeuronPolynomial):
     """A ridge polynomial whose neurons are straight lines beyond a bound, so that none explodes far from the data.
 
     While |t_i| <= b_i, a neuron is P_i + e_i Q_i as in the polynomial. Beyond the bound P_i and Q_i continue as lines
@@ -86,29 +85,14 @@ class BoundedPolynomial(Polynomial):
         return True
 
     @property
-    def degree(self) -> int:
-        """Total degree within the bounds."""
-        return self.inner.degree
-
-    @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return self.inner.dim_in
-
-    @property
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-        return self.inner.dim_out
-
-    @property
-    def prototype(self) -> Array:
-        """The directions, which have the library, dtype and device of the polynomial."""
-        return self.inner.prototype
-
-    @property
     def units(self) -> Units:
         """The linear forms of the neurons."""
         return self.inner.units
+
+    @property
+    def series(self) -> Series:
+        """The series of the neurons within the bounds."""
+        return self.inner.series
 
     @property
     def readout(self) -> Array | None:
@@ -126,18 +110,6 @@ class BoundedPolynomial(Polynomial):
         return f"BoundedPolynomial({self.polynomial!r}{bound})"
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
-
-    def __call__(self, x: Array) -> Array:
-        """Values (..., o) at points x (..., d)."""
-        return self.read_out(self.neurons(*self.forms_at(x)))
-
-    def forms_at(self, x: Array) -> tuple[Array, Array | None]:
-        """Linear forms w.x and, for gated units, v.x, (..., h) each, at points x (..., d)."""
-        return self.inner.forms_at(x)
-
-    def read_out(self, hidden: Array) -> Array:
-        """Readout (..., o) of hidden values (..., h), bias included."""
-        return self.inner.read_out(hidden)
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
@@ -172,18 +144,6 @@ class BoundedPolynomial(Polynomial):
         bend = xp.where(inside, found.bend, 0.0) if second else None
         return Derivatives(xp.where(inside, found.along, lines), bend, factor, change)
 
-    def gradient(self, x: Array) -> Array:
-        """Jacobian (..., o, d) at points x (..., d); at a bound, that of the polynomial."""
-        return gradient(self, x)
-
-    def hessian(self, x: Array) -> Array:
-        """Second derivatives (..., o, d, d) at points x (..., d)."""
-        return hessian(self, x)
-
-    def hessian_along(self, x: Array, directions: Array) -> Array:
-        """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return hessian(self, x, directions)
-
     # -- other forms --------------------------------------------------------------------------------------------------
 
     def truncate(self, degree: int) -> BoundedPolynomial:
@@ -198,33 +158,16 @@ class BoundedPolynomial(Polynomial):
         """The same polynomial with lines beyond another bound."""
         return self.polynomial.bounded(bound)
 
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k, within the bounds."""
-        return self.inner.tensor(k)
-
-    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
-        """Return a function of k - 2 input indices to the slice (o, d, d) of `tensor(k)` there."""
-        return self.inner.tensor_slices(k)
-
-    def tensor_numbers(self, k: int) -> int:
-        """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
-        return self.inner.tensor_numbers(k)
-
-    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients within the bounds with (d, m)."""
-        return self.inner.quadratic_form(direction)
-
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def projected(self, inputs: Gaussian) -> tuple[RidgePolynomial, Array]:
-        """Closest polynomial of a high degree under a Gaussian, and a bound (o,) on the variance of the difference.
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Expansion:
+        """Expansion under a Gaussian up to a high degree, with what is beyond it for every neuron.
 
-        The projection is a one-dimensional integral for each neuron, on panels that end at the bounds. The remainder is
-        orthogonal to it, and its covariance between two neurons falls with a power of their correlation (MATH 5).
+        Its coefficients are a one-dimensional integral for each neuron, on panels that end at the bounds.
         """
         wide = map_arrays(replace(self, inputs=None), widen)
         old, n = wide.units, max(_DEGREE, self.degree)
-        units = Units.under(old, inputs, spreads=True)
+        units = near if near is not None and near.sees(old) else Units.under(old, inputs, spreads=True)
         xp, inverse = namespace(scales=units.scales), old.inverse_scales
         # Positions of the bounds in the new t', and panels between them and a fixed grid, (m, h).
         shift, scale = (units.shifts - old.shifts) * inverse, units.scales * inverse
@@ -247,14 +190,7 @@ class BoundedPolynomial(Polynomial):
         if factor is not None and units.gate is not None:
             whole = whole + units.gate.spreads**2 * xp.sum(factor**2 * weight, axis=0)
         rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units)[1:, ...], axis=0), 0, None))
-        made = replace(wide.inner, units=units, series=found)
-        if made.readout is None:
-            return made, rest**2
-        total = OutputSum(xp.abs(made.readout), full=False)
-        for rows, columns, inner in angles(units, inputs):
-            pairs = decay(inner.rho, n, factor is not None) * rest[rows][:, None] * rest[columns][None, :]
-            total.add(rows, columns, pairs)
-        return made, total.value
+        return Expansion(units, map_arrays(inputs, widen), wide.readout, wide.bias, series=found, beyond=rest)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 

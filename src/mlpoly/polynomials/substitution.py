@@ -11,8 +11,8 @@ from typing import Any
 
 from mlpoly.arrays import Array, namespace
 from mlpoly.polynomials.bounded import BoundedPolynomial
-from mlpoly.polynomials.calculus import derivative
 from mlpoly.polynomials.dense import DensePolynomial
+from mlpoly.polynomials.neurons import derivative
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.special import clenshaw
 

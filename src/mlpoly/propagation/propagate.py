@@ -8,13 +8,13 @@ from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
-from mlpoly.kernels import hidden_of
+from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
 from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
-from mlpoly.records import record, replace
+from mlpoly.records import record, replace, trusted
 from mlpoly.tables import Table, Tabular
 
 
@@ -164,7 +164,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
 
 def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
     """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    gaussians = require_gaussians(checked_inputs(inputs, net.dim_in, net.prototype, net.names))
+    gaussians = require_gaussians(checked_inputs(net, inputs))
     if not readable(net.prototype, gaussians.mean):
         raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
     return gaussians
@@ -192,10 +192,10 @@ def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
     Along a standard normal t, N(0, 1) is an average over s of N(s sqrt(1/2), 1/2). Gauss-Hermite nodes s keep its
     moments up to order five.
     """
-    hidden = hidden_of(layers_of(net)[0], inputs, 2)  # of a residual connection too, which sees the same inputs
-    units, series, inputs = hidden.kernel.units, hidden.kernel.series, hidden.inputs
+    hidden = Expansion.of(layers_of(net)[0], inputs)  # of a residual connection too, which sees the same inputs
+    units, series, inputs = hidden.units, hidden.series(2), hidden.inputs
     xp = namespace(mean=inputs.mean)
-    size = 1.0 if hidden.net.readout is None else xp.sqrt(xp.sum(hidden.net.readout**2, axis=0))
+    size = xp.sqrt(xp.sum(hidden.weights**2, axis=0))
     bend = (xp.abs(series.plain[2, :]) * size * units.inverse_scales)[:, None] * units.directions
     _, vectors = xp.linalg.eigh(bend @ inputs.times_covariance(bend).T)
     form = vectors[:, -1] @ bend
@@ -206,4 +206,4 @@ def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
     along = along / math.sqrt(variance)  # covariance of the inputs with t
     cov = inputs.covariance - 0.5 * along[:, None] * along[None, :]
     nodes = ((1 / 6, -math.sqrt(1.5)), (2 / 3, 0.0), (1 / 6, math.sqrt(1.5)))
-    return [(w, Gaussian.unchecked(inputs.mean + constant(s, along) * along, cov)) for w, s in nodes]
+    return [(w, trusted(Gaussian, mean=inputs.mean + constant(s, along) * along, cov=cov)) for w, s in nodes]

@@ -78,7 +78,7 @@ def _papers_route(net: Layer, setting: Setting, seed: int) -> DensePolynomial:
     """
     single = net.prototype.new_zeros((), dtype=torch.float32)
     start = to_dense(fit(net, setting.standard, 2), setting.mixture.mean).to(single)
-    samples_of, steps = setting.mixture.like(start.constant), setting.config.paper_steps
+    samples_of, steps = setting.mixture, setting.config.paper_steps
     tuned = finetune(net.to(single), start, samples_of, steps=steps, seed=seed)
     return tuned.to(net.prototype)
 
