@@ -28,8 +28,9 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs.accumulator import MomentAccumulator
-from mlpoly.inputs.conditioning import Given, check_possible, chosen_names, known_inputs
+from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.inputs.interface import Gaussians, digest
+from mlpoly.inputs.known import chosen_names, known_inputs
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:

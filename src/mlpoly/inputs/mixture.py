@@ -29,9 +29,10 @@ from mlpoly.arrays import (
 )
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
-from mlpoly.inputs.conditioning import Given, check_possible, known_inputs, posterior
+from mlpoly.inputs.conditioning import Given, check_possible, posterior
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians
+from mlpoly.inputs.known import known_inputs
 from mlpoly.records import record, replace, static, trusted
 
 

@@ -140,7 +140,7 @@ class _Error:
         spreads, values = xp.sqrt(f.variances), xp.abs(f.centres)
         if f.readout is not None:
             spreads, values = xp.abs(f.readout) @ spreads, xp.abs(f.readout) @ values
-        values = values + xp.abs(f.mean)  # with the bias
+        values = xp.maximum(values, xp.abs(f.mean))  # which has the bias too
         rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
         if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
             beyond = inner(p, p, degree=n).bound

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_integer, namespace
 from mlpoly.inputs import Inputs
-from mlpoly.inputs.conditioning import input_places
+from mlpoly.inputs.known import input_places
 
 ENUMERATED = 12  # players up to which all subsets are used; above, orders are drawn
 _PERMUTATIONS = 64
