@@ -534,9 +534,9 @@ class PolynomialContract:
         x = np.random.default_rng(0).uniform(-2, 2, (3000, D))
         if not self.form.closed_form:
             with pytest.raises(TypeError, match=f"poly must be .* got {type(p).__name__}"):
-                finetune(poly=p, net=net, data=x, steps=1)
+                finetune(net, p, x, steps=1)
             return
-        better = finetune(poly=p, net=net, data=x, steps=20)
+        better = finetune(net, p, x, steps=20)
         assert type(better) is type(p) and better.degree == p.degree
         assert better.report.fvu <= better.report.details["fvu_before"]
 
