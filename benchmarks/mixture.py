@@ -18,7 +18,7 @@ from torch import nn
 import mlpoly as mp
 from benchmarks.common import Skip, save, synchronise, versions, write
 from benchmarks.gpu import DEVICE
-from mlpoly.studies.paper.images import load_images
+from mlpoly.datasets import load_images
 
 KINDS = {"relu": "ReLU", "swiglu": "SwiGLU"}
 
@@ -103,7 +103,7 @@ def compared(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ...], size:
         "quadratic under N(0, I)": paper,
     }
     c = paper.coefficients()
-    dense = mp.DensePolynomial(mixture.mean * 0, c.constant, c.linear, c.quadratic)
+    dense = mp.polynomials.DensePolynomial(mixture.mean * 0, c.constant, c.linear, c.quadratic)
     results: dict[str, Any] = {"exact quadratic, s (goal 0.5)": took, "iterations": best.report.iterations}
     for steps in plan:
         name = f"{steps} steps of SGD"

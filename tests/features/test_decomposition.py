@@ -233,7 +233,7 @@ def test_a_quadratic_part_that_is_rounding_is_refused():
         assert 0 < np.abs(poly.coefficients().quadratic).max() < 1e-13
         with pytest.raises(ValueError, match=r"is zero, up to rounding, .*nothing to decompose"):
             mp.decompose(poly, 2, INPUTS)
-    whole = mp.DensePolynomial(np.zeros(D), np.ones(2), linear.W, tiny + np.swapaxes(tiny, 1, 2))
+    whole = mp.polynomials.DensePolynomial(np.zeros(D), np.ones(2), linear.W, tiny + np.swapaxes(tiny, 1, 2))
     assert mp.decompose(whole, D * (D + 1) // 2, INPUTS).residual < 1e-6
 
 

@@ -49,7 +49,7 @@ def wrong(kind, net, like=None):
     if kind == "dense":
         return to_dense(ridge, like)
     good = mp.fit(net, mixture(), degree=3)
-    return mp.ChaosPolynomial(good.center, good.whitener, good.exponents, good.values * 0.7)
+    return mp.polynomials.ChaosPolynomial(good.center, good.whitener, good.exponents, good.values * 0.7)
 
 
 def in_torch(poly):
@@ -262,9 +262,11 @@ def test_learning_rate_has_no_units(kind):
         start = mp.fit(scaled, g, degree=2)
     elif kind == "dense":
         parts = (start.center * 1e3, start.constant * 1e-6, start.linear * 1e-9, start.quadratic * 1e-12)
-        start = mp.DensePolynomial(*parts)
+        start = mp.polynomials.DensePolynomial(*parts)
     else:
-        start = mp.ChaosPolynomial(start.center * 1e3, start.whitener / 1e3, start.exponents, start.values * 1e-6)
+        start = mp.polynomials.ChaosPolynomial(
+            start.center * 1e3, start.whitener / 1e3, start.exponents, start.values * 1e-6
+        )
     two = finetune(scaled, start, mixture(scale=1e3), **SHORT)
     np.testing.assert_allclose(two.report.history, one.report.history, rtol=1e-3)
 

@@ -26,7 +26,7 @@ from support.networks import chain, network
 import mlpoly as mp
 from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
-from mlpoly.records import map_arrays
+from mlpoly.records import map_arrays, trusted
 
 D = 4
 X = points(D)
@@ -83,7 +83,7 @@ def test_polynomial_activations_are_exact(inputs, guard):
 @pytest.mark.usefixtures("scratch_registry")
 def test_cubes_are_exact():
     """One built in, one registered by its function alone."""
-    mp.register_activation("third_power", lambda y: y * y * y)
+    mp.activations.register_activation("third_power", lambda y: y * y * y)
     net = mp.Chain([network("MLP", "cube", D, 5, 3, scale=0.4), network("MLP", "third_power", 3, 4, 2, scale=0.2)])
     found = mp.fit(net, gaussian(d=D), 3, method="composed")
     assert found.degree == 9
@@ -287,7 +287,7 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
 
     def loss(step, shift):
         first = mp.MLP(net.layers[0].W1 + step * direction, net.layers[0].b1)
-        moved = mp.Gaussian.unchecked(inputs.mean + shift, inputs.cov)
+        moved = trusted(mp.Gaussian, mean=inputs.mean + shift, cov=inputs.cov)
         return (mp.fit(mp.Chain([first, *net.layers[1:]]), moved, 3, method=mp.methods.Composed(guard))(x) ** 2).mean()
 
     zero = torch.zeros((), dtype=torch.float64)

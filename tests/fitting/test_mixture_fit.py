@@ -460,7 +460,7 @@ def test_the_certificate_is_the_gradient():
     """Recomputed from the answer: it grows in proportion to a perturbation, and is one at zero."""
     net, mix = hard_case()
     best = converged()
-    noise = mp.DensePolynomial(best.center, 0 * best.constant, 0 * best.linear, best.quadratic)
+    noise = mp.polynomials.DensePolynomial(best.center, 0 * best.constant, 0 * best.linear, best.quadratic)
     gradients = [
         mp.fit(net, mix, 2, method=mp.methods.Exact(start=best + s * noise, max_iterations=1)).report.history
         for s in (1e-2, 2e-2)
@@ -697,7 +697,7 @@ def test_components_out_of_sight_of_one_another_are_named(iterative):
 def test_a_start_far_away_is_left_alone():
     net, mix = hard_case()
     eyes = np.stack([np.eye(30)] * 4)
-    far = mp.DensePolynomial(np.full(30, 1e6), np.zeros(4), np.zeros((4, 30)), eyes)
+    far = mp.polynomials.DensePolynomial(np.full(30, 1e6), np.zeros(4), np.zeros((4, 30)), eyes)
     poly, cold = mp.fit(net, mix, 2, method=mp.methods.Exact(start=far)), mp.fit(net, mix, 2)
     assert poly.report.converged
     assert_close(poly(points(30)), cold(points(30)), 1e-12)

@@ -257,8 +257,8 @@ def test_an_activation_of_ones_own():
     nodes = ["a Gemm x W B", "e Sin a", "f Add e a", "y Mul f half"]
     with pytest.raises(TypeError, match="does not know the function"):
         mp.from_onnx(model(*nodes, **NUMBERS))
-    mp.register_activation("torch_only", lambda y: y.double(), overwrite=True)
-    mp.register_activation("snake_like", lambda y: y + np.sin(y), overwrite=True)
+    mp.activations.register_activation("torch_only", lambda y: y.double(), overwrite=True)
+    mp.activations.register_activation("snake_like", lambda y: y + np.sin(y), overwrite=True)
     graph = model(*nodes, **NUMBERS)
     net = mp.from_onnx(graph)
     assert net.activation_names == "snake_like"

@@ -430,7 +430,7 @@ def test_every_kind_and_pair_of_kinds_against_a_grid():
         assert_close(mp.second_moment(f, inputs).raw, mean(products), tolerance)
         given = np.einsum("j,ij...->i...", weights, values[name])  # E[f | x[0]]
         explained = weights @ given**2 - means[name] ** 2
-        found = mp.sensitivity(f, inputs, show_progress=False)
+        found = mp.sensitivity(f, inputs)
         assert np.all(np.abs(found.first[0] * found.variance - explained) <= tolerance * sizes[name]), name
         assert_close(found.total[1], 1 - found.first[0], 1e-12)
 

@@ -589,7 +589,7 @@ class PolynomialContract:
 
 
 class TestRidge(PolynomialContract):
-    form, degree = mp.RidgePolynomial, 3
+    form, degree = mp.polynomials.RidgePolynomial, 3
 
     @classmethod
     def polynomial(cls, seed=0):
@@ -632,7 +632,7 @@ class TestBoundedOfGatedUnits(TestBounded):
 
 
 class TestDense(PolynomialContract):
-    form, degree = mp.DensePolynomial, 2
+    form, degree = mp.polynomials.DensePolynomial, 2
 
     @classmethod
     def polynomial(cls, seed=0):
@@ -656,7 +656,7 @@ class TestDenseConstant(TestDense):
 
 
 class TestChaos(PolynomialContract):
-    form, degree = mp.ChaosPolynomial, 3
+    form, degree = mp.polynomials.ChaosPolynomial, 3
 
     @classmethod
     def polynomial(cls, seed=0):
@@ -680,7 +680,7 @@ class TestChaosInFewerDirections(TestChaos):
 class TestComposed(PolynomialContract):
     """Of two layers of degree 2: the polynomial has degree 4."""
 
-    form, degree, sums, cuts = mp.ComposedPolynomial, 4, False, False
+    form, degree, sums, cuts = mp.polynomials.ComposedPolynomial, 4, False, False
 
     @classmethod
     def network(cls, seed=0):
@@ -743,7 +743,7 @@ PAIRS = [(a, b) for a, b in itertools.permutations(FORMS, 2) if type(FORMS[a]())
 def test_sums_of_different_forms(one, two, backend):
     p, q, x = placed(FORMS[one](), backend), placed(FORMS[two](), backend), make(X, backend)
     kinds, degree = {one.split()[0], two.split()[0]}, max(p.degree, q.degree)
-    expected = mp.DensePolynomial if "dense" in kinds and degree <= 2 else mp.ChaosPolynomial
+    expected = mp.polynomials.DensePolynomial if "dense" in kinds and degree <= 2 else mp.polynomials.ChaosPolynomial
     for got, want in ((p + q, p(x) + q(x)), (p - q, p(x) - q(x)), (2 * p + q / 3 + 1, 2 * p(x) + q(x) / 3 + 1)):
         assert type(got) is expected and got.degree == degree
         assert_same_kind(got(x), x)
@@ -770,8 +770,8 @@ def test_a_bounded_polynomial_adds_to_its_own_kind_only():
 
 def test_sums_with_too_many_monomials_name_the_remedy():
     exponents, d = np.zeros((1, 1), dtype=np.int64) + 4, 40
-    p = mp.ChaosPolynomial(np.zeros(d), np.ones((1, d)), exponents, np.ones((1, 1)))
-    q = mp.ChaosPolynomial(np.zeros(d), np.eye(1, d), exponents, np.ones((1, 1)))
+    p = mp.polynomials.ChaosPolynomial(np.zeros(d), np.ones((1, d)), exponents, np.ones((1, 1)))
+    q = mp.polynomials.ChaosPolynomial(np.zeros(d), np.eye(1, d), exponents, np.ones((1, 1)))
     with pytest.raises(mp.TooLargeError, match=r"135751 monomials.*lambda x: p\(x\) \+ q\(x\)"):
         p + q
     assert_close((p + 2 * p)(np.ones(d)), 3 * p(np.ones(d)), 1e-14)  # in its own coordinates there are few

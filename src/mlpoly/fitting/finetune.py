@@ -100,7 +100,7 @@ def finetune(
             f"was the polynomial fitted to another network?"
         )
     namespace(poly=poly.prototype, net=net.prototype)
-    inputs = checked_inputs(inputs, net.dim_in, poly.prototype, net.names)
+    inputs = checked_inputs(net, inputs)
     with explain_missing("finetune"):
         from mlpoly.fitting.descent import Descent  # needs torch and schedulefree
     return Descent(net, poly, inputs, steps, batch_size, learning_rate, loss, seed).result()

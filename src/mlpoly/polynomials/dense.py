@@ -35,8 +35,9 @@ class DensePolynomial(Polynomial):
 
     Examples
     --------
-    >>> import numpy as np, mlpoly as mp
-    >>> poly = mp.DensePolynomial(np.zeros(2), np.array([1.0]), linear=np.array([[2.0, 3.0]]))  # 1 + 2 x0 + 3 x1
+    >>> import numpy as np
+    >>> from mlpoly.polynomials import DensePolynomial
+    >>> poly = DensePolynomial(np.zeros(2), np.array([1.0]), linear=np.array([[2.0, 3.0]]))  # 1 + 2 x0 + 3 x1
     >>> poly.degree, poly(np.array([[1.0, 1.0]])).tolist()
     (1, [[6.0]])
     """
