@@ -84,7 +84,7 @@ class Judge:
 # -- other ways --------------------------------------------------------------------------------------------------------
 
 
-def taylor(net: mp.Chain, inputs: Any, degree: int) -> mp.DensePolynomial:
+def taylor(net: mp.Chain, inputs: Any, degree: int) -> mp.polynomials.DensePolynomial:
     """Taylor expansion at the mean, the way of nn2poly; a ReLU network has no second derivative there."""
     at = inputs.mean[None, :]
     linear = jacobian(net, at)[0]
@@ -96,10 +96,12 @@ def taylor(net: mp.Chain, inputs: Any, degree: int) -> mp.DensePolynomial:
         bends = (jacobian(net, at + moves) - jacobian(net, at - moves)) @ forms / (2 * step)  # (r, o, r)
         bends = bends.permute(1, 0, 2) / 2
         quadratic = forms @ (bends + bends.mT) @ forms.T / 2
-    return mp.DensePolynomial(inputs.mean, net(at)[0], linear, quadratic)
+    return mp.polynomials.DensePolynomial(inputs.mean, net(at)[0], linear, quadratic)
 
 
-def monte_carlo(net: mp.Chain, inputs: mp.Gaussian, poly: mp.DensePolynomial, seconds: float) -> mp.DensePolynomial:
+def monte_carlo(
+    net: mp.Chain, inputs: mp.Gaussian, poly: mp.polynomials.DensePolynomial, seconds: float
+) -> mp.polynomials.DensePolynomial:
     """The coefficients E[f z] and E[f (z z' - I)] / 2 as plain averages, for as long as the closed form takes."""
     forward = poly.directions
     r, o, n = forward.shape[0], net.dim_out, 0
@@ -118,10 +120,12 @@ def monte_carlo(net: mp.Chain, inputs: mp.Gaussian, poly: mp.DensePolynomial, se
     mean, quadratic = mean / n, quadratic / n
     quadratic = (quadratic - mean[:, None, None] * torch.eye(r, device=DEVICE)) / 2
     constant = mean - quadratic.diagonal(dim1=1, dim2=2).sum(1)
-    return mp.DensePolynomial(inputs.mean, constant, linear / n, quadratic, forward)
+    return mp.polynomials.DensePolynomial(inputs.mean, constant, linear / n, quadratic, forward)
 
 
-def regression(net: mp.Chain, inputs: mp.Gaussian, poly: mp.DensePolynomial, count: int, degree: int) -> Any:
+def regression(
+    net: mp.Chain, inputs: mp.Gaussian, poly: mp.polynomials.DensePolynomial, count: int, degree: int
+) -> Any:
     """Least squares on samples over the monomials of what the first layer sees, by normal equations."""
     forward = poly.directions
     r = forward.shape[0]
@@ -160,8 +164,8 @@ def fits(net: mp.Chain, inputs: Any, name: str, tiny: bool, peers: bool) -> tupl
     seconds: dict[str, float] = {}
     for degree in (1, 2):
         closed, took = timed(lambda degree=degree: mp.fit(net, inputs, degree))
-        tight = {"tolerance": 0.3 if tiny else 1e-3, "max_samples": 2**12 if tiny else 2**22}
-        best = mp.fit(net, inputs, degree, method="sampled", **tight)
+        tight = mp.methods.Sampled(0.3, 2**12) if tiny else mp.methods.Sampled(1e-3, 2**22)
+        best = mp.fit(net, inputs, degree, method=tight)
         sampled, sampling = timed(lambda degree=degree: mp.fit(net, inputs, degree, method="sampled"))
         optimum = judge.fvu(best)
         found |= {
@@ -173,7 +177,7 @@ def fits(net: mp.Chain, inputs: Any, name: str, tiny: bool, peers: bool) -> tupl
         seconds |= {f"degree {degree}, closed form": took, f"degree {degree}, sampled": sampling}
         if peers and isinstance(inputs, mp.Gaussian):
             found[f"degree {degree}, regression on as many samples"] = judge.fvu(
-                regression(net, inputs, closed, int(sampled.report.samples), degree)
+                regression(net, inputs, closed, int(sampled.report.details["samples"]), degree)
             )
             if degree == 2:
                 found["degree 2, plain Monte Carlo in equal time"] = judge.fvu(monte_carlo(net, inputs, closed, took))

@@ -116,11 +116,11 @@ def image_sets(images: Images) -> dict[str, np.ndarray]:
 class OnePerNeuron:
     """A composed polynomial, with the number of standard deviations up to which each layer's neurons are in range."""
 
-    poly: mp.ComposedPolynomial
+    poly: mp.polynomials.ComposedPolynomial
     radii: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, poly: mp.ComposedPolynomial, train: np.ndarray) -> OnePerNeuron:
+    def of(cls, poly: mp.polynomials.ComposedPolynomial, train: np.ndarray) -> OnePerNeuron:
         """With the ranges of `poly.to_he(samples=train)`: wide enough for a Gaussian, and for the training images."""
         units = sum(stage.units.size for stage in poly.stages)
         least = -NormalDist().inv_cdf(OUTSIDE / (2 * units))
@@ -186,7 +186,7 @@ class Contenders:
         mixed = mp.fit(self.net, self.mixture, degree, method="composed")
         yield "one per neuron, closed form, mixture of classes", OnePerNeuron.of(mixed, self.train)
 
-    def fit(self, degree: int) -> mp.ComposedPolynomial:
+    def fit(self, degree: int) -> mp.polynomials.ComposedPolynomial:
         """Ours: from the weights and two moments of the images."""
         return mp.fit(self.net, self.gaussian, degree, method="composed")
 
@@ -215,7 +215,7 @@ def levels_of(degree: int, layers: int) -> int:
     return 1 + layers * (depth_of_power(degree) + 1)
 
 
-def encrypted(poly: mp.ComposedPolynomial, images: Images, count: int) -> dict[str, Any]:
+def encrypted(poly: mp.polynomials.ComposedPolynomial, images: Images, count: int) -> dict[str, Any]:
     """The circuit on encrypted test images, beside the same circuit in float64; in processor time, on one core."""
     circuit = poly.to_he(OUTSIDE, samples=images.train)
     outside = mp.he.range_report(circuit, images.test[:count]).outside

@@ -103,7 +103,7 @@ def compared(net: Any, mixture: mp.GaussianMixture, plan: tuple[int, ...], size:
         "quadratic under N(0, I)": paper,
     }
     c = paper.coefficients()
-    dense = mp.DensePolynomial(mixture.mean * 0, c.constant, c.linear, c.quadratic)
+    dense = mp.polynomials.DensePolynomial(mixture.mean * 0, c.constant, c.linear, c.quadratic)
     results: dict[str, Any] = {"exact quadratic, s (goal 0.5)": took, "iterations": best.report.iterations}
     for steps in plan:
         name = f"{steps} steps of SGD"

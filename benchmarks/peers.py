@@ -162,7 +162,7 @@ def descent(problem: Problem, n: int, seed: int) -> Answer:
     weights = [torch.tensor(w, dtype=torch.float32) for w in (net.W1, net.b1, net.W2)]
     single = mp.MLP(*weights, None, "gelu")
     shapes = ((d,), (OUTPUTS,), (OUTPUTS, d), (OUTPUTS, d, d))
-    zero = mp.DensePolynomial(*[torch.zeros(shape) for shape in shapes])
+    zero = mp.polynomials.DensePolynomial(*[torch.zeros(shape) for shape in shapes])
     inputs, steps = mp.Gaussian.standard(d, like=single.W1), max(n // BATCH, 1)
     options = {"batch_size": BATCH, "evaluate_every": steps, "seed": seed}
     found = mp.finetune(single, zero, inputs, steps=steps, **options).coefficients()

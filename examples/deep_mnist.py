@@ -20,6 +20,7 @@ from torch import nn
 
 import mlpoly as mp
 from mlpoly.charts import eigenfeature_gallery
+from mlpoly.scores import accuracy_of_outputs
 from mlpoly.studies.paper.images import Images, load_images
 
 
@@ -74,13 +75,13 @@ def main() -> None:
         "composed, degree 5, guarded": lambda: mp.fit(net, inputs, 5, method="composed"),
     }
     print(f"{'polynomial':32s} {'FVU, Gaussian':>13s} {'FVU, test':>10s} {'accuracy':>9s} {'seconds':>8s}")
-    print(f"{'(the network itself)':32s} {'':13s} {'':10s} {float(mp.accuracy(net, test, labels)):9.1%}")
+    print(f"{'(the network itself)':32s} {'':13s} {'':10s} {float(accuracy_of_outputs(net(test), labels)):9.1%}")
     found = {}
     for label, work in fits.items():
         began = time.perf_counter()
         poly = found[label] = work()
         took = time.perf_counter() - began
-        hits = float(mp.accuracy(poly, test, labels))
+        hits = float(accuracy_of_outputs(poly(test), labels))
         unexplained = [float(mp.fvu(net, poly, samples=x).total) for x in (samples, test)]
         print(f"{label:32s} {unexplained[0]:13.4f} {unexplained[1]:10.4f} {hits:9.1%} {took:8.2f}")
     print(found["quadratic"].report, found["quadratic, sampled"].report, sep="\n")

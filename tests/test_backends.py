@@ -182,7 +182,7 @@ def test_jit_returns_the_polynomial_itself(name, backend):
         return mp.fit(*build(name, values), degree=3)
 
     poly, plain = fitted(values), mp.fit(*build(name, values), degree=3)
-    assert isinstance(poly, mp.RidgePolynomial)
+    assert isinstance(poly, mp.polynomials.RidgePolynomial)
     assert (poly.degree, poly.source) == (3, plain.source)
     assert_same_kind(poly(x), x)
     assert_close(poly(x), plain(x), backend.tolerance)
@@ -366,9 +366,9 @@ def test_derivatives_of_coefficients(name):
     n = 4
     mean = torch.tensor([-2.0, -0.3, 0.4, 1.7], dtype=torch.float64)
     std = torch.tensor([0.5, 1.0, 2.0, 6.0], dtype=torch.float64)
-    a = mp.hermite_coefficients(name, mean, std, n + 2)
+    a = mp.activations.hermite_coefficients(name, mean, std, n + 2)
     by_mean, by_std = torch.autograd.functional.jacobian(
-        lambda m, s: mp.hermite_coefficients(name, m, s, n), (mean, std)
+        lambda m, s: mp.activations.hermite_coefficients(name, m, s, n), (mean, std)
     )
     k = torch.arange(n + 1, dtype=torch.float64)[:, None]
     size = (a.abs() + 1).amax(0)  # of the size of the function; derivatives of quadrature lose a digit or two
@@ -383,7 +383,7 @@ def test_derivatives_are_finite_where_branches_meet_and_far_out(name):
     mean = torch.tensor([0.0, 0.0, 1.0, -1.0, 3.0, -3.0, 1e3, -1e3, 1e3, -1e3, 6.0], dtype=torch.float64)
     std = torch.tensor([0.0, 1.0, 0.0, 1e-8, 1.0, 0.0, 0.0, 1e-8, 1e3, 1.0, 1e-4], dtype=torch.float64)
     mean.requires_grad_(), std.requires_grad_()
-    mp.hermite_coefficients(name, mean, std, 4).sum().backward()
+    mp.activations.hermite_coefficients(name, mean, std, 4).sum().backward()
     assert torch.all(torch.isfinite(mean.grad)) and torch.all(torch.isfinite(std.grad))
 
 
@@ -421,8 +421,8 @@ def test_constants_may_be_used_under_jit(backend):
 def test_functions_of_the_user_may_be_fitted_under_jit_with_constants():
     with JAX64.active():
         mean, std = make([0.0, 0.5, -1.0], JAX64), make([1.0, 2.0, 0.5], JAX64)
-        expected = mp.hermite_coefficients(jnp.tanh, mean, std, 3)
-        got = jax.jit(lambda a: a + mp.hermite_coefficients(jnp.tanh, mean, std, 3))(mean * 0)
+        expected = mp.activations.hermite_coefficients(jnp.tanh, mean, std, 3)
+        got = jax.jit(lambda a: a + mp.activations.hermite_coefficients(jnp.tanh, mean, std, 3))(mean * 0)
         assert_close(got, expected, 1e-10)  # under jit the panels are halved once, without a look at the change
         with pytest.raises(TypeError, match=r"outside jax\.jit"):
             net, inputs = mp.MLP(make(np.eye(2), JAX64)), mp.Gaussian(make([0.0, 1.0], JAX64))

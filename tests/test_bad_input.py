@@ -10,6 +10,9 @@ from safetensors.numpy import save_file
 from support.mistakes import assert_explained, mistakes
 
 import mlpoly as mp
+from mlpoly.activations import hermite_coefficients, register_activation
+from mlpoly.errors import UnknownActivationError
+from mlpoly.polynomials import RidgePolynomial
 from mlpoly.units import Series, Units
 
 EYE, ZERO = np.eye(2), np.zeros(2)
@@ -38,7 +41,7 @@ def damaged(d):
     """A quadratic with a NaN in its coefficients."""
     bad = np.eye(d)
     bad[0, 0] = np.nan
-    return mp.RidgePolynomial(Units(bad, np.zeros(d), np.ones(d)), Series(np.ones((3, d))), np.ones((1, d)))
+    return RidgePolynomial(Units(bad, np.zeros(d), np.ones(d)), Series(np.ones((3, d))), np.ones((1, d)))
 
 
 class Frame:
@@ -166,12 +169,12 @@ TABLE = [
     ("negative tensor degree", lambda p: fitted().coefficients().tensor(-1), ValueError, r"^k ", "at least 0"),
     ("no dimensions", lambda p: mp.Gaussian.standard(0), ValueError, r"^dim ", "at least 1"),
     ("no samples wanted", lambda p: mp.Gaussian.standard(2).sample(0), ValueError, r"^n ", "at least 1"),
-    ("negative degree of coefficients", lambda p: mp.hermite_coefficients("relu", 0.0, 1.0, -1), ValueError,
+    ("negative degree of coefficients", lambda p: hermite_coefficients("relu", 0.0, 1.0, -1), ValueError,
      r"^degree ", "at least 0"),
     # activations
-    ("misspelt activation", lambda p: mlp(activation="rellu"), mp.UnknownActivationError, "'rellu'", "mean 'relu'"),
-    ("misspelt alias", lambda p: mlp(activation="swisch"), mp.UnknownActivationError, "'swisch'", "mean 'swish'"),
-    ("unheard-of activation", lambda p: mlp(activation="@"), mp.UnknownActivationError, "'@'", "register_activation"),
+    ("misspelt activation", lambda p: mlp(activation="rellu"), UnknownActivationError, "'rellu'", "mean 'relu'"),
+    ("misspelt alias", lambda p: mlp(activation="swisch"), UnknownActivationError, "'swisch'", "mean 'swish'"),
+    ("unheard-of activation", lambda p: mlp(activation="@"), UnknownActivationError, "'@'", "register_activation"),
     ("activation is a number", lambda p: mlp(activation=3), TypeError, "^activation ",
      "a name, an Activation or a callable"),
     ("activation is a class", lambda p: mlp(activation=torch.nn.ReLU), TypeError, "^activation ", "a callable"),
@@ -187,17 +190,17 @@ TABLE = [
     ("bounds upside down", lambda p: mlp(activation="hardtanh(1, -1)"), ValueError, "low=1.*high=-1", "low < high"),
     ("alpha is zero", lambda p: mlp(activation="celu(0)"), ValueError, "alpha", "positive"),
     ("beta is negative", lambda p: mlp(activation="softplus(-1)"), ValueError, "beta", "positive"),
-    ("name is taken", lambda p: mp.register_activation("relu", np.tanh), ValueError, "'relu'", "overwrite=True"),
-    ("alias is taken", lambda p: mp.register_activation("swish", np.tanh), ValueError, "'swish'", "overwrite=True"),
-    ("name is no word", lambda p: mp.register_activation("a b", np.tanh), ValueError, "^name ", "letters"),
-    ("function is none", lambda p: mp.register_activation("mine", 3), TypeError, "^function ", "callable"),
-    ("kinks is a number", lambda p: mp.register_activation("mine", np.tanh, 0.3), ValueError, "^kinks ", "sequence"),
-    ("kinks are not finite", lambda p: mp.register_activation("mine", np.tanh, (np.inf,)), ValueError, "^kinks ",
+    ("name is taken", lambda p: register_activation("relu", np.tanh), ValueError, "'relu'", "overwrite=True"),
+    ("alias is taken", lambda p: register_activation("swish", np.tanh), ValueError, "'swish'", "overwrite=True"),
+    ("name is no word", lambda p: register_activation("a b", np.tanh), ValueError, "^name ", "letters"),
+    ("function is none", lambda p: register_activation("mine", 3), TypeError, "^function ", "callable"),
+    ("kinks is a number", lambda p: register_activation("mine", np.tanh, 0.3), ValueError, "^kinks ", "sequence"),
+    ("kinks are not finite", lambda p: register_activation("mine", np.tanh, (np.inf,)), ValueError, "^kinks ",
      "finite"),
-    ("negative std", lambda p: mp.hermite_coefficients("relu", 0.0, -1.0, 2), ValueError, "^std ",
+    ("negative std", lambda p: hermite_coefficients("relu", 0.0, -1.0, 2), ValueError, "^std ",
      "standard deviation"),
-    ("NaN std", lambda p: mp.hermite_coefficients("relu", 0.0, np.nan, 2), ValueError, "^std ", "clean or drop"),
-    ("mean and std do not match", lambda p: mp.hermite_coefficients("relu", ZERO, np.ones(3), 2), ValueError,
+    ("NaN std", lambda p: hermite_coefficients("relu", 0.0, np.nan, 2), ValueError, "^std ", "clean or drop"),
+    ("mean and std do not match", lambda p: hermite_coefficients("relu", ZERO, np.ones(3), 2), ValueError,
      r"^mean .*\(2,\) and std \(3,\)", "must broadcast"),
     # libraries, devices, dtypes
     ("NumPy weight, torch bias", lambda p: mlp(b1=torch.zeros(2)), TypeError, "W1 is numpy, b1 is torch",
@@ -235,7 +238,7 @@ TABLE = [
     ("SciPy's sparse weights", lambda p: mlp(W1=scipy.sparse.eye_array(2)), TypeError, "^W1 ", r"W1\.toarray\(\)"),
     ("sparse torch weights", lambda p: mp.MLP(torch.eye(2).to_sparse()), TypeError, "^W1 .*sparse",
      r"W1\.to_dense\(\)"),
-    ("masked mean", lambda p: mp.hermite_coefficients("relu", MASKED[0], 1.0, 2), TypeError, "^mean .*masked",
+    ("masked mean", lambda p: hermite_coefficients("relu", MASKED[0], 1.0, 2), TypeError, "^mean .*masked",
      "filled"),
     ("masked weights", lambda p: mlp(W1=MASKED), TypeError, "^W1 .*masked", r"W1\.filled"),
     ("masked samples", lambda p: mp.Gaussian.from_samples(MASKED), TypeError, "^samples .*masked", "drop the rows"),

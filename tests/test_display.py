@@ -7,7 +7,6 @@ import pytest
 from support.backends import JAX64, TORCH32, backends, make
 
 import mlpoly as mp
-from mlpoly.fitting.finetune import FinetuneReport
 from mlpoly.scores.number import FVU, Number
 
 NAMES = ("age", "<script>alert(1)</script>", "x_1 & $y$", "d")
@@ -45,10 +44,10 @@ def made(rng):
         "SingularDirections": mp.singular_directions(poly),
         "Propagation": behind,
         "LayerMoments": behind[0],
-        "SolveReport": mp.fit(net, mixture, 2).report,
-        "RegressionReport": mp.fit(net, mp.Samples(x), 2).report,
-        "ExpansionReport": mp.fit(chain, inputs, 2).report,
-        "FinetuneReport": FinetuneReport(0.2, 0.1, 20, 10, "steps", ((0, 0.2), (10, 0.1)), 0.01, 0.1),
+        "report under a mixture": mp.fit(net, mixture, 2).report,
+        "report on samples": mp.fit(net, mp.Samples(x), 2).report,
+        "report of a deep fit": mp.fit(chain, inputs, 2).report,
+        "report of a deep fit under a mixture": mp.fit(chain, mixture, 1).report,
         "Terms": poly.terms(k=40),
         "Explanation": mp.explain(net, x[0], inputs),
     }

@@ -199,7 +199,9 @@ def test_fit(rng, place):
 
     (residual, degrees, size), errors = by_quadrature(wanted, under, [f])
     near("residual", residual, 0 * residual, tolerance(place) * size + errors[0])
-    near("energies", poly.energies(own), degrees[:-1], tolerance(place) * size**2 + errors[1][:-1])
+    found, allowed = mp.degree_spectrum(poly, own, max(n, 1)), tolerance(place) * size**2
+    near("degrees", found.variance[:n, :], degrees[1:-1], allowed + errors[1][1:-1])
+    near("total", found.total, degrees[1:].sum(0), allowed + errors[1].sum(0))
     near("beyond the degree", degrees[-1], 0 * size, tolerance(place) * size**2 + errors[1][-1])
     x, low = make(some.points(rng, under), place), int(rng.integers(0, n + 1))
     reach = 1 + np.max(np.abs(to_numpy(poly(x))))

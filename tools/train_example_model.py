@@ -25,7 +25,7 @@ from mlpoly.lm.example.language import WORDS, sentences
 LENGTH, BATCH, STEPS, RATE = 64, 64, 6_000, 3e-3
 SIZES = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4}
 KINDS = ("agreement", "negation", "sum", "brackets")
-FOLDER = Path(__file__).parents[1] / "src" / "mlpoly" / "lm" / "example" / "model"
+FOLDER = Path(__file__).parents[1] / "src" / "mlpoly" / "lm" / "example" / "mlpoly-example"
 
 
 def tokenizer() -> transformers.PreTrainedTokenizerFast:

@@ -1,20 +1,20 @@
 """mlpoly: closed-form least-squares polynomials of MLPs and gated linear units, of any degree.
 
-The public names follow the pipeline: inputs, networks, polynomials, fits, measures, features.
+The public names follow the pipeline: inputs, networks, fits, polynomials, measures, features, pages. Activations are in
+`mlpoly.activations`, ways to fit in `mlpoly.methods`, forms of polynomials in `mlpoly.polynomials`, encrypted inference
+is in `mlpoly.he` and language models are in `mlpoly.lm`.
 """
 
-from mlpoly import activations
+from typing import TYPE_CHECKING, Any
+
+from mlpoly import activations, polynomials
 from mlpoly._version import __version__
-from mlpoly.activations import Activation, hermite_coefficients, register_activation
-from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError, UnknownActivationError
+from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
-from mlpoly.he import plan
 from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
-    accuracy,
-    agreement,
     compare,
     conditional_mean,
     degree_spectrum,
@@ -27,70 +27,63 @@ from mlpoly.measures import (
 )
 from mlpoly.networks import GLU, MLP, Affine, Chain, Residual
 from mlpoly.pages.network import report
-from mlpoly.polynomials import (
-    BoundedPolynomial,
-    ChaosPolynomial,
-    ComposedPolynomial,
-    DensePolynomial,
-    Polynomial,
-    RidgePolynomial,
-    load,
-)
+from mlpoly.polynomials import Polynomial, load
 from mlpoly.progress_bars import progress
 from mlpoly.propagation import propagate
 
-__all__ = [
-    "GLU",
-    "MLP",
-    "Activation",
-    "Affine",
-    "BoundedPolynomial",
-    "Chain",
-    "ChaosPolynomial",
-    "ComposedPolynomial",
-    "DensePolynomial",
-    "FileFormatError",
+if TYPE_CHECKING:
+    from mlpoly import he
+
+__all__ = [  # noqa: RUF022, in the order of the pipeline
     "Gaussian",
     "GaussianMixture",
-    "MomentAccumulator",
-    "Polynomial",
-    "QuadratureWarning",
-    "Residual",
-    "RidgePolynomial",
     "Samples",
-    "TooLargeError",
-    "UnknownActivationError",
-    "__version__",
-    "ablate",
-    "accuracy",
+    "MomentAccumulator",
     "activations",
-    "agreement",
-    "compare",
-    "conditional_mean",
-    "decompose",
-    "degree_spectrum",
-    "eigenfeatures",
-    "explain",
-    "find_blocks",
-    "finetune",
-    "fit",
-    "from_onnx",
-    "from_sklearn",
+    "MLP",
+    "GLU",
+    "Affine",
+    "Residual",
+    "Chain",
     "from_torch",
-    "fvu",
-    "hermite_coefficients",
-    "kl",
-    "load",
+    "from_sklearn",
+    "from_onnx",
+    "find_blocks",
+    "fit",
     "methods",
-    "plan",
-    "principal_forms",
-    "progress",
+    "finetune",
     "propagate",
-    "register_activation",
-    "report",
+    "Polynomial",
+    "polynomials",
+    "load",
+    "fvu",
+    "kl",
+    "compare",
     "second_moment",
+    "degree_spectrum",
+    "similarity",
+    "conditional_mean",
     "sensitivity",
     "shapley",
-    "similarity",
+    "explain",
+    "eigenfeatures",
+    "principal_forms",
+    "decompose",
     "singular_directions",
+    "ablate",
+    "report",
+    "he",
+    "progress",
+    "FileFormatError",
+    "TooLargeError",
+    "QuadratureWarning",
+    "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "he":  # nothing else needs it, so that it is imported on demand
+        import importlib
+
+        return importlib.import_module("mlpoly.he")
+    raise AttributeError(f"module 'mlpoly' has no attribute {name!r}")

@@ -96,7 +96,8 @@ def test_parameters_by_text_and_by_keyword(text, name, parameters):
     y = np.linspace(-4, 4, 41)
     np.testing.assert_array_equal(by_text(y), by_keyword(y))
     np.testing.assert_array_equal(
-        mp.hermite_coefficients(by_text, 0.3, 1.2, 4), mp.hermite_coefficients(by_keyword, 0.3, 1.2, 4)
+        mp.activations.hermite_coefficients(by_text, 0.3, 1.2, 4),
+        mp.activations.hermite_coefficients(by_keyword, 0.3, 1.2, 4),
     )
 
 
@@ -193,7 +194,7 @@ def test_values_are_finite_and_quiet_far_out(name):
 @pytest.mark.parametrize("name", WANTED)
 def test_without_spread_the_coefficients_are_the_value(name):
     mean = np.array([-3.5, -0.25, 0.0, 0.5, 7.0])
-    got = mp.hermite_coefficients(name, mean, 0.0, 3)
+    got = mp.activations.hermite_coefficients(name, mean, 0.0, 3)
     np.testing.assert_allclose(got[0], mp.activations.get(name)(mean), rtol=1e-12, atol=1e-15)
     assert not np.any(got[1:])
 
@@ -283,7 +284,7 @@ def test_coefficients_against_mpmath_at_random_points(name):
         mean, std = float(rng.normal(0, 2)), float(np.exp(rng.normal(0, 0.7)))
         k = int(rng.integers(0, 9))
         want = mp_coefficient(MPMATH[name], record.kinks, mean, std, k)
-        got = mp.hermite_coefficients(name, mean, std, 8)[k]
+        got = mp.activations.hermite_coefficients(name, mean, std, 8)[k]
         assert abs(got - want) <= 1e-12 * norm_of(record, mean, std) / ROOT_FACTORIAL[k], (mean, std, k)
 
 
@@ -291,7 +292,7 @@ def test_coefficients_against_mpmath_at_random_points(name):
 def test_high_degrees(name):
     """Parseval: the series of a smooth function exhausts its norm; of any function it never exceeds it."""
     mean, std = 0.3, 0.6
-    a = mp.hermite_coefficients(name, mean, std, 100)
+    a = mp.activations.hermite_coefficients(name, mean, std, 100)
     assert np.all(np.isfinite(a))
     energy = np.cumsum([c * c * math.exp(math.lgamma(k + 1)) for k, c in enumerate(a)])
     total = norm_of(mp.activations.get(name), mean, std) ** 2
@@ -308,21 +309,24 @@ def test_high_degrees(name):
 
 def test_mean_and_std_broadcast():
     mean, std = np.linspace(-1, 1, 3)[:, None], np.array([0.5, 1.0, 2.0, 3.0])
-    table = mp.hermite_coefficients("gelu", mean, std, 4)
+    table = mp.activations.hermite_coefficients("gelu", mean, std, 4)
     assert table.shape == (5, 3, 4)
-    assert_close(table[:, 1, 2], mp.hermite_coefficients("gelu", 0.0, 2.0, 4), 1e-15)
+    assert_close(table[:, 1, 2], mp.activations.hermite_coefficients("gelu", 0.0, 2.0, 4), 1e-15)
 
 
 def test_a_plain_number_follows_the_other_argument(backend):
     array = make([0.5, 1.0], backend)
-    for got in (mp.hermite_coefficients("silu", 0.25, array, 2), mp.hermite_coefficients("silu", array, 0.25, 2)):
+    for got in (
+        mp.activations.hermite_coefficients("silu", 0.25, array, 2),
+        mp.activations.hermite_coefficients("silu", array, 0.25, 2),
+    ):
         assert_same_kind(got, array)
         assert got.shape == (3, 2)
 
 
 def test_empty_and_scalar_arrays():
-    assert mp.hermite_coefficients("tanh", np.zeros(0), np.zeros(0), 2).shape == (3, 0)
-    assert mp.hermite_coefficients("tanh", np.float64(0.1), np.float64(1.0), 2).shape == (3,)
+    assert mp.activations.hermite_coefficients("tanh", np.zeros(0), np.zeros(0), 2).shape == (3, 0)
+    assert mp.activations.hermite_coefficients("tanh", np.float64(0.1), np.float64(1.0), 2).shape == (3,)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -336,23 +340,23 @@ STDS = np.array([1.0, 0.3, 2.0, 0.05, 1.0, 8.0, 40.0, 1e-3])
 
 def check_against(got, name, tolerance, shift=0.0):
     record = mp.activations.get(name)
-    want = mp.hermite_coefficients(record, MEANS - shift, STDS, 8)
+    want = mp.activations.hermite_coefficients(record, MEANS - shift, STDS, 8)
     norm = np.array([norm_of(record, m - shift, s) for m, s in zip(MEANS, STDS, strict=True)])
     error = np.abs(got - want) * ROOT_FACTORIAL[:, None] / norm
     assert np.max(error) <= tolerance
 
 
 def test_a_declared_kink_costs_nothing(scratch_registry):
-    mine = mp.register_activation("my_relu", lambda y: np.maximum(y, 0.0), kinks=(0,))
+    mine = mp.activations.register_activation("my_relu", lambda y: np.maximum(y, 0.0), kinks=(0,))
     assert mine.route == "quadrature" and mine.kinks == (0.0,)
-    check_against(mp.hermite_coefficients("my_relu", MEANS, STDS, 8), "relu", 1e-12)
+    check_against(mp.activations.hermite_coefficients("my_relu", MEANS, STDS, 8), "relu", 1e-12)
 
 
 def test_a_declared_jump_costs_nothing(scratch_registry):
-    mp.register_activation("jump", lambda y: np.where(y > 0.3, y, 0.0), kinks=(0.3,))
-    check_against(mp.hermite_coefficients("jump", MEANS, STDS, 8), "jumprelu(0.3)", 1e-12)
-    mp.register_activation("late_step", lambda y: np.where(y > 0.3, 1.0, 0.0), kinks=(0.3,))
-    check_against(mp.hermite_coefficients("late_step", MEANS, STDS, 8), "step", 1e-12, shift=0.3)
+    mp.activations.register_activation("jump", lambda y: np.where(y > 0.3, y, 0.0), kinks=(0.3,))
+    check_against(mp.activations.hermite_coefficients("jump", MEANS, STDS, 8), "jumprelu(0.3)", 1e-12)
+    mp.activations.register_activation("late_step", lambda y: np.where(y > 0.3, 1.0, 0.0), kinks=(0.3,))
+    check_against(mp.activations.hermite_coefficients("late_step", MEANS, STDS, 8), "step", 1e-12, shift=0.3)
 
 
 def test_an_undeclared_kink_warns():
@@ -361,31 +365,35 @@ def test_an_undeclared_kink_warns():
         def kinked(y):
             return np.maximum(y - 0.37, 0.0)
 
-        got = mp.hermite_coefficients(kinked, 0.3, 1.0, 4)
-    assert_close(got, mp.hermite_coefficients("relu", 0.3 - 0.37, 1.0, 4), 1e-4)  # warned of, yet not far off
+        got = mp.activations.hermite_coefficients(kinked, 0.3, 1.0, 4)
+    assert_close(
+        got, mp.activations.hermite_coefficients("relu", 0.3 - 0.37, 1.0, 4), 1e-4
+    )  # warned of, yet not far off
 
 
 def test_an_undeclared_jump_warns():
     with pytest.warns(mp.QuadratureWarning):
-        mp.hermite_coefficients(lambda y: np.where(y > 0.37, 1.0, 0.0), 0.3, 1.0, 4)
+        mp.activations.hermite_coefficients(lambda y: np.where(y > 0.37, 1.0, 0.0), 0.3, 1.0, 4)
 
 
 def test_smooth_callables_converge_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Ten times the library's own tolerance for tanh, because the generic ladder knows nothing of its poles.
-        check_against(mp.hermite_coefficients(np.tanh, MEANS, STDS, 8), "tanh", 1e-11)
+        check_against(mp.activations.hermite_coefficients(np.tanh, MEANS, STDS, 8), "tanh", 1e-11)
 
 
 def test_a_callable_on_every_backend(backend):
     mean = make([-1.0, 0.5, 2.0], backend)
-    got = mp.hermite_coefficients(lambda y: compat.array_namespace(y).tanh(y), mean, 0.7, 5)
+    got = mp.activations.hermite_coefficients(lambda y: compat.array_namespace(y).tanh(y), mean, 0.7, 5)
     assert_same_kind(got, mean)
-    assert_close(got, mp.hermite_coefficients("tanh", to_numpy(mean), 0.7, 5), max(1e-11, backend.tolerance))
+    assert_close(
+        got, mp.activations.hermite_coefficients("tanh", to_numpy(mean), 0.7, 5), max(1e-11, backend.tolerance)
+    )
 
 
 def test_registered_names_work_in_layers(scratch_registry, rng):
-    mp.register_activation("Softsquare", lambda y: y * y / (1 + y * y))
+    mp.activations.register_activation("Softsquare", lambda y: y * y / (1 + y * y))
     assert "softsquare" in mp.activations.names()
     net = mp.MLP(0.5 * rng.standard_normal((4, 3)), None, rng.standard_normal((2, 4)), None, "softsquare")
     poly = mp.fit(net, mp.Gaussian.standard(3), degree=2)
@@ -394,16 +402,16 @@ def test_registered_names_work_in_layers(scratch_registry, rng):
 
 
 def test_registering_over_a_name_must_be_asked_for(scratch_registry):
-    mp.register_activation("mine", np.tanh)
-    replaced = mp.register_activation("mine", np.sin, overwrite=True)
+    mp.activations.register_activation("mine", np.tanh)
+    replaced = mp.activations.register_activation("mine", np.sin, overwrite=True)
     assert mp.activations.get("mine") is replaced
-    alias = mp.register_activation("swish", np.sin, overwrite=True)
+    alias = mp.activations.register_activation("swish", np.sin, overwrite=True)
     assert mp.activations.get("swish") is alias
     assert mp.activations.get("silu").name == "silu"
 
 
 def test_registered_names_are_found_however_they_are_written(scratch_registry):
-    made = mp.register_activation("My-Act.2", np.sin)
+    made = mp.activations.register_activation("My-Act.2", np.sin)
     assert mp.activations.get("my-act.2") is mp.activations.get("MY_ACT.2") is made
 
 
@@ -421,9 +429,9 @@ def test_error_estimate_of_a_users_function():
     smooth = mp.activations.get(np.tanh)
     assert smooth.estimate(mean, std, 4) <= 1e-12
     hidden = mp.activations.get(lambda y: np.where(y > 0.123, y, 0.0))
-    exact = mp.hermite_coefficients("jumprelu(0.123)", mean, std, 4)
+    exact = mp.activations.hermite_coefficients("jumprelu(0.123)", mean, std, 4)
     with pytest.warns(mp.QuadratureWarning, match="kinks"):
-        found = mp.hermite_coefficients(hidden, mean, std, 4)
+        found = mp.activations.hermite_coefficients(hidden, mean, std, 4)
     error = np.abs(found - exact).max()
     assert error > 1e-9
     assert 0.1 * error < hidden.estimate(mean, std, 4) < 1e3 * error
@@ -503,7 +511,7 @@ EXTREME = [
 def test_coefficients_are_finite_and_quiet_at_any_size(name):
     """The largest std is large enough that its square overflows, the smallest that a distance divided by it does."""
     for mean, std in EXTREME:
-        assert np.all(np.isfinite(mp.hermite_coefficients(name, mean, std, 100))), (mean, std)
+        assert np.all(np.isfinite(mp.activations.hermite_coefficients(name, mean, std, 100))), (mean, std)
 
 
 @pytest.mark.parametrize("name", ["gelu", "relu", "silu", "hardswish"])
@@ -513,26 +521,28 @@ def test_huge_units_are_those_of_relu(name, mean, std):
     u = mean / std
     density, below = math.exp(-u * u / 2) / math.sqrt(2 * math.pi), 0.5 * math.erfc(-u / math.sqrt(2))
     want = [std * (density + u * below), std * below, std * density / 2]
-    np.testing.assert_allclose(mp.hermite_coefficients(name, mean, std, 2), want, rtol=1e-12)
+    np.testing.assert_allclose(mp.activations.hermite_coefficients(name, mean, std, 2), want, rtol=1e-12)
 
 
 def test_a_huge_erf_is_a_step():
-    assert mp.hermite_coefficients("erf", 0.0, 1e160, 1)[1] == pytest.approx(math.sqrt(2 / math.pi), rel=1e-14)
+    assert mp.activations.hermite_coefficients("erf", 0.0, 1e160, 1)[1] == pytest.approx(
+        math.sqrt(2 / math.pi), rel=1e-14
+    )
 
 
 @pytest.mark.parametrize("name", ["square", "cube", "relu2"])
 def test_coefficients_out_of_range_are_refused(name):
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=rf"coefficients of '{name}' are not finite"):
-        mp.hermite_coefficients(name, 1.0, 1e200, 3)
+        mp.activations.hermite_coefficients(name, 1.0, 1e200, 3)
 
 
 def test_a_fast_growing_function_is_followed_to_where_it_counts():
     """E[exp(s t) he_k(t)] = exp(s^2/2) s^k / sqrt(k!) comes from t = s, 12 standard deviations out."""
     for std in (1.0, 5.0, 12.0, 20.0):
-        got = mp.hermite_coefficients(np.exp, 0.5, std, 3)
+        got = mp.activations.hermite_coefficients(np.exp, 0.5, std, 3)
         want = math.exp(0.5 + std**2 / 2) * np.array([1, std, std**2 / 2, std**3 / 6])
         np.testing.assert_allclose(got, want, rtol=1e-12)
-    got = mp.hermite_coefficients(lambda y: np.exp(y * y), 0.0, 0.6, 0)
+    got = mp.activations.hermite_coefficients(lambda y: np.exp(y * y), 0.0, 0.6, 0)
     np.testing.assert_allclose(got, [1 / math.sqrt(1 - 2 * 0.36)], rtol=1e-12)
 
 
@@ -542,14 +552,14 @@ def test_a_fast_growing_function_is_followed_to_where_it_counts():
 def test_an_integral_that_never_ends_warns(function, std):
     """E[exp(y^2)] is infinite from std = sqrt(1/2) on; exp itself leaves the range of float64."""
     with pytest.warns(mp.QuadratureWarning, match="has not converged.*smaller standard deviation"):
-        mp.hermite_coefficients(function, 0.0, std, 3)
+        mp.activations.hermite_coefficients(function, 0.0, std, 3)
 
 
 def test_units_that_never_fire_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ramp = mp.activations.get(lambda y: np.maximum(y, 0.0))
-        far = mp.hermite_coefficients(ramp, np.array([-80.0, -36.5, -33.5]), 1.0, 2)
+        far = mp.activations.hermite_coefficients(ramp, np.array([-80.0, -36.5, -33.5]), 1.0, 2)
     assert np.all(np.abs(far) < 1e-240)
 
 
@@ -560,10 +570,10 @@ def test_a_declared_bump_is_found(scratch_registry):
     def bump(y):
         return np.exp(-0.5 * ((y - 10) / width) ** 2)
 
-    mp.register_activation("bump", bump, kinks=(10 - 9 * width, 10, 10 + 9 * width))
+    mp.activations.register_activation("bump", bump, kinks=(10 - 9 * width, 10, 10 + 9 * width))
     v = math.hypot(10, width)
     want = width / v * math.exp(-0.5 * (10 / v) ** 2)
-    assert mp.hermite_coefficients("bump", 0.0, 10.0, 0)[0] == pytest.approx(want, rel=1e-10)
+    assert mp.activations.hermite_coefficients("bump", 0.0, 10.0, 0)[0] == pytest.approx(want, rel=1e-10)
 
 
 def test_jumps_of_too_high_a_degree_are_refused():

@@ -140,7 +140,7 @@ def bend_slope(y):
 
 @backends(NUMPY64, TORCH64, NUMPY32, TORCH32)
 def test_differences_do_not_reach_across_declared_kinks(backend, scratch_registry):
-    activation = mp.register_activation("bend", bend, kinks=(0.001, -1, 0))
+    activation = mp.activations.register_activation("bend", bend, kinks=(0.001, -1, 0))
     near = [k + s * d for k in (-1, 0, 0.001) for d in (0.0, 1e-4, 1e-3, 1e-2) for s in (-1, 1)]
     y = make(np.array([*near, *np.linspace(-3, 3, 41)]), backend)
     found = activation.slope(y)
@@ -186,5 +186,5 @@ def test_jumps_of_all_activations():
 def test_jumps_depend_on_parameters_and_declared_kinks(scratch_registry):
     like = np.zeros(1)
     assert not mp.activations.get("threshold(1, 1)").jumps(like)  # max(y, 1)
-    assert mp.register_activation("bend", bend, kinks=(-1, 0, 0.001)).jumps(like)
-    assert not mp.register_activation("bent", bend, kinks=(0,)).jumps(like)
+    assert mp.activations.register_activation("bend", bend, kinks=(-1, 0, 0.001)).jumps(like)
+    assert not mp.activations.register_activation("bent", bend, kinks=(0,)).jumps(like)

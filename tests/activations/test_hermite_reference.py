@@ -45,7 +45,7 @@ def computed(name: str, backend: Backend) -> np.ndarray:
     """Coefficients (P, 9) at all points at once, rounded to the backend's dtype."""
     with backend.active():
         mean, std = make(MEAN, backend), make(STD, backend)
-        result = mp.hermite_coefficients(name, mean, std, 8)
+        result = mp.activations.hermite_coefficients(name, mean, std, 8)
         assert_same_kind(result, mean)
         return to_numpy(result).T
 
@@ -59,7 +59,7 @@ def expected(name: str, dtype: str) -> np.ndarray:
     mean, std = MEAN.astype(np.float32).astype(float), STD.astype(np.float32).astype(float)
     exact = (mean == MEAN) & (std == STD)
     assert np.sum(exact) > 90
-    return np.where(exact[:, None], stored, mp.hermite_coefficients(name, mean, std, 8).T)
+    return np.where(exact[:, None], stored, mp.activations.hermite_coefficients(name, mean, std, 8).T)
 
 
 def scaled_errors(name: str, backend: Backend, regime: str) -> np.ndarray:

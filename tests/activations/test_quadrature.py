@@ -36,7 +36,7 @@ def test_an_undeclared_kink_needs_little_memory():
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", mp.QuadratureWarning)
-            mp.hermite_coefficients(lambda y: np.abs(y - 0.3712), mean, std, 4)
+            mp.activations.hermite_coefficients(lambda y: np.abs(y - 0.3712), mean, std, 4)
         assert tracemalloc.get_traced_memory()[1] < 80e6
     finally:
         tracemalloc.stop()

@@ -21,8 +21,7 @@ from mlpoly.charts.chart import Picture, shortened
 from mlpoly.charts.directions import direction_ranking
 from mlpoly.charts.terms import effect_map
 from mlpoly.features.interactions import interaction_effects
-from mlpoly.fitting.finetune import FinetuneReport
-from mlpoly.fitting.report import SolveReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.records import replace
 
 NAMES = ("age", "a $x$ & <b> very long name of an input", "bmi", "s1")
@@ -58,7 +57,7 @@ def results(net, poly, inputs):
     found = mp.compare(net, poly, x, labels)
     chain = mp.Chain([net, mp.MLP(np.eye(3))])
     behind = mp.propagate(chain, inputs)
-    tuned = FinetuneReport(0.2, 0.1, 20, 10, "steps", ((0, 0.2), (10, 0.1), (20, 0.12)), 0.01, 0.1)
+    tuned = FitReport("fine-tuning", "", history=((0, 0.2), (10, 0.1), (20, 0.12)), details={"best_step": 10})
     return {
         "terms": poly.terms(k=9),
         "explanation": mp.explain(net, x[0], inputs, degree=3),
@@ -72,7 +71,7 @@ def results(net, poly, inputs):
         "moments": mp.second_moment(net, inputs),
         "propagation": behind,
         "layer": behind[0],
-        "solve": SolveReport("conjugate gradients", 3, True, 1e-6, 0.5, 1e-3, 4, 0, (2.0, 0.7, 0.5)),
+        "solve": FitReport("a mixture", "", history=((1, 2.0), (2, 0.7), (3, 0.5))),
         "finetune": tuned,
         "similarity": mp.similarity(net, poly, inputs),
         "sensitivity": mp.sensitivity(net, inputs),
@@ -223,7 +222,7 @@ def test_propagation(rng):
 def test_histories(net, poly, inputs):
     found = results(net, poly, inputs)
     (ax,) = found["solve"].plot().axes
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), found["solve"].history)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), [2.0, 0.7, 0.5])
     (ax,) = found["finetune"].plot().axes
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [0, 10, 20])
     assert [line.get_xdata()[0] for line in ax.lines if line.get_label() == "_guide"] == [10]

@@ -69,8 +69,9 @@ def test_residual_is_the_variance_of_what_is_left(terms):
     poly = fitted()
     found = mp.decompose(poly, 4, terms=terms)
     rest = poly.truncate(2) - poly.truncate(1) - found.polynomial()
-    assert_close(np.sum(rest.energies(INPUTS)[2]) / np.sum(poly.energies(INPUTS)[2]), found.residual, 1e-10)
-    assert_close(rest.energies(INPUTS)[:2], np.zeros((2, OUT)), 1e-12)  # the terms are of degree exactly 2
+    left, whole = (mp.degree_spectrum(p, INPUTS, 2).variance for p in (rest, poly))
+    assert_close(np.sum(left[1]) / np.sum(whole[1]), found.residual, 1e-10)
+    assert_close(left[0], np.zeros(OUT), 1e-12)  # the terms are of degree exactly 2
 
 
 def test_values_of_terms_are_squares_and_products_of_whitened_inputs(rng):
@@ -145,18 +146,16 @@ def test_part_of_degree_two_of_every_form(form):
     poly, other = fitted("MLP"), gaussian(8, D)
     if form == "bounded":
         poly = poly.bounded(1.5)
-        best = poly.projected(other)[0].energies(other)
-    else:
-        if form == "dense":
-            poly = to_dense(fitted("MLP", degree=2), INPUTS.mean)
-        elif form == "chaos":
-            net = mp.Chain([network("MLP", "gelu", D, H, OUT), mp.Affine(np.eye(OUT))])
-            poly = mp.fit(net, mp.Samples(INPUTS.sample(400)), 3)
-        best = poly.energies(other)
-    assert_close(2 * quadratic_part(poly, other).energy(), np.sum(best[2]), 1e-10)
+    elif form == "dense":
+        poly = to_dense(fitted("MLP", degree=2), INPUTS.mean)
+    elif form == "chaos":
+        net = mp.Chain([network("MLP", "gelu", D, H, OUT), mp.Affine(np.eye(OUT))])
+        poly = mp.fit(net, mp.Samples(INPUTS.sample(400)), 3)
+    best = mp.degree_spectrum(poly, other, 2).variance[1]
+    assert_close(2 * quadratic_part(poly, other).energy(), np.sum(best), 1e-10)
     found = mp.decompose(poly, 4, other)
-    rest = found.polynomial().energies(other)[2]
-    assert_close(np.sum(rest), found.explained[-1] * np.sum(best[2]), 1e-10)
+    rest = mp.degree_spectrum(found.polynomial(), other, 2).variance[1]
+    assert_close(np.sum(rest), found.explained[-1] * np.sum(best), 1e-10)
 
 
 def test_moments_of_mixtures_and_samples_define_the_variance():
@@ -234,7 +233,7 @@ def test_a_quadratic_part_that_is_rounding_is_refused():
         assert 0 < np.abs(poly.coefficients().quadratic).max() < 1e-13
         with pytest.raises(ValueError, match=r"is zero, up to rounding, .*nothing to decompose"):
             mp.decompose(poly, 2, INPUTS)
-    whole = mp.DensePolynomial(np.zeros(D), np.ones(2), linear.W, tiny + np.swapaxes(tiny, 1, 2))
+    whole = mp.polynomials.DensePolynomial(np.zeros(D), np.ones(2), linear.W, tiny + np.swapaxes(tiny, 1, 2))
     assert mp.decompose(whole, D * (D + 1) // 2, INPUTS).residual < 1e-6
 
 

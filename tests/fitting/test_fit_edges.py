@@ -195,7 +195,7 @@ def test_one_neuron_one_input_by_hand(degree):
     mu, v, w, b = 0.4, 2.25, -0.8, 0.3
     net = mp.MLP([[w]], [b], None, None, activation="gelu")
     poly = mp.fit(net, mp.Gaussian([mu], [v]), degree)
-    a = mp.hermite_coefficients("gelu", w * mu + b, 0.8 * 1.5, degree)
+    a = mp.activations.hermite_coefficients("gelu", w * mu + b, 0.8 * 1.5, degree)
     x = np.linspace(-3, 4, 15)
     t = -(x - mu) / 1.5
     assert_close(poly(x[:, None])[:, 0], np.polynomial.hermite_e.hermeval(t, a))

@@ -102,9 +102,9 @@ def test_class_covariances_are_singular(mix):
 
 def test_the_solver_is_quick_and_says_so(poly, mix):
     report = poly.report
-    assert report.converged and report.gain_left <= 1e-3
+    assert report.converged and report.details["gain_left"] <= 1e-3
     assert report.iterations <= 80
-    assert report.kept + report.dropped == 196 and report.dropped > 0
+    assert report.details["kept"] + report.details["dropped"] == 196 and report.details["dropped"] > 0
     assert report.gradient < 5e-3
 
 

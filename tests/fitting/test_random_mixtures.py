@@ -76,7 +76,9 @@ class Line:
         w = mpmath.mpf(float(to_numpy(net.W1)[0, 0]))
         means = [w * float(m) for m in to_numpy(inputs.means)[:, 0]]
         stds = [abs(w) * mpmath.sqrt(float(s)) for s in to_numpy(inputs.covs)[:, 0, 0]]
-        series = mp.hermite_coefficients(net.activation, np.array(means, float), np.array(stds, float), degree)
+        series = mp.activations.hermite_coefficients(
+            net.activation, np.array(means, float), np.array(stds, float), degree
+        )
         targets = [
             [mpmath.mpf(float(v)) * mpmath.sqrt(mpmath.factorial(k)) for k, v in enumerate(column)]
             for column in series.T

@@ -31,7 +31,7 @@ def test_each_neuron_is_fitted_by_least_squares(kind: str, bound: float | None, 
     fit = SampleFit(net, start if bound is None else start.bounded(bound), fraction=1e-14)
     poly: Any = fit.update(x[:150]).update(x[150:]).polynomial()
     assert fit.count == 400
-    assert type(poly) is (mp.RidgePolynomial if bound is None else BoundedPolynomial)
+    assert type(poly) is (mp.polynomials.RidgePolynomial if bound is None else BoundedPolynomial)
     units = poly.units
     gate, up = (net.W1, None) if kind == "MLP" else (net.W_gate, net.W_up)
     bias = net.b1 if kind == "MLP" else net.b_gate

@@ -254,7 +254,7 @@ def test_an_explosion_is_refused_with_the_name_of_the_layer():
         mp.fit(deep, INPUTS, 9, method=mp.methods.Composed(None)).to_he()
     with pytest.raises(ValueError, match=r"the output has numbers up to .* on the samples.*explodes"):
         mp.fit(deep, INPUTS, 9, method=mp.methods.Composed(None)).to_he(samples=1e3 * points(D))
-    gated = mp.RidgePolynomial(
+    gated = mp.polynomials.RidgePolynomial(
         *[getattr(mp.fit(NETWORKS["gated"], INPUTS, 2), n) for n in ("units", "series", "readout")]
     )
     with pytest.raises(ValueError, match="pass samples"):

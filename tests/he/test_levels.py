@@ -74,7 +74,7 @@ def test_plan_of_a_deep_network():
     found = mp.he.plan(net, INPUTS, 7)
     circuit = found.polynomial.to_he(levels=7)
     assert circuit.levels == found.levels <= 7
-    assert found.polynomial.report.degrees == found.degrees
+    assert found.polynomial.report.details["degrees"] == found.degrees
     assert found.choices[-1].degrees == found.degrees and "levels" in str(found)
     assert found.choices[0].degrees == (1, 1)
     x = INPUTS.sample(5000, seed=2)
@@ -99,7 +99,7 @@ def test_other_inputs_and_backends():
 def test_a_guard_is_chosen_under_which_nothing_explodes():
     net = chain(sizes=(D, 16, 16, 16, 3), gain=4.0)
     found = mp.he.plan(net, INPUTS, 13)
-    assert math.isfinite(found.fvu) and found.polynomial.report.guard > 0
+    assert math.isfinite(found.fvu) and found.polynomial.report.details["guard"] > 0
     assert mp.he.range_report(found.polynomial.to_he(), INPUTS).overflow < 0.01
     with pytest.raises(ValueError, match="explodes"):
         mp.he.plan(net, INPUTS, 13, guard=None)
@@ -129,7 +129,7 @@ def test_bad_input():
 def test_degrees_for_each_layer():
     net = chain(sizes=(D, 8, 8, 3))
     poly = mp.fit(net, INPUTS, [2, 4], method="composed")
-    assert poly.degree == 8 and poly.report.degrees == (2, 4)
+    assert poly.degree == 8 and poly.report.details["degrees"] == (2, 4)
     for degree in ([2], [2, 3, 4]):
         with pytest.raises(ValueError, match="has 2 hidden layers"):
             mp.fit(net, INPUTS, degree, method="composed")

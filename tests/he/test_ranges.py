@@ -21,8 +21,7 @@ SKIP = mp.fit(
     mp.Chain([mp.Residual(network(activation="gelu", d=D, o=D)), network("GLU", d=D, seed=1)]),
     INPUTS,
     3,
-    method="composed",
-    guard=0.03,
+    method=mp.methods.Composed(0.03),
 ).to_he()
 
 

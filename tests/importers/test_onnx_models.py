@@ -73,7 +73,7 @@ CHAINS = {
     "deep": (["a Gemm x W B", "b Relu a", "c Gemm b S", "d Tanh c", "e Gemm d V C", "y Sigmoid e"],
              "Chain(4 -> 6 -> 6 -> 3)"),
     "affine": (["y Gemm x W B"], "Affine(4 -> 6)"),
-    "affine twice": (["a Gemm x W B", "y Gemm a V C"], "MLP(4 -> 6 -> 3, identity)"),
+    "affine twice": (["a Gemm x W B", "y Gemm a V C"], "Affine(4 -> 3)"),
     "activations twice": (["a Gemm x W B", "b Relu a", "y Tanh b"], "Chain(4 -> 6 -> 6)"),
     "activation first": (["a Tanh x", "y Gemm a W B"], "MLP(4 -> 4 -> 6, tanh)"),
     "activation alone": (["y Tanh x"], "MLP(4 -> 4 -> 4, tanh)"),
@@ -257,8 +257,8 @@ def test_an_activation_of_ones_own():
     nodes = ["a Gemm x W B", "e Sin a", "f Add e a", "y Mul f half"]
     with pytest.raises(TypeError, match="does not know the function"):
         mp.from_onnx(model(*nodes, **NUMBERS))
-    mp.register_activation("torch_only", lambda y: y.double(), overwrite=True)
-    mp.register_activation("snake_like", lambda y: y + np.sin(y), overwrite=True)
+    mp.activations.register_activation("torch_only", lambda y: y.double(), overwrite=True)
+    mp.activations.register_activation("snake_like", lambda y: y + np.sin(y), overwrite=True)
     graph = model(*nodes, **NUMBERS)
     net = mp.from_onnx(graph)
     assert net.activation_names == "snake_like"

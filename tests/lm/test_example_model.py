@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 from mlpoly.lm import block_features, collect, convert, evaluate, example_text, graft, load_model, token_batches  # noqa: E402
 from mlpoly.lm.example import EXAMPLE  # noqa: E402
 from mlpoly.lm.example.language import WORDS, sentences  # noqa: E402
+from mlpoly.lm.model.identity import describe_model  # noqa: E402
 
 PLURALS = ("dogs", "cats", "trees", "birds", "children", "kings")
 
@@ -61,6 +62,7 @@ def test_the_folder_is_small_and_its_facts_are_of_this_model() -> None:
     assert facts["parameters"] == sum(p.numel() for p in model.parameters())
     assert len(tokenizer) == len(WORDS) + 2 == model.config.vocab_size
     assert facts["entropy_of_the_source"] < facts["loss"] < facts["bigram"]
+    assert describe_model(model)["model"] == "mlpoly-example"  # which titles of reports begin with
 
 
 def next_word(prompt: str, model, tokenizer) -> str:

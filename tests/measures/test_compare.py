@@ -10,7 +10,7 @@ from support.networks import network
 
 import mlpoly as mp
 from mlpoly.measures import Comparison, compare
-from mlpoly.scores import fvu_of_outputs
+from mlpoly.scores import accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs
 
 D, H, OUT, N = 6, 9, 3, 400
 
@@ -43,9 +43,9 @@ def test_the_same_as_one_by_one(backend, kind, n):
     found = compare(net, poly, x, labels)
     assert_same(found.fvu, mp.fvu(net, poly, samples=x))
     assert_same(found.kl, mp.kl(net, poly, samples=x))
-    assert_same(found.agreement, mp.agreement(net, poly, x))
-    assert_same(found.accuracy, mp.accuracy(poly, x, labels))
-    assert_same(found.network_accuracy, mp.accuracy(net, x, labels))
+    assert_same(found.agreement, agreement_of_outputs(net(x), poly(x)))
+    assert_same(found.accuracy, accuracy_of_outputs(poly(x), labels))
+    assert_same(found.network_accuracy, accuracy_of_outputs(net(x), labels))
     # The case can tell them apart.
     assert 0 < float(found.accuracy) != float(found.network_accuracy) < 1
     assert 0 < float(found.agreement) < 1
@@ -130,7 +130,7 @@ def test_errors(changes, error, message):
 
 def test_polynomial_of_another_network():
     net, _, x, _ = case()
-    other = mp.DensePolynomial(np.zeros(D), np.zeros(OUT + 1), np.zeros((OUT + 1, D)), None)
+    other = mp.polynomials.DensePolynomial(np.zeros(D), np.zeros(OUT + 1), np.zeros((OUT + 1, D)), None)
     with pytest.raises(ValueError, match=r"6 -> 4"):
         compare(net, other, x)
 
@@ -148,13 +148,11 @@ def test_more_classes_than_a_16_bit_float_counts(kind):
     library, dtype = kind.split()
     n = 2100
     one_hot = make(np.eye(n), Backend(library, dtype))
-    samples, labels = one_hot[:, :4], np.arange(n)
-    last = np.full(n, n - 1)
-    assert float(mp.accuracy(lambda x: one_hot, samples, labels)) == 1
-    assert float(mp.accuracy(lambda x: one_hot, samples, last)) == pytest.approx(1 / n)
-    assert float(mp.agreement(lambda x: one_hot, lambda x: one_hot, samples)) == 1
+    assert float(accuracy_of_outputs(one_hot, np.arange(n))) == 1
+    assert float(accuracy_of_outputs(one_hot, np.full(n, n - 1))) == pytest.approx(1 / n)
+    assert float(agreement_of_outputs(one_hot, one_hot)) == 1
     shifted = make(np.roll(np.eye(n), 1, axis=1), Backend(library, dtype))
-    assert float(mp.agreement(lambda x: one_hot, lambda x: shifted, samples)) == 0
+    assert float(agreement_of_outputs(one_hot, shifted)) == 0
 
 
 def test_comparison_of_more_classes_than_a_16_bit_float_counts():
@@ -254,6 +252,6 @@ def test_one_output_is_the_logit_of_class_one(backend):
     again = mp.compare(*both, x, labels)
     for name in ("kl", "agreement", "accuracy"):
         assert float(getattr(again, name)) == pytest.approx(float(getattr(found, name)), rel=100 * backend.tolerance)
-    assert float(mp.accuracy(lambda x: x[:, :1] * 0, x, labels)) == np.mean(labels == 0)  # above 0, not at it
+    assert float(accuracy_of_outputs(x[:, :1] * 0, labels)) == np.mean(labels == 0)  # above 0, not at it
     with pytest.raises(ValueError, match=r"labels has -1, .*one output.* are 0 and 1; use \(labels == 1\).astype"):
-        mp.accuracy(net, x, 2 * labels - 1)
+        accuracy_of_outputs(net(x), 2 * labels - 1)

@@ -1,4 +1,4 @@
-"""The error of a polynomial in closed form: against tensor quadrature and samples; KL, accuracy, agreement on data."""
+"""The error of a polynomial in closed form: against tensor quadrature and samples; KL on data."""
 
 import math
 
@@ -12,7 +12,7 @@ from support.networks import glu, mlp, network
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
-from mlpoly.measures import accuracy, agreement, fvu, kl, second_moment
+from mlpoly.measures import compare, fvu, kl, second_moment
 from mlpoly.polynomials import to_dense
 
 OUT = 3
@@ -206,7 +206,7 @@ def test_flattened_is_var_over_var_of_one_list(rng):
     f, p = net(x), poly(x)
     assert fvu(net, poly, samples=x).flattened == pytest.approx(np.var(f - p) / np.var(f), rel=1e-12)
     # An error that all outputs share counts in one convention and not in the other.
-    shifted = mp.RidgePolynomial(poly.units, poly.series, poly.readout, poly.bias + 5)
+    shifted = mp.polynomials.RidgePolynomial(poly.units, poly.series, poly.readout, poly.bias + 5)
     assert fvu(net, shifted, inputs).flattened == pytest.approx(fvu(net, poly, inputs).flattened, rel=1e-9)
     assert fvu(net, shifted, inputs).total > fvu(net, poly, inputs).total + 1
 
@@ -294,34 +294,17 @@ def test_kl_survives_any_logits():
     assert float(kl(net, other, samples=np.array([[1.0, 0.0]]))) == pytest.approx(1e4, rel=1e-9)
 
 
-def test_accuracy_and_agreement(rng, monkeypatch):
-    net, inputs = mlp(rng, "relu"), gaussian(rng)
-    poly, x = mp.fit(net, inputs, degree=1), inputs.sample(300)
-    labels = rng.integers(0, 3, 300)
-    right = net(x).argmax(1) == labels
-    got = accuracy(net, x, labels)
-    assert got.mean == pytest.approx(right.mean(), abs=1e-14)
-    assert got.standard_error == pytest.approx(right.std(ddof=1) / math.sqrt(300), rel=1e-12)
-    assert float(accuracy(net, x, net(x).argmax(1))) == 1
-    assert float(agreement(net, poly, x)) == pytest.approx(np.mean(net(x).argmax(1) == poly(x).argmax(1)), abs=1e-14)
-    assert float(agreement(net, net, x)) == 1
-    monkeypatch.setitem(accuracy.__globals__, "_ROWS", 7)
-    assert accuracy(net, x, labels).mean == pytest.approx(right.mean(), abs=1e-14)
-    moved = mp.MLP(*[torch.tensor(a) for a in (net.W1, net.b1, net.W2, net.b2)], "relu")
-    assert float(accuracy(moved, torch.tensor(x), torch.tensor(labels))) == pytest.approx(right.mean(), abs=1e-12)
-
-
 def test_bad_data(rng):
     net, inputs = mlp(rng, "relu"), gaussian(rng)
     poly, x = mp.fit(net, inputs, degree=1), inputs.sample(10)
     with pytest.raises(ValueError, match="one label per sample"):
-        accuracy(net, x, np.zeros(9, dtype=int))
+        compare(net, poly, x, np.zeros(9, dtype=int))
     with pytest.raises(TypeError, match="labels must be integers"):
-        accuracy(net, x, np.zeros(10))
+        compare(net, poly, x, np.zeros(10))
     with pytest.raises(ValueError, match="expected"):
         kl(net, poly, samples=x[:, :2])
     with pytest.raises(ValueError, match="samples holds 0 rows; a mean needs at least 1"):
-        agreement(net, poly, x[:0])
+        kl(net, poly, samples=x[:0])
     with pytest.raises(ValueError, match="was the polynomial fitted to another network"):
         kl(net, mp.fit(mlp(rng, "relu", o=2), inputs, degree=1), samples=x)
 

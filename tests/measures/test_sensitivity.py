@@ -421,7 +421,6 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("sizes", lambda: sensitivity(NET, gaussian()), ValueError, "inputs"),
         ("samples", lambda: sensitivity(NET, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
         ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
-        ("bounded", lambda: sensitivity(mp.fit(NET, G, 3).bounded(2.0), G), TypeError, "BoundedPolynomial"),
         ("composed", lambda: sensitivity(mp.fit(DEEP, G, 2, method="composed"), G), TypeError, "ComposedPolynomial"),
         ("polynomial under a mixture", lambda: sensitivity(mp.fit(NET, G), mixture(3)), TypeError, "needs a Gaussian"),
         ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "given has the index 3"),

@@ -169,8 +169,8 @@ def test_mistakes(act, exception, patterns):
 def test_sets_share_checks_and_wide_copies(monkeypatch):
     """2^4 sets of inputs, one preparation."""
     module = importlib.import_module("mlpoly.measures.conditional_mean")
-    calls, real = [], module.components
-    monkeypatch.setattr(module, "components", lambda *a: calls.append(a) or real(*a))
+    calls, real = [], module.gaussians
+    monkeypatch.setattr(module, "gaussians", lambda *a: calls.append(a) or real(*a))
     rng = np.random.default_rng(0)
     net = mp.MLP(rng.standard_normal((5, 4)), None, rng.standard_normal((1, 5)), None, "tanh")
     mp.shapley(net, mp.Gaussian.standard(4), np.ones(4))

@@ -364,7 +364,7 @@ PLACES = [(0.0, 1.0), (0.7, 0.4), (-1.5, 2.0), (3.0, 1.3)]
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_steins_lemma(name, m, s):
     slope = expectation(DERIVATIVES[name], m, s)
-    np.testing.assert_allclose(mp.hermite_coefficients(name, m, s, 1)[1] / s, slope, rtol=1e-12)
+    np.testing.assert_allclose(mp.activations.hermite_coefficients(name, m, s, 1)[1] / s, slope, rtol=1e-12)
     # Cov(act(y), x) from the raw moments and the master theorem, with no derivative in sight.
     mean_x, cov_yx = 1.7, -0.6
     raw = raw_moments(name, m, s, 1)
@@ -503,7 +503,7 @@ def test_gelu_mean_and_derivative_of_the_paper(m, s):
     slope = below + density * (m / v - m * s * s / v**3)  # after eq. 22
     raw = raw_moments("gelu", m, s, 1)
     np.testing.assert_allclose(raw[0], mean, rtol=1e-13)
-    np.testing.assert_allclose(mp.hermite_coefficients("gelu", m, s, 1)[1] / s, slope, rtol=1e-13)
+    np.testing.assert_allclose(mp.activations.hermite_coefficients("gelu", m, s, 1)[1] / s, slope, rtol=1e-13)
     np.testing.assert_allclose(raw[1], m * mean + s * s * slope, rtol=1e-13)  # Stein
 
 
@@ -566,7 +566,7 @@ def test_gradients_of_raw_moments(name):
         (("relu", 0.0, -1.0, 1), ValueError, "std must not be negative"),
         (("relu", 0.0, 1.0, -1), ValueError, "degree must be at least 0"),
         (("relu", np.zeros(2), np.ones(3), 1), ValueError, r"do not broadcast .* mean \(2,\), std \(3,\)"),
-        (("rellu", 0.0, 1.0, 1), mp.UnknownActivationError, "Did you mean 'relu'"),
+        (("rellu", 0.0, 1.0, 1), mp.errors.UnknownActivationError, "Did you mean 'relu'"),
     ],
 )
 def test_raw_moments_refuse_what_they_cannot_use(arguments, error, message):

@@ -14,7 +14,7 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.mixture.direct import fit_mixture_direct
 from mlpoly.inputs.coordinates import Coordinates
-from mlpoly.polynomials.hermite_products import change_of_basis, ladder, multi_indices
+from mlpoly.moments.hermite_products import change_of_basis, ladder, multi_indices
 
 D, R, OUT = 3, 2, 2
 DEGREES = range(5)
@@ -26,7 +26,7 @@ def chaos(degree=3, seed=0, build=np.asarray):
     exponents = multi_indices(R, degree)
     center, whitener = rng.standard_normal(D), rng.standard_normal((R, D))
     values = rng.standard_normal((OUT, len(exponents)))
-    return mp.ChaosPolynomial(build(center), build(whitener), exponents, build(values))
+    return mp.polynomials.ChaosPolynomial(build(center), build(whitener), exponents, build(values))
 
 
 make_net = partial(network, o=2)
@@ -100,9 +100,9 @@ def test_derivatives_are_those_of_autograd(degree):
 def test_exponents_in_any_order_and_number():
     p = chaos(3)
     order = [7, 0, 4, 2]
-    part = mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in order], p.values[:, order])
+    part = mp.polynomials.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in order], p.values[:, order])
     rest = [i for i in range(len(p.exponents)) if i not in order]
-    other = mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in rest], p.values[:, rest])
+    other = mp.polynomials.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in rest], p.values[:, rest])
     assert_close(part(X) + other(X), p(X), 1e-13)
     assert_close(part.gradient(X) + other.gradient(X), p.gradient(X), 1e-13)
 
@@ -115,7 +115,7 @@ def test_truncation_drops_products():
         assert cut.degree == degree and len(cut.exponents) == len(keep)
         assert_close(
             cut(X),
-            mp.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in keep], p.values[:, keep])(X),
+            mp.polynomials.ChaosPolynomial(p.center, p.whitener, [p.exponents[i] for i in keep], p.values[:, keep])(X),
             0,
         )
     assert p.truncate(3) is p and p.truncate(8) is p
@@ -180,7 +180,9 @@ def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
     mix, degree = mixture(d, rank=rank), 4
     whitening = Coordinates.of(mix)
     basis = ladder(whitening.kept, degree)
-    p = mp.ChaosPolynomial(whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents)))
+    p = mp.polynomials.ChaosPolynomial(
+        whitening.center, whitening.forward, basis.exponents, np.eye(len(basis.exponents))
+    )
     for g in mix.components:
         place, factor = whitening.forward @ (g.mean - whitening.center), whitening.forward @ Coordinates.of(g).back
         own = ladder(factor.shape[1], degree)
@@ -204,8 +206,8 @@ def test_the_report():
     report = mp.fit(net, mix, 3).report
     assert report.method == "orthogonal transformations"
     assert report.converged and report.iterations == 0 and report.history == ()
-    assert report.gradient <= 1e-14 and report.gain_left == 0
-    assert (report.kept, report.dropped) == (3, 0)
+    assert report.gradient <= 1e-14 and report.details["gain_left"] == 0
+    assert (report.details["kept"], report.details["dropped"]) == (3, 0)
     misfits = [fit_mixture_direct(net, mix, degree).report.misfit for degree in range(5)]
     assert all(m > 0 for m in misfits)
 
@@ -233,9 +235,9 @@ def test_the_sum_of_a_ridge_and_a_dense_polynomial_of_higher_degree():
     ridge, dense = mp.fit(net, mp.Gaussian.standard(3), 4), mp.fit(net, mix, 2)
     x = 2 * rng.standard_normal((30, 3))
     for total, sign in ((ridge + dense, 1), (dense + ridge, 1), (ridge - dense, -1)):
-        assert isinstance(total, mp.ChaosPolynomial) and total.degree == 4
+        assert isinstance(total, mp.polynomials.ChaosPolynomial) and total.degree == 4
         np.testing.assert_allclose(total(x), ridge(x) + sign * dense(x), rtol=1e-11, atol=1e-11)
-    wide = mp.DensePolynomial(np.zeros(300), np.zeros(1), np.ones((1, 300)), np.ones((1, 300, 300)))
+    wide = mp.polynomials.DensePolynomial(np.zeros(300), np.zeros(1), np.ones((1, 300)), np.ones((1, 300, 300)))
     with pytest.raises(mp.TooLargeError, match="add the values of the polynomials"):
         mp.fit(mp.MLP(np.ones((1, 300))), mp.Gaussian.standard(300), 4) + wide
 

@@ -40,11 +40,15 @@ FITS = {
     "dense constant": lambda: mp.fit(make_net(), MIX, 0),
     "dense linear": lambda: mp.fit(make_net(), MIX, 1),
     "dense": lambda: mp.fit(make_net("GLU", "silu"), MIX, 2),
-    "dense by hand": lambda: mp.DensePolynomial(X[0], X[0, :OUT], X[:OUT], np.stack([np.eye(D)] * OUT)),
-    "dense along directions": lambda: mp.DensePolynomial(X[0], np.ones(1), np.ones((1, 2)), directions=X[:2]),
+    "dense by hand": lambda: mp.polynomials.DensePolynomial(X[0], X[0, :OUT], X[:OUT], np.stack([np.eye(D)] * OUT)),
+    "dense along directions": lambda: mp.polynomials.DensePolynomial(
+        X[0], np.ones(1), np.ones((1, 2)), directions=X[:2]
+    ),
     "chaos": lambda: mp.fit(make_net(), MIX, 3),
     "chaos without variance": lambda: mp.fit(make_net(), POINT, 3),
-    "chaos of high degree": lambda: mp.ChaosPolynomial(np.zeros(D), np.eye(2, D), [[40, 2]], np.ones((1, 1))),
+    "chaos of high degree": lambda: mp.polynomials.ChaosPolynomial(
+        np.zeros(D), np.eye(2, D), [[40, 2]], np.ones((1, 1))
+    ),
     "composed": composed,
     "composed and bounded": lambda: composed(2.0),
 }

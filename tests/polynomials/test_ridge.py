@@ -44,7 +44,7 @@ def polynomial(rows, gate_rows, mean=0.0, backend=None):
     scales = np.array([1.0, 0.5, 2.0, 0.0, 1e-3])  # one neuron is constant
     gate, gated = Gate(numbers(H, D), numbers(H) + mean, numbers(H)), numbers(gate_rows, H)
     units = Units(numbers(H, D), numbers(H), scales if backend is None else make(scales, backend), gate=gate)
-    return mp.RidgePolynomial(units, Series(numbers(rows, H), gated))
+    return mp.polynomials.RidgePolynomial(units, Series(numbers(rows, H), gated))
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e6])

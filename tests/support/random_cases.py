@@ -24,9 +24,11 @@ def activation(rng, smooth=None):
     names = SMOOTH if smooth or (smooth is None and rng.random() < 0.5) else KINKED
     name = str(rng.choice(names))
     if name == "own smooth":
-        return mp.register_activation("own_smooth", lambda y: y / (1 + 0.25 * y * y), overwrite=True)
+        return mp.activations.register_activation("own_smooth", lambda y: y / (1 + 0.25 * y * y), overwrite=True)
     if name == "own kinked":
-        return mp.register_activation("own_kinked", lambda y: y * (abs(y) / (1 + abs(y))), kinks=(0.0,), overwrite=True)
+        return mp.activations.register_activation(
+            "own_kinked", lambda y: y * (abs(y) / (1 + abs(y))), kinks=(0.0,), overwrite=True
+        )
     return mp.activations.get(name)
 
 

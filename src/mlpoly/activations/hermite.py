@@ -58,7 +58,7 @@ def hermite_coefficients(
     Examples
     --------
     >>> import mlpoly as mp
-    >>> mp.hermite_coefficients("square", 0.0, 1.0, 2).round(12).tolist()
+    >>> mp.activations.hermite_coefficients("square", 0.0, 1.0, 2).round(12).tolist()
     [1.0, 0.0, 1.0]
     """
     act = get(activation)

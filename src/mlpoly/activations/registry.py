@@ -223,7 +223,7 @@ def _unknown(text: str) -> UnknownActivationError:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return UnknownActivationError(
         f"unknown activation {text!r}.{hint} mlpoly.activations.names() lists all; "
-        f"mlpoly.register_activation(name, function, kinks=...) adds one."
+        f"mlpoly.activations.register_activation(name, function, kinks=...) adds one."
     )
 
 
@@ -255,7 +255,7 @@ def register_activation(
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> mp.register_activation("signed_square", lambda y: y * abs(y), kinks=(0.0,))
+    >>> mp.activations.register_activation("signed_square", lambda y: y * abs(y), kinks=(0.0,))
     Activation('signed_square', quadrature)
     >>> net = mp.MLP(np.eye(1), activation="signed_square")
     >>> slope = mp.fit(net, mp.Gaussian.standard(1), degree=1).coefficients().linear[0, 0]

@@ -12,7 +12,7 @@ from mlpoly.charts.directions import (
     principal_chart,
     singular_ranking,
 )
-from mlpoly.charts.histories import finetuning_chart, propagation_chart, solve_chart
+from mlpoly.charts.histories import fit_chart, propagation_chart
 from mlpoly.charts.measure_bars import (
     comparison_ranking,
     estimate_ranking,
@@ -40,7 +40,7 @@ __all__ = [
     "eigenfeature_ranking",
     "estimate_ranking",
     "explanation_waterfall",
-    "finetuning_chart",
+    "fit_chart",
     "fvu_chart",
     "interaction_map",
     "moment_chart",
@@ -51,7 +51,6 @@ __all__ = [
     "shapley_waterfall",
     "similarity_chart",
     "singular_ranking",
-    "solve_chart",
     "spectrum_chart",
     "term_ranking",
 ]

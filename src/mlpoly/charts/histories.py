@@ -6,36 +6,27 @@ import numpy as np
 
 from mlpoly.arrays import scalar, to_numpy
 from mlpoly.charts.chart import Axis, Chart, Curve, Panel, chart_of
-from mlpoly.fitting.finetune import FinetuneReport
-from mlpoly.fitting.report import SolveReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.propagation import Propagation
 
 _DOUBTFUL = 0.05  # the excess above which moments need a check on samples
 
 
 @chart_of.register
-def solve_chart(report: SolveReport, title: str = "") -> Chart:
-    """Misfit after each iteration of a fit under a mixture."""
+def fit_chart(report: FitReport, title: str = "") -> Chart:
+    """What a fit minimised, after each iteration; a line marks the step that fine-tuning kept."""
     if not report.history:
         raise ValueError(f"there is no history to draw: {report.method} took no iterations.")
-    numbers = list(range(1, len(report.history) + 1))
-    curve = Curve("", numbers, report.history, colour="blue", dots=len(numbers) <= 40)
-    scale = Axis("misfit", scale="log" if min(report.history) > 0 else "linear")
-    panel = Panel([curve], Axis("iteration"), scale, title or "Misfit of the mixture's optimum")
-    return Chart("Misfit after each iteration", [panel])
-
-
-@chart_of.register
-def finetuning_chart(report: FinetuneReport, title: str = "") -> Chart:
-    """Score on held-out samples over the steps of a fine-tuning; a line marks the step that was kept."""
-    if not report.history:
-        raise ValueError("there is no history to draw: fine-tuning was not evaluated.")
-    steps, scores = ([row[i] for row in report.history] for i in (0, 1))
-    name = "fraction of variance unexplained" if report.kl_before is None else "KL divergence, nats"
-    scale = Axis(name, scale="log" if min(scores) > 0 else "linear")
-    kept = Axis("step", guides=[(float(report.best_step), "")])
-    curve = Curve("", steps, scores, colour="blue", dots=len(steps) <= 40)
-    panel = Panel([curve], kept, scale, title or f"Fine-tuning, best at step {report.best_step}")
+    numbers, values = ([row[i] for row in report.history] for i in (0, 1))
+    curve = Curve("", numbers, values, colour="blue", dots=len(numbers) <= 40)
+    kept = report.details.get("best_step")
+    name = "KL divergence, nats" if "kl" in report.details else "fraction of variance unexplained"
+    scale = Axis("misfit" if kept is None else name, scale="log" if min(values) > 0 else "linear")
+    if kept is None:
+        panel = Panel([curve], Axis("iteration"), scale, title or "Misfit of the answer")
+        return Chart("Misfit after each iteration", [panel])
+    step = Axis("step", guides=[(float(kept), "")])
+    panel = Panel([curve], step, scale, title or f"Fine-tuning, best at step {kept}")
     return Chart("Score on held-out samples by step", [panel])
 
 

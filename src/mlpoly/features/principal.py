@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import Gaussian, inputs_of
+from mlpoly.moments import inner
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.tables import Table, Tabular, largest_entries
-from mlpoly.units import OutputSum, angles, terms
 
 
 @record
@@ -111,11 +111,8 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
             f"inputs=Gaussian.from_samples(x), for a block of a language model inputs=moments.gaussian(name)."
         )
     p = ridge.rebase(under)
-    total = OutputSum(eye(p.units.size, p.series.plain) if p.readout is None else p.readout, full=True)
-    for rows, columns, inner in angles(p.units, under):
-        *_, last = terms(p.series.rows(rows), p.series.columns(columns), inner, n)
-        total.add(rows, columns, last)
-    covariance = total.value
+    part = p.hermite(under, p.units).part(n)
+    covariance = inner(part, part, full=True).tail
     xp = namespace(covariance=covariance)
     values, vectors = xp.linalg.eigh(covariance)
     values, outputs = xp.flip(values)[:k], xp.flip(vectors, axis=1).T[:k, ...]
@@ -123,5 +120,5 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     whole = xp.sum(xp.linalg.diagonal(covariance))
     variances, outputs, whole = (cast_result(a, ridge.prototype) for a in (xp.clip(values, 0, None), outputs, whole))
     # In the basis of these inputs, since another one has another part of degree n.
-    part = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
-    return PrincipalForms(variances, outputs, whole, part, under, n)
+    parts = map_arrays(replace(p.truncate(n), inputs=under), lambda a: cast_result(a, ridge.prototype))
+    return PrincipalForms(variances, outputs, whole, parts, under, n)

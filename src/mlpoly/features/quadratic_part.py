@@ -19,8 +19,8 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials import Polynomial, RidgePolynomial
-from mlpoly.polynomials.hermite_products import check_monomials, ladder
+from mlpoly.moments.hermite_products import check_monomials, ladder
+from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import record
 
 _ROWS = 1024  # candidates at a time: (chunk, m) arrays stay small
@@ -122,18 +122,17 @@ def quadratic_part(poly: Polynomial, inputs: Gaussian) -> QuadraticPart:
     def whitened(rows: Array) -> Array:
         return rows * root if len(root.shape) == 1 else rows @ root
 
-    found, _ = poly.projected(inputs)
-    if isinstance(found, RidgePolynomial):
-        p = found.rebase(inputs) if found is poly else found
-        left = whitened(p.units.directions) * p.units.inverse_scales[:, None]
-        writes = eye(p.units.size, left) if p.readout is None else p.readout.T
-        size = p.series.plain[2, :] / math.sqrt(2)  # he_2(t) = (t^2 - 1) / sqrt 2
-        if p.series.gated is None or p.units.gate is None:
+    if isinstance(poly, RidgePolynomial | BoundedPolynomial):
+        expansion = poly.hermite(inputs)
+        units, series, writes = expansion.units, expansion.series(2), expansion.weights.T
+        left = whitened(units.directions) * units.inverse_scales[:, None]
+        size = series.plain[2, :] / math.sqrt(2)  # he_2(t) = (t^2 - 1) / sqrt 2
+        if series.gated is None or units.gate is None:
             left = cast_result(left, like)
             return QuadraticPart(left, left, cast_result(writes * size[:, None], like))
         # size (t^2 - 1) + second t e with e = v.x - slope t: one product of two linear forms.
-        second, slopes = p.series.gated[1, :], p.units.gate.slopes
-        right = size[:, None] * left + second[:, None] * (whitened(p.units.gate.directions) - slopes[:, None] * left)
+        second, slopes = series.gated[1, :], units.gate.slopes
+        right = size[:, None] * left + second[:, None] * (whitened(units.gate.directions) - slopes[:, None] * left)
         return QuadraticPart(*(cast_result(a, like) for a in (left, right, writes)))
     return _from_matrices(_matrices(poly, inputs, root), like)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from mlpoly.arrays import as_integer, namespace
 from mlpoly.extras import library
-from mlpoly.fitting.report import Report
+from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
 from mlpoly.inputs import Inputs
 from mlpoly.networks import Layer, check_network
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import replace
@@ -27,54 +25,6 @@ _ADVICE = {
     "diverged": "fine-tuning diverged; lower learning_rate. The best polynomial so far is returned.",
     "interrupted": "fine-tuning was interrupted; the best polynomial so far is returned.",
 }
-
-
-@dataclass(frozen=True)
-class FinetuneReport(Report, Plottable):
-    """Record of a fine-tuning.
-
-    Attributes
-    ----------
-    fvu_before, fvu_after : float
-        Fraction of variance unexplained on the held-out samples, of the polynomials given and returned.
-    steps : int
-        Steps taken.
-    best_step : int
-        The step whose averaged iterate is returned; 0 is the polynomial that was given.
-    reason : str
-        Why it ended: "steps", "patience", "diverged" or "interrupted".
-    history : tuple of (int, float)
-        Step and score on the held-out samples: FVU, or with ``loss="kl"`` the divergence in nats.
-    standard_error : float
-        Standard error of the gain of the best iterate over the start, in the unit of the score; from paired samples.
-    learning_rate : float
-        Learning rate used last, in the units of `finetune`.
-    kl_before, kl_after : float or None
-        Divergence on the held-out samples, with ``loss="kl"``.
-    """
-
-    fvu_before: float
-    fvu_after: float
-    steps: int
-    best_step: int
-    reason: str
-    history: tuple[tuple[int, float], ...]
-    standard_error: float
-    learning_rate: float
-    kl_before: float | None = None
-    kl_after: float | None = None
-
-    @property
-    def stopped_early(self) -> bool:
-        """Whether it ended before all steps were taken."""
-        return self.reason != "steps"
-
-    def __str__(self) -> str:
-        early = f", stopped early ({self.reason})" if self.stopped_early else ""
-        return (
-            f"fine-tuning: FVU {self.fvu_before:.4g} -> {self.fvu_after:.4g}, "
-            f"best at step {self.best_step} of {self.steps}{early}"
-        )
 
 
 def finetune(
@@ -143,7 +93,7 @@ def finetune(
     Returns
     -------
     polynomial of the same form
-        In the array library, dtype and device of `poly`, with a `FinetuneReport` as ``.report``. A ridge polynomial
+        In the array library, dtype and device of `poly`, with a report of the held-out samples. A ridge polynomial
         comes back with the shifts and scales of `data`.
 
     Warns
@@ -158,7 +108,7 @@ def finetune(
     >>> net = mp.MLP(rng.standard_normal((8, 3)), None, rng.standard_normal((1, 8)), None, "relu")
     >>> x = rng.uniform(-2, 3, (5000, 3))
     >>> better = mp.finetune(net, mp.fit(net, mp.Gaussian.standard(3)), x, steps=50)
-    >>> better.report.fvu_after < 0.5 * better.report.fvu_before
+    >>> better.report.fvu < 0.5 * better.report.details["fvu_before"]
     True
     """
     plan = Plan(
@@ -205,16 +155,23 @@ def finetune(
             inputs = data.like(poly.prototype) if isinstance(data, Inputs) else None
             source = Source(poly.source.activation, f"{poly.source.method or 'unknown start'}, then fine-tuned")
             made, after, step = replace(best, inputs=inputs, source=source), values, run.best_step
-    report = FinetuneReport(
-        fvu_before=judge.fvu(before),
-        fvu_after=judge.fvu(after),
-        steps=run.steps,
-        best_step=step,
-        reason=run.reason,
+    details: dict[str, Any] = {
+        "fvu_before": judge.fvu(before),
+        "best_step": step,
+        "reason": run.reason,
+        "standard_error": error if math.isfinite(error) else math.inf,
+        "learning_rate": run.rate,
+    }
+    if loss == "kl":
+        details |= {"kl_before": judge.kl(before), "kl": judge.kl(after)}
+    fvu, early = judge.fvu(after), "" if run.reason == "steps" else f", stopped early ({run.reason})"
+    report = FitReport(
+        "fine-tuning",
+        f"FVU {details['fvu_before']:.4g} -> {fvu:.4g}, best at step {step} of {run.steps}{early}",
+        fvu=fvu,
+        converged=run.reason == "steps",
+        iterations=run.steps,
         history=tuple(run.history),
-        standard_error=error if math.isfinite(error) else math.inf,
-        learning_rate=run.rate,
-        kl_before=judge.kl(before) if loss == "kl" else None,
-        kl_after=judge.kl(after) if loss == "kl" else None,
+        details=details,
     )
     return replace(made, report=report)

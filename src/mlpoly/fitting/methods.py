@@ -18,7 +18,7 @@ from mlpoly.fitting.mixture.direct import fit_mixture_direct
 from mlpoly.fitting.mixture.linear import fit_mixture_linear
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
-from mlpoly.fitting.report import UNDER_A_MIXTURE, DeepMixtureReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE
 from mlpoly.fitting.samples.exact import fit_samples
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
@@ -269,5 +269,7 @@ def _deep_mixture(
         return best
 
     poly = _under_mixture(net, inputs, degree, solver, best_under)
-    source = Source(net.activation_names, f"{UNDER_A_MIXTURE}, {way}")
-    return replace(poly, source=source, report=DeepMixtureReport(poly.report, tuple(reports)))
+    method = f"{UNDER_A_MIXTURE}, {way}"
+    details = {**poly.report.details, "components": tuple(reports)}
+    report = replace(poly.report, method=method, details=details)
+    return replace(poly, source=Source(net.activation_names, method), report=report)

@@ -142,7 +142,7 @@ def _shared(p: RidgePolynomial, radius: float, guard: float) -> PowerSeries:
 
 def _guard(poly: Polynomial) -> float:
     """Weight of the wide component under which a polynomial was fitted."""
-    guard = getattr(poly.report, "guard", None)
+    guard = None if poly.report is None else poly.report.details.get("guard")
     if guard is None and isinstance(poly, ComposedPolynomial) and poly.guarded is not None:
         raise ValueError(
             "the weight of the polynomial's guard, under which a shared polynomial is the closest, is known to its "

@@ -194,7 +194,7 @@ def _fitted(
     """The fit of given degrees, with the first guard under which its circuit does not overflow."""
     poly = fit(net, inputs, degrees, method=Composed(guard))
     guards = GUARDS if guard == "auto" and not isinstance(inputs, Samples) else ()  # fits on samples have none
-    larger = [eps for eps in guards if eps > poly.report.guard]
+    larger = [eps for eps in guards if eps > poly.report.details["guard"]]
     while True:
         try:
             to_circuit(poly, outside)

@@ -9,7 +9,7 @@ from torch import nn
 
 from mlpoly.importers.probe import evaluated
 from mlpoly.importers.weights import is_plain
-from mlpoly.networks.pieces import Scaling
+from mlpoly.networks.assemble import Scaling
 
 
 def is_batch_norm(module: nn.Module) -> bool:

@@ -140,8 +140,8 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
         else:
             raise TypeError(
                 f"from_onnx does not know the function that {run[start].where} computes; it knows "
-                f"{', '.join(family.name for family in families())}. mlpoly.register_activation(name, function, "
-                f"kinks=...) before from_onnx makes another one known."
+                f"{', '.join(family.name for family in families())}. mlpoly.activations."
+                f"register_activation(name, function, kinks=...) before from_onnx makes another one known."
             )
         made += found
         start = end

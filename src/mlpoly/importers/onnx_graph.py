@@ -14,7 +14,7 @@ from mlpoly.extras import explain_missing
 from mlpoly.importers.onnx_functions import Elementwise, activations_of, combined, elementwise, line
 from mlpoly.importers.onnx_refusals import CUT, REASONS, refusal, shortened, where
 from mlpoly.networks import GLU, MLP, Affine, Network, Residual
-from mlpoly.networks.pieces import Piece, Scaling, Slopes, assemble
+from mlpoly.networks.assemble import Piece, Scaling, Slopes, assemble
 
 with explain_missing("from_onnx", "ONNX"):
     import onnx

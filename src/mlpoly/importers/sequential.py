@@ -14,7 +14,7 @@ from mlpoly.importers.probe import MismatchError, check_computes
 from mlpoly.importers.torch_activations import activation_from_torch
 from mlpoly.importers.weights import is_plain, linear_weights
 from mlpoly.networks import Affine, Chain, Network, Residual
-from mlpoly.networks.pieces import Piece, PieceError, Scaling, Slopes, assemble
+from mlpoly.networks.assemble import Piece, PieceError, Scaling, Slopes, assemble
 
 _REMEDY = (
     "Forward hooks, or a forward other than the parts in their order (a class may add its input to them), make it "

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import reduce
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from mlpoly.extras import explain_missing
-from mlpoly.networks import Affine, Chain, Network, check_network
-from mlpoly.networks.layered import from_layers
-from mlpoly.networks.pieces import Scaling, assemble
+from mlpoly.networks import Affine, Chain, Network
+from mlpoly.networks.assemble import Scaling, assemble
+from mlpoly.networks.from_layers import from_layers
 from mlpoly.records import replace
 
 with explain_missing("from_sklearn", "scikit-learn"):
@@ -56,7 +55,7 @@ def _network(estimator: Any) -> Network:
     if isinstance(estimator, TransformedTargetRegressor):
         net = _network(_fitted(estimator).regressor_)
         maps = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
-        return check_network(assemble([net, *maps]))
+        return assemble([net, *maps])
     if not isinstance(estimator, (MLPRegressor, MLPClassifier)):
         raise TypeError(
             f"from_sklearn takes an MLPRegressor or MLPClassifier, also at the end of a Pipeline, in a search or in a "
@@ -84,20 +83,7 @@ def _fitted(estimator: Any) -> Any:
 
 def _preceded(net: Network, maps: Sequence[Map]) -> Network:
     """The network with affine maps before it, all folded into its first weights."""
-    if not maps:
-        return net
-    first = reduce(_joined, maps)
-    return check_network(assemble([_joined(first, net)] if isinstance(net, Affine) else [first, net]))
-
-
-def _joined(first: Map, last: Map) -> Map:
-    """The map x -> last(first(x))."""
-    if isinstance(last, Scaling):
-        return last.of(first) if isinstance(first, Scaling) else last.of_affine(first)
-    if isinstance(first, Scaling):
-        return first.before_affine(last)
-    made = first.followed_by(last)
-    return Affine(made.forms.directions, made.bias)
+    return assemble([*maps, net])
 
 
 def _inverse(step: Map) -> Scaling:
@@ -151,7 +137,7 @@ def _columns_map(step: Any, place: str, remedy: str) -> Affine:
         here = step._transformer_to_input_indices[name]  # its columns may be labels, slices, masks or a function
         if (isinstance(part, str) and part == "drop") or not len(here):
             continue
-        block: Any = reduce(_joined, [_selection(here, step), *_maps_of(part, f"{name!r} of {place}", remedy)])
+        block: Any = assemble([_selection(here, step), *_maps_of(part, f"{name!r} of {place}", remedy)])
         weight = (step.transformer_weights or {}).get(name, 1.0)
         rows.append(weight * block.W)
         bias.append(np.zeros(block.dim_out) if block.b is None else weight * block.b)

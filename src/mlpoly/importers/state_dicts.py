@@ -11,8 +11,8 @@ import numpy as np
 
 from mlpoly.activations import Activation, get
 from mlpoly.networks import GLU, Affine, Network
-from mlpoly.networks.layered import Layout, from_layers
-from mlpoly.networks.pieces import Piece, Scaling, assemble
+from mlpoly.networks.assemble import Piece, Scaling, assemble
+from mlpoly.networks.from_layers import Layout, from_layers
 
 Pair = tuple[np.ndarray, np.ndarray | None]  # weight and bias
 

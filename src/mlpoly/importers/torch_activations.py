@@ -28,7 +28,7 @@ def _softplus(module: Any) -> Activation:
     if module.threshold < 20:
         raise TypeError(
             f"Softplus(threshold={module.threshold}) jumps at its threshold, but mlpoly's softplus does not; use a "
-            f"threshold of 20 or more, or mlpoly.register_activation with that kink."
+            f"threshold of 20 or more, or mlpoly.activations.register_activation with that kink."
         )
     return get("softplus", beta=module.beta)
 

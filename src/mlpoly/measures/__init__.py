@@ -4,7 +4,7 @@ from mlpoly.measures.compare import Comparison, compare
 from mlpoly.measures.conditional_mean import ConditionalMean, conditional_mean
 from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum
 from mlpoly.measures.fvu import fvu
-from mlpoly.measures.kl import accuracy, agreement, kl
+from mlpoly.measures.kl import kl
 from mlpoly.measures.second_moments import SecondMoment, second_moment
 from mlpoly.measures.sensitivity import Sensitivity, sensitivity
 from mlpoly.measures.shapley import Shapley, shapley
@@ -19,8 +19,6 @@ __all__ = [
     "Sensitivity",
     "Shapley",
     "Similarity",
-    "accuracy",
-    "agreement",
     "compare",
     "conditional_mean",
     "degree_spectrum",

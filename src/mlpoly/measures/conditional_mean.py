@@ -10,8 +10,8 @@ import numpy as np
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
-from mlpoly.kernels import smoothed
-from mlpoly.measures.second_moments import components
+from mlpoly.measures.each_gaussian import gaussians
+from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine
 from mlpoly.plottable import Plottable
@@ -36,7 +36,7 @@ class ConditionalMean(Plottable):
 
     def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray, tolerance: float = 0.0) -> None:
         self._tolerance = tolerance  # relative error of the mean of a hidden unit that is small enough
-        self._wide, self._parts = map_arrays(net, widen), components(net, inputs)
+        self._wide, self._parts = map_arrays(net, widen), gaussians(net, inputs)
         self._set(net, inputs, given)
 
     def at(self, given: np.ndarray) -> ConditionalMean:
@@ -113,5 +113,5 @@ def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMea
     [[3.0]]
     """
     net = check_layer(net)
-    components(net, inputs)  # checks them
+    gaussians(net, inputs)  # checks them
     return ConditionalMean(net, inputs.like(net.prototype), input_places("given", given, inputs))

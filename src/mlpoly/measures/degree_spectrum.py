@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy
 from mlpoly.inputs import InputsLike, Samples, as_inputs
-from mlpoly.kernels import hidden_of, variance_by_degree
+from mlpoly.measures.each_gaussian import expansions
 from mlpoly.measures.on_samples import degrees_on_samples
-from mlpoly.measures.second_moments import components
-from mlpoly.networks import Layer, check_layer
+from mlpoly.moments import inner
+from mlpoly.networks import Network
 from mlpoly.plottable import Plottable
+from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
 from mlpoly.tables import Table, Tabular
 
@@ -80,12 +81,12 @@ class DegreeSpectrum(Tabular, Plottable):
         return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
 
 
-def degree_spectrum(net: Layer, inputs: InputsLike, max_degree: int = 8) -> DegreeSpectrum:
+def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, max_degree: int = 8) -> DegreeSpectrum:
     """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above.
 
     Parameters
     ----------
-    net : Layer
+    net : network with one hidden layer, or Polynomial
     inputs : Gaussian, GaussianMixture, Samples or data (n, d)
         On samples, degree k gets the variance that least squares of degree k explains beyond that of degree k - 1, for
         up to 10^4 monomials. Under a distribution nothing is sampled.
@@ -107,12 +108,11 @@ def degree_spectrum(net: Layer, inputs: InputsLike, max_degree: int = 8) -> Degr
     n = as_integer("max_degree", max_degree, 1)
     if isinstance(inputs := as_inputs(inputs), Samples):
         return DegreeSpectrum(*degrees_on_samples(net, inputs, n))
-    net = check_layer(net)
-    parts = [(w, variance_by_degree(hidden_of(net, part, n), n)) for w, part in components(net, inputs)]
-    mean = sum(w * v.mean for w, v in parts)
-    between = sum(w * (v.mean - mean) ** 2 for w, v in parts)
-    head = sum(w * v.head for w, v in parts)
-    tail = sum(w * v.tail for w, v in parts)
+    parts = [(w, f.mean, inner(f, f, degree=n)) for w, f in expansions(net, inputs)]
+    mean = sum(w * m for w, m, _ in parts)
+    between = sum(w * (m - mean) ** 2 for w, m, _ in parts)
+    head = sum(w * v.head for w, _, v in parts)
+    tail = sum(w * v.tail for w, _, v in parts)
     total = namespace(head=head).sum(head, axis=0) + tail + between
-    bound = sum(w * v.bound for w, v in parts)
+    bound = sum(w * v.bound for w, _, v in parts)
     return DegreeSpectrum(*[cast_result(a, net.prototype) for a in (head, total, tail, between, bound)])

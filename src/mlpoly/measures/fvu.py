@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
 from mlpoly.measures.arguments import check_functions
+from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.outputs import outputs_of
-from mlpoly.measures.second_moments import components, gaussian_error
+from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
 from mlpoly.polynomials.base import map_polynomial
@@ -96,7 +98,7 @@ def fvu(
     layer, poly = check_network(net), cast(Polynomial, poly)
     if not isinstance(layer, Layer) or not poly.closed_form:
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, gaussian_error(layer, poly, g)) for w, g in components(layer, inputs)]
+    parts = [(w, _Error.under(layer, poly, g)) for w, g in gaussians(layer, inputs)]
     mean = sum(w * e.mean for w, e in parts)
     variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them
     xp = namespace(variance=variance)
@@ -105,6 +107,44 @@ def fvu(
     bound = sum(w * e.bound for w, e in parts)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
     return map_arrays(found, lambda a: cast_result(a, layer.prototype))
+
+
+@dataclass(frozen=True)
+class _Error:
+    """Moments under one Gaussian, (o,) each; those of a mixture are their weighted means."""
+
+    mean: Array  # E[f]
+    variance: Array  # Var[f]
+    miss_mean: Array  # E[f - p]
+    miss: Array  # E[(f - p)^2]
+    bound: Array  # on the truncation error of `variance` and `miss`
+    rounding: Array  # a variance below this is zero
+
+    @classmethod
+    def under(cls, net: Layer, poly: Polynomial, inputs: Gaussian) -> _Error:
+        """Moments of a network and of its difference from any polynomial.
+
+        The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
+        difference is orthogonal to every polynomial of the degree: E|f - p|^2 = E|f - f_n|^2 + E|f_n - p|^2.
+        """
+        f = Expansion.of(net, inputs)
+        p = poly.hermite(inputs, f.units)
+        n = p.degree
+        spread = inner(f, f, degree=n)
+        best, own = common(f.best(n), p)
+        apart = best.minus(own)
+        miss = spread.tail + inner(apart, apart).total + apart.mean**2
+        # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
+        xp = namespace(tail=spread.tail)
+        eps = 100 * float(xp.finfo(miss.dtype).eps)
+        spreads, values = xp.sqrt(f.variances), xp.abs(f.centres)
+        if f.readout is not None:
+            spreads, values = xp.abs(f.readout) @ spreads, xp.abs(f.readout) @ values
+        rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
+        if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
+            beyond = inner(p, p, degree=n).bound
+            bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
+        return cls(f.mean, spread.total, apart.mean, miss, bound, rounding)
 
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
@@ -131,6 +171,6 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     if apart.linear is not None:
         square = square + xp.sum(widen(inputs.times_covariance(apart.linear)) * apart.linear)
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
-    beyond = xp.clip(1 - best.report.explained / variance, 0, None)
+    beyond = xp.clip(1 - best.report.details["explained"] / variance, 0, None)
     missed = beyond + (square + xp.sum(level**2)) / variance
     return replace(found, closure=cast_result(missed, net.prototype))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradients, safe_inverse, scalar
@@ -9,13 +11,15 @@ from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
 from mlpoly.inputs import Samples, checked_inputs
 from mlpoly.measures.outputs import evaluated
-from mlpoly.networks import Layer, Network, check_network
-from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices
+from mlpoly.networks import Network, check_network
+from mlpoly.polynomials import Polynomial
 
 
-def moments_on_samples(net: Network, inputs: Samples) -> tuple[Array, ...]:
+def moments_on_samples(net: Network | Polynomial, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""
-    checked_inputs(inputs, check_network(net).dim_in, net.prototype, net.names)
+    function = net if isinstance(net, Polynomial) else check_network(net)
+    checked_inputs(inputs, function.dim_in, net.prototype, net.names)
     f = evaluated("net", net, inputs.x)
     check_finite("net(samples)", f)
     outputs = Samples(f, inputs.weights)
@@ -23,7 +27,7 @@ def moments_on_samples(net: Network, inputs: Samples) -> tuple[Array, ...]:
     return tuple(cast_result(a, net.prototype) for a in (mean, cov + mean[:, None] * mean, cov, cov * 0))
 
 
-def degrees_on_samples(net: Layer, inputs: Samples, degree: int) -> tuple[Array, ...]:
+def degrees_on_samples(net: Any, inputs: Samples, degree: int) -> tuple[Array, ...]:
     """Fields of a `DegreeSpectrum`: the variance that least squares of degree k explains beyond degree k - 1.
 
     One decomposition serves all degrees: the component of the columns of degree k that is orthogonal to all lower

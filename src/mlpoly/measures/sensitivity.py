@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, cast_result, constant, constant_index, namespace, to_numpy, widen
+from mlpoly.arrays import Array, as_integer, cast_result, constant_index, namespace, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
 from mlpoly.inputs.conditioning import Given
-from mlpoly.kernels import cross_covariance, hidden_of
 from mlpoly.measures.conditional_mean import ConditionalMean
+from mlpoly.measures.each_gaussian import expansion, gaussians
 from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_needed, shapley_values
-from mlpoly.measures.second_moments import components, second_moment
+from mlpoly.measures.second_moments import second_moment
+from mlpoly.moments import inner
 from mlpoly.networks import Network, check_layer
 from mlpoly.plottable import Plottable
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial
-from mlpoly.polynomials.base import map_polynomial
-from mlpoly.polynomials.hermite_products import check_monomials, ladder
+from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Table, Tabular
@@ -128,7 +127,7 @@ def sensitivity(
     if order > 2:
         raise ValueError(f"order must be 1 or 2, got {order}.")
     net = net if isinstance(net, Polynomial) else check_layer(net)
-    parts = components(net, inputs)
+    parts = gaussians(net, inputs)
     names, places = input_groups(groups, inputs)
     count, whole = len(names), tuple(range(len(names)))
     if isinstance(inputs, GaussianMixture) and len(parts) > 1:
@@ -177,50 +176,17 @@ class _ClosedForm:
         # Sets that have all groups that vary explain everything, exactly.
         variances = to_numpy(namespace(cov=inputs.covariance).linalg.diagonal(inputs.covariance))
         self.varying = {i for i, place in enumerate(places) if variances[place].any()}
-        self.net: Any = net
-        self.hidden = None
-        if isinstance(net, DensePolynomial | ChaosPolynomial):
-            self.net = map_polynomial(net, widen)
-            self.variance = self.net.moments(inputs)[1]
-            self.bound = self.variance * 0
-            return
-        if isinstance(net, Polynomial) and (net.piecewise or not net.closed_form):
-            raise TypeError(f"there is no closed form for a {type(net).__name__}; take its .polynomial.")
-        self.hidden = hidden_of(net, inputs, 1)
-        found = cross_covariance(self.hidden, self.hidden, self.hidden.inputs.times_covariance, symmetric=True)
-        self.variance, self.bound = found.tail, found.bound
+        self.function = expansion(net, inputs)
+        whole = inner(self.function, self.function)
+        self.variance, self.bound = whole.total, whole.bound
 
     def __call__(self, chosen: tuple[int, ...]) -> Array:
         if not chosen:
             return self.variance * 0
         if self.varying <= set(chosen):
             return self.variance
-        given = Given(self.inputs, np.concatenate([self.places[i] for i in chosen]))
-        A = given.factor
-        if self.hidden is not None:
-            return cross_covariance(self.hidden, self.hidden, lambda rows: (rows @ A) @ A.T, symmetric=True).tail
-        if isinstance(self.net, DensePolynomial):
-            return _dense_explained(self.net, given)
-        # Products of the w of x_S alone, where x = mean + A w + B v with v independent of w.
-        xp = namespace(A=A)
-        values, vectors = xp.linalg.eigh(Gaussian.unchecked(given.center, given.left).covariance)
-        B = vectors * xp.sqrt(xp.clip(values, 0, None))
-        known, count = int(A.shape[1]), int(A.shape[1]) + int(B.shape[1])
-        check_monomials(count, self.net.degree, "take fewer inputs or a lower degree")
-        own = ladder(count, self.net.degree)
-        squares = self.net.in_products(widen(self.inputs.mean), xp.concat([A, B], axis=1), own) ** 2
-        mine = (own.exponents[:, known:].sum(axis=1) == 0) & (own.degrees > 0)
-        return constant(mine, squares) @ squares
-
-
-def _dense_explained(poly: DensePolynomial, given: Given) -> Array:
-    """Var E[p | x_S] of a quadratic: |A'b|^2 + 2 |A'CA|^2, with the slope b at the mean."""
-    xp, A = namespace(A=given.factor), given.factor
-    total = xp.sum((poly.gradient(given.center) @ A) ** 2, axis=1) if poly.degree else poly.constant * 0
-    if poly.degree < 2:
-        return total
-    forms: Array = poly.expanded().quadratic
-    return total + xp.stack([2 * xp.sum((A.T @ forms[o, ...] @ A) ** 2) for o in range(poly.dim_out)])
+        A = Given(self.inputs, np.concatenate([self.places[i] for i in chosen])).factor
+        return inner(self.function, self.function, lambda rows: (rows @ A) @ A.T).total
 
 
 class _SampledMixture:

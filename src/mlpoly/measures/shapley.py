@@ -22,8 +22,8 @@ from mlpoly.arrays import (
 from mlpoly.inputs import Inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
+from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
-from mlpoly.measures.second_moments import components
 from mlpoly.networks import Network, check_layer
 from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
@@ -98,7 +98,7 @@ def shapley(
     [1.0, 2.0]
     """
     net = check_layer(net)
-    components(net, inputs)
+    gaussians(net, inputs)
     names, places = input_groups(groups, inputs)
     worth = prediction_worth(net, inputs, x0, places)
     with progress_bar("sets of inputs", sets_needed(len(names), 1, permutations)) as update:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_result, eye, namespace, readable, scalar, to_numpy, widen
-from mlpoly.inputs import Gaussian, InputsLike, Samples, as_inputs, check_order
-from mlpoly.kernels import cross_covariance, hidden_of, variance_by_degree
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
+from mlpoly.inputs import InputsLike, Samples, as_inputs, check_order
 from mlpoly.measures.arguments import check_functions
-from mlpoly.measures.second_moments import components
-from mlpoly.networks import Layer, Network, check_layer
+from mlpoly.measures.each_gaussian import expansion, gaussians
+from mlpoly.moments import ByDegree, inner
+from mlpoly.networks import Network, check_layer
 from mlpoly.plottable import Plottable
-from mlpoly.polynomials import Polynomial, RidgePolynomial
-from mlpoly.records import map_arrays, record, replace
+from mlpoly.polynomials import Polynomial
+from mlpoly.records import record
 from mlpoly.tables import Cell, Table, Tabular
-from mlpoly.units import Series
 
 
 @record
@@ -129,18 +128,19 @@ def similarity(
     check_order(inputs, g.names, "g")
     if isinstance(inputs, Samples):
         return _on_samples(f, g, inputs, centred)
-    one, two = _checked("f", f), _checked("g", g)
+    one, two = (h if isinstance(h, Polynomial) else check_layer(h) for h in (f, g))
     namespace(f=one.prototype, g=two.prototype)
     rows: list[Array] = [0.0, 0.0, 0.0]
     means: list[Array] = [0.0, 0.0]
     bounds: Array = 0.0
-    for weight, part in components(one, inputs):
-        left, right = _Expansion(one, part, n), _Expansion(two, part, n)
-        cross, bound = left.with_other(right, n)
-        found = (cross, left.own(n), right.own(n))
+    for weight, gaussian in gaussians(one, inputs):
+        left, right = expansion(one, gaussian), expansion(two, gaussian)
+        pairs = ((left, right), (left, left), (right, right))
+        parts = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in pairs]
+        found = [_rows(mean, part) for mean, part in parts]
         rows = [total + weight * each for total, each in zip(rows, found, strict=True)]
         means = [total + weight * each.mean for total, each in zip(means, (left, right), strict=True)]
-        bounds = bounds + weight * bound
+        bounds = bounds + weight * parts[0][1].bound
     if centred:
         first, second = means
         products = (first * second, first * first, second * second)
@@ -158,98 +158,9 @@ def _summed(rows: list[Any], bound: Array, like: Array) -> Similarity:
     return Similarity(inner, first, second, Overlap(*outputs), Overlap(*degrees), cast_result(bound, like))
 
 
-class _Expansion:
-    """A network or polynomial under one Gaussian, degree by degree."""
-
-    def __init__(self, function: Any, inputs: Gaussian, degree: int) -> None:
-        self.function, self.inputs = function, map_arrays(inputs, widen)
-        self.hidden = None
-        if isinstance(function, Layer | RidgePolynomial):
-            self.hidden = hidden_of(function, inputs, max(degree, 1))
-            self.mean = self.hidden.best(0).mean()
-        else:
-            self.function = map_arrays(replace(function, inputs=None), widen)
-            self.energies = self.function.energies(self.inputs)
-            self.mean = self.function.moments(self.inputs)[0]
-
-    def own(self, n: int) -> Array:
-        """E[f^2] of every output at degree 0, ..., n and above, (n + 2, o)."""
-        xp = namespace(mean=self.mean)
-        if self.hidden is not None:
-            spread = variance_by_degree(self.hidden, n)
-            return xp.concat([(self.mean**2)[None, :], spread.head, spread.tail[None, :]])
-        return _padded(self.energies, n)
-
-    def with_other(self, other: _Expansion, n: int) -> tuple[Array, Array]:
-        """E[f g] at degree 0, ..., n and above, (n + 2, o), and a bound (o,) on its truncation error."""
-        xp = namespace(mean=self.mean)
-        level = (self.mean * other.mean)[None, :]
-        if self.hidden is not None and other.hidden is not None:
-            found = cross_covariance(self.hidden, other.hidden, self.inputs.times_covariance, n)
-            return xp.concat([level, found.head, found.tail[None, :]]), found.bound
-        if self.hidden is None and other.hidden is None:
-            ratio = _ratio(*(xp.sum(each.energies, axis=0) for each in (self, other)))
-            apart = _times(self.function, ratio) - other.function
-            both = apart.energies(self.inputs)
-            one, two = (_padded(e, both.shape[0] - 1)[:-1, :] for e in (self.energies, other.energies))
-            return _padded((one * ratio**2 + two - both) / (2 * ratio), n), level[0, :] * 0
-        if self.hidden is None:
-            return other.with_other(self, n)
-        # The part of f at degree k has the inner product with g that it has with g's part at degree k.
-        best = self.hidden.best(max(other.function.degree, 1))
-        own = xp.sum(other.energies[1:, :], axis=0)
-        rows = [level[0, :]]
-        for k in range(1, other.function.degree + 1):
-            part = replace(best, series=_only(best.series, k))
-            variance = part.variance(self.hidden.inputs)
-            ratio = _ratio(variance, own)
-            gap = other.function.gap(_times(part, ratio), self.hidden.inputs)[1]
-            rows.append((variance * ratio**2 + own - gap) / (2 * ratio))
-        return _padded(xp.stack(rows), n), level[0, :] * 0
-
-
-def _ratio(first: Array, second: Array) -> Array:
-    """Factors (o,) that bring functions with these mean squares to one size; one where a function is zero.
-
-    E[f g] is a difference of squares, from which the smaller function would be lost beside a much larger one.
-    """
-    xp = namespace(first=first)
-    some = (first > 0) & (second > 0)
-    return xp.sqrt(xp.where(some, second, 1.0)) / xp.sqrt(xp.where(some, first, 1.0))
-
-
-def _times(function: Polynomial, factors: Array) -> Polynomial:
-    """A polynomial with each output times a factor."""
-    return function._mapped(eye(function.dim_out, factors) * factors)
-
-
-def _only(series: Series, k: int) -> Series:
-    """The terms of degree k alone."""
-
-    def at(a: Array, row: int) -> Array:
-        xp = namespace(a=a)
-        return xp.concat([a[:row, :] * 0, a[row : row + 1, :], a[row + 1 :, :] * 0])
-
-    return Series(at(series.plain, k), None if series.gated is None else at(series.gated, k - 1))
-
-
-def _padded(rows: Array, n: int) -> Array:
-    """Rows (m + 1, o) of degrees 0, ..., m as rows of degrees 0, ..., n and above, (n + 2, o)."""
-    xp = namespace(rows=rows)
-    above = xp.sum(rows[n + 1 :, :], axis=0)[None, :]
-    missing = [rows[:1, :] * 0] * (n + 1 - rows.shape[0])
-    return xp.concat([rows[: n + 1, :], *missing, above])
-
-
-def _checked(name: str, function: Any) -> Any:
-    if isinstance(function, Polynomial):
-        if not function.closed_form or function.piecewise:
-            raise TypeError(
-                f"{name} is a {type(function).__name__}, for which there is no closed form; compare it on data, with "
-                f"inputs=Samples(x), or take its .polynomial."
-            )
-        return function
-    return check_layer(function)
+def _rows(level: Array, products: ByDegree) -> Array:
+    """Inner products at degree 0, ..., n and above, (n + 2, o)."""
+    return namespace(level=level).concat([level[None, :], products.head, products.tail[None, :]])
 
 
 def _on_samples(f: Any, g: Any, inputs: Samples, centred: bool) -> Similarity:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-import numpy as np
-
-from mlpoly.arrays import Array, check_points, constant, namespace
-from mlpoly.networks.affine import Affine
-from mlpoly.networks.layer import Forms, Layer, Network
+from mlpoly.arrays import Array, check_points, namespace
+from mlpoly.networks.layer import Layer, Network
 from mlpoly.records import arrays_of, record
 from mlpoly.tables import Table
-
-S = TypeVar("S")
 
 
 @record
@@ -45,7 +40,7 @@ class Chain(Network):
             raise TypeError(f"layers must be a list of networks, got {type(layers).__name__}.")
         flat: list[Network] = []
         for i, layer in enumerate(layers):
-            _check(f"layers[{i}]", layer)
+            check_kind(f"layers[{i}]", layer)
             flat += layer.layers if isinstance(layer, Chain) else [layer]
         if not flat:
             raise ValueError("layers is empty; a Chain needs at least one network, such as mlpoly.MLP(W1, b1).")
@@ -140,7 +135,7 @@ class Residual(Network):
     net: Network
 
     def __post_init__(self) -> None:
-        _check("net", self.net)
+        check_kind("net", self.net)
         if self.net.dim_in != self.net.dim_out:
             raise ValueError(
                 f"net maps {self.net.dim_in} inputs to {self.net.dim_out} outputs; a residual connection needs as many "
@@ -193,105 +188,11 @@ def _numbers(net: Network) -> int:
     return sum(math.prod(a.shape) for a in arrays_of(net).values())
 
 
-def check_network(net: Any) -> Network:
-    """Return the network with its affine maps merged into its layers, or raise if it is not one of this library."""
-    _check("net", net)
-    return _simplified(net)
-
-
-def check_layer(net: Any) -> Layer:
-    """Return the network as one layer, or raise unless it is a network of this library with one hidden layer."""
-    layer = check_network(net)
-    if isinstance(layer, Layer):
-        return layer
-    raise TypeError(
-        f"net must have one hidden layer here, got {net!r}; of deep networks mlpoly.propagate has the moments, "
-        f"mlpoly.fit the polynomials and mlpoly.fvu their error."
-    )
-
-
-def _check(name: str, net: Any) -> None:
+def check_kind(name: str, net: Any) -> None:
+    """Raise unless this is a network of this library."""
     if not isinstance(net, Network):
         sources = {"state_dict": "from_torch(module)", "get_params": "from_sklearn(estimator)"}
         hint = next((f"; convert it first with mlpoly.{s}" for name, s in sources.items() if hasattr(net, name)), "")
         raise TypeError(
             f"{name} must be an mlpoly.MLP, GLU, Affine, Residual or Chain, got {type(net).__name__}{hint}."
         )
-
-
-# -- passes over a network, layer by layer -----------------------------------------------------------------------------
-
-
-class Walk(Protocol[S]):
-    """A computation that follows the data through a network; S is what it knows of the values at one place."""
-
-    def layer(self, layer: Layer, state: S) -> S:
-        """State behind a layer, given that before it."""
-
-    def enter(self, state: S) -> S:
-        """State with which the branch of a residual connection starts, given that before the connection."""
-
-    def join(self, before: S, branch: S) -> S:
-        """State behind a residual connection, given those before it and at the end of its branch."""
-
-
-def walk(net: Network, steps: Walk[S], state: S) -> S:
-    """State behind a network, given that before it."""
-    if isinstance(net, Chain):
-        for part in net.layers:
-            state = walk(part, steps, state)
-        return state
-    if isinstance(net, Residual):
-        return steps.join(state, walk(net.net, steps, steps.enter(state)))
-    if isinstance(net, Layer):
-        return steps.layer(net, state)
-    raise TypeError(f"{type(net).__name__} is a network of an unknown kind.")
-
-
-class _Collect:
-    """A walk that notes the layers it passes."""
-
-    def __init__(self) -> None:
-        self.layers: list[Layer] = []
-
-    def layer(self, layer: Layer, state: None) -> None:
-        self.layers.append(layer)
-
-    def enter(self, state: None) -> None:
-        """Nothing to note."""
-
-    def join(self, before: None, branch: None) -> None:
-        """Nothing to note."""
-
-
-def layers_of(net: Network) -> list[Layer]:
-    """All layers of a network, those within residual connections included, in the order of the data."""
-    collected = _Collect()
-    walk(net, collected, None)
-    return collected.layers
-
-
-def _simplified(net: Network) -> Network:
-    """The same function with every affine map merged into a layer beside it; a chain of one layer is that layer."""
-    if isinstance(net, Residual):
-        return Residual(_simplified(net.net))
-    if isinstance(net, Layer) and not net.dim_hidden:
-        return _with_a_unit(net)
-    if not isinstance(net, Chain):
-        return net
-    made: list[Network] = []
-    for part in map(_simplified, net.layers):
-        before = made[-1] if made else None
-        if isinstance(part, Affine) and isinstance(before, Layer):
-            made[-1] = before.followed_by(part)
-        elif isinstance(part, Layer) and isinstance(before, Affine):
-            made[-1] = part.preceded_by(before)
-        else:
-            made.append(part)
-    return made[0] if len(made) == 1 else Chain(made)
-
-
-def _with_a_unit(net: Layer) -> Layer:
-    """A layer without hidden units as one with a single unit of zeros, so that no other code meets empty arrays."""
-    W, rows = constant(np.zeros((1, net.dim_in)), net.prototype), constant(np.zeros((net.dim_out, 1)), net.prototype)
-    return net.with_parts(Forms(W, None, None if net.forms.gate_directions is None else W), rows, net.bias)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlpoly.arrays import Array, check_points, eye, namespace, promote
-from mlpoly.networks.chain import walk
 from mlpoly.networks.layer import Layer, Network, affine
+from mlpoly.networks.walk import walk
 
 Pullback = Callable[[Array], Array]
 

@@ -12,7 +12,7 @@ from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint,
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
-    from mlpoly.networks.layered import Layout
+    from mlpoly.networks.from_layers import Layout
 
 
 @record
@@ -123,7 +123,7 @@ class MLP(Layer):
         >>> mp.MLP.from_layers([(layer.weight, layer.bias) for layer in model.layers], "relu", layout="out_in")
         MLP(3 -> 8 -> 2, relu)
         """
-        from mlpoly.networks.layered import from_layers
+        from mlpoly.networks.from_layers import from_layers
 
         return from_layers(layers, activation, layout)
 

@@ -18,7 +18,10 @@ from mlpoly.arrays import (
     promote,
     widen,
 )
+from mlpoly.inputs import Gaussian
 from mlpoly.inputs.interface import Inputs, unit_arrays
+from mlpoly.moments import AnyExpansion, Products, inner
+from mlpoly.moments.hermite_products import Ladder
 from mlpoly.polynomials.arithmetic import Arithmetic, result_of
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
@@ -27,9 +30,7 @@ from mlpoly.records import map_arrays, replace
 if TYPE_CHECKING:
     from mlpoly.features.term_table import Terms
     from mlpoly.he.circuit import Circuit
-    from mlpoly.inputs import Gaussian
-    from mlpoly.polynomials.hermite_products import Ladder
-    from mlpoly.polynomials.ridge import RidgePolynomial
+    from mlpoly.units import Units
 
 P = TypeVar("P", bound="Polynomial")
 
@@ -48,11 +49,10 @@ class Polynomial(Arithmetic):
         so do sums of polynomials that were fitted under the same inputs.
     source : Source
         Provenance; empty for a result of arithmetic.
-    report : SolveReport, FinetuneReport or None
+    report : FitReport or None
         How it was found.
     closed_form : bool
-        Whether its error under a distribution needs no samples: the form has `gap`, or for piecewise polynomials that
-        of its `projected` polynomial, with a bound on the rest.
+        Whether second moments under a distribution need no samples: the form has `hermite`.
 
     Examples
     --------
@@ -227,38 +227,23 @@ class Polynomial(Arithmetic):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian.
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> AnyExpansion:
+        """The polynomial expanded under a Gaussian, of which all second moments are made (`mlpoly.moments.inner`).
 
         Parameters
         ----------
-        best : RidgePolynomial
-            A polynomial of the same degree in the Hermite basis of `inputs`, with the spreads of its gates, such as
-            ``fit(net, inputs, degree).rebase(inputs)``.
         inputs : Gaussian
+        near : Units, optional
+            Hidden units under these inputs, for polynomials that are made of the same ones.
         """
         raise TypeError(
-            f"there is no closed form for a {type(self).__name__}; on data any polynomial can be measured: "
-            f"fvu(net, poly, samples=x)."
+            f"there is no closed form for a {type(self).__name__}; measure it on data, with inputs=Samples(x)."
         )
 
     def moments(self, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) under a Gaussian, in float64 where the library has it: the distance from zero."""
-        from mlpoly.polynomials.ridge import zero_polynomial  # imports this module
-
-        mean, variance = self.gap(zero_polynomial(self, inputs), inputs)
-        return -mean, variance
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        raise TypeError(f"there is no closed form for a {type(self).__name__}; measure it on data.")
-
-    def projected(self, inputs: Gaussian) -> tuple[Polynomial, Array | None]:
-        """A polynomial close to this one under a Gaussian, and a bound (o,) on the variance of the difference.
-
-        The difference is zero (None) except for piecewise polynomials.
-        """
-        return self, None
+        """Mean and variance (o,) under a Gaussian, in float64 where the library has it."""
+        expansion = self.hermite(inputs)
+        return expansion.mean, inner(expansion, expansion).total
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w.
@@ -270,10 +255,9 @@ class Polynomial(Arithmetic):
         own : Ladder
             The products, up to the polynomial's degree at least.
         """
-        raise TypeError(
-            f"a {type(self).__name__} has no expansion in Hermite products; add the values of the polynomials instead, "
-            f"lambda x: p(x) + q(x)."
-        )
+        expansion = self.hermite(Gaussian.unchecked(widen(center), back @ back.T))
+        assert not isinstance(expansion, Products)  # that form has its own way
+        return expansion.in_products(back, own)
 
     # -- other places and forms ---------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_product, cast_like, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
+from mlpoly.moments import Expansion
 from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw, hermite, panels
-from mlpoly.units import OutputSum, Series, Units, angles, decay, energies
+from mlpoly.units import Series, Units, energies
 
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
 _NODES = 24  # Gauss-Legendre nodes on each panel
@@ -159,15 +160,14 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def projected(self, inputs: Gaussian) -> tuple[RidgePolynomial, Array]:
-        """Closest polynomial of a high degree under a Gaussian, and a bound (o,) on the variance of the difference.
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Expansion:
+        """Expansion under a Gaussian up to a high degree, with what is beyond it for every neuron.
 
-        The projection is a one-dimensional integral for each neuron, on panels that end at the bounds. The remainder is
-        orthogonal to it, and its covariance between two neurons falls with a power of their correlation (MATH 5).
+        Its coefficients are a one-dimensional integral for each neuron, on panels that end at the bounds.
         """
         wide = map_arrays(replace(self, inputs=None), widen)
         old, n = wide.units, max(_DEGREE, self.degree)
-        units = Units.under(old, inputs, spreads=True)
+        units = near if near is not None and near.sees(old) else Units.under(old, inputs, spreads=True)
         xp, inverse = namespace(scales=units.scales), old.inverse_scales
         # Positions of the bounds in the new t', and panels between them and a fixed grid, (m, h).
         shift, scale = (units.shifts - old.shifts) * inverse, units.scales * inverse
@@ -190,14 +190,7 @@ class BoundedPolynomial(NeuronPolynomial):
         if factor is not None and units.gate is not None:
             whole = whole + units.gate.spreads**2 * xp.sum(factor**2 * weight, axis=0)
         rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units)[1:, ...], axis=0), 0, None))
-        made = replace(wide.inner, units=units, series=found)
-        if made.readout is None:
-            return made, rest**2
-        total = OutputSum(xp.abs(made.readout), full=False)
-        for rows, columns, inner in angles(units, inputs):
-            pairs = decay(inner.rho, n, factor is not None) * rest[rows][:, None] * rest[columns][None, :]
-            total.add(rows, columns, pairs)
-        return made, total.value
+        return Expansion(units, map_arrays(inputs, widen), wide.readout, wide.bias, series=found, beyond=rest)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 

@@ -26,20 +26,20 @@ from mlpoly.arrays import (
 )
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.coordinates import Coordinates
-from mlpoly.polynomials.base import Polynomial
-from mlpoly.polynomials.dense import DensePolynomial
-from mlpoly.polynomials.hermite_products import (
+from mlpoly.moments import Products
+from mlpoly.moments.hermite_products import (
     Ladder,
     change_of_basis,
     check_monomials,
     ladder,
     products,
-    project_ridge,
 )
-from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.base import Polynomial
+from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import record, replace, static
+from mlpoly.units import Units
 
 _HIGHEST = 1000  # largest exponent of a polynomial with fewer terms than that
 _INVERTIBLE = 1e-10  # least ratio of the singular values of coordinates from which x can be recovered
@@ -202,26 +202,12 @@ class ChaosPolynomial(Polynomial):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis.
-
-        Both are expanded in the products that are orthonormal under the Gaussian.
-        """
-        factor = Coordinates.of(inputs).back
-        degree = max(self.degree, best.degree)
-        check_monomials(int(factor.shape[1]), degree, "measure it on data: fvu(net, poly, samples=x)")
-        own = ladder(int(factor.shape[1]), degree)
-        apart = project_ridge(best, factor, own) - self.in_products(inputs.mean, factor, own)
-        return apart[0, :], namespace(apart=apart).sum(apart[1:, :] ** 2, axis=0)
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        factor = Coordinates.of(inputs).back
-        check_monomials(int(factor.shape[1]), self.degree, "measure it on data")
-        own = ladder(int(factor.shape[1]), self.degree)
-        squares = self.in_products(inputs.mean, factor, own) ** 2
-        degrees = constant(np.arange(self.degree + 1)[:, None] == own.degrees, squares)
-        return degrees @ squares
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Products:
+        """Expansion under a Gaussian, of which second moments are made."""
+        coordinates = Coordinates.of(inputs)
+        check_monomials(coordinates.kept, self.degree, "measure it on data, with inputs=Samples(x)")
+        own = ladder(coordinates.kept, self.degree)
+        return Products(coordinates, own, self.in_products(widen(inputs.mean), coordinates.back, own))
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""

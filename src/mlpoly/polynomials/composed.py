@@ -259,7 +259,7 @@ class ComposedPolynomial(Polynomial):
         """
         linear = [isinstance(stage, DensePolynomial) and stage.degree < 2 for stage in self.stages]
         made = (s if straight else s.bounded(bound) for s, straight in zip(self.stages, linear, strict=True))
-        report = dataclasses.replace(self.report, guard=0.0) if getattr(self.report, "guard", 0.0) else self.report
+        report = self.report and dataclasses.replace(self.report, details={**self.report.details, "guard": 0.0})
         return replace(self, stages=tuple(made), guarded=None, report=report)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------

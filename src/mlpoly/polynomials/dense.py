@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, namespace, promote, take_rows, widen
+from mlpoly.arrays import Array, as_integer, cast_like, check_points, namespace, promote, widen
 from mlpoly.inputs import Gaussian
+from mlpoly.moments import Quadratic
 from mlpoly.polynomials.base import Polynomial, map_polynomial
-from mlpoly.polynomials.hermite_products import Ladder
-from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.units import Units
 
 
 @record
@@ -38,8 +35,9 @@ class DensePolynomial(Polynomial):
 
     Examples
     --------
-    >>> import numpy as np, mlpoly as mp
-    >>> poly = mp.DensePolynomial(np.zeros(2), np.array([1.0]), linear=np.array([[2.0, 3.0]]))  # 1 + 2 x0 + 3 x1
+    >>> import numpy as np
+    >>> from mlpoly.polynomials import DensePolynomial
+    >>> poly = DensePolynomial(np.zeros(2), np.array([1.0]), linear=np.array([[2.0, 3.0]]))  # 1 + 2 x0 + 3 x1
     >>> poly.degree, poly(np.array([[1.0, 1.0]])).tolist()
     (1, [[6.0]])
     """
@@ -161,75 +159,23 @@ class DensePolynomial(Polynomial):
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis.
-
-        Around the mean the difference is a + b.u + u'Cu; its linear and quadratic Hermite parts have the variances
-        b'Sb and 2 tr(CSCS): two d x d products per output (MATH 4).
-        """
-        xp = namespace(center=self.center)
-        b, p = map_arrays((replace(best, inputs=None), replace(self.expanded(), inputs=None)), widen)
-        cov = None if inputs.cov is None else widen(inputs.cov)
-        u = widen(inputs.mean) - p.center
-        level = p.constant if p.linear is None else p.constant + p.linear @ u
-        first = b.series.plain[0, :]
-        means, variances = [], []
-        for o in range(self.dim_out):
-            # Weights of the units in this output; without a readout, output o is unit o.
-            row = constant(np.arange(len(first)) == o, first) if b.readout is None else b.readout[o, :]
-            mean, variance = level[o], level[o] * 0
-            slope = u * 0 if p.linear is None else p.linear[o, :]
-            if p.quadratic is not None:
-                form = p.quadratic[o, ...]
-                diagonal = cov is None or len(cov.shape) == 1
-                trace = xp.linalg.diagonal(form) * (1.0 if cov is None else cov) if diagonal else form * cov
-                mean = mean + u @ form @ u + xp.sum(trace)
-                slope = slope + 2 * (form @ u)
-                product = inputs.times_covariance(_quadratic_part(b, row) - form)
-                variance = 2 * xp.sum(product * product.T)
-            if p.linear is not None:
-                apart = _linear_part(b, row) - slope
-                variance = variance + xp.sum(apart * inputs.times_covariance(apart[None, :])[0, :])
-            means.append(mean)
-            variances.append(variance)
-        return b.mean() - xp.stack(means), xp.stack(variances)
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        xp, (mean, variance) = namespace(center=self.center), self.moments(inputs)
-        if self.degree == 0:
-            return (mean**2)[None, :]
-        # The linear part has the slope at the mean; the rest of the variance is quadratic.
-        slope = map_polynomial(self, widen).gradient(widen(inputs.mean))
-        linear = xp.sum(slope * widen(inputs.times_covariance(slope)), axis=1)
-        return xp.stack([mean**2, linear, xp.clip(variance - linear, 0, None)][: self.degree + 1])
-
-    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
-        p = to_dense(map_polynomial(self, widen), widen(center))
-        out = own.constant_row(back) * p.constant
-        if p.linear is None:
-            return out
-        place = {tuple(row): i for i, row in enumerate(own.exponents.tolist())}
-        steps = np.eye(own.variables, dtype=np.int64)
-
-        def placed(values: Array, exponents: np.ndarray) -> Array:
-            """Values (o, m) of products in their rows, (t, o)."""
-            where = np.zeros((len(own.exponents), values.shape[1]))
-            where[[place[tuple(row)] for row in exponents.tolist()], np.arange(len(exponents))] = 1.0
-            return constant(where, back) @ values.T
-
-        out = out + placed(p.linear @ back, steps)
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Quadratic:
+        """Expansion under a Gaussian, of which second moments are made."""
+        p, wide = map_polynomial(self.expanded(), widen), map_arrays(inputs, widen)
+        u, mean, linear = wide.mean - p.center, p.constant, p.linear
+        if linear is not None:
+            mean = mean + linear @ u
         if p.quadratic is None:
-            return out
-        # w'Cw = tr C + sum_i C_ii sqrt(2) he_2(w_i) + sum_{i<j} 2 C_ij w_i w_j
-        xp, bends = namespace(back=back), back.T @ p.quadratic @ back
-        rows, columns = np.triu_indices(own.variables)
-        scale = np.where(rows == columns, math.sqrt(2), 2.0)
-        flat = xp.reshape(bends, (self.dim_out, own.variables**2))
-        pairs = take_rows(flat.T, rows * own.variables + columns).T * constant(scale, back)
-        trace = xp.sum(xp.linalg.diagonal(bends), axis=-1)
-        return out + placed(pairs, steps[rows] + steps[columns]) + own.constant_row(back) * trace
+            return Quadratic(wide, mean, linear)
+        xp = namespace(center=p.center)
+        along, forms = p.quadratic @ u, p.quadratic
+        linear = 2 * along if linear is None else linear + 2 * along
+        if wide.cov is None or len(wide.cov.shape) == 1:
+            variances = u * 0 + (1.0 if wide.cov is None else wide.cov)
+            trace = xp.linalg.diagonal(forms) @ variances
+        else:
+            trace = xp.stack([xp.sum(forms[o, ...] * wide.cov) for o in range(self.dim_out)])
+        return Quadratic(wide, mean + along @ u + trace, linear, lambda o: forms[o, ...])
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
@@ -272,30 +218,6 @@ class DensePolynomial(Polynomial):
         linear = None if self.linear is None else change(self.linear)
         quadratic = None if self.quadratic is None else change(self.quadratic)
         return replace(self, constant=change(self.constant), linear=linear, quadratic=quadratic)
-
-
-def _linear_part(best: Any, row: Array) -> Array:
-    """Coefficients (d,) of the degree-1 part of a ridge polynomial along an output: P_1 t_i + Q_0 e_i."""
-    units, series = best.units, best.series
-    direct = series.plain[1, :] * units.inverse_scales
-    if series.gated is None or units.gate is None:
-        return (row * direct) @ units.directions
-    gate = series.gated[0, :]
-    direct = direct - gate * units.gate.slopes * units.inverse_scales
-    return (row * direct) @ units.directions + (row * gate) @ units.gate.directions
-
-
-def _quadratic_part(best: Any, row: Array) -> Array:
-    """Symmetric coefficients (d, d) of the degree-2 part: P_2 he_2(t_i) + Q_1 t_i e_i."""
-    units, series = best.units, best.series
-    W, inverse = units.directions, units.inverse_scales
-    square = series.plain[2, :] * inverse**2 / math.sqrt(2)
-    if series.gated is None or units.gate is None:
-        return ((row * square)[:, None] * W).T @ W
-    gate = series.gated[1, :] * inverse
-    square = square - gate * units.gate.slopes * inverse
-    mixed = ((row * gate / 2)[:, None] * W).T @ units.gate.directions
-    return ((row * square)[:, None] * W).T @ W + mixed + mixed.T
 
 
 def to_dense(poly: Polynomial, center: Array) -> DensePolynomial:

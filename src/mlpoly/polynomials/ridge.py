@@ -18,14 +18,13 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.polynomials.base import Polynomial
-from mlpoly.polynomials.hermite_products import Ladder, project_ridge
+from mlpoly.moments import Expansion
 from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial, derivative
 from mlpoly.polynomials.shapes import check_shapes, store_floats
 from mlpoly.polynomials.source import Source
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw
-from mlpoly.units import Gate, OutputSum, Series, Units, angles, energies, terms, terms_between
+from mlpoly.units import Gate, Series, Units
 
 if TYPE_CHECKING:
     from mlpoly.polynomials.bounded import BoundedPolynomial
@@ -127,68 +126,20 @@ class RidgePolynomial(NeuronPolynomial):
         inner, about = replace(self, inputs=None, report=None), (self.inputs, self.source, self.report)
         return BoundedPolynomial(inner, *chords(self, bound), *about)
 
-    def rebase(self, inputs: Gaussian) -> RidgePolynomial:
-        """The same polynomial with t_i standard normal under `inputs`, in float64 where the library has it."""
+    def rebase(self, inputs: Gaussian, near: Units | None = None) -> RidgePolynomial:
+        """The same polynomial with t_i standard normal under `inputs`, in float64 where the library has it.
+
+        `near` are units under these inputs, which are taken where they have the same linear forms.
+        """
         wide = map_arrays(replace(self, inputs=None), widen)
-        units = Units.under(wide.units, inputs, spreads=True)
+        same = near is not None and near.sees(wide.units)
+        units = near if same and near is not None else Units.under(wide.units, inputs, spreads=True)
         return replace(wide, units=units, series=wide.series.rebase(wide.units, units))
 
-    def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""
-        return project_ridge(self.rebase(Gaussian.unchecked(widen(center), back @ back.T)), back, own)
-
-    # -- second moments -----------------------------------------------------------------------------------------------
-
-    def mean(self) -> Array:
-        """E[p] (o,) under the Gaussian of the `units`."""
-        return self.read_out(self.series.plain[0, :])
-
-    def variance(self, inputs: Gaussian) -> Array:
-        """Variance (o,) of each output under `inputs`, which `units` must belong to: a sum over degrees (MATH 5)."""
-        xp = namespace(series=self.series.plain)
-        if self.readout is None:
-            return xp.sum(energies(self.series, self.units)[1:, ...], axis=0)
-        total = OutputSum(self.readout, full=False)
-        for rows, columns, inner in angles(self.units, inputs):
-            left, right = self.series.rows(rows), self.series.columns(columns)
-            total.add(rows, columns, terms_between(left, right, inner, 0, self.degree))
-        return total.value
-
-    def energies(self, inputs: Gaussian) -> Array:
-        """E[p_k^2] (n + 1, o) of the part of each degree k = 0, ..., n in the Hermite basis of a Gaussian."""
-        p = self.rebase(inputs)
-        xp = namespace(series=p.series.plain)
-        rows = [p.mean() ** 2]
-        if p.readout is None:
-            return xp.concat([rows[0][None, :], energies(p.series, p.units)[1:, ...]])
-        totals = [OutputSum(p.readout, full=False) for _ in range(p.degree)]
-        for rows_, columns, inner in angles(p.units, inputs):
-            left, right = p.series.rows(rows_), p.series.columns(columns)
-            for total, term in zip(totals, terms(left, right, inner, p.degree), strict=True):
-                total.add(rows_, columns, term)
-        return xp.stack([*rows, *(total.value for total in totals)])
-
-    def gap(self, best: RidgePolynomial, inputs: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance (o,) of best - self under a Gaussian, with `best` in its Hermite basis."""
-        mine = self.rebase(inputs)
-        same = [(best.readout, mine.readout), (best.units.directions, mine.units.directions)]
-        if best.units.gate is not None and mine.units.gate is not None:
-            same.append((best.units.gate.directions, mine.units.gate.directions))
-        if all(
-            a is b or (a is not None and b is not None and a.shape == b.shape and bool((a == b).all())) for a, b in same
-        ):
-            # Unit by unit: common parts cancel before they are squared.
-            degree = max(best.degree, mine.degree)
-            gated = best.series.gated is not None or mine.series.gated is not None
-            one, two = best.series.padded(degree, gated), mine.series.padded(degree, gated)
-            second = None if one.gated is None else one.gated - two.gated
-            units = best.units if best.units.gate is not None else mine.units
-            b, c = best.bias, mine.bias
-            bias = b if c is None else -c if b is None else b - c
-            apart = RidgePolynomial(units, Series(one.plain - two.plain, second), best.readout, bias)
-        else:
-            apart = best._plus(mine._scaled(-1.0))
-        return apart.mean(), apart.variance(inputs)
+    def hermite(self, inputs: Gaussian, near: Units | None = None) -> Expansion:
+        """Expansion under a Gaussian, of which second moments are made; `near` as in `rebase`."""
+        p = self.rebase(inputs, near)
+        return Expansion(p.units, map_arrays(inputs, widen), p.readout, p.bias, series=p.series)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
@@ -215,38 +166,12 @@ class RidgePolynomial(NeuronPolynomial):
         xp = namespace(left=self.prototype, right=other.prototype)
         degree = max(self.degree, other.degree)
         gated = self.series.gated is not None or other.series.gated is not None
-        parts = (self, other)
-
-        def joined(arrays: list[Array | None], axis: int = 0) -> Array | None:
-            """Concatenate; if only one of the two exists, the other is zero."""
-            if all(a is None for a in arrays):
-                return None
-            whole = [p.units.shifts * 0 if a is None else a for a, p in zip(arrays, parts, strict=True)]
-            return xp.concat(whole, axis=axis)
-
-        units, gates = [p.units for p in parts], []
-        for u in units:  # units without a second factor get one of zeros
-            flat = u.shifts * 0
-            gates.append(Gate(u.directions * 0, flat, flat, None, flat) if u.gate is None else u.gate)
-        series = [p.series.padded(degree, gated) for p in parts]
-        readouts = [eye(p.dim_out, p.prototype) if p.readout is None else p.readout for p in parts]
-        biases = [p.bias for p in parts if p.bias is not None]
-
-        def joined_fields(records: list[Any], names: str) -> dict[str, Any]:
-            return {name: joined([getattr(r, name) for r in records]) for name in names.split()}
-
-        gate = Gate(**joined_fields(gates, "directions shifts slopes bias spreads")) if gated else None
+        one, two = (p.series.padded(degree, gated) for p in (self, other))
+        readouts = [eye(p.dim_out, p.prototype) if p.readout is None else p.readout for p in (self, other)]
+        biases = [p.bias for p in (self, other) if p.bias is not None]
         return RidgePolynomial(
-            Units(**joined_fields(units, "directions shifts scales bias"), gate=gate),
-            Series(joined([a.plain for a in series], 1), joined([a.gated for a in series], 1)),
-            readout=joined(readouts, 1),
+            self.units.beside(other.units),
+            one.beside(two),
+            readout=xp.concat(readouts, axis=1),
             bias=sum(biases[1:], start=biases[0]) if biases else None,
         )
-
-
-def zero_polynomial(like: Polynomial, inputs: Gaussian) -> RidgePolynomial:
-    """Zero as a ridge polynomial with the sizes and the degree of another, in the Hermite basis of a Gaussian."""
-    one = widen(like.prototype[:1, ...] if len(like.prototype.shape) > 1 else like.prototype[None, :]) * 0
-    units = Units.under(Units(one, one[:, 0], one[:, 0]), inputs)
-    series = constant(np.zeros((like.degree + 1, 1)), one)
-    return RidgePolynomial(units, Series(series), constant(np.zeros((like.dim_out, 1)), one))

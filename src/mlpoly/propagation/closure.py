@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 
-from mlpoly.arrays import Array, eye, namespace, readable, safe_inverse, widen
+from mlpoly.arrays import Array, namespace, readable, safe_inverse, widen
 from mlpoly.inputs import Gaussian
-from mlpoly.kernels import Hidden, hidden_of, output_moments
+from mlpoly.moments import Expansion, inner
 from mlpoly.networks import Layer
 from mlpoly.records import map_arrays, record
 
@@ -71,7 +71,7 @@ class Closure:
         Estimated skewness of the forms that enter it.
     shifts : list of array (h,)
         Estimated error of the mean of each of its units due to that skewness, in standard deviations of the unit.
-    hidden : Hidden
+    hidden : Expansion
         Units of the last layer.
     """
 
@@ -79,13 +79,13 @@ class Closure:
         self.before: list[State] = []
         self.skewness: list[Array] = []
         self.shifts: list[Array] = []
-        self.hidden: Hidden
+        self.hidden: Expansion
 
     def layer(self, layer: Layer, state: State) -> State:
         """State behind a layer."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            hidden = self.hidden = hidden_of(layer, state.inputs, 3)
-            mean, cov, _ = output_moments(hidden)
+            hidden = self.hidden = Expansion.of(layer, state.inputs)
+            mean, cov = hidden.mean, inner(hidden, hidden, full=True).tail
         xp = namespace(cov=cov)
         if readable(cov) and not bool(xp.all(xp.isfinite(cov))):
             raise ValueError(
@@ -93,18 +93,17 @@ class Closure:
             )
         self.before.append(state)
         self._note_skewness(hidden, state)
-        slopes = hidden.best(1).tensor(1)  # E[Jacobian] (o, n); it carries covariances with the inputs to the outputs
+        slopes = hidden.slopes()  # E[Jacobian] (o, n); it carries covariances with the inputs to the outputs
         m = state.outer.shape[0]
 
         def carried(a: Array) -> Array:
             return xp.concat([a[:m, :], slopes @ a[m:, :]])
 
         # The layer's own units bend by P_2 he_2(t) and, if gated, Q_1 t e = Q_1 ((t + e)^2 - (t - e)^2) / 4.
-        units, series, net = hidden.kernel.units, hidden.kernel.series, hidden.net
+        units, series = hidden.units, hidden.series(3)
         before = xp.concat([state.outer, hidden.inputs.covariance])
         t = carried(before @ units.directions.T) * units.inverse_scales  # covariances of all values with t
-        readout = eye(units.size, t) if net.readout is None else net.readout
-        readout = xp.concat([t[:m, :] * 0, readout])  # the outer values have no part in these units
+        readout = xp.concat([t[:m, :] * 0, hidden.weights])  # the outer values have no part in these units
         new = [(readout * (series.plain[2, :] / math.sqrt(2)), t)]
         if units.gate is not None and series.gated is not None:
             e = carried(before @ units.gate.directions.T) - t * units.gate.slopes
@@ -129,8 +128,8 @@ class Closure:
         inputs = Gaussian.unchecked(before.inputs.mean + branch.inputs.mean, cov)
         return State(inputs, before.outer + branch.outer[:m, :], *summed)
 
-    def _note_skewness(self, hidden: Hidden, state: State) -> None:
-        forms, m = widen(hidden.net.forms.stacked), state.outer.shape[0]
+    def _note_skewness(self, hidden: Expansion, state: State) -> None:
+        forms, m = widen(hidden.layer.forms.stacked), state.outer.shape[0]
         xp = namespace(forms=forms)
         variance = xp.vecdot(hidden.inputs.times_covariance(forms), forms)
         bends, along = (forms @ a[m:, :] for a in (state.bends, state.along))
@@ -138,5 +137,5 @@ class Closure:
         skewness = 6 * xp.sum(bends * along**2, axis=1) * inverse**3
         self.skewness.append(skewness)
         # E[he_3(t)] = skewness / sqrt(6), so the mean of a unit moves by that times its third coefficient.
-        shift = hidden.kernel.series.plain[3, :] * skewness[: hidden.kernel.units.size] / math.sqrt(6)
-        self.shifts.append(shift * safe_inverse(xp.sqrt(hidden.kernel.variances)))
+        shift = hidden.series(3).plain[3, :] * skewness[: hidden.units.size] / math.sqrt(6)
+        self.shifts.append(shift * safe_inverse(xp.sqrt(hidden.variances)))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
-from mlpoly.kernels import hidden_of
+from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
 from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
@@ -192,10 +192,10 @@ def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
     Along a standard normal t, N(0, 1) is an average over s of N(s sqrt(1/2), 1/2). Gauss-Hermite nodes s keep its
     moments up to order five.
     """
-    hidden = hidden_of(layers_of(net)[0], inputs, 2)  # of a residual connection too, which sees the same inputs
-    units, series, inputs = hidden.kernel.units, hidden.kernel.series, hidden.inputs
+    hidden = Expansion.of(layers_of(net)[0], inputs)  # of a residual connection too, which sees the same inputs
+    units, series, inputs = hidden.units, hidden.series(2), hidden.inputs
     xp = namespace(mean=inputs.mean)
-    size = 1.0 if hidden.net.readout is None else xp.sqrt(xp.sum(hidden.net.readout**2, axis=0))
+    size = xp.sqrt(xp.sum(hidden.weights**2, axis=0))
     bend = (xp.abs(series.plain[2, :]) * size * units.inverse_scales)[:, None] * units.directions
     _, vectors = xp.linalg.eigh(bend @ inputs.times_covariance(bend).T)
     form = vectors[:, -1] @ bend

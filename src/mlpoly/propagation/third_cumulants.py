@@ -25,7 +25,7 @@ import math
 
 from mlpoly.arrays import Array, eye, namespace, no_gradients, positive_semidefinite, safe_inverse
 from mlpoly.inputs import Gaussian
-from mlpoly.kernels import Hidden, hidden_of, output_moments, power_series
+from mlpoly.moments import Expansion, inner, power_series
 from mlpoly.networks import Affine, Chain, Layer, Network
 from mlpoly.propagation.closure import Closure, State
 
@@ -47,14 +47,15 @@ class ThirdCumulants(Closure):
 
     def layer(self, layer: Layer, state: State) -> State:
         """State behind a layer."""
-        hidden = self.hidden = hidden_of(layer, state.inputs, _DEGREE)
+        hidden = self.hidden = Expansion.of(layer, state.inputs)
         self.before.append(state)
-        net, units, act = hidden.net, hidden.kernel.units, hidden.net.activation
-        mean, cov, _ = output_moments(Hidden(hidden.kernel, net.with_parts(net.forms, None, None), hidden.inputs))
+        net, units = hidden.layer, hidden.units
+        unread = hidden.hidden()
+        mean, cov = unread.mean, inner(unread, unread, full=True).tail
         xp, one = namespace(cov=cov), eye(units.size, cov)
         variances = xp.linalg.diagonal(cov)
-        d = _derivatives(hidden.kernel.series.plain[: _DEGREE + 1, :])
-        e, third, fourth = map(_derivatives, power_series(act, units, mean, 4, 4)[2:])
+        d = _derivatives(hidden.series(_DEGREE).plain)
+        e, third, fourth = map(_derivatives, power_series(net.activation, units, mean, 4, 4)[2:])
 
         def outer(a: Array, b: Array) -> Array:
             return a[:, None] * b[None, :]

@@ -1,19 +1,16 @@
 """Hidden units under a Gaussian: means, spreads, gate slopes, Hermite series, inner products."""
 
-from mlpoly.units.inner_products import Angles, angle_count, angles, angles_between
-from mlpoly.units.output_sum import OutputSum
+from mlpoly.units.inner_products import Angles, angle_count, angles
 from mlpoly.units.series import Series, decay, energies, terms, terms_between
 from mlpoly.units.units import Gate, Units
 
 __all__ = [
     "Angles",
     "Gate",
-    "OutputSum",
     "Series",
     "Units",
     "angle_count",
     "angles",
-    "angles_between",
     "decay",
     "energies",
     "terms",

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from mlpoly.arrays import Array, chunks, constant, namespace, safe_root
-from mlpoly.inputs import Gaussian
 from mlpoly.records import map_arrays, record
 from mlpoly.units.units import Units
 
@@ -42,43 +41,35 @@ class Angles:
         return map_arrays(self, lambda a: xp.take(xp.reshape(a, (-1,)), index))
 
 
-def angles(units: Units, inputs: Gaussian) -> Iterator[tuple[slice, slice, Angles]]:
-    """Inner products of all units under `inputs`, as chunks (rows, columns) on and above the diagonal.
-
-    One product with the covariance per chunk of rows; no h x h array unless that is a single chunk. The units are
-    those under `inputs`; a gate must have its spreads.
-    """
-    parts = _parts(units)
-    for number, rows in enumerate(parts):
-        spread = inputs.times_covariance(units.directions[rows, :])
-        gate_spread = None if units.gate is None else inputs.times_covariance(units.gate.directions[rows, :])
-        for columns in parts[number:]:
-            yield rows, columns, _inner(units, units, rows, columns, spread, gate_spread, own=True)
-
-
-def angles_between(one: Units, two: Units, times: Callable[[Array], Array]) -> Iterator[tuple[slice, slice, Angles]]:
+def angles(
+    one: Units, two: Units, times: Callable[[Array], Array], own: bool = False
+) -> Iterator[tuple[slice, slice, Angles]]:
     """Inner products of all units of one family with all of another, as chunks (rows, columns).
 
-    Both families have a gate, or neither has.
+    Of one family with itself the chunks are those on and above the diagonal. One product with the covariance per chunk
+    of rows; no h x h array unless that is a single chunk.
 
     Parameters
     ----------
     one, two : Units
-        Units under Gaussians of x and x'; x' may be x itself.
+        Units under Gaussians of x and x', with the spreads of their gates; both families have a gate, or neither has.
     times : callable
-        Product of rows (m, d) with the covariance of x and x'.
+        Product of rows (m, d) with the covariance of x and x', which is symmetric.
+    own : bool
+        Whether both are the same units of the same x.
     """
-    for rows in _parts(one):
+    parts, others = _parts(one), _parts(two)
+    for number, rows in enumerate(parts):
         spread = times(one.directions[rows, :])
         gate_spread = None if one.gate is None else times(one.gate.directions[rows, :])
-        for columns in _parts(two):
-            yield rows, columns, _inner(one, two, rows, columns, spread, gate_spread, own=False)
+        for columns in others[number if one is two else 0 :]:
+            yield rows, columns, _inner(one, two, rows, columns, spread, gate_spread, own)
 
 
-def angle_count(units: Units) -> int:
+def angle_count(one: Units, two: Units) -> int:
     """Number of chunks that `angles` yields."""
-    count = len(_parts(units))
-    return count * (count + 1) // 2
+    count = len(_parts(one))
+    return count * (count + 1) // 2 if one is two else count * len(_parts(two))
 
 
 def _parts(units: Units) -> list[slice]:

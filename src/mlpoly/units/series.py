@@ -57,6 +57,12 @@ class Series:
         plain = xp.concat([self.plain, *[zero] * (degree - self.degree)])
         return Series(plain, xp.concat([*rows, *[zero] * missing]) if gated and degree else None)
 
+    def beside(self, other: Series) -> Series:
+        """The series of both families of units, of the same degrees and both gated or neither."""
+        xp = namespace(plain=self.plain)
+        gated = None if self.gated is None else xp.concat([self.gated, other.gated], axis=1)
+        return Series(xp.concat([self.plain, other.plain], axis=1), gated)
+
     def rebase(self, old: Units, new: Units) -> Series:
         """Series of the same functions of x in the t and e of `new`, which has the directions of `old`; exact.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from mlpoly.networks import Forms
 from mlpoly.records import record, replace
 from mlpoly.special import times_line
 from mlpoly.units.series import Series
+
+T = TypeVar("T")
 
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
@@ -193,6 +195,29 @@ class Units:
             return Forms(self.directions, self.bias)
         return Forms(self.directions, self.bias, gate.directions, gate.bias)
 
+    def sees(self, other: Units) -> bool:
+        """Whether the linear forms are those of other units; these may have gates besides."""
+        pairs = [(self.directions, other.directions)]
+        if other.gate is not None:
+            if self.gate is None:
+                return False
+            pairs.append((self.gate.directions, other.gate.directions))
+        return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)
+
+    def beside(self, other: Units) -> Units:
+        """The units of both, under the same Gaussian; where only one has gates, the other gets second factors of zero.
+
+        A bias that only one has is zero in the other.
+        """
+        gate = None
+        if self.gate is not None or other.gate is not None:
+            gates = []
+            for u in (self, other):
+                flat = u.shifts * 0
+                gates.append(Gate(u.directions * 0, flat, flat, None, flat) if u.gate is None else u.gate)
+            gate = _joined(*gates)
+        return replace(_joined(replace(self, gate=None), replace(other, gate=None)), gate=gate)
+
     def precomposed(self, factors: Array, offset: Array) -> Units:
         """The same units as functions of x, where they now see factors * x + offset, for arrays (d,)."""
         gate = None if self.gate is None else _precomposed(self.gate, factors, offset)
@@ -259,6 +284,18 @@ def _tiny_without_weights(scales: Array, directions: Array) -> Array:
         return scales
     xp = namespace(scales=scales)
     return xp.where(_without_weights(directions), math.sqrt(float(xp.finfo(scales.dtype).eps)), scales)
+
+
+def _joined(one: T, two: T) -> T:
+    """Two records of units side by side; an array that only one of them has is zero in the other."""
+    pairs = {name: (getattr(one, name), getattr(two, name)) for name in vars(one)}
+    flat = [u.shifts * 0 for u in (one, two)]  # type: ignore[attr-defined]
+    arrays = {
+        name: namespace(a=flat[0]).concat([z if a is None else a for a, z in zip(pair, flat, strict=True)])
+        for name, pair in pairs.items()
+        if pair[0] is not None or pair[1] is not None
+    }
+    return replace(one, **arrays)
 
 
 def _precomposed(forms: Any, factors: Array, offset: Array) -> Any:

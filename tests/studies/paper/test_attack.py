@@ -8,6 +8,7 @@ import torch
 from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, make
 
 import mlpoly as mp
+from mlpoly.scores import accuracy_of_outputs
 from mlpoly.studies.paper import attack
 from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
 
@@ -36,7 +37,7 @@ def data(backend=NUMPY64, kind="mlp"):
 
 
 def shares(models, images, labels):
-    return [float(mp.accuracy(m, images, labels)) for m in models]
+    return [float(accuracy_of_outputs(m(images), labels)) for m in models]
 
 
 # -- ablation ----------------------------------------------------------------------------------------------------------

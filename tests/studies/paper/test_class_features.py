@@ -25,7 +25,7 @@ def dense(seed=0, build=np.asarray):
     rng = np.random.default_rng(seed)
     Q = rng.normal(size=(OUT, D, D))
     parts = (rng.normal(size=D) * 3, rng.normal(size=OUT), rng.normal(size=(OUT, D)), Q + Q.transpose(0, 2, 1))
-    return mp.DensePolynomial(*[build(a) for a in parts])
+    return mp.polynomials.DensePolynomial(*[build(a) for a in parts])
 
 
 # -- features ----------------------------------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ def test_one_decomposition_per_class(monkeypatch):
     solve, calls = eigen.dense_eigenpairs, []
     monkeypatch.setattr(eigen, "dense_eigenpairs", lambda *a: calls.append(1) or solve(*a))
     quadratic = dense()
-    feature_step(1, mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear), quadratic)
+    feature_step(1, mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear), quadratic)
     assert len(calls) == OUT
 
 
 def test_vectors_are_eigenvectors_of_the_coefficients():
     quadratic = dense(5)
-    linear = mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
+    linear = mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
     for found in feature_step(1, linear, quadratic):
         Q = quadratic.quadratic[found.label]
         for values, vectors in ((found.positive, found.positive_vectors), (found.negative, found.negative_vectors)):
@@ -237,16 +237,18 @@ def test_inputs_are_not_mutated(rng):
         return make(a, NUMPY64)
 
     quadratic = dense(0, build)
-    linear = mp.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
+    linear = mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
     steps = feature_step(1, linear, quadratic) + feature_step(2, linear, quadratic)
     for s in steps:
         s.positive_vectors.flags.writeable = s.negative_vectors.flags.writeable = False
+    before = [s.positive_vectors.copy() for s in steps]
     align(steps)
+    assert all(np.array_equal(a, s.positive_vectors) for a, s in zip(before, steps, strict=True))
     explain_image(network(build), quadratic, mp.Gaussian(build(rng.normal(size=D))), build(rng.normal(size=D)), 0, 0)
     choose_examples(network(build), build(rng.normal(size=(5, D))), make(np.zeros(5), NUMPY64).astype(int))
 
 
-LINEAR = mp.DensePolynomial(np.zeros(D), np.zeros(OUT), np.ones((OUT, D)))
+LINEAR = mp.polynomials.DensePolynomial(np.zeros(D), np.zeros(OUT), np.ones((OUT, D)))
 CUBIC = mp.fit(network(), mp.Gaussian.standard(D), 3)
 X, UNIT = np.zeros(D), mp.Gaussian(np.zeros(D))
 ERRORS = [
@@ -257,7 +259,7 @@ ERRORS = [
     ("k", lambda: feature_step(0, LINEAR, dense(), k=0), ValueError, "k must be at least 1"),
     (
         "two networks",
-        lambda: feature_step(0, mp.DensePolynomial(X, np.zeros(2), np.ones((2, D))), dense()),
+        lambda: feature_step(0, mp.polynomials.DensePolynomial(X, np.zeros(2), np.ones((2, D))), dense()),
         ValueError,
         "linear maps 12 -> 2, but quadratic maps 12 -> 4",
     ),

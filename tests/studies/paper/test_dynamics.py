@@ -134,7 +134,7 @@ def test_exact_fit_cannot_be_improved(found, run, setting, kept):
             move = [torch.tensor(rng.standard_normal(a.shape)) for a in (poly.constant, poly.linear)]
             bend = torch.tensor(rng.standard_normal((3, 16, 16))) if degree == 2 else None
             up, down = (
-                mp.DensePolynomial(
+                mp.polynomials.DensePolynomial(
                     poly.center,
                     poly.constant + t * move[0],
                     poly.linear + t * move[1],
@@ -388,7 +388,7 @@ def test_fits_of_another_kind(small, quick, done, calls, what):
     elif what == "degree":
         linear.write_bytes((done / "step-0000002-quadratic.safetensors").read_bytes())
     else:
-        mp.DensePolynomial(np.zeros(3), np.zeros(2), np.zeros((2, 3))).save(linear)
+        mp.polynomials.DensePolynomial(np.zeros(3), np.zeros(2), np.zeros((2, 3))).save(linear)
     if what != "size":
         with pytest.raises(
             mp.FileFormatError, match=r"linear.safetensors is not a fit of degree 1; run `mlpoly dynamics` again"

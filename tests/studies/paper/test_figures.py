@@ -347,7 +347,9 @@ def test_one_checkpoint_is_enough(results):
         spectrum_chart(of(results.spectra, step=4)),
         training_gallery(of(results.features.steps, step=4), 3, SHAPE),
     ):
-        draw(chart).draw_without_rendering()
+        figure = draw(chart)
+        figure.draw_without_rendering()
+        assert figure.axes
 
 
 def test_bad_input(results):

@@ -72,6 +72,6 @@ def test_the_small_formula_is_the_best_in_its_pixels(poly, inputs):
 
 
 def test_a_constant_has_nothing_to_explain(inputs):
-    poly = mp.DensePolynomial(np.zeros(4), np.array([2.0]), np.zeros((1, 4)), np.zeros((1, 4, 4)))
+    poly = mp.polynomials.DensePolynomial(np.zeros(4), np.array([2.0]), np.zeros((1, 4)), np.zeros((1, 4, 4)))
     (f,) = formulas(poly, inputs)
     assert math.isnan(f.small_fvu) and math.isnan(f.strongest_fvu) and f.small[0].coefficient == 2

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from mlpoly.arrays import cast_like, namespace, scalar
 from mlpoly.fitting.deep.sampled import distance_to_optimum
-from mlpoly.fitting.report import ExpansionReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
@@ -14,6 +12,8 @@ from mlpoly.propagation import expand
 from mlpoly.records import replace
 
 METHOD = "least squares under a Gaussian, by second-order expansion"
+_FAR = 0.05  # excess over the optimum, as a fraction of its error, above which the report says what to do
+_KNOWN = 4  # standard errors from which on an excess is stated; below, the report says only how large it can be
 
 
 def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512) -> DensePolynomial:
@@ -42,5 +42,23 @@ def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512)
         inputs=inputs,
         source=Source(net.activation_names, METHOD),
     )
-    found = distance_to_optimum(made, net, inputs, pairs) if pairs else (math.nan,) * 4
-    return replace(made, report=ExpansionReport(METHOD, scalar(explained), *found))
+    return replace(made, report=_report(made, net, inputs, scalar(explained), pairs))
+
+
+def _report(poly: DensePolynomial, net: Network, inputs: Gaussian, explained: float, pairs: int) -> FitReport:
+    """How far the polynomial is from the optimum, if it is to be estimated and the network's Jacobian determines it."""
+    found = distance_to_optimum(poly, net, inputs, pairs) if pairs else None
+    if found is None:
+        return FitReport(METHOD, "closed form", details={"explained": explained})
+    variance, misfit, excess, standard_error = found
+    details = {"explained": explained, "variance": variance, "standard_error": standard_error}
+    if not variance > 0:
+        return FitReport(METHOD, "the network does not vary under these inputs", misfit, excess, details=details)
+    known = excess >= _KNOWN * standard_error
+    above = excess if known else excess + 2 * standard_error
+    fvu = (misfit + excess) / variance
+    summary = f"fraction of variance unexplained about {fvu:.3g}"
+    if misfit > 0:
+        summary += f", {'' if known else 'at most about '}{above / misfit:.1%} above that of the optimum"
+    summary += "; method='sampled' comes closer" if above > _FAR * misfit > 0 else ""
+    return FitReport(METHOD, summary, misfit, excess, fvu, details=details)

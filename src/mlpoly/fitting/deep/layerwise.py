@@ -30,7 +30,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
-from mlpoly.fitting.report import ComposedReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
 from mlpoly.networks import Layer, Network, layers_of, walk
@@ -90,16 +90,17 @@ def fit_composed(
         under = _pooled(weights, parts)
         found = fit_gaussian(layer, under, own) if isinstance(under, Gaussian) else fit_neuronwise(layer, under, own)
         fitted.append(found)
-    excess = tuple(_excess(weights, shifts) for shifts in zip(*(c.shifts for c in closures), strict=True))
+    errors = tuple(_closure_error(weights, shifts) for shifts in zip(*(c.shifts for c in closures), strict=True))
     method = "under a Gaussian" if isinstance(inputs, Gaussian) else "under a Gaussian mixture"
-    plain = _finished(net, walk(net, _Assembly(fitted), ()), inputs, method, excess)
+    plain = _finished(net, walk(net, _Assembly(fitted), ()), inputs, method, errors)
 
     def guarded(eps: float) -> ComposedPolynomial:
         if not eps:
             return plain
         mixtures = (_guarding(weights, parts, eps) for parts in entering)
         series = (_guarded_series(*each) for each in zip(layers, fitted, mixtures, strict=True))
-        return replace(_with_guards(plain, series), report=replace(plain.report, guard=eps))
+        report = replace(plain.report, details={**plain.report.details, "guard": eps})
+        return replace(_with_guards(plain, series), report=report)
 
     if guard != "auto" or max(degrees) <= 1 or sum(not is_affine(layer) for layer in layers) <= 1:
         return guarded(0.0 if guard == "auto" else guard)
@@ -145,7 +146,7 @@ def _wider(inputs: Gaussian, factor: float) -> Gaussian:
     return Gaussian.unchecked(widen(inputs.mean), factor * widen(inputs.covariance))
 
 
-def _excess(weights: Array, shifts: Sequence[Array]) -> float:
+def _closure_error(weights: Array, shifts: Sequence[Array]) -> float:
     """Root mean square over units and components of what the closure ignores, in standard deviations."""
     xp = namespace(weights=weights)
     return math.sqrt(scalar(sum(weights[c] * xp.mean(shift**2) for c, shift in enumerate(shifts))))
@@ -204,13 +205,15 @@ class _OnSamples:
 
 
 def _finished(
-    net: Network, stages: Stages, inputs: Inputs, method: str, excess: tuple[float, ...]
+    net: Network, stages: Stages, inputs: Inputs, method: str, errors: tuple[float, ...]
 ) -> ComposedPolynomial:
     """The polynomial of all stages, with its source and report."""
     only = stages[0]
     made = only if len(stages) == 1 and isinstance(only, ComposedPolynomial) else ComposedPolynomial(stages)
-    report = ComposedReport(_degrees(made), made.degree, 0.0, excess)
-    source = Source(net.activation_names, f"composed, layer by layer, {method}")
+    method, degrees = f"composed, layer by layer, {method}", _degrees(made)
+    summary = f"{len(degrees)} layers of degrees {degrees}, {made.degree} in all"
+    report = FitReport(method, summary, details={"degrees": degrees, "guard": 0.0, "closure_errors": errors})
+    source = Source(net.activation_names, method)
     return replace(made, inputs=inputs, source=source, report=report)
 
 

@@ -15,7 +15,6 @@ Corrections of different chunks are uncorrelated, so the variance of p_k is the 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,7 +35,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.fitting.mixture.quadratic import check_tolerance
-from mlpoly.fitting.report import SampledReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.interface import digest
 from mlpoly.networks import Affine, Chain, Network, check_network, layers_of, value_and_pullback
@@ -82,7 +81,7 @@ class Sampling:
         start = self.start
         if start is None:
             return None
-        if not isinstance(start, DensePolynomial) or not isinstance(start.report, SampledReport):
+        if not isinstance(start, DensePolynomial) or start.source.method != METHOD or start.report is None:
             raise TypeError(
                 "start must be a result of mlpoly.fit(..., method='sampled') with its report, which files do not keep; "
                 "leave it out to begin anew."
@@ -95,7 +94,7 @@ class Sampling:
             )
         if start.inputs is None or start.inputs.fingerprint != inputs.fingerprint:
             raise ValueError("start was fitted under other inputs; resume it under the same, or leave it out.")
-        if start.report.network != _fingerprint(net):
+        if start.report.details["network"] != _fingerprint(net):
             raise ValueError("start was fitted to another network, or to other weights; leave it out to begin anew.")
         namespace(net=net.prototype, start=start.prototype)
         return start
@@ -163,7 +162,7 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -
     Returns
     -------
     DensePolynomial
-        In the linear forms that enter the first layer. Its report, a `SampledReport`, states the expected excess. An
+        In the linear forms that enter the first layer. Its report states the expected excess. An
         interrupt returns what has been found so far. No gradients flow through it.
     """
     if not readable(net.prototype, inputs.mean):
@@ -189,18 +188,18 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -
         terms.quadratic,
         directions=forward if degree else None,
         inputs=inputs,
-        report=dataclasses.replace(report, network=_fingerprint(given)),
+        report=replace(report, details={**report.details, "network": _fingerprint(given)}),
         source=Source(net.activation_names, METHOD),
     )
 
 
 def distance_to_optimum(
     poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int
-) -> tuple[float, float, float, float]:
+) -> tuple[float, float, float, float] | None:
     """Variance of a network, error of the optimum, and excess of a polynomial's error with its standard error.
 
     The mean correction of the polynomial's terms estimates its distance to the optimum, inflated by its variance, which
-    is known. All are NaN for a network that jumps, whose Jacobian does not determine the optimum.
+    is known. None for a network that jumps, whose Jacobian does not determine the optimum.
 
     Parameters
     ----------
@@ -212,7 +211,7 @@ def distance_to_optimum(
         Number of samples, each of which stands for itself and its mirror image; fewer if their Jacobians are large.
     """
     if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
-        return (math.nan,) * 4
+        return None
     with no_gradients(net.prototype):
         net = net.to(widen(net.prototype))
         forward = coordinates(net, inputs)[0] if poly.directions is None else widen(poly.directions)
@@ -220,12 +219,9 @@ def distance_to_optimum(
         in_z = _of_coordinates(net, inputs, forward)
         shape = (_pairs(in_z, pairs), in_z.dim_in)
         z = constant(np.random.default_rng(0).standard_normal(shape), in_z.prototype)
-        step, noise, error, standard_error = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
-        xp = namespace(z=z)
-        values = in_z(xp.concat([z, -z]))
-        variance = scalar(xp.sum(xp.var(values, axis=0)))
-    excess = min(max(step.norm() - noise, 0.0), error)
-    return variance, error - excess, excess, standard_error
+        c = _correction(in_z, z, replace(terms, mean=terms.mean + terms.trace))
+    excess = min(max(c.step.norm() - c.variance, 0.0), c.error)
+    return c.spread, c.error - excess, excess, c.standard_error
 
 
 def _of_coordinates(net: Network, inputs: Gaussian, forward: Array) -> Network:
@@ -255,14 +251,12 @@ def _begin(net: Network, inputs: Gaussian, degree: int, start: DensePolynomial |
     return forward, _Terms(constant(np.zeros(o), forward), constant(np.zeros((o, r)), forward) if degree else None)
 
 
-def _sample(
-    net: Network, terms: _Terms, solver: Sampling, before: SampledReport | None
-) -> tuple[_Terms, SampledReport]:
+def _sample(net: Network, terms: _Terms, solver: Sampling, before: FitReport | None) -> tuple[_Terms, FitReport]:
     """Terms of a network of standard normal inputs, corrected chunk by chunk until they are close enough."""
     chunk = 2 * _pairs(net, _MOST)
     seed, chunks, variances, misfits = solver.seed, 0, 0.0, 0.0  # sums over chunks
     if before is not None:
-        seed, chunk, chunks = before.seed, before.chunk, before.chunks
+        seed, chunk, chunks = (before.details[name] for name in ("seed", "chunk", "chunks"))
         variances, misfits = before.excess * chunks**2, before.misfit * chunks
 
     def correction(number: int) -> _Correction:
@@ -280,7 +274,7 @@ def _sample(
             if not chunks and terms.quadratic is None:
                 terms = terms.plus(correction(0).step, 1.0)  # in place of a closed form
             while not state()[2] and (not chunks or (chunks + 1) * chunk <= solver.max_samples):
-                step, variance, error, _ = correction(chunks + 1)
+                step, variance, error, *_ = correction(chunks + 1)
                 if not math.isfinite(variance + error):
                     raise ValueError("the network overflows at samples of the inputs; scale its weights or the inputs.")
                 # The step estimates the distance to the optimum, which is part of the error; its variance inflates it.
@@ -309,7 +303,9 @@ def _sample(
             )
     whole = misfit + terms.variance()
     fvu = (misfit + excess) / whole if whole > 0 else 0.0
-    return terms, SampledReport(METHOD, chunks * chunk, excess, misfit, fvu, converged, seed, chunk, chunks)
+    summary = f"{'converged' if converged else 'stopped early'} after {chunks * chunk} samples"
+    details = {"samples": chunks * chunk, "seed": seed, "chunk": chunk, "chunks": chunks}
+    return terms, FitReport(METHOD, summary, misfit, excess, fvu, converged=converged, details=details)
 
 
 def _fingerprint(net: Network) -> str:
@@ -328,12 +324,15 @@ class _Correction(NamedTuple):
         Mean squared error of the terms that are corrected, summed over outputs.
     standard_error : float
         Standard error of ``step.norm() - variance``, the estimated squared distance of these terms to the optimum.
+    spread : float
+        Variance of the network at the samples, summed over outputs.
     """
 
     step: _Terms
     variance: float
     error: float
     standard_error: float
+    spread: float
 
 
 def _correction(net: Network, z: Array, terms: _Terms) -> _Correction:
@@ -369,4 +368,5 @@ def _correction(net: Network, z: Array, terms: _Terms) -> _Correction:
     # error is twice that of the mean inner product of one pair's step with all others.
     others = (n * along - lengths) / (n - 1)
     standard_error = 2 * scalar(xp.std(others)) / math.sqrt(n)
-    return _Correction(step, variance, scalar(xp.sum(even**2) + xp.sum(odd**2)) / n, standard_error)
+    error, spread = scalar(xp.sum(even**2) + xp.sum(odd**2)) / n, scalar(xp.sum(xp.var(values, axis=0)))
+    return _Correction(step, variance, error, standard_error, spread)

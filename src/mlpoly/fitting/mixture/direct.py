@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.least_squares import LeastSquares
-from mlpoly.networks import Network
-from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import (
+from mlpoly.moments import Expansion
+from mlpoly.moments.hermite_products import (
     change_of_basis,
     check_monomials,
     ladder,
     multi_indices,
-    project_ridge,
 )
+from mlpoly.networks import Network
+from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
+from mlpoly.records import map_arrays, replace
 
 
 def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> ChaosPolynomial:
@@ -41,7 +42,7 @@ def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> Ch
 
 def solve_directly(
     net: Network, inputs: GaussianMixture, degree: int, whitening: Coordinates, best_under: Optimum = fit_gaussian
-) -> tuple[Array, SolveReport]:
+) -> tuple[Array, FitReport]:
     """Coefficients (t, o) of the optimum in the Hermite products of whitened inputs, and how that went."""
     remedy = "use method='neuronwise' (any degree and size), degree=2, or one Gaussian instead of the mixture"
     check_monomials(whitening.kept, degree, remedy)
@@ -57,7 +58,9 @@ def solve_directly(
         B = change_of_basis(place, factor, basis, own)
         best, back = best_under(net, g, degree), whitening.back @ factor
         if isinstance(best, RidgePolynomial):  # already in the Hermite basis of the component
-            problem.add(weights[c], B, project_ridge(best, back, own))
+            wide = map_arrays(replace(best, inputs=None), widen)
+            known = Expansion(wide.units, g, wide.readout, wide.bias, series=wide.series)
+            problem.add(weights[c], B, known.in_products(back, own))
         else:
             problem.add(weights[c], B, best.in_products(widen(g.mean), back, own))
     if not bool(xp.all(xp.isfinite(problem.factor))):
@@ -70,14 +73,11 @@ def solve_directly(
     reached, targets = problem.factor[:, :terms], problem.factor[:, terms:]
     residual = reached @ values - targets
     gradient, at_zero = (scalar(xp.linalg.vector_norm(reached.T @ a)) for a in (residual, targets))
-    report = SolveReport(
-        method="orthogonal transformations",
-        iterations=0,
-        converged=True,
-        gradient=gradient / max(at_zero, 1e-300),
+    report = FitReport(
+        UNDER_A_MIXTURE,
+        "solved directly, by orthogonal transformations",
         misfit=scalar(xp.sum(residual * residual)),
-        gain_left=0.0,
-        kept=whitening.kept,
-        dropped=whitening.dropped,
+        gradient=gradient / max(at_zero, 1e-300),
+        details={"gain_left": 0.0, "kept": whitening.kept, "dropped": whitening.dropped},
     )
     return values, report

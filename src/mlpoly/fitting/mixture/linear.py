@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.networks import Network
@@ -49,15 +49,12 @@ def fit_mixture_linear(
         left.append(weights[c] * _moments(gap, k - cov @ flat + z[:, None] * gap, degree))
         at_zero.append(weights[c] * _moments(f, k + z[:, None] * f, degree))
     gradient, largest = (_total(sum(parts, start=mean * 0) ** 2) ** 0.5 for parts in (left, at_zero))
-    report = SolveReport(
-        method="closed form",
-        iterations=0,
-        converged=True,
-        gradient=gradient / max(largest, 1e-300),
+    report = FitReport(
+        UNDER_A_MIXTURE,
+        "closed form",
         misfit=between + within - _total(cross * cross) if degree else between,
-        gain_left=0.0,
-        kept=whitening.kept,
-        dropped=whitening.dropped,
+        gradient=gradient / max(largest, 1e-300),
+        details={"gain_left": 0.0, "kept": whitening.kept, "dropped": whitening.dropped},
     )
     return replace(poly, report=report)
 

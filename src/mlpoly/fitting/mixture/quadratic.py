@@ -37,7 +37,7 @@ from mlpoly.fitting.mixture.matrices import (
     padded,
 )
 from mlpoly.fitting.mixture.preconditioner import standard_inverse
-from mlpoly.fitting.report import UNDER_A_MIXTURE, SolveReport
+from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
@@ -126,7 +126,7 @@ def fit_mixture_quadratic(
 
 def _solve_iteratively(
     net: Network, inputs: GaussianMixture, whitening: Coordinates, solver: ConjugateGradients, best_under: Optimum
-) -> tuple[Array, SolveReport]:
+) -> tuple[Array, FitReport]:
     """Matrices (o, n, n) of the optimum, solved for a few outputs at a time, and the report."""
     xp = namespace(means=inputs.means)
     rounding = rounding_error(inputs.means)  # float32 inputs are not known more precisely, whatever the later precision
@@ -172,16 +172,18 @@ def _solve_iteratively(
             f"quadratic of {inputs.dim} inputs is determined only by rounding errors; use method='neuronwise'.",
             stacklevel=6,
         )
-    report = SolveReport(  # of each figure the worst over all outputs
-        method="block conjugate gradients",
-        iterations=max(len(s.history) for s in solutions),
-        converged=all(s.converged for s in solutions) and not out_of_sight,
-        gradient=max(gradients),
+    converged = all(s.converged for s in solutions) and not out_of_sight
+    iterations = max(len(s.history) for s in solutions)
+    gain_left = math.nan if out_of_sight else max(s.gain_left for s in solutions)
+    report = FitReport(  # of each figure the worst over all outputs
+        UNDER_A_MIXTURE,
+        f"conjugate gradients {'converged' if converged else 'stopped early'} after {iterations} iterations",
         misfit=sum(reached),
-        gain_left=math.nan if out_of_sight else max(s.gain_left for s in solutions),
-        kept=whitening.kept,
-        dropped=whitening.dropped,
-        history=_together([s.history for s in solutions], reached),
+        gradient=max(gradients),
+        converged=converged,
+        iterations=iterations,
+        history=tuple(enumerate(_together([s.history for s in solutions], reached), 1)),
+        details={"gain_left": gain_left, "kept": whitening.kept, "dropped": whitening.dropped},
     )
     return xp.concat(answers), report
 

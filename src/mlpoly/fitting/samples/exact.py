@@ -26,15 +26,15 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.errors import TooLargeError
-from mlpoly.fitting.report import RegressionReport
+from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.linalg.least_squares import LeastSquares
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices, products
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
-from mlpoly.polynomials.hermite_products import MOST_MONOMIALS, multi_indices, products
 
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
@@ -73,6 +73,9 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
         gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
         error = scalar(xp.sum(residual * residual))
     kept = int(forward.shape[0])
+    found = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
+    counts = {"samples": used, "terms": terms, "rank": problem.rank, "kept": kept, "dropped": inputs.dim - kept}
+    report = FitReport(METHOD, f"{terms} monomials, {found}", misfit=error, gradient=gradient, details=counts)
     dtype = net.prototype.dtype
     return ChaosPolynomial(
         astype(center, dtype),
@@ -80,7 +83,7 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
         exponents,
         astype(values.T, dtype),
         inputs=inputs,
-        report=RegressionReport(used, terms, problem.rank, gradient, error, kept, inputs.dim - kept),
+        report=report,
         source=Source(net.activation_names, METHOD),
     )
 

@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TuningRun:
-    """The best parameters (None: the start) and how they were found; see `FinetuneReport`."""
+    """The best parameters (None: the start) and how they were found; see `finetune`."""
 
     best: list[Tensor] | None
     best_step: int

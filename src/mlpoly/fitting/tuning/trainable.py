@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlpoly.arrays import namespace
+from mlpoly.moments.hermite_products import products
 from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.polynomials.hermite_products import products
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Series
 

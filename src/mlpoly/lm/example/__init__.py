@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parent / "model"
-"""Folder of the model and its tokenizer; `tools/train_example_model.py` makes it."""
+EXAMPLE = Path(__file__).parent / "mlpoly-example"
+"""Folder of the model and its tokenizer, by which studies call it; `tools/train_example_model.py` makes it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
-from mlpoly.networks.layered import Layout
+from mlpoly.networks.from_layers import Layout
 
 __all__ = ["report"]
 

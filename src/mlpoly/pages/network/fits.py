@@ -130,7 +130,7 @@ def fit_degrees(about: Subject, degree: int | None, tick: Callable[[str], None])
         under = fvu(net, poly, inputs)
         on_data, score = fvu_of_outputs(values, found), _score(about, found, targets)
         errors.append(DegreeErrors(k, under, on_data, unseen.get(k), score, agreement))
-    spectrum = degree_spectrum(net, inputs, max(degree, _SPECTRUM)) if exact else None  # type: ignore[arg-type]
+    spectrum = degree_spectrum(net, inputs, max(degree, _SPECTRUM)) if exact else None
     shown = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:_OUTPUTS])
     listed = [k for k in polynomials if k <= 2 or (k <= _TALLEST and math.comb(net.dim_in + k, k) <= _MONOMIALS)]
     score = _score(about, values, targets)

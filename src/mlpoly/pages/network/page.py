@@ -14,7 +14,7 @@ import numpy as np
 from mlpoly._version import __version__
 from mlpoly.arrays import as_integer
 from mlpoly.inputs import Inputs
-from mlpoly.networks.layered import Layout
+from mlpoly.networks.from_layers import Layout
 from mlpoly.pages.network.degree_section import degree_section
 from mlpoly.pages.network.example_section import example_section
 from mlpoly.pages.network.feature_sections import feature_section, response_section, strongest_features

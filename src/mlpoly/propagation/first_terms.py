@@ -30,7 +30,7 @@ from mlpoly.arrays import Array, chunks, constant, eye, namespace, to_numpy, wid
 from mlpoly.errors import TooLargeError
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.coordinates import principal_axes
-from mlpoly.kernels import Hidden
+from mlpoly.moments import Expansion
 from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.records import record, replace
@@ -68,7 +68,7 @@ class Cubic:
 
 
 @record
-class Expansion:
+class FirstTerms:
     """First terms of n values in standard normal z (r,): mean + linear z + (z' quadratic z - trace).
 
     Attributes
@@ -94,10 +94,10 @@ class _Expand:
     def __init__(self) -> None:
         self.closure = Closure()
 
-    def layer(self, layer: Layer, e: Expansion) -> Expansion:
+    def layer(self, layer: Layer, e: FirstTerms) -> FirstTerms:
         state = self.closure.layer(layer, e.state)
         hidden = self.closure.hidden
-        weights = [w for w in (hidden.net.forms.directions, hidden.net.forms.gate_directions) if w is not None]
+        weights = [w for w in (hidden.layer.forms.directions, hidden.layer.forms.gate_directions) if w is not None]
         forms = [_image(w, e) for w in weights]
         stein = _Stein(forms, _derivatives(hidden, _ORDER + 3))
         linear, quadratic = stein.along((0, 0), _ORDER), 0.5 * stein.square()
@@ -107,16 +107,16 @@ class _Expand:
             for parts in zip(*(f.cubic for f in forms), strict=True)
         ]
         own = Cubic(eye(linear.shape[0], linear), stein.cubic())
-        made = Expansion(state, linear, quadratic, (*cubic, own))
-        return made if hidden.net.readout is None else _image(hidden.net.readout, made)
+        made = FirstTerms(state, linear, quadratic, (*cubic, own))
+        return made if hidden.readout is None else _image(hidden.readout, made)
 
-    def enter(self, e: Expansion) -> Expansion:
+    def enter(self, e: FirstTerms) -> FirstTerms:
         return replace(e, state=self.closure.enter(e.state))
 
-    def join(self, before: Expansion, branch: Expansion) -> Expansion:
+    def join(self, before: FirstTerms, branch: FirstTerms) -> FirstTerms:
         one, two, known = before.quadratic, branch.quadratic, len(before.cubic)
         both = zip(before.cubic, branch.cubic[:known], strict=True)
-        return Expansion(
+        return FirstTerms(
             self.closure.join(before.state, branch.state),
             before.linear + branch.linear,
             two if one is None else one if two is None else one + two,
@@ -124,10 +124,10 @@ class _Expand:
         )
 
 
-def _image(weight: Array, e: Expansion) -> Expansion:
-    """Expansion of weight @ values, with the state of the values."""
+def _image(weight: Array, e: FirstTerms) -> FirstTerms:
+    """First terms of weight @ values, with the state of the values."""
     xp = namespace(weight=weight)
-    return Expansion(
+    return FirstTerms(
         e.state,
         weight @ e.linear,
         None if e.quadratic is None else xp.tensordot(weight, e.quadratic, axes=1),
@@ -141,10 +141,10 @@ class _Stein:
     A key (k, l) stands for G, the derivative of the units k times in the first form and l times in the second.
     """
 
-    def __init__(self, forms: list[Expansion], expected: dict[tuple[int, int], Array]) -> None:
+    def __init__(self, forms: list[FirstTerms], expected: dict[tuple[int, int], Array]) -> None:
         self.forms, self.expected = forms, expected
 
-    def terms(self, key: tuple[int, int]) -> list[tuple[tuple[int, int], Array, Expansion]]:
+    def terms(self, key: tuple[int, int]) -> list[tuple[tuple[int, int], Array, FirstTerms]]:
         """Keys of the derivatives G_p that are not zero, with E[G_p] and p."""
         next_keys = [(key[0] + 1, key[1]), (key[0], key[1] + 1)][: len(self.forms)]
         pairs = zip(next_keys, self.forms, strict=True)
@@ -201,10 +201,10 @@ def _times(matrices: Array, vectors: Array) -> Array:
     return (matrices @ vectors[:, :, None])[:, :, 0]
 
 
-def _derivatives(hidden: Hidden, order: int) -> dict[tuple[int, int], Array]:
+def _derivatives(hidden: Expansion, order: int) -> dict[tuple[int, int], Array]:
     """E of the derivatives of the units in their forms, by key, (h,) each: d_k = E[act^(k)] = sqrt(k!) c_k / s^k."""
-    units, inverse = hidden.kernel.units, hidden.kernel.units.inverse_scales
-    c = replace(units, gate=None).expand(hidden.net.activation, order).plain
+    units, inverse = hidden.units, hidden.units.inverse_scales
+    c = replace(units, gate=None).expand(hidden.layer.activation, order).plain
     d = [math.sqrt(math.factorial(k)) * c[k, :] * inverse**k for k in range(order + 1)]
     gate = units.gate
     if gate is None:
@@ -214,8 +214,8 @@ def _derivatives(hidden: Hidden, order: int) -> dict[tuple[int, int], Array]:
     return plain | {(k, 1): v for k, v in enumerate(d)}
 
 
-def expand(net: Network, inputs: Gaussian) -> tuple[Expansion, Array]:
-    """Expansion of the outputs of a network, and the coordinates forward (r, d): z = forward (x - mean)."""
+def expand(net: Network, inputs: Gaussian) -> tuple[FirstTerms, Array]:
+    """First terms of the outputs of a network, and the coordinates forward (r, d): z = forward (x - mean)."""
     start = State.at(inputs)
     forward, back = coordinates(net, start.inputs)
     r, widest = forward.shape[0], max(layer.dim_hidden for layer in layers_of(net))
@@ -225,7 +225,7 @@ def expand(net: Network, inputs: Gaussian) -> tuple[Expansion, Array]:
             f"more than {_LARGEST:.1e}; method='composed' fits a deep network of any size, method='sampled' its linear "
             f"map."
         )
-    return walk(net, _Expand(), Expansion(start, back, None)), forward
+    return walk(net, _Expand(), FirstTerms(start, back, None)), forward
 
 
 def coordinates(net: Network, inputs: Gaussian) -> tuple[Array, Array]:

@@ -11,10 +11,11 @@ from support.quadrature import pair_mean
 import mlpoly as mp
 from mlpoly import activations
 from mlpoly.activations import project
-from mlpoly.kernels import cross_covariance, hidden_of, output_moments, piecewise_linear, variance_by_degree
-from mlpoly.kernels.conditional import smoothed, unit_moments
-from mlpoly.kernels.pairs import AffineKernel, PolynomialKernel, SeriesKernel, WaveKernel
-from mlpoly.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation
+from mlpoly.moments import Expansion, inner
+from mlpoly.moments.kernels import piecewise_linear
+from mlpoly.moments.kernels.conditional import smoothed, unit_moments
+from mlpoly.moments.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation
+from mlpoly.polynomials import Polynomial
 from mlpoly.records import replace
 from mlpoly.units import Units, inner_products
 
@@ -29,10 +30,8 @@ def shared_part(inputs, known):
 
 
 def covariance_of(f, g, inputs, between, degree=0):
-    found = cross_covariance(
-        hidden_of(f, inputs, max(degree, 1)), hidden_of(g, inputs, max(degree, 1)), lambda rows: rows @ between, degree
-    )
-    return found
+    one, two = (h.hermite(inputs) if isinstance(h, Polynomial) else Expansion.of(h, inputs) for h in (f, g))
+    return inner(one, two, lambda rows: rows @ between, degree)
 
 
 def unit_covariances(f, g, inputs, between):
@@ -88,7 +87,7 @@ def test_two_layers_against_quadrature(kinds, names, known):
     size = np.sqrt(np.diagonal(mp.second_moment(f, G).cov) * np.diagonal(mp.second_moment(g, G).cov))
     assert np.all(np.abs(found.tail - expected) <= 1e-11 * size + found.bound)
     assert np.all(found.bound <= 1e-11 * size)
-    back = covariance_of(g, f, G, between.T)  # the other way round
+    back = covariance_of(g, f, G, between)  # the other way round
     assert_close(back.tail, found.tail, 1e-11)
 
 
@@ -110,23 +109,13 @@ def test_almost_equal_preactivations(kinds, names):
     factors = np.array([2.0, 0.5, -1.0, 1.01])[:, None]
     noise = 0.002 * np.random.default_rng(2).standard_normal(f.forms.directions.shape)
     g = g.with_parts(replace(g.forms, directions=factors * f.forms.directions + noise), g.readout, g.bias)
-    one, two = hidden_of(f, G, 1), hidden_of(g, G, 1)
-    rho = (f.forms.directions @ G.covariance @ g.forms.directions.T) / np.outer(
-        one.kernel.units.scales, two.kernel.units.scales
-    )
+    one, two = Expansion.of(f, G), Expansion.of(g, G)
+    rho = (f.forms.directions @ G.covariance @ g.forms.directions.T) / np.outer(one.units.scales, two.units.scales)
     assert np.all(np.abs(np.diagonal(rho)) > 0.99) and not np.any(np.abs(rho) == 1)
     expected = np.einsum("oi,ij,oj->o", f.readout, unit_covariances(f, g, G, G.covariance), g.readout)
     size = np.sqrt(np.diagonal(mp.second_moment(f, G).cov) * np.diagonal(mp.second_moment(g, G).cov))
-    for found in (cross_covariance(one, two, G.times_covariance), cross_covariance(two, one, G.times_covariance)):
+    for found in (inner(one, two), inner(two, one)):
         assert np.all(np.abs(found.tail - expected) <= 1e-11 * size)
-
-
-def test_kinds_of_kernels():
-    kinds = {"relu": AffineKernel, "sin": WaveKernel, "gelu": SeriesKernel}
-    for name, kind in kinds.items():
-        assert isinstance(hidden_of(network(activation=name), gaussian(), 1).kernel, kind)
-    poly = mp.fit(network(), gaussian(), 3)
-    assert isinstance(hidden_of(poly, gaussian(), 1).kernel, PolynomialKernel)
 
 
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
@@ -135,9 +124,9 @@ def test_a_layer_with_itself_has_its_variance(kind, name):
     """The units of one family are found again in the other, at correlation one, by another route."""
     f = network(kind, name, 3, 5, 2)
     found = covariance_of(f, f, G, G.covariance, 3)
-    own = variance_by_degree(hidden_of(f, G, 3), 3)
-    assert_close(found.head, own.head, 1e-12)
-    assert_close(np.sum(found.head, axis=0) + found.tail, np.diagonal(output_moments(hidden_of(f, G, 0))[1]), 1e-12)
+    same = Expansion.of(f, G)
+    assert_close(found.head, inner(same, same, degree=3).head, 1e-12)
+    assert_close(found.total, np.diagonal(inner(same, same, full=True).tail), 1e-12)
 
 
 @pytest.mark.parametrize("names", [("relu", "abs"), ("relu", "gelu"), ("silu", "tanh"), ("sin", "cos")])

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.affine import Affine
+from mlpoly.networks.assemble import Piece, assemble
 from mlpoly.networks.layer import Network
-from mlpoly.networks.pieces import Piece, assemble
 from mlpoly.networks.weight_checks import check_bias, check_weight
 
 Layout = Literal["out_in", "in_out"]

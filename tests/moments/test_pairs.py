@@ -1,6 +1,7 @@
 """Second moments of pairs of hidden units: against closed forms, mpmath and independent quadrature."""
 
 import math
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 import mlpoly as mp
 from mlpoly import activations
 from mlpoly.activations.quadrature import fixed_projection
-from mlpoly.kernels import pairs
-from mlpoly.kernels.conditional import UnitFamily, unit_moments
-from mlpoly.kernels.conditional import pair_moments as pairs_of_families
-from mlpoly.kernels.pairs import AffineKernel, SeriesKernel, kernel_of
-from mlpoly.kernels.piecewise_linear import breaks_of, cancellation, is_affine
 from mlpoly.measures import second_moment
+from mlpoly.moments import Expansion, expansion
+from mlpoly.moments.inner import remainder_of
+from mlpoly.moments.kernels import hermite_sums, piecewise_linear
+from mlpoly.moments.kernels.conditional import pair_moments as pairs_of_families
+from mlpoly.moments.kernels.conditional import unit_moments
+from mlpoly.moments.kernels.piecewise_linear import breaks_of, cancellation, is_affine
 from mlpoly.records import replace
 from mlpoly.units import Angles, Gate, Units, inner_products
 
@@ -24,7 +26,8 @@ PIECEWISE_LINEAR = ["relu", "leaky_relu", "abs", "step", "jumprelu", "threshold(
 
 def pair_moments(act, units, i, j, inner, centres=None, limits=None):
     """Of pairs within one family of units."""
-    family = UnitFamily(act, units, units.means * 0 if centres is None else centres)
+    centres = units.means * 0 if centres is None else centres
+    family = SimpleNamespace(activation=act, units=units, centres=centres)
     return pairs_of_families(family, family, i, j, inner, limits)
 
 
@@ -33,17 +36,16 @@ def plain_units(means, stds):
     return Units(np.zeros((len(means), 1)), means, stds)
 
 
-def with_route(route):
-    """A kernel of one kind, whatever the library would choose."""
-
-    def make(activation, units, degree):
-        means = units.expand(activation, 0).plain[0]
-        return route(activation, units, unit_moments(activation, units, means), degree)
-
-    return make
+def expanded(activation, units):
+    return Expansion(units, mp.Gaussian.standard(1), activation=activation)
 
 
-def moments(activation, means, stds, rho, route=kernel_of):
+def beyond(f, rows, columns, angles, degree=0):
+    """Covariances of two chunks of units above a degree, and the bound, by the kernel that the library chooses."""
+    return remainder_of(f, f)(f, f, rows, columns, angles, degree, True)
+
+
+def moments(activation, means, stds, rho, kernel=None):
     """E[act_i act_j] (h, h) of all pairs at one correlation, and their natural sizes sqrt(E[act_i^2] E[act_j^2]).
 
     The units are listed twice, so that even a unit and its own copy count as a pair of different units.
@@ -51,11 +53,11 @@ def moments(activation, means, stds, rho, route=kernel_of):
     act = activations.get(activation)
     h = len(means)
     both = plain_units([*means, *means], [*stds, *stds])
-    kernel = route(act, both, 0)
-    block = slice(0, h), slice(h, 2 * h)
-    tail = kernel.tail(*block, Angles(np.full((h, h), float(rho))), 0)
-    total = tail.matrix + np.outer(kernel.series.plain[0, :h], kernel.series.plain[0, h:])
-    size = np.sqrt(kernel.variances[:h] + kernel.series.plain[0, :h] ** 2)
+    f = expanded(act, both)
+    angles = Angles(np.full((h, h), float(rho)))
+    matrix, _ = (kernel or remainder_of(f, f))(f, f, slice(0, h), slice(h, 2 * h), angles, 0, True)
+    total = matrix + np.outer(f.centres[:h], f.centres[h:])
+    size = np.sqrt(f.variances[:h] + f.centres[:h] ** 2)
     return total, np.outer(size, size)
 
 
@@ -169,7 +171,7 @@ def test_narrow_breaks_do_not_cancel():
     """At s = 1e4 hard-tanh is a step, while its two ramps are 1e4 times larger than it."""
     means, stds = [1e3, -2e3], [1e4, 5e3]
     act = activations.get("hardtanh")
-    assert isinstance(kernel_of(act, plain_units(means, stds), 0), SeriesKernel)
+    assert expanded(act, plain_units(means, stds)).breaks is None
     check_against_mpmath("hardtanh", [(1e3, 1e4, -2e3, 5e3, rho) for rho in (0.2, 0.97, -1.0)], 1e-11)
 
 
@@ -184,10 +186,10 @@ def test_exact_kernel_against_conditioning_and_series(name):
     stds = np.array([3.0, 1.0, 0.5, 1.0, 2.0, 1.0, 0.4, 0.5])
     i, j = (a.reshape(-1) for a in np.meshgrid(range(8), range(8), indexing="ij"))
     for rho in RHO:
-        got, size = moments(name, means, stds, rho, with_route(AffineKernel))
+        got, size = moments(name, means, stds, rho, piecewise_linear.remainder)
         want = pair_moments(act, plain_units(means, stds), i, j, Angles(np.full(64, rho))).reshape(8, 8)
         assert np.max(np.abs(got - want) / size) < 1e-11
-        series, _ = moments(name, means, stds, rho, with_route(SeriesKernel))
+        series, _ = moments(name, means, stds, rho, hermite_sums.remainder)
         assert np.max(np.abs(series - want) / size) < 1e-11
 
 
@@ -222,9 +224,9 @@ def test_fast_waves(name):
         i, j = np.array([0]), np.array([1])
         found = pair_moments(activations.get(name), plain_units(means, stds), i, j, Angles(np.array([rho])))
         assert found[0] == pytest.approx(want, abs=1e-12)
-    kernel = kernel_of(activations.get(name), plain_units(means, stds), 0)
-    want = unit_moments(activations.get(name), plain_units(means, stds), kernel.series.plain[0])
-    np.testing.assert_allclose(kernel.variances, want, rtol=1e-12)
+    f = expanded(activations.get(name), plain_units(means, stds))
+    want = unit_moments(activations.get(name), plain_units(means, stds), f.centres)
+    np.testing.assert_allclose(f.variances, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["elu", "softsign", "relu2", "hardswish", "selu"])
@@ -261,8 +263,8 @@ def test_the_bound_covers_what_was_cut(gated, monkeypatch):
     net = mp.GLU(W, b, V, b, None, None, "relu") if gated else mp.MLP(W, b, None, None, "relu2")
     inputs = mp.Gaussian.standard(4)
     exact = second_moment(net, inputs)
-    monkeypatch.setattr(pairs, "_CUTS", (3,))
-    monkeypatch.setattr(pairs, "_TOLERANCE", 2.0**52)
+    monkeypatch.setattr(hermite_sums, "_CUTS", (3,))
+    monkeypatch.setattr(expansion, "_TOLERANCE", 2.0**52)
     cut = second_moment(net, inputs)
     error = np.abs(cut.cov - exact.cov)
     off = ~np.eye(12, dtype=bool)
@@ -279,24 +281,25 @@ def test_few_pairs_get_long_series(name):
     u = plain_units(rng.normal(0, 1, 2 * h), rng.uniform(0.5, 6, 2 * h))
     rho = rng.uniform(-0.3, 0.3, (h, h))
     rho[:, 0] = np.repeat([0.7, -0.9, 0.97, -0.99, 0.995, 0.99999], 4)
-    kernel = kernel_of(act, u, 0)
-    assert kernel.series.degree <= 32
-    tail = kernel.tail(slice(0, h), slice(h, 2 * h), Angles(rho), 2)
-    assert kernel.series.degree >= 256
+    f = expanded(act, u)
+    f.series(0)
+    assert f._series.degree <= 32
+    matrix, bound = beyond(f, slice(0, h), slice(h, 2 * h), Angles(rho), 2)
+    assert f._series.degree >= 256
     i, j = (a.reshape(-1) for a in np.meshgrid(np.arange(h), np.arange(h, 2 * h), indexing="ij"))
-    want = pair_moments(act, u, i, j, Angles(rho.reshape(-1)), kernel.series.plain[0]).reshape(h, h)
+    want = pair_moments(act, u, i, j, Angles(rho.reshape(-1)), f.centres).reshape(h, h)
     for k in (1, 2):
-        want = want - np.outer(kernel.series.plain[k, :h], kernel.series.plain[k, h:]) * rho**k
-    size = np.sqrt(np.outer(kernel.variances[:h], kernel.variances[h:]))
-    assert np.max(np.abs(tail.matrix - want) / size) < 1e-11
-    assert np.max(tail.bound / size) < 1.1e-13
+        want = want - np.outer(f.series(k).plain[k, :h], f.series(k).plain[k, h:]) * rho**k
+    size = np.sqrt(np.outer(f.variances[:h], f.variances[h:]))
+    assert np.max(np.abs(matrix - want) / size) < 1e-11
+    assert np.max(bound / size) < 1.1e-13
 
 
 def test_weakly_correlated_units_need_short_series(rng):
     units = plain_units(rng.normal(0, 1, 50), rng.uniform(1, 3, 50))
-    kernel = kernel_of(activations.get("tanh"), units, 2)
-    kernel.tail(slice(0, 25), slice(25, 50), Angles(np.full((25, 25), 0.1)), 2)
-    assert kernel.series.degree <= 32
+    f = expanded(activations.get("tanh"), units)
+    beyond(f, slice(0, 25), slice(25, 50), Angles(np.full((25, 25), 0.1)), 2)
+    assert f._series.degree <= 32
 
 
 def test_blocks_do_not_change_the_result(monkeypatch, rng):
@@ -439,10 +442,10 @@ def test_slow_waves_keep_their_variance(name):
         q = mpmath.exp(-(mpmath.mpf(1e-6) ** 2))
         sign = 1 if name == "sin" else -1
         want = [float((1 - q) * (1 + sign * q * mpmath.cos(2 * mpmath.mpf(m))) / 2) for m in (0.3, -1.0)]
-    kernel = kernel_of(activations.get(name), plain_units([0.3, -1.0], [1e-6, 1e-6]), 0)
-    np.testing.assert_allclose(kernel.variances, want, rtol=1e-13)
-    tail = kernel.tail(slice(0, 2), slice(0, 2), Angles(np.ones((2, 2))), 0)
-    np.testing.assert_allclose(np.diag(tail.matrix), want, rtol=1e-13)
+    f = expanded(activations.get(name), plain_units([0.3, -1.0], [1e-6, 1e-6]))
+    np.testing.assert_allclose(f.variances, want, rtol=1e-13)
+    matrix, _ = beyond(f, slice(0, 2), slice(0, 2), Angles(np.ones((2, 2))))
+    np.testing.assert_allclose(np.diag(matrix), want, rtol=1e-13)
 
 
 def has_long_series(name):

@@ -104,7 +104,7 @@ USERS = "'out_in' for PyTorch and Equinox, 'in_out' for scikit-learn, Keras and 
         ("unknown layout", make(weights(4, 3), layout="io"), ValueError, "layout must be", USERS),
         ("activations", make(weights(4, 6, 3), ["relu", "relu"]), ValueError, "activation has 2 entries",
          "give one name for all, or a list of 1"),
-        ("activation", make(weights(4, 6, 3), "rellu"), mp.UnknownActivationError, "Did you mean 'relu'"),
+        ("activation", make(weights(4, 6, 3), "rellu"), mp.errors.UnknownActivationError, "Did you mean 'relu'"),
         ("nothing", make([]), TypeError, "layers must be a list of pairs"),
         ("no pairs", make([np.ones((3, 3))]), TypeError, r"layers\[0\] must be a pair \(weight, bias\)"),
         ("a vector", make([(np.ones(3), None)]), ValueError, r"the weight of layers\[0\]"),

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from mlpoly.activations import Activation, project
 from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, safe_root, scalar
-from mlpoly.kernels.sinusoids import is_wave
+from mlpoly.moments.kernels.sinusoids import is_wave
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite, in_deviations, normal_pdf
@@ -105,12 +105,14 @@ def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
     return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
-class UnitFamily(NamedTuple):
+class UnitFamily(Protocol):
     """Hidden units with their activation, and the numbers (h,) that are subtracted from their values."""
 
-    activation: Activation
+    activation: Any
     units: Units
-    centres: Array
+
+    @property
+    def centres(self) -> Array: ...  # noqa: D102
 
 
 def pair_moments(

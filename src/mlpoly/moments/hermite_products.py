@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, eye, namespace, take_rows, widen
+from mlpoly.arrays import Array, constant, namespace, take_rows
 from mlpoly.errors import TooLargeError
-from mlpoly.records import map_arrays, replace
 from mlpoly.special import hermite
-
-if TYPE_CHECKING:
-    from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.units import Series, Units
 
 MOST_MONOMIALS = 10_000
 
@@ -131,30 +128,47 @@ def change_of_basis(place: Array, factor: Array, basis: Ladder, own: Ladder) -> 
     return columns
 
 
-def project_ridge(poly: RidgePolynomial, back: Array, own: Ladder) -> Array:
-    """Coefficients (t, o) of a polynomial of hidden units under N(mean, back back') in the products he_b(w).
+def conditioned(values: Array, mix: Array, own: Ladder) -> Array:
+    """Coefficients (t, o) of E[p | w'] in the products he_b(w'), of p given in those of w, where E[w | w'] = mix w'.
+
+    Each degree stays by itself: a conditional mean replaces every factor of a Wick product by its own.
+    """
+    degrees = own.degrees
+    columns, first = own.constant_row(values), 0
+    total = columns @ values[:1, :]
+    for k in range(1, int(degrees.max(initial=0)) + 1):
+        new = np.flatnonzero(degrees == k)
+        variable = np.argmax(own.exponents[new] > 0, axis=1)
+        parents = take_rows(columns.T, own.down[variable, new] - first).T
+        slopes = take_rows(mix, variable)
+        columns = sum(slopes[:, j] * own.raised(parents, j) for j in range(own.variables))
+        columns = columns / constant(np.sqrt(own.exponents[new, variable]), values)
+        total, first = total + columns @ take_rows(values, new), int(new[0])
+    return total
+
+
+def project_units(units: Units, series: Series, back: Array, own: Ladder) -> Array:
+    """Coefficients (t, h) of hidden units under N(mean, back back') in the products he_b(w).
 
     For a unit vector a, he_k(a.w) = sum over |b| = k of sqrt(k!/b!) a^b he_b(w); e = q.w with q orthogonal to a
     multiplies it by the raising part alone.
     """
-    xp, p = namespace(back=back), map_arrays(replace(poly, inputs=None), widen)
-    readout = eye(p.dim_out, back) if p.readout is None else p.readout
-    t = (p.units.directions @ back) * p.units.inverse_scales[:, None]
+    xp, highest = namespace(back=back), int(own.degrees.max(initial=0))
+    t = (units.directions @ back) * units.inverse_scales[:, None]
     # Rows sqrt(k!/b!) a^b for every multi-index b and every unit with a = t_i, (t, h), degree by degree.
     powers = constant(np.ones((1, t.shape[0])), t)
-    for k in range(1, int(own.degrees.max(initial=0)) + 1):
+    for k in range(1, highest + 1):
         new = np.flatnonzero(own.degrees == k)
         variable = np.argmax(own.exponents[new] > 0, axis=1)
         scale = constant(np.sqrt(k / own.exponents[new, variable])[:, None], t)
         parents = take_rows(powers, own.down[variable, new])
         powers = xp.concat([powers, parents * take_rows(t.T, variable) * scale])
-    series = p.series.padded(int(own.degrees.max(initial=p.degree)), p.series.gated is not None)
+    series = series.padded(max(highest, series.degree), series.gated is not None)
     hidden = powers * take_rows(series.plain, own.degrees)
-    if p.units.gate is not None and series.gated is not None:
-        q = p.units.gate.directions @ back - p.units.gate.slopes[:, None] * t
-        mixed = powers * 0
-        for j in range(own.variables):
-            mixed = mixed + q[:, j] * own.raised(powers, j)
-        hidden = hidden + mixed * take_rows(xp.concat([series.gated[:1, ...] * 0, series.gated]), own.degrees)
-    out = hidden @ readout.T
-    return out if p.bias is None else out + own.constant_row(back) * p.bias
+    if units.gate is None or series.gated is None:
+        return hidden
+    q = units.gate.directions @ back - units.gate.slopes[:, None] * t
+    mixed = powers * 0
+    for j in range(own.variables):
+        mixed = mixed + q[:, j] * own.raised(powers, j)
+    return hidden + mixed * take_rows(xp.concat([series.gated[:1, ...] * 0, series.gated]), own.degrees)

@@ -5,14 +5,29 @@ A Hermite series does not help at high frequency: at standard deviation s it pea
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, namespace
-from mlpoly.units import Units
+from mlpoly.units import Angles, Units, terms_between
+
+if TYPE_CHECKING:
+    from mlpoly.moments.expansion import Expansion
 
 
 def is_wave(activation: Activation) -> bool:
     """Whether the activation is the library's sine or cosine."""
     return activation.name in ("sin", "cos") and activation.own is None
+
+
+def remainder(
+    one: Expansion, two: Expansion, rows: slice, columns: slice, angles: Angles, degree: int, own: bool
+) -> tuple[Array, None]:
+    """Covariance of chunks of two families of sines and cosines at all degrees above `degree`; nothing is truncated."""
+    assert one.activation is not None and two.activation is not None
+    total = wave_covariances(one.activation, one.units, two.activation, two.units, rows, columns, angles.rho)
+    left, right = one.series(degree).rows(rows), two.series(degree).columns(columns)
+    return total - terms_between(left, right, angles, 0, degree), None
 
 
 def wave_variances(activation: Activation, units: Units) -> Array:

@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, constant, decidable, eye, namespace
-from mlpoly.kernels.conditional import filled
+from mlpoly.moments.kernels.conditional import filled
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
-from mlpoly.units import Units
+from mlpoly.units import Angles, Units, terms_between
+
+if TYPE_CHECKING:
+    from mlpoly.moments.expansion import Expansion
 
 _FAR = 60.0  # breaks more standard deviations away than this have no effect
 _FEW = 512  # pairs for which a rule of their own does not pay
@@ -88,6 +91,22 @@ def cancellation(breaks: list[Break], moments: Array) -> Array:
             total = total + xp.abs(b.value) * xp.sqrt(density * zero)
     some = moments > 0
     return xp.where(some, total / xp.sqrt(xp.where(some, moments, 1.0)), 0.0)
+
+
+def remainder(
+    one: Expansion, two: Expansion, rows: slice, columns: slice, angles: Angles, degree: int, own: bool
+) -> tuple[Array, None]:
+    """Covariance of chunks of two families of piecewise-linear units at all degrees above `degree`.
+
+    Closed form up to degree 1, one integral beyond it: nothing is truncated.
+    """
+    assert one.breaks is not None and two.breaks is not None
+    beyond = beyond_linear(one.breaks, two.breaks, rows, columns, angles.rho, one is two and rows == columns)
+    count = max(degree, 1)
+    left, right = one.series(count).rows(rows), two.series(count).columns(columns)
+    if degree == 0:
+        return beyond + terms_between(left, right, angles, 0, 1), None
+    return beyond - terms_between(left, right, angles, 1, degree), None
 
 
 def beyond_linear(

@@ -1,0 +1,130 @@
+"""Covariances of hidden units as sums over their Hermite series, the route for every activation (MATH 5).
+
+A chunk of pairs is summed degree by degree, with a rigorous bound on the truncated rest: as far as most pairs need, and
+farther for the few others. The diagonal is a one-dimensional integral, and pairs whose bound is still not small enough
+are integrated by conditioning, which is exact at any correlation. So identical units cost no accuracy, and no array is
+larger than a chunk of pairs or K numbers per unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlpoly.arrays import Array, chunks, constant, namespace
+from mlpoly.moments.kernels.conditional import filled, pair_moments
+from mlpoly.records import map_arrays
+from mlpoly.units import Angles, decay, terms_between
+
+if TYPE_CHECKING:
+    from mlpoly.moments.expansion import Expansion
+
+_CUTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)  # the series of a pair stops at one of these
+_LONG = 256  # beyond, only if there are many pairs that need them
+_MANY = 1 / 8  # pairs of a chunk for each unit of the layer: integrating so many takes as long as a long series
+_FEW = 1 / 16  # of the pairs of a chunk get more terms pair by pair, which costs several times as much for each
+_LISTED = 1024  # such pairs at a time, so that their series stay in the cache
+
+
+def remainder(
+    one: Expansion, two: Expansion, rows: slice, columns: slice, angles: Angles, degree: int, own: bool
+) -> tuple[Array, Array | None]:
+    """Covariance of chunks of two families of units, both gated or neither, at all degrees above `degree`.
+
+    All pairs get the terms that most of them need; the few others get more, and those that no series serves are
+    integrated. `own` says that these are the same units of the same inputs, so that the variance of a unit is the
+    covariance with itself.
+    """
+    xp, gated = namespace(rho=angles.rho), one.units.gate is not None
+    longest = min(one.longest, two.longest)
+
+    def terms(cut: int) -> Array:
+        left, right = one.series(cut), two.series(cut)
+        return terms_between(left.rows(rows), right.columns(columns), angles, degree, cut)
+
+    def bound_at(cut: int) -> Array:
+        return decay(angles.rho, cut, gated) * one.rests(cut)[rows][:, None] * two.rests(cut)[columns][None, :]
+
+    if one.activation is None or two.activation is None:  # no terms beyond the end of either
+        cut = max(longest, degree)
+        exact = any(e.activation is None and e.beyond is None and e.longest <= cut for e in (one, two))
+        return terms(cut), None if exact else bound_at(cut)
+    shape = (rows.stop - rows.start, columns.stop - columns.start)
+    # Of a symmetric chunk, the pairs that are needed.
+    upper = None
+    if one is two and rows == columns:
+        upper = constant(np.triu(np.ones(shape), int(own)), angles.rho) > 0
+    limit = max(one.tolerance, two.tolerance) * one.spreads[rows][:, None] * two.spreads[columns][None, :]
+    for goal in [c for c in _CUTS if c > degree] or [degree]:
+        cut = max(min(goal, longest), degree)
+        bound = bound_at(cut)
+        open_pairs = bound > limit
+        others = open_pairs if upper is None else open_pairs & (upper | upper.T)
+        if cut < goal or int(xp.count_nonzero(others)) <= _FEW * shape[0] * shape[1]:
+            break
+    matrix = terms(cut)
+    if not bool(xp.any(open_pairs)):
+        return matrix, bound
+    if upper is not None:
+        if own:
+            matrix = xp.where(open_pairs & ~(upper | upper.T), one.rests(degree)[rows] ** 2, matrix)
+        open_pairs = open_pairs & upper
+    where = xp.reshape(open_pairs, (-1,))
+    (flat,) = xp.nonzero(where)
+    i, j = flat // shape[1] + rows.start, flat % shape[1] + columns.start
+    limits, found = (xp.take(xp.reshape(a, (-1,)), flat) for a in (limit, matrix))
+    pairs = _Listed(one, two, i, j, angles.at(flat), limits)
+    matrix = xp.reshape(filled(xp.reshape(matrix, (-1,)), where, pairs.beyond(found, degree, cut)), shape)
+    return matrix if upper is None else xp.where(upper, matrix, matrix.T), xp.minimum(bound, limit)
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Listed pairs of different units, with what they may miss, (p,) each."""
+
+    one: Expansion
+    two: Expansion
+    i: Array
+    j: Array
+    angles: Angles
+    limits: Array
+
+    def at(self, index: Array) -> _Listed:
+        """Some of the pairs, by their positions."""
+        xp = namespace(index=index)
+        i, j, limits = (xp.take(a, index) for a in (self.i, self.j, self.limits))
+        return _Listed(self.one, self.two, i, j, self.angles.at(index), limits)
+
+    def beyond(self, found: Array, degree: int, cut: int) -> Array:
+        """Covariances (p,) above `degree`, where those up to `cut` were `found`."""
+        xp, one, two = namespace(found=found), self.one, self.two
+        still = self.limits >= 0  # the pairs that need more
+        longest = min(one.longest, two.longest)
+        for further in (c for c in _CUTS if cut < c <= longest):
+            (index,) = xp.nonzero(still)
+            if index.shape[0] == 0:
+                return found
+            if further > _LONG and index.shape[0] < _MANY * one.units.size:
+                break
+            some = self.at(index)
+            found = filled(found, still, xp.take(found, index) + some.terms(cut, further))
+            rests = xp.take(one.rests(further), some.i) * xp.take(two.rests(further), some.j)
+            bound, cut = decay(some.angles.rho, further, one.units.gate is not None) * rests, further
+            still = filled(still, still, bound > some.limits)
+        (index,) = xp.nonzero(still)
+        if index.shape[0] == 0:
+            return found
+        some = self.at(index)
+        exact = pair_moments(one, two, some.i, some.j, some.angles, 10 * some.limits)
+        return filled(found, still, exact - some.terms(0, degree))
+
+    def terms(self, low: int, high: int) -> Array:
+        """Covariances (p,) at degrees low < k <= high together."""
+        left, right, parts = self.one.series(high), self.two.series(high), []
+        for part in chunks(self.i.shape[0], _LISTED):
+            angles = map_arrays(self.angles, itemgetter(part))
+            parts.append(terms_between(left.listed(self.i[part]), right.listed(self.j[part]), angles, low, high))
+        return namespace(i=self.i).concat(parts)

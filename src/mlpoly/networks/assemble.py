@@ -1,0 +1,160 @@
+"""From pieces, as the formats of other libraries list them, to a network of as few layers as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, astype, cast_like, eye, namespace, promote
+from mlpoly.networks.affine import Affine
+from mlpoly.networks.chain import Chain
+from mlpoly.networks.layer import Forms, Layer, Network
+from mlpoly.networks.mlp import MLP
+from mlpoly.networks.simplify import simplified
+from mlpoly.records import replace
+
+
+class PieceError(TypeError):
+    """Pieces do not fit one after the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """x -> scale * x + shift, both (n,), in float32 or wider; the weights they enter keep their own dtype.
+
+    Attributes
+    ----------
+    scale, shift : array (n,)
+    dtype : dtype
+        Dtype of the weights of an affine map, if the scaling has to become one.
+    name : str
+        Name in errors.
+    """
+
+    scale: Array
+    shift: Array
+    dtype: Any
+    name: str = "Scaling"
+
+    @property
+    def size(self) -> int:
+        """Number of inputs and outputs n."""
+        return int(self.scale.shape[0])
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.size})"
+
+    def after(self, first: Scaling | Affine) -> Scaling | Affine:
+        """The map x -> scale * first(x) + shift."""
+        if isinstance(first, Scaling):
+            return Scaling(self.scale * first.scale, self.scale * first.shift + self.shift, self.dtype, self.name)
+        moved = self.shift if first.b is None else self.scale * first.b + self.shift
+        return Affine(cast_like(self.scale[:, None] * first.W, first.W), cast_like(moved, first.W))
+
+    def before(self, last: Layer) -> Layer:
+        """The layer x -> last(scale * x + shift)."""
+
+        def moved(weight: Array, bias: Array | None) -> tuple[Array, Array]:
+            wide, shift = promote(weight, self.shift)
+            offset = wide @ shift if bias is None else wide @ shift + bias
+            return cast_like(weight * self.scale, weight), cast_like(offset, weight)
+
+        forms = last.forms
+        gate = () if forms.gate_directions is None else moved(forms.gate_directions, forms.gate_bias)
+        made = last.with_parts(Forms(*moved(forms.directions, forms.bias), *gate), last.readout, last.bias)
+        return replace(made, names=None)
+
+    def affine(self, dtype: Any) -> Affine:
+        """The scaling as an affine map with a diagonal weight."""
+        return Affine(astype(eye(self.size, self.scale) * self.scale, dtype), astype(self.shift, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """y -> y if y > 0 else slopes * y, with a slope for every unit: PReLU."""
+
+    slopes: Array
+
+    @property
+    def size(self) -> int:
+        """Number of units n."""
+        return int(self.slopes.shape[0])
+
+    def __repr__(self) -> str:
+        return f"PReLU({self.size})"
+
+
+# A network, or a part of one. Activations have any number of inputs.
+Piece = Network | Scaling | Slopes | Activation
+
+
+def assemble(pieces: Sequence[Piece]) -> Network:
+    """Return the network that computes pieces one after the other.
+
+    Scalings are folded into the weights beside them. The other weights of layers stay the arrays that they are.
+
+    Parameters
+    ----------
+    pieces : sequence of Network, Scaling, Slopes or Activation
+        At least one piece that has a size.
+
+    Raises
+    ------
+    PieceError
+        If a piece takes another number of inputs than the one before it gives.
+    TypeError
+        For weights of several dtypes or devices.
+    """
+    pieces = [part for piece in pieces for part in (piece.layers if isinstance(piece, Chain) else [piece])]
+    _check_sizes(pieces)
+    dtype = next((piece.prototype.dtype for piece in pieces if isinstance(piece, Network)), None)
+
+    def as_network(part: Network | Scaling) -> Network:
+        return part.affine(part.dtype if dtype is None else dtype) if isinstance(part, Scaling) else part
+
+    parts: list[Network | Scaling] = []
+    for piece in pieces:
+        last = parts[-1] if parts else None
+        if isinstance(piece, Scaling) and isinstance(last, Affine | Scaling):
+            parts[-1] = piece.after(last)
+        elif isinstance(piece, Layer) and isinstance(last, Scaling):
+            parts[-1] = last.before(piece)
+        elif isinstance(piece, Network | Scaling):
+            parts.append(piece)
+        elif isinstance(last, Affine | Scaling):
+            parts[-1] = _hidden_layer(as_network(last), piece)
+        else:  # units of what the layer before gives, or of the inputs
+            beside = as_network(last or next(p for p in pieces if isinstance(p, Network | Scaling)))
+            size = beside.dim_in if last is None else beside.dim_out
+            parts.append(_hidden_layer(Affine(eye(size, beside.prototype)), piece))
+    return simplified(Chain([as_network(part) for part in parts]))
+
+
+def _check_sizes(pieces: Sequence[Piece]) -> None:
+    """Raise unless each piece takes as many inputs as the one before it gives, in one dtype and on one device."""
+    size = None
+    for piece in pieces:
+        needed = size
+        if isinstance(piece, Network):
+            needed = piece.dim_in
+        elif isinstance(piece, (Scaling, Slopes)):
+            needed = piece.size
+        if size is not None and needed != size:
+            raise PieceError(f"{piece!r} takes {needed} inputs, but the parts before it give {size}.")
+        size = piece.dim_out if isinstance(piece, Network) else needed
+    places = {(str(p.prototype.dtype), str(p.prototype.device)) for p in pieces if isinstance(p, Network)}
+    if len(places) > 1:
+        found = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(places))
+        raise TypeError(f"the parts have weights of different kinds ({found}); convert the module with .to(...).")
+
+
+def _hidden_layer(first: Any, units: Activation | Slopes) -> MLP:
+    W, b = first.W, first.b
+    if isinstance(units, Activation):
+        return MLP(W, b, None, None, units)
+    # One slope per unit, as two ReLUs per unit: y if y > 0 else s y = relu(y) - s relu(-y).
+    xp, one = namespace(W=W), eye(units.size, W)
+    readout = xp.concat([one, -one * cast_like(units.slopes, W)], axis=1)
+    return MLP(xp.concat([W, -W]), None if b is None else xp.concat([b, -b]), readout, None, "relu")
