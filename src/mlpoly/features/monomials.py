@@ -147,10 +147,7 @@ def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
 
 
 class _Products:
-    """Means and variances of monomials in x - center under a Gaussian, (d,) or (d, d) for a slice.
-
-    Integration by parts removes one factor at a time: E[y_a f] = mean_a E[f] + sum_b cov_ab E[df/dy_b].
-    """
+    """Means and variances of monomials in y = x - center under a Gaussian, (d,) or (d, d) for a slice."""
 
     def __init__(self, inputs: Gaussian, center: np.ndarray) -> None:
         self.inputs, self.center = inputs, np.asarray(inputs.mean) - center
@@ -163,68 +160,60 @@ class _Products:
     def mean(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
         if degree == 1:
             return self.center
-        joint, _ = self._moments(lead)
-        return joint((1,) * degree, (0,) * degree) + np.zeros_like(self.cov)
+        mean, cov = self._factors(lead)
+        return expected_product(degree, 1.0, lambda i, value: mean[i] * value, lambda i, j, value: cov(i, j) * value)
 
     def variance(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
+        """Covariance of the monomial with a copy of itself.
+
+        A value is the pair of E[pq] and Cov(p, q), with p a product of factors of the monomial and q of the copy's. The
+        covariance has a recursion of its own, as the difference of moments would lose its digits far from zero: where
+        a factor of p meets one of q, all that they leave behind counts, E[...], and otherwise its covariance.
+        """
         if degree == 1:
             return np.asarray(self.inputs._variances())
-        _, covariance = self._moments(lead)
-        return covariance((1,) * degree, (1,) * degree) + np.zeros_like(self.cov)
+        mean, cov = self._factors(lead)
 
-    def _moments(self, lead: tuple[int, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """E[y^p y^q] and Cov(y^p, y^q) as functions of exponents p and q of the leading inputs and two more.
+        def times_cov(i: int, j: int, value: np.ndarray) -> np.ndarray:
+            return cov(i % degree, j % degree) * (value if (i < degree) == (j < degree) else value[[0, 0]])
 
-        The covariance has a recursion of its own, as the difference of moments would lose its digits far from zero.
-        """
-        mean, cov = self.center, self.cov
-        rows, size = len(lead), len(lead) + 2
-        diagonal = np.diagonal(cov)
-        means: list[Any] = [*(mean[i] for i in lead), mean[:, None], mean[None, :]]
+        one = np.array([1.0, 0.0])[:, None, None]  # rows and columns come with the factors that have them
+        return expected_product(2 * degree, one, lambda i, value: mean[i % degree] * value, times_cov)[1]
 
-        @cache
+    def _factors(self, lead: tuple[int, ...]) -> tuple[list[Any], Callable[[int, int], Any]]:
+        """Means of the leading inputs and two more, over rows and columns, and covariances of two of these factors."""
+        rows = len(lead)
+
         def between(a: int, b: int) -> Any:
             a, b = min(a, b), max(a, b)
             if b < rows:
-                return cov[lead[a], lead[b]]
-            if a < rows:
-                return cov[lead[a], :][:, None] if b == rows else cov[lead[a], :][None, :]
-            if a == b:
-                return diagonal[:, None] if b == rows else diagonal[None, :]
-            return cov
+                return self.cov[lead[a], lead[b]]
+            line = self.cov[lead[a], :] if a < rows else np.diagonal(self.cov)
+            return self.cov if rows <= a < b else line[:, None] if b == rows else line[None, :]
 
-        def lower(powers: tuple[int, ...], at: int) -> tuple[int, ...]:
-            return (*powers[:at], powers[at] - 1, *powers[at + 1 :])
+        return [*self.center[list(lead)], self.center[:, None], self.center[None, :]], between
 
-        @cache
-        def joint(p: tuple[int, ...], q: tuple[int, ...]) -> Any:
-            if not any(p):
-                return joint(q, p) if any(q) else 1.0
-            first = next(i for i in range(size) if p[i])
-            rest = lower(p, first)
-            total = means[first] * joint(rest, q)
-            for b in range(size):
-                if rest[b]:
-                    total = total + rest[b] * between(first, b) * joint(lower(rest, b), q)
-                if q[b]:
-                    total = total + q[b] * between(first, b) * joint(rest, lower(q, b))
-            return total
 
-        @cache
-        def covariance(p: tuple[int, ...], q: tuple[int, ...]) -> Any:
-            if not any(p) or not any(q):
-                return 0.0
-            first = next(i for i in range(size) if p[i])
-            rest = lower(p, first)
-            total = means[first] * covariance(rest, q)
-            for b in range(size):
-                if rest[b]:
-                    total = total + rest[b] * between(first, b) * covariance(lower(rest, b), q)
-                if q[b]:
-                    total = total + q[b] * between(first, b) * joint(rest, lower(q, b))
-            return total
+def expected_product(
+    factors: int, one: Any, times_mean: Callable[[int, Any], Any], times_cov: Callable[[int, int, Any], Any]
+) -> Any:
+    """E[y_0 y_1 ...] of jointly Gaussian factors (Isserlis): E[y_i R] = mean_i E[R] + sum_{j in R} cov_ij E[R / y_j].
 
-        return joint, covariance
+    `one` is the empty product; the other arguments multiply a value by the mean of a factor, or by the covariance of
+    two. Every subset of the factors is evaluated once.
+    """
+
+    @cache
+    def value(left: tuple[int, ...]) -> Any:
+        if not left:
+            return one
+        first, rest = left[0], left[1:]
+        total = times_mean(first, value(rest))
+        for at, other in enumerate(rest):
+            total = total + times_cov(first, other, value(rest[:at] + rest[at + 1 :]))
+        return total
+
+    return value(tuple(range(factors)))
 
 
 def _spread_on_samples(inputs: Samples, center: np.ndarray) -> Weights:

@@ -4,16 +4,14 @@ import functools
 import math
 from itertools import combinations_with_replacement, permutations, product
 
-import jax
 import mpmath
 import numpy as np
 import pytest
-import torch
 from scipy import special, stats
-from support.backends import JAX64, assert_close, assert_same_kind, make
+from support.backends import assert_close
+from support.paper import isserlis, master_theorem, raw_moments
 
 import mlpoly as mp
-from mlpoly.paper import isserlis, master_theorem, raw_moments
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Oracles
@@ -25,26 +23,6 @@ def gaussian(rng, *shape):
     d = shape[-1]
     root = rng.standard_normal((*shape, d)) / math.sqrt(d)
     return rng.standard_normal(shape), root @ np.swapaxes(root, -1, -2) + 0.2 * np.eye(d)
-
-
-def partitions(items):
-    """Every way to split a tuple into singletons and pairs: the sum that the paper writes down."""
-    if not items:
-        yield (), ()
-        return
-    head, rest = items[0], items[1:]
-    for singles, pairs in partitions(rest):
-        yield (head, *singles), pairs
-    for at, other in enumerate(rest):
-        for singles, pairs in partitions(rest[:at] + rest[at + 1 :]):
-            yield singles, ((head, other), *pairs)
-
-
-def moment_by_partitions(mean, cov, index):
-    return sum(
-        math.prod(mean[i] for i in singles) * math.prod(cov[i, j] for i, j in pairs)
-        for singles, pairs in partitions(tuple(index))
-    )
 
 
 def normal_rule(mean, std, kinks=()):
@@ -85,22 +63,6 @@ def product_by_quadrature(g, mean, cov, kinks=()):
 INDICES = [i for n in range(7) for i in combinations_with_replacement(range(3), n)]
 
 
-def test_moments_equal_the_papers_sum_over_partitions(rng):
-    mean, cov = gaussian(rng, 3)
-    got = np.array([isserlis(mean, cov, index) for index in INDICES])
-    want = np.array([moment_by_partitions(mean, cov, index) for index in INDICES])
-    # 76 partitions at most: sums of products that round differently in some of their last bits.
-    size = np.array([moment_by_partitions(np.abs(mean), np.abs(cov), index) for index in INDICES])
-    assert len(INDICES) == 84
-    assert np.all(np.abs(got - want) <= 1e-14 * size)
-
-
-def test_moment_of_six_different_variables(rng):
-    mean, cov = gaussian(rng, 6)
-    assert sum(1 for _ in partitions(tuple(range(6)))) == 76
-    assert_close(isserlis(mean, cov, range(6)), moment_by_partitions(mean, cov, range(6)), 1e-13)
-
-
 def test_moments_equal_tensor_gauss_hermite(rng):
     # Six nodes are exact to degree 11; nothing here knows of covariances between factors.
     mean, cov = gaussian(rng, 3)
@@ -123,78 +85,6 @@ def test_moments_known_by_heart():
     assert isserlis([0.0, 0.0], [[1.0, rho], [rho, 1.0]], (0, 0, 1, 1)) == 1 + 2 * rho**2
     assert isserlis([0.0, 0.0], [[1.0, rho], [rho, 1.0]], (0, 0, 0, 1)) == 3 * rho
     assert isserlis([2.0, 3.0], [[1.0, rho], [rho, 1.0]], ()) == 1
-
-
-def test_long_products_neither_enumerate_nor_recurse():
-    # 60 factors have 5e41 partitions; 59!! is beyond 2^53, so the last bits round.
-    assert_close(isserlis([0.0], [[1.0]], (0,) * 60), math.prod(range(1, 60, 2)), 1e-14)
-    assert isserlis([1.0], [[0.0]], (0,) * 1200) == 1
-
-
-def test_order_of_the_factors_does_not_matter(rng):
-    mean, cov = gaussian(rng, 3)
-    values = {float(isserlis(mean, cov, index)) for index in permutations((0, 0, 1, 2))}
-    assert len(values) == 1
-
-
-@pytest.mark.parametrize("index", [(), (1,), (0, 0, 2, 1)])
-def test_batches_of_moments_equal_a_loop(rng, index):
-    mean, _ = gaussian(rng, 2, 1, 3)
-    _, cov = gaussian(rng, 4, 3)
-    got = isserlis(mean, cov, index)
-    want = [[isserlis(mean[i, 0], cov[j], index) for j in range(4)] for i in range(2)]
-    np.testing.assert_array_equal(got, want)
-
-
-def test_moments_on_every_backend(rng, backend):
-    mean, cov = gaussian(rng, 2, 3)
-    index = (0, 0, 1, 2, 2)
-    m, s = make(mean, backend), make(cov, backend)
-    got = isserlis(m, s, index)
-    assert_same_kind(got, m)
-    assert_close(got, isserlis(mean, cov, index), backend.tolerance)
-
-
-def price_gradients(mean):
-    """E[X_0^2 X_1]: its gradients are E of the first, and half E of the second derivatives (Price's theorem)."""
-    return np.array([2 * (mean[0] * mean[1] + 0.3), mean[0] ** 2 + 1]), np.array([[mean[1], mean[0]], [mean[0], 0]])
-
-
-def test_gradients_of_moments_obey_prices_theorem():
-    mean, cov = np.array([0.7, -1.1]), np.array([[1.0, 0.3], [0.3, 2.0]])
-    in_mean, in_cov = price_gradients(mean)
-    m, s = torch.tensor(mean, requires_grad=True), torch.tensor(cov, requires_grad=True)
-    isserlis(m, s, (0, 0, 1)).backward()
-    assert_close(m.grad, in_mean, 1e-15)
-    assert_close(s.grad, in_cov, 1e-15)
-    with JAX64.active():
-        got = jax.jit(jax.grad(lambda m, s: isserlis(m, s, (0, 0, 1)), argnums=(0, 1)))(
-            make(mean, JAX64), make(cov, JAX64)
-        )
-        assert_close(got[0], in_mean, 1e-15)
-        assert_close(got[1], in_cov, 1e-15)
-
-
-@pytest.mark.parametrize(
-    ("mean", "cov", "index", "error", "message"),
-    [
-        ([0.0, 0.0], np.eye(2), (0, 2), ValueError, "variable 2, but mean has 2 variables: 0 to 1"),
-        ([0.0, 0.0], np.eye(2), (-1,), ValueError, "index must be at least 0"),
-        ([0.0, 0.0], np.eye(2), (0.5,), TypeError, "index must be an integer"),
-        ([0.0, 0.0], np.eye(2), 1, TypeError, "index must be a tuple of variables"),
-        ([0.0, 0.0], np.eye(3), (0,), ValueError, r"cov has shape \(3, 3\), expected \(..., 2, 2\)"),
-        ([0.0, 0.0], [1.0, 1.0], (0,), ValueError, r"cov has shape \(2,\)"),
-        (0.0, [[1.0]], (0,), ValueError, "mean is a single number"),
-        (np.zeros((2, 1)), np.ones((3, 1, 1)), (0,), ValueError, r"do not broadcast .* mean \(2,\), cov \(3,\)"),
-        ([0.0, 0.0], [[1.0, 0.0], [0.5, 1.0]], (0,), ValueError, "cov is not symmetric"),
-        ([0.0, math.nan], np.eye(2), (0,), ValueError, "mean holds 1 NaN"),
-        (np.zeros(2, dtype=int), np.eye(2), (0,), TypeError, "mean must hold real floating-point numbers"),
-        (torch.zeros(2), np.eye(2), (0,), TypeError, "different array libraries"),
-    ],
-)
-def test_moments_refuse_what_they_cannot_use(mean, cov, index, error, message):
-    with pytest.raises(error, match=message):
-        isserlis(mean, cov, index)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -266,80 +156,6 @@ def test_constant_x_leaves_the_moment_of_the_others(rng):
     # Its neighbour in the batch is left alone.
     np.testing.assert_array_equal(a[:, 1], master(mean[1], cov[1]))
     assert np.all(np.abs(a[1:, 1]) > 1e-3)
-
-
-def test_batches_of_coefficients_equal_a_loop(rng):
-    mean, cov = gaussian(rng, 3, 1, 4)
-    other_mean, _ = gaussian(rng, 2, 3)
-    got = master_theorem(mean[..., 0], cov[..., 0, 0], other_mean, cov[..., 0, 1:], cov[..., 1:, 1:])
-    assert got.shape == (4, 3, 2)
-    for i, j in product(range(3), range(2)):
-        one = np.concatenate([mean[i, 0, :1], other_mean[j]])
-        np.testing.assert_array_equal(got[:, i, j], master(one, cov[i, 0]))
-
-
-def test_coefficients_on_every_backend(rng, backend):
-    mean, cov = gaussian(rng, 2, 4)
-    m, s = make(mean, backend), make(cov, backend)
-    got = master(m, s)
-    assert_same_kind(got, m)
-    assert_close(got, master(mean, cov), backend.tolerance)
-
-
-def test_coefficients_under_jit(rng):
-    mean, cov = gaussian(rng, 2, 4)
-    with JAX64.active():
-        got = jax.jit(master)(make(mean, JAX64), make(cov, JAX64))
-    assert_close(got, master(mean, cov), JAX64.tolerance)
-
-
-def test_plain_numbers_follow_the_arrays(rng):
-    mean, cov = gaussian(rng, 2)
-    y = torch.tensor(mean, dtype=torch.float32)
-    got = master_theorem(0.5, 2, y, [0.25, 0.5], torch.tensor(cov, dtype=torch.float32))
-    assert_same_kind(got, y)
-    assert_close(got, master_theorem(0.5, 2.0, mean, [0.25, 0.5], cov), 1e-6)
-
-
-def test_gradients_of_coefficients(rng):
-    mean, cov = gaussian(rng, 3)
-    arguments = [mean[0], cov[0, 0], mean[1:], cov[0, 1:], cov[1:, 1:]]
-    tensors = [torch.tensor(a, requires_grad=True) for a in arguments]
-
-    def symmetrised(*a):
-        return master_theorem(*a[:4], (a[4] + a[4].mT) / 2)
-
-    assert torch.autograd.gradcheck(symmetrised, tensors, rtol=1e-6, atol=1e-8)
-
-
-def test_gradients_are_finite_where_x_is_constant():
-    var = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
-    cov_xy = torch.tensor([[0.0], [0.5]], dtype=torch.float64, requires_grad=True)
-    master_theorem(1.0, var, [2.0], cov_xy, [[1.0]]).sum().backward()
-    assert torch.isfinite(var.grad).all() and torch.isfinite(cov_xy.grad).all()
-    # a_0 + a_1 = mean_y + beta (1 - mean_x) has no slope at mean_x = 1; a_1 alone has.
-    assert var.grad.tolist() == [0.0, 0.0]
-    (slope,) = torch.autograd.grad(master_theorem(1.0, var, [2.0], cov_xy, [[1.0]])[1].sum(), var)
-    assert slope.tolist() == [0.0, -0.5]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"var_x": -1.0}, "var_x must not be negative"),
-        ({"mean_y": 1.0}, "mean_y is a single number"),
-        ({"cov_xy": [1.0]}, r"cov_xy has shape \(1,\), expected \(..., 2\)"),
-        ({"cov_yy": np.eye(3)}, r"cov_yy has shape \(3, 3\), expected \(..., 2, 2\)"),
-        ({"cov_yy": [[1.0, 0.5], [0.0, 1.0]]}, "cov_yy is not symmetric"),
-        ({"mean_x": np.zeros(3), "mean_y": np.zeros((4, 2))}, r"do not broadcast .* mean_x \(3,\)"),
-        ({"cov_xy": [math.inf, 0.0]}, "cov_xy holds 1 NaN or infinite"),
-    ],
-)
-def test_master_theorem_refuses_what_it_cannot_use(change, message):
-    good = {"mean_x": 0.0, "var_x": 1.0, "mean_y": [0.0, 0.0], "cov_xy": [0.0, 0.0], "cov_yy": np.eye(2)}
-    assert master_theorem(**good).tolist() == [0.0, 0.0, 0.0]
-    with pytest.raises(ValueError, match=message):
-        master_theorem(**(good | change))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -535,43 +351,6 @@ def test_no_binomial_sum_keeps_digits_far_below_the_kink():
     # Multiplication by x cancels as well (100 per factor, at ten standard deviations), but far less.
     assert ours < 1e-8
     assert papers > 100 * ours
-
-
-def test_raw_moments_on_every_backend(backend):
-    mean, std = np.array([[0.5], [-1.0]]), np.array([1.0, 0.0, 2.5])
-    m, s = make(mean, backend), make(std, backend)
-    for name in ("relu", "gelu", "silu"):
-        got = raw_moments(name, m, s, 3)
-        assert_same_kind(got, m)
-        assert_close(got, raw_moments(name, mean, std, 3), backend.tolerance)
-
-
-def test_raw_moments_under_jit():
-    mean, std = np.array([0.5, -1.0]), np.array([1.0, 2.5])
-    with JAX64.active():
-        got = jax.jit(lambda m, s: raw_moments("gelu", m, s, 3))(make(mean, JAX64), make(std, JAX64))
-    assert_close(got, raw_moments("gelu", mean, std, 3), JAX64.tolerance)
-
-
-@pytest.mark.parametrize("name", ["relu", "gelu", "tanh"])
-def test_gradients_of_raw_moments(name):
-    mean = torch.tensor([0.4, -1.0], dtype=torch.float64, requires_grad=True)
-    std = torch.tensor([0.8, 1.5], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda m, s: raw_moments(name, m, s, 3), (mean, std), rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (("relu", 0.0, -1.0, 1), ValueError, "std must not be negative"),
-        (("relu", 0.0, 1.0, -1), ValueError, "degree must be at least 0"),
-        (("relu", np.zeros(2), np.ones(3), 1), ValueError, r"do not broadcast .* mean \(2,\), std \(3,\)"),
-        (("rellu", 0.0, 1.0, 1), mp.errors.UnknownActivationError, "Did you mean 'relu'"),
-    ],
-)
-def test_raw_moments_refuse_what_they_cannot_use(arguments, error, message):
-    with pytest.raises(error, match=message):
-        raw_moments(*arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
