@@ -1,6 +1,11 @@
 # Every target sets up what it needs: the first one makes .venv, later ones find it ready.
 
-PYTHON ?= python3
+# The first of these names that is Python 3.11 or newer; make PYTHON=... takes another.
+NAMES  := python3 python3.13 python3.12 python3.11 python3.14 python
+RECENT := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+ifeq ($(origin PYTHON), undefined)
+PYTHON := $(firstword $(foreach name,$(NAMES),$(shell $(name) $(RECENT) 2> /dev/null && echo $(name))))
+endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -9,13 +14,13 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-shuffled test-data dist test-slow test-kernels lint docs site-report bench bench-gpu bench-page bench-check clean
+.PHONY: help demo test check test-shuffled test-data dist test-slow test-kernels lock lint docs site-report bench bench-gpu bench-page bench-check clean
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## the paper's experiments on scikit-learn's digits, in two minutes; open out/demo/report.html
-	$(BIN)/mlpoly reproduce --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo
+	$(BIN)/mlpoly paper --data digits --hidden 64 --steps 4096 --samples 5000 --paper-steps 50 --no-figures --out out/demo
 
 test: lint ## lint, then every test that is not slow; what is absent is skipped, and listed with its reason
 	$(PYTEST) -q -rs -m "not slow"
@@ -34,6 +39,13 @@ test-slow: $(STAMP) ## the slow tests
 
 test-kernels: $(STAMP) ## the numerical tests under every set of matrix kernels this processor has, with their margins
 	$(BIN)/python tools/test_kernels.py
+
+lock: ## constraints.txt: the newest versions of everything, from a fresh environment
+	rm -rf out/lock
+	$(PYTHON) -m venv out/lock
+	out/lock/bin/python -m pip install -qq --disable-pip-version-check '.[all,dev,bench]'
+	{ sed -n '/^#/p' constraints.txt; out/lock/bin/python -m pip freeze --exclude mlpoly | sed 's/+[a-z0-9.]*$$//'; } > out/lock.txt
+	mv out/lock.txt constraints.txt
 
 lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
@@ -71,9 +83,9 @@ clean: ## remove the environment, caches, builds and results
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "mlpoly needs Python 3.11 or newer, and '$(PYTHON)' is not (or is missing);" \
-	       "name one that is: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) $(RECENT) || { \
+	  echo "mlpoly needs Python 3.11 or newer: none of $(NAMES) is, or PYTHON='$(PYTHON)' is not;" \
+	       "name one that is: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@echo "Setting up $(VENV): about 2 GB of packages, two or three minutes, once"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[all,dev,bench]' -c constraints.txt

@@ -27,10 +27,10 @@ from benchmarks.deep import trained
 from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected, widened
 from mlpoly import records
 from mlpoly.charts import style
+from mlpoly.datasets import Images, load_images
 from mlpoly.he import UnitPolynomials, unit_polynomials
 from mlpoly.he.square_tree import depth_of_power
 from mlpoly.networks import layers_of
-from mlpoly.studies.paper.images import Images, load_images
 
 NETWORKS = {
     "GELU, 1 hidden layer": ("gelu", 1),

@@ -18,7 +18,7 @@ from torch import nn
 import mlpoly as mp
 from benchmarks.common import Skip, save, synchronise, versions, write
 from benchmarks.gpu import DEVICE
-from mlpoly.studies.paper.images import load_images
+from mlpoly.datasets import load_images
 
 KINDS = {"relu": "ReLU", "swiglu": "SwiGLU"}
 

@@ -20,8 +20,8 @@ from torch import nn
 
 import mlpoly as mp
 from mlpoly.charts import eigenfeature_gallery
+from mlpoly.datasets import Images, load_images
 from mlpoly.scores import accuracy_of_outputs
-from mlpoly.studies.paper.images import Images, load_images
 
 
 def train(images: Images, hidden: int, layers: int, steps: int, seed: int = 0) -> nn.Sequential:

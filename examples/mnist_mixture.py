@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.studies.paper.images import Images, load_images
+from mlpoly.datasets import Images, load_images
 
 
 def train(images: Images, hidden: int, steps: int, seed: int = 0) -> nn.Sequential:

@@ -188,9 +188,8 @@ REQUESTS = {
 # The same where the command line is installed, and nothing else is.
 COMMANDS = {
     "command('lm', '--out', 'lm')": "torch",
-    "command('train', '--out', 'train')": "torch",
-    "command('reproduce', '--out', 'paper')": "torch",
-    "command('explain', 'poly.safetensors', '--data', 'rows.csv', '--out', 'page.html')": "plots",
+    "command('paper', '--out', 'paper')": "torch",
+    "command('report', 'poly.safetensors', '--data', 'rows.csv', '--out', 'page.html')": "plots",
     "command('data', 'where')": "",
 }
 

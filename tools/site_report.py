@@ -14,10 +14,11 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 from site_hooks import PLOTLY
 
+from mlpoly.datasets import load_images
 from mlpoly.pages.paper.page import write_report
-from mlpoly.studies.paper.images import load_images
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.reproduce import reproduce
+from mlpoly.studies.paper.study import PaperStudy
 
 ROOT = Path(__file__).parent.parent
 FOLDER, PAGE = ROOT / "out" / "site-report", ROOT / "docs" / "reports" / "mnist.html"
@@ -29,7 +30,8 @@ def main() -> None:
     write_half_size(Path("mnist-14x14.npz"))
     train, fits = TrainConfig(hidden=128, steps=2**13), DynamicsConfig(samples=5000, paper_steps=100)
     results = reproduce("study", "mnist-14x14.npz", train=train, fits=fits, figures=False)
-    PAGE.write_text(write_report(results, PAGE).read_text("utf-8").replace(get_plotlyjs(), PLOTLY), encoding="utf-8")
+    page = write_report(results, PAGE, PaperStudy.open("study").network)
+    PAGE.write_text(page.read_text("utf-8").replace(get_plotlyjs(), PLOTLY), encoding="utf-8")
     print(PAGE, f"{PAGE.stat().st_size / 1e6:.1f} MB")
 
 

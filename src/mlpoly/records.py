@@ -47,17 +47,28 @@ def record(cls: type[T]) -> type[T]:
     return made
 
 
-def replace(value: T, **changes: Any) -> T:
-    """Return a copy with some fields changed, without running the checks again, so that traced arrays pass."""
-    kind: Any = type(value)
-    names = kind._names if hasattr(kind, "_names") else [f.name for f in fields(kind)]
-    for name in changes:
+def trusted(kind: type[T], **values: Any) -> T:
+    """Return a record of these fields without running its checks; the others have their defaults, or are None.
+
+    For values that are right by construction, or cannot be read, such as those under jit.
+    """
+    names = _names(kind)
+    for name in values:
         if name not in names:
             raise TypeError(f"{kind.__name__} has no field {name!r}; it has {', '.join(names)}.")
     made: T = object.__new__(kind)
     for name in names:
-        object.__setattr__(made, name, changes[name] if name in changes else getattr(value, name))
+        object.__setattr__(made, name, values[name] if name in values else getattr(kind, name, None))
     return made
+
+
+def replace(value: T, **changes: Any) -> T:
+    """Return a copy with some fields changed, without running the checks again, so that traced arrays pass."""
+    return trusted(type(value), **{name: getattr(value, name) for name in _names(type(value))} | changes)
+
+
+def _names(kind: Any) -> Sequence[str]:
+    return kind._names if hasattr(kind, "_names") else [f.name for f in fields(kind)]
 
 
 def map_arrays(value: T, change: Callable[[Any], Any]) -> T:
@@ -87,14 +98,6 @@ def arrays_of(value: Any, prefix: str = "") -> dict[str, Any]:
     return {name: a for key, item in parts.items() for name, a in arrays_of(item, dot + key).items()}
 
 
-def trusted(kind: type[T], **values: Any) -> T:
-    """Return a record of these fields without running its checks; the other fields have their defaults."""
-    made: T = object.__new__(kind)
-    for f in fields(kind):  # type: ignore[arg-type]
-        object.__setattr__(made, f.name, values.get(f.name, f.default))
-    return made
-
-
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_copied(item, memo) for item in value)
@@ -114,10 +117,7 @@ def register_pytrees() -> None:
 
     def unflatten(cls: Any, meta: Sequence[Any], data: Sequence[Any]) -> Any:
         # JAX rebuilds records around placeholders, so the checks of __post_init__ must not run here.
-        value: Any = object.__new__(cls)
-        for name, item in zip([*cls._moving, *cls._fixed], [*data, *meta], strict=True):
-            object.__setattr__(value, name, item)
-        return value
+        return trusted(cls, **dict(zip([*cls._moving, *cls._fixed], [*data, *meta], strict=True)))
 
     for cls in _records:
         if cls not in _registered:

@@ -13,12 +13,12 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from support.small_studies import ABSENT, altered, blobs, changed, save
+from support.small_studies import blobs, changed, save
 
 import mlpoly
 from mlpoly import cli
 from mlpoly.cli import main
+from mlpoly.codec import to_plain
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
@@ -26,6 +26,7 @@ from mlpoly.studies.paper.results import read_results
 
 COMMANDS = list(cli._COMMANDS)
 SMALL = ["--hidden", "8", "--steps", "4", "--batch-size", "32", "--samples", "100", "--paper-steps", "2"]
+SMALL += ["--until", "training", "--quiet"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def data(tmp_path) -> str:
 @pytest.fixture
 def trained(data, tmp_path, capfd) -> Path:
     """A study whose networks are trained."""
-    assert main(["train", "--data", data, "--out", str(tmp_path / "study"), *SMALL]) == 0
+    assert main(["paper", "--data", data, "--out", str(tmp_path / "study"), *SMALL]) == 0
     capfd.readouterr()
     return tmp_path / "study"
 
@@ -123,11 +124,11 @@ def test_help_lists_every_option_with_its_default(capsys, name):
     assert found
     for option, default in found.items():
         flag = f"--{option.replace('_', '-')}" if option != "name" else "{mnist,fashion-mnist,stories260K}"
-        flag = "[MODEL]" if option == "model" else flag  # no flag, like the name
+        flag = {"model": "[MODEL]", "action": "[{run,report}]"}.get(option, flag)  # no flag, like the name
         said = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
         assert re.search(rf"{re.escape(flag)}[\] ,].*?\(default: {re.escape(said)}\)", text), option
     assert text.count("(default:") == len(found)
-    if name in ("reproduce", "train"):
+    if name == "paper":
         assert {f.name for f in fields(TrainConfig)} | {f.name for f in fields(DynamicsConfig)} <= set(found)
 
 
@@ -153,7 +154,7 @@ QUICK = [
     (["--help"], ""),
     (["--version"], ""),
     (["nosuch"], ""),
-    (["train", "--help"], "tyro"),
+    (["paper", "--help"], "tyro"),
     (["lm", "--help"], "tyro"),
     (["data", "where"], "tyro rich"),
 ]
@@ -166,6 +167,7 @@ def test_extras_are_imported_when_they_are_needed(words, needed):
     code = """
 import sys
 from mlpoly.cli import main
+from mlpoly.codec import to_plain
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -214,18 +216,20 @@ def test_installed_script(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "reproduce, train, dynamics"),
+        ([], "report, lm, paper, data"),
         (["nosuch"], "nosuch"),
-        (["train", "--nosuch"], "--nosuch"),
-        (["train", "--hidden", "x"], "--hidden"),
-        (["train", "--hidden"], "--hidden"),
-        (["train", "--hidden", "0"], "hidden must be at least 1, got 0"),
-        (["train", "--steps", "-1"], "steps must be at least 0"),
-        (["train", "--activation", "rleu"], "unknown activation 'rleu'"),
-        (["train", "--learning-rate", "nan"], "learning_rate must be a positive number"),
-        (["reproduce", "--shrinkage", "2"], "shrinkage must lie between 0 and 1"),
-        (["reproduce", "--tolerance", "-1"], "tolerance must be a number >= 0"),
-        (["reproduce", "--samples", "1"], "samples must be at least 2"),
+        (["paper", "--nosuch"], "--nosuch"),
+        (["paper", "--hidden", "x"], "--hidden"),
+        (["paper", "--hidden"], "--hidden"),
+        (["paper", "--hidden", "0"], "hidden must be at least 1, got 0"),
+        (["paper", "--steps", "-1"], "steps must be at least 0"),
+        (["paper", "train"], "train"),
+        (["paper", "--until", "tomorrow"], "tomorrow"),
+        (["paper", "--activation", "rleu"], "unknown activation 'rleu'"),
+        (["paper", "--learning-rate", "nan"], "learning_rate must be a positive number"),
+        (["paper", "--shrinkage", "2"], "shrinkage must lie between 0 and 1"),
+        (["paper", "--tolerance", "-1"], "tolerance must be a number >= 0"),
+        (["paper", "--samples", "1"], "samples must be at least 2"),
         (["data"], "{download,where}"),
         (["data", "upload"], "upload"),
         (["data", "download", "digits"], "digits"),
@@ -249,68 +253,29 @@ def test_wrong_options(capfd, tmp_path, arguments, message):
 
 
 def test_missing_data(capfd, tmp_path):
-    for command in ("train", "reproduce"):
-        assert_fails(
-            capfd, [command, "--data", "mnist"], r"no mnist in .*cache/mlpoly/mnist; get it with `mlpoly data d"
-        )
-    assert_fails(capfd, ["train", "--data", "minst"], "'minst', which is not a data set .digits, mnist, fashion-mnist")
-    assert_fails(capfd, ["train", "--data", "mnist", "--data-dir", tmp_path / "there"], str(tmp_path / "there"))
-
-
-def test_data_that_was_missing_is_not_what_the_folder_is_about(capfd, data, tmp_path):
-    """A typing error must not cost the folder."""
-    assert_fails(capfd, ["train", "--data", f"{data}x", "--out", tmp_path / "study", *SMALL], "tiny.npzx")
-    assert main(["train", "--data", data, "--out", str(tmp_path / "study"), *SMALL]) == 0
-
-
-def test_unreadable_data(capfd, tmp_path):
-    folder = tmp_path / "idx"
-    folder.mkdir()
-    assert_fails(capfd, ["train", "--data", folder], "holds no train-images-idx3-ubyte")
-    for kind in ("train", "t10k"):
-        (folder / f"{kind}-images-idx3-ubyte").write_bytes(b"\x00\x00\x08\x03" + bytes(12) + b"more")
-        (folder / f"{kind}-labels-idx1-ubyte").write_bytes(b"nonsense")
-    assert_fails(capfd, ["train", "--data", folder], "train-images-idx3-ubyte is truncated or damaged")
+    assert_fails(capfd, ["paper", "--data", "mnist"], r"no mnist in .*cache/mlpoly/mnist; get it with `mlpoly data d")
+    assert_fails(capfd, ["paper", "--data", "minst"], "'minst', which is not a data set .digits, mnist, fashion-mnist")
+    assert_fails(capfd, ["paper", "--data", "mnist", "--data-dir", tmp_path / "there"], str(tmp_path / "there"))
     (tmp_path / "a.npz").write_bytes(b"nonsense")
-    assert_fails(capfd, ["train", "--data", "a.npz"], "a.npz is not an .npz file")
+    assert_fails(capfd, ["paper", "--data", "a.npz"], "a.npz is not a whole .npz file")
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["train", "reproduce"])
-def test_folder_that_cannot_be_written(capfd, data, tmp_path, command):
+def test_folder_that_cannot_be_written(capfd, data, tmp_path):
     (tmp_path / "file").write_text("in the way")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        assert_fails(capfd, [command, "--data", data, "--out", out], "cannot be written to .*choose another")
-
-
-def test_study_of_other_data(capfd, trained, data):
-    for command in ("train", "reproduce"):
-        message = r"study is a study of '.*tiny.npz', not of 'digits'; choose another --out"
-        assert_fails(capfd, [command, "--out", trained, "--data", "digits", *SMALL], message)
-
-
-def test_data_that_has_changed(capfd, trained, data, tmp_path):
-    save(blobs(side=5), Path(data))
-    message = r"the data '.*tiny.npz' is not what it was when the study in .*study was made"
-    assert_fails(capfd, ["train", "--data", data, "--out", trained, *SMALL], message)
-    assert_fails(capfd, ["dynamics", "--out", trained], message)
+        assert_fails(capfd, ["paper", "--data", data, "--out", out], "cannot be written to .*choose another|Not a dir")
 
 
 @pytest.mark.parametrize("part", ["train", "train_labels", "test", "test_labels"])
-def test_data_of_the_same_shape_with_other_content_is_noticed(capfd, trained, data, part):
+def test_study_of_other_data(capfd, trained, data, part):
     """Otherwise networks of the old images are judged on the new ones, and nobody is told."""
     save(changed(blobs(), part), Path(data))
     before = everything(trained)
-    message = r"is not what it was when the study in .*study was made: its images or labels have changed. Put the old"
-    for arguments in (
-        ["train", "--data", data, *SMALL],
-        ["reproduce", "--data", data, *SMALL],
-        ["dynamics"],
-        ["report"],
-    ):
-        assert_fails(capfd, [*arguments, "--out", trained], message)
-        assert everything(trained) == before
-    save(blobs(), Path(data))  # and back again
-    assert main(["train", "--data", data, "--out", str(trained), *SMALL]) == 0
+    message = "study holds a study with another data set; choose another --out"
+    assert_fails(capfd, ["paper", "--data", data, "--out", trained, *SMALL], message)
+    assert_fails(capfd, ["paper", "report", "--out", trained], "have changed since the study in")
+    assert everything(trained) == before
 
 
 def everything(folder):
@@ -318,218 +283,78 @@ def everything(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("options", [["--hidden", "9"], ["--seeds", "0"], ["--hidden", "9", "--seeds", "2"]])
-@pytest.mark.parametrize("command", ["train", "reproduce"])
-def test_a_refused_command_changes_nothing(capfd, trained, data, command, options):
-    """Not even what the folder says of its fits, which the next command would use."""
-    before = everything(trained)
-    other = ["--shrinkage", "0.5", "--samples", "77"]
-    assert_fails(capfd, [command, "--data", data, "--out", trained, *SMALL, *other, *options], "other options|seeds")
-    assert everything(trained) == before
-
-
-def test_a_refused_command_makes_no_folder(capfd, data, tmp_path):
-    assert_fails(capfd, ["train", "--data", f"{data}x", "--out", tmp_path / "new"], "tiny.npzx")
-    assert_fails(capfd, ["train", "--data", data, "--seeds", "0", "--out", tmp_path / "new"], "seeds")
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_damaged_state_is_told_before_anything_is_changed(capfd, trained, data):
-    altered(trained / "seed-0" / "checkpoints" / "state.safetensors", {"step": -5})
-    before = everything(trained)
-    longer = [*SMALL, "--steps", "8", "--samples", "77"]
-    assert_fails(capfd, ["train", "--data", data, "--out", trained, *longer], "state.safetensors lacks a valid step")
-    assert everything(trained) == before
-
-
-def test_studies_of_versions_that_did_not_note_the_data_are_continued(trained, data):
-    content = json.loads((trained / "study.json").read_text())
-    fingerprint = content.pop("fingerprint")
-    (trained / "study.json").write_text(json.dumps(content))
-    assert main(["train", "--data", data, "--out", str(trained), *SMALL]) == 0
-    assert json.loads((trained / "study.json").read_text())["fingerprint"] == fingerprint
-
-
-def test_other_options_in_the_folder(capfd, trained, data):
-    arguments = ["train", "--data", data, "--out", trained, *SMALL, "--hidden", "9"]
-    assert_fails(capfd, arguments, r"holds a run of other options \(hidden is 9, there 8\); choose another folder")
-
-
-@pytest.mark.parametrize("command", ["dynamics", "features", "attack", "report"])
-def test_no_study(capfd, tmp_path, command):
-    message = r"nowhere holds no study; make one with `mlpoly train --out .*nowhere` first"
-    assert_fails(capfd, [command, "--out", tmp_path / "nowhere"], message)
-    assert not (tmp_path / "nowhere").exists()
-
-
-@pytest.mark.parametrize("command", ["features", "attack"])
-def test_step_before_the_one_it_needs(capfd, trained, command):
-    message = r"fits lacks the fits of steps 0, 1, 2, 4; run `mlpoly dynamics --out .*study` first"
-    assert_fails(capfd, [command, "--out", trained], message)
-
-
-def test_report_of_a_study_that_was_killed_at_once(capfd, trained):
-    (trained / "results.json").unlink()
-    assert_fails(capfd, ["report", "--out", trained], r"no results in .*study; run `mlpoly train --out .*study` first")
-
-
-DAMAGED = [
-    "",
-    "[]",
-    "null",
-    '{"data": 1}',
-    '{"data": "digits", "data_dir": null}',
-    '{"data": "digits", "data_dir": null, "dynamics": null}',
-    '{"data": "digits", "data_dir": null, "dynamics": []}',
-    '{"data": "digits", "data_dir": null, "dynamics": {"a": 1}}',
-    '{"data": "digits", "data_dir": null, "dynamics": {"samples": "many"}}',
-    '{"data": "digits", "data_dir": null, "dynamics": {"tolerance": "small"}}',
-    '{"data": "digits", "data_dir": null, "dynamics": {"tolerance": 1%s}}' % ("0" * 400),
-    '{"data": "digits", "data_dir": null, "dynamics": {"samples": 1%s}}' % ("0" * 5000),
-    '{"data": "digits", "data_dir": 3, "dynamics": {}}',
-    '{"data": null, "data_dir": null, "dynamics": {}}',
-    '{"data": "digits", "data_dir": null, "dynamics": {}, "fingerprint": 3}',
-    "[" * 100_000,
-]
-
-
-@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
-def test_damaged_study(capfd, trained, data, content):
-    (trained / "study.json").write_text(content)
-    for arguments in (["report"], ["train", "--data", data]):
-        assert_fails(capfd, [*arguments, "--out", trained], r"study.json is (not a readable JSON|damaged)")
-
-
-def test_damaged_results(capfd, trained):
-    (trained / "results.json").write_text("{")
-    assert_fails(capfd, ["report", "--out", trained], r"results.json is not a readable JSON file .*truncated")
-
-
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"my": "own numbers"}', '{"about": {}, "fits": [], "losses": []}', '{"about": []}']
+    ("options", "message"),
+    [
+        (["--hidden", "9"], "holds a study with hidden 8, now 9; choose another --out"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--label", "42"], "label is 42, but the classes of the data are 0, 1, 2"),
+        (["--device", "nonsense"], "device 'nonsense' is not usable here .*; use cpu"),
+    ],
 )
-def test_results_that_are_damaged_or_of_somebody_else_are_never_replaced(capfd, trained, data, content):
-    (trained / "results.json").write_text(content)
+def test_a_refused_command_changes_nothing(capfd, trained, data, options, message):
     before = everything(trained)
-    for arguments in (["train", "--data", data, *SMALL, "--samples", "77"], ["dynamics"], ["report"]):
-        message = r"results.json is (not a readable JSON|damaged or of another version).*Move results.json"
-        assert_fails(capfd, [*arguments, "--out", trained], message)
+    assert_fails(capfd, ["paper", "--data", data, "--out", trained, *SMALL, *options], message)
+    if options[0] != "--label":  # the options of the fits may change
         assert everything(trained) == before
 
 
-def test_crafted_checkpoints_are_one_line(capfd, trained, data):
-    path = trained / "seed-0" / "checkpoints" / "step-0000004.safetensors"
-    whole = path.read_bytes()
-    for name in ("config", "config.seed", "config.activation", "config.gated", "step"):
-        altered(path, {name: ABSENT})
-        for arguments in (["train", "--data", data, *SMALL], ["dynamics"], ["report"]):
-            message = rf"step-0000004.safetensors has no valid {name.split('.')[-1]} in its header"
-            assert_fails(capfd, [*arguments, "--out", trained], message)
-        path.write_bytes(whole)
+def test_no_study(capfd, tmp_path):
+    assert_fails(capfd, ["paper", "report", "--out", tmp_path / "nowhere"], "there is no study in .*nowhere")
 
 
-def test_damaged_checkpoint(capfd, trained):
-    path = trained / "seed-0" / "checkpoints" / "step-0000002.safetensors"
-    path.write_bytes(path.read_bytes()[:50])
-    assert_fails(capfd, ["dynamics", "--out", trained], r"step-0000002.safetensors is not a readable .*truncated")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here is such a device")
-def test_device_that_is_not_there(capfd, trained, data, tmp_path):
-    message = "device 'cuda' is not usable here .*; use cpu"
-    assert_fails(capfd, ["train", "--data", data, "--out", tmp_path / "new", "--device", "cuda"], message)
-    assert not (tmp_path / "new").exists()
-    assert_fails(capfd, ["dynamics", "--out", trained, "--device", "cuda"], message)
-    assert_fails(capfd, ["dynamics", "--out", trained, "--device", "nonsense"], "device 'nonsense' is not usable")
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("seeds", "0", "seeds must be at least 1"),
-        ("label", "-1", "label must be at least 0"),
-        ("label", "42", "label is 42, but the classes of the data are 0, 1, 2"),
-    ],
-)
-def test_values_that_cannot_be(capfd, data, tmp_path, option, value, message):
-    assert_fails(capfd, ["reproduce", "--data", data, "--out", tmp_path / "new", *SMALL, f"--{option}", value], message)
-    assert not (tmp_path / "new" / "seed-0").exists()  # before any work
-
-
-@pytest.mark.parametrize("command", ["attack", "report"])
-def test_class_that_the_data_has_not(capfd, trained, command):
-    message = "label is 3, but the classes of the data are 0, 1, 2"
-    assert_fails(capfd, [command, "--out", trained, "--label", "3"], message)
+@pytest.mark.parametrize("content", ["{", "[]", '{"my": "own numbers"}', '{"kind": "LmResults", "seconds": {}}'])
+def test_studies_of_something_else_are_never_replaced(capfd, trained, data, content):
+    (trained / "study.json").write_text(content)
+    before = everything(trained)
+    for words in (["paper", "--data", data, *SMALL], ["paper", "report"]):
+        assert_fails(capfd, [*words, "--out", trained], "study.json is not a readable JSON|a study of another kind")
+        assert everything(trained) == before
 
 
 def test_cache_that_cannot_be_written(capfd, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert_fails(capfd, ["data", "download"], "cannot be written to .*XDG_CACHE_HOME")
+    assert main(["data", "download"]) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and re.search("cannot be written to .*XDG_CACHE_HOME", err)
+    assert "MLPOLY_TRACEBACK=1" in err  # which is said where it may be a mistake of ours
 
 
 def test_traceback_on_request(monkeypatch, tmp_path):
     monkeypatch.setenv("MLPOLY_TRACEBACK", "1")
     with pytest.raises(FileNotFoundError):
-        main(["report", "--out", str(tmp_path)])
+        main(["paper", "report", "--out", str(tmp_path)])
 
 
 # -- what it prints ----------------------------------------------------------------------------------------------------
 
 
-def test_train(data, tmp_path, capfd):
-    arguments = ["train", "--data", data, "--out", str(tmp_path / "study"), *SMALL, "--seeds", "2", "--seed", "5"]
+def test_training_alone(data, tmp_path, capfd):
+    arguments = ["paper", "--data", data, "--out", str(tmp_path / "study"), *SMALL, "--seeds", "2", "--seed", "5"]
     assert main([*arguments, "--json"]) == 0
     out, err = capfd.readouterr()
     found = json.loads(out)
     assert err == ""
     folders = [tmp_path / "study" / f"seed-{seed}" / "checkpoints" for seed in (5, 6)]
-    assert found["checkpoints"] == [str(f) for f in folders]
     assert [(n["seed"], n["step"]) for n in found["networks"]] == [(5, 4), (6, 4)]
     assert [TrainingRun.open(f).steps for f in folders] == [[0, 1, 2, 4]] * 2
     training = read_results(tmp_path / "study").training
-    assert (
-        found["networks"][0]["test_accuracy"] == next(p for p in training if (p.seed, p.step) == (5, 4)).test_accuracy
-    )
+    expected = next(p for p in training if (p.seed, p.step) == (5, 4)).test_accuracy
+    assert found["networks"][0]["test_accuracy"] == expected and found["report"] is None
     assert main(arguments) == 0
-    out, err = capfd.readouterr()
-    assert err == ""
-    assert f"checkpoints: {folders[0]}\n" in out
-    assert "test accuracy" in out
+    assert "test accuracy" in capfd.readouterr().out
 
 
 def test_bars_on_a_terminal_alone(data, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    arguments = ["train", "--data", data, *SMALL, "--json"]
+    arguments = ["paper", "--data", data, *[word for word in SMALL if word != "--quiet"], "--json"]
     assert main([*arguments, "--out", str(tmp_path / "loud")]) == 0
     out, err = capfd.readouterr()
     assert "training, seed 0" in err
     json.loads(out)
     assert main([*arguments, "--out", str(tmp_path / "quiet"), "--quiet"]) == 0
-    assert capfd.readouterr().err == ""
-
-
-def test_steps_one_by_one(trained, capfd, monkeypatch):
-    monkeypatch.setattr(reproduce_module, "write_figures", lambda *arguments: [])
-    printed = {}
-    for command in ("dynamics", "features", "attack", "report"):
-        assert main([command, "--out", str(trained), "--json"]) == 0
-        out, err = capfd.readouterr()
-        assert err == ""
-        printed[command] = json.loads(out)
-    assert {(p["step"], p["inputs"]) for p in printed["dynamics"]["points"]} == {
-        (4, name) for name in ("standard", "gaussian", "mixture", "paper")
-    }
-    assert [row["class"] for row in printed["features"]["eigenvalues"]] == [0, 1, 2]
-    assert {row["directions"] for row in printed["attack"]["ablation"]} == {"singular"}
-    assert printed["report"]["report"] == str(trained / "report.html")
-    assert (trained / "report.html").is_file()
-    assert printed["report"]["claims"][0]["name"] == "Degrees in order"
-    for command in ("dynamics", "features"):  # and as tables
-        assert main([command, "--out", str(trained)]) == 0
-        out, err = capfd.readouterr()
-        assert err == ""
-        assert out.strip()
+    assert "training, seed 0" not in capfd.readouterr().err
 
 
 def test_where_data_is_looked_for(capfd, tmp_path, monkeypatch):
@@ -552,46 +377,19 @@ def test_interrupt(data, tmp_path, capfd, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reproduce_module, "study_dynamics", stopped)
-    assert main(["reproduce", "--data", data, "--out", str(tmp_path / "study"), *SMALL, "--quiet"]) == 130
+    words = ["--until", "dynamics"]
+    assert main(["paper", "--data", data, "--out", str(tmp_path / "study"), *SMALL, *words]) == 130
     assert capfd.readouterr() == ("", "mlpoly: interrupted; the same command resumes where it was.\n")
     assert len(read_results(tmp_path / "study").training) == 4  # what was finished is kept
 
 
 @pytest.mark.process
-def test_interrupted_process(data, tmp_path, capfd):
-    """SIGINT in the middle of a training; the same command finishes it."""
-    out = tmp_path / "study"
-    arguments = ["train", "--data", data, "--out", str(out), "--hidden", "8", "--steps", "1500", "--json"]
-    process = started(arguments)
-    checkpoints = out / "seed-0" / "checkpoints"
-    wait_for(process, checkpoints / "step-0000128.safetensors")
-    process.send_signal(signal.SIGINT)
-    assert finished(process) == (130, "", "mlpoly: interrupted; the same command resumes where it was.\n")
-    assert 128 in TrainingRun.open(checkpoints).steps
-    assert 1500 not in TrainingRun.open(checkpoints).steps
-    assert main(arguments) == 0
-    assert json.loads(capfd.readouterr().out)["networks"][0]["step"] == 1500
-
-
-@pytest.mark.process
 @pytest.mark.slow
-def test_reproduce_interrupted_and_killed(data, tmp_path):
+def test_interrupted_and_killed(data, tmp_path):
     """SIGINT, then SIGKILL, in the middle of the fits; at the third time it finishes, with nothing done twice."""
     out = tmp_path / "study"
-    arguments = [
-        "reproduce",
-        "--data",
-        data,
-        "--out",
-        out,
-        "--hidden",
-        "8",
-        "--steps",
-        "64",
-        "--samples",
-        "500",
-        "--json",
-    ]
+    arguments = ["paper", "--data", data, "--out", out, "--hidden", "8", "--steps", "64", "--samples", "500"]
+    arguments += ["--json", "--quiet"]
     fits = out / "seed-0" / "fits"
     process = started(arguments)
     wait_for(process, fits / "step-0000000.json")
@@ -613,5 +411,5 @@ def test_reproduce_interrupted_and_killed(data, tmp_path):
     code, printed, err = finished(started([str(whole) if a == out else a for a in arguments]))
     assert (code, err) == (0, "")
     for name in ("training", "spectra", "attack", "claims"):
-        first, second = (json.loads((folder / "results.json").read_text())[name] for folder in (out, whole))
+        first, second = (to_plain(getattr(read_results(folder), name)) for folder in (out, whole))
         assert first == second

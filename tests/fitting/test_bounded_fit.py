@@ -26,7 +26,7 @@ from support.quadrature import panels
 import mlpoly as mp
 from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.polynomials import BoundedPolynomial
-from mlpoly.records import replace
+from mlpoly.records import replace, trusted
 
 kinds = pytest.mark.parametrize(("kind", "activation"), [("MLP", "gelu"), ("MLP", "relu"), ("GLU", "silu")])
 
@@ -203,7 +203,9 @@ def test_gradients_flow_through_the_fit(kind):
     net = network(kind, "gelu", 3, o=1).to(x)
 
     def loss(step):
-        parts = [mp.Gaussian.unchecked(k * torch.ones(3).double() * step, k * torch.eye(3).double()) for k in (1, 2)]
+        parts = [
+            trusted(mp.Gaussian, mean=k * torch.ones(3).double() * step, cov=k * torch.eye(3).double()) for k in (1, 2)
+        ]
         weights = torch.tensor([0.6, 0.4]).double()
         return mp.fit(net, mp.GaussianMixture.of(weights, parts), 3, bound=1.5)(x).square().mean()
 

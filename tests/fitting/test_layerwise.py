@@ -26,7 +26,7 @@ from support.networks import chain, network
 import mlpoly as mp
 from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
-from mlpoly.records import map_arrays
+from mlpoly.records import map_arrays, trusted
 
 D = 4
 X = points(D)
@@ -287,7 +287,7 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
 
     def loss(step, shift):
         first = mp.MLP(net.layers[0].W1 + step * direction, net.layers[0].b1)
-        moved = mp.Gaussian.unchecked(inputs.mean + shift, inputs.cov)
+        moved = trusted(mp.Gaussian, mean=inputs.mean + shift, cov=inputs.cov)
         return (mp.fit(mp.Chain([first, *net.layers[1:]]), moved, 3, method=mp.methods.Composed(guard))(x) ** 2).mean()
 
     zero = torch.zeros((), dtype=torch.float64)

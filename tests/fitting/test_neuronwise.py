@@ -23,6 +23,7 @@ from support.inputs import grid, mixture, points
 from support.networks import network
 
 import mlpoly as mp
+from mlpoly.records import trusted
 
 KINDS = ("MLP", "GLU")
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -302,7 +303,9 @@ def test_gradients_flow_where_components_share_their_mean():
     net = network("MLP", "relu", 3).to(x)
 
     def loss(step):
-        parts = [mp.Gaussian.unchecked(torch.ones(3).double() * step, k * torch.eye(3).double()) for k in (1, 4)]
+        parts = [
+            trusted(mp.Gaussian, mean=torch.ones(3).double() * step, cov=k * torch.eye(3).double()) for k in (1, 4)
+        ]
         return mp.fit(net, mp.GaussianMixture.of(weights, parts), 3, method="neuronwise")(x).square().mean()
 
     step, h = torch.tensor(0.3, dtype=torch.float64, requires_grad=True), 1e-5

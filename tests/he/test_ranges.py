@@ -31,7 +31,7 @@ def test_probability_of_the_first_layer_is_that_of_its_forms(inputs):
     circuit = poly.to_he(outside=0.2)
     layer, exact = circuit.layers[0], mpmath.mpf(0)
     rows = np.concatenate([layer.forms[0].matrix[:-1], layer.gates[0].matrix[:-1]])
-    parts = inputs.like(np.zeros(1))
+    parts = inputs.to(np.zeros(1))
     for weight, part in zip(parts.weights, parts.components, strict=True):
         for row in rows:
             mean, var = row[:-1] @ part.mean + row[-1], row[:-1] @ part.covariance @ row[:-1]

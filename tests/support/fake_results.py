@@ -15,12 +15,8 @@ from mlpoly.studies.paper.results import (
     Attack,
     AttackPictures,
     Claim,
-    FeatureAmount,
     Features,
     FeatureStep,
-    Formula,
-    ImageExplanation,
-    PixelTerm,
     Point,
     Results,
     Spectrum,
@@ -172,31 +168,7 @@ def _feature_step(step: int, label: int, rng: np.random.Generator) -> FeatureSte
 
 def _features(rng: np.random.Generator) -> Features:
     steps = tuple(_feature_step(step, label, rng) for step in STEPS for label in range(CLASSES))
-    ends = {s.label: s for s in steps if s.step == STEPS[-1]}
-    pairs = [(3, 3), (7, 7), (5, 5), (4, 9), (0, 0)]
-    explanations = tuple(_explanation(*pair, ends, rng) for pair in pairs)
-    return Features(0, align(steps), explanations, tuple(_formula(label, rng) for label in range(CLASSES)))
-
-
-def _formula(label: int, rng: np.random.Generator) -> Formula:
-    pixels = sorted(rng.choice(784, 2, replace=False).tolist())
-    monomials = [(), *((i,) for i in pixels), *((i, j) for i in pixels for j in pixels if i <= j)]
-    small = tuple(PixelTerm(m, float(rng.normal()), float(rng.uniform())) for m in monomials)
-    return Formula(label, 308505, tuple(sorted(small[1:], key=lambda term: -term.effect)), 0.7, small, 0.8)
-
-
-def _explanation(label: int, output: int, ends: dict[int, FeatureStep], rng: np.random.Generator) -> ImageExplanation:
-    step = ends[output]
-    pairs = [
-        *zip(step.positive, step.positive_vectors, strict=True),
-        *zip(step.negative, step.negative_vectors, strict=True),
-    ]
-    top = [FeatureAmount(float(v), float(v * 3 * rng.uniform(0.2, 1)), u) for v, u in pairs]
-    top = tuple(sorted(top, key=lambda c: -abs(c.amount))[:6])
-    constant, linear = float(rng.normal()), float(3 + rng.normal()) if label == output else float(rng.normal() - 2)
-    quadratic = sum(c.amount for c in top) + float(rng.normal())
-    total = constant + linear + quadratic
-    return ImageExplanation(digits()[label], label, output, total + 0.2, total, constant, linear, quadratic, top)
+    return Features(0, align(steps))
 
 
 # -- attacks -----------------------------------------------------------------------------------------------------------

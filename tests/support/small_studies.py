@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mlpoly.datasets import Images
 from mlpoly.files import read_tensors, write_tensors
-from mlpoly.studies.paper.images import Images
 from mlpoly.studies.paper.options import TrainConfig
 
 CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.1, warmup=8, seed=3)

@@ -8,27 +8,24 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
+from mlpoly.machine import COMMAND
 from mlpoly.progress_bars import progress
 
 __all__ = ["main"]
 
 # Module in this package, class, and what it does.
 _COMMANDS = {
-    "explain": ("explain_command", "ExplainCommand", "write a page about your own network, as a polynomial"),
-    "reproduce": ("paper_commands", "ReproduceCommand", "repeat the paper's experiments and write report.html"),
-    "train": ("paper_commands", "TrainCommand", "train networks as in the paper"),
-    "dynamics": ("paper_commands", "DynamicsCommand", "fit polynomials to every checkpoint (figures 2 and 3)"),
-    "features": ("paper_commands", "FeaturesCommand", "eigenfeatures of every class over training (figure 1)"),
-    "attack": ("paper_commands", "AttackCommand", "remove singular directions from images, and steer (figures 4, 5)"),
-    "report": ("paper_commands", "ReportCommand", "write tables, figures and report.html from the results in a folder"),
-    "lm": ("lm_command", "LmCommand", "replace the blocks of a language model by polynomials and write report.html"),
-    "data": ("paper_commands", "DataCommand", "download a data set, or list the folders in which data is looked for"),
+    "report": ("report_command", "ReportCommand", "write a page about your own network, as a polynomial"),
+    "lm": ("lm_command", "LmCommand", "replace the blocks of a language model by polynomials and write a page"),
+    "paper": ("paper_command", "PaperCommand", "repeat the paper's experiments on images and write a page"),
+    "data": ("data_command", "DataCommand", "download a data set, or list the folders that are searched for data"),
 }
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # where a command does not choose another
 
@@ -49,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
         print(f"mlpoly: error: {wrong}; use one of {', '.join(_COMMANDS)}, or mlpoly --help", file=sys.stderr)
         raise SystemExit(2)
+    running = COMMAND.set(shlex.join(["mlpoly", *words]))
     try:
         with explain_missing(f"mlpoly {words[0]}"):
             command = _parsed(words[0], words[1:])
@@ -69,7 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("MLPOLY_TRACEBACK"):
             raise
         print(f"mlpoly: error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        if not isinstance(error, ValueError | OSError | ImportError):  # then it may be a mistake of the library
+            print("mlpoly: set MLPOLY_TRACEBACK=1 to see where.", file=sys.stderr)
         return 1
+    finally:
+        COMMAND.reset(running)
     return 0
 
 

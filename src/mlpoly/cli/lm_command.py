@@ -46,7 +46,7 @@ class LmCommand:
                 from transformers.utils import logging
 
                 logging.disable_progress_bar()  # which transformers would draw into files too
-        found = study_lm(
+        results = study_lm(
             self.model,
             self.text,
             self.out,
@@ -56,5 +56,5 @@ class LmCommand:
             device=self.device,
             resume=not self.restart,
         )
-        whole = [loss for loss in found.losses if loss.replaced in ("none", "all")]
-        return {"report": self.out / "report.html", "seconds": found.about["seconds"], "losses": whole}
+        whole = [loss for loss in results.losses if loss.replaced in ("none", "all")]
+        return {"report": self.out / "report.html", "seconds": results.about["seconds"], "losses": whole}

@@ -27,7 +27,7 @@ from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress_bars import progress_bar
-from mlpoly.records import record, replace, static
+from mlpoly.records import record, replace, static, trusted
 from mlpoly.tables import Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
 
@@ -246,7 +246,7 @@ def _gaussian(poly: Polynomial, inputs: Any) -> Gaussian:
     namespace(inputs=inputs.prototype, polynomial=poly.prototype)
     if isinstance(inputs, Gaussian):
         return inputs
-    return Gaussian.unchecked(inputs.mean, inputs.covariance, names=inputs.names)
+    return trusted(Gaussian, mean=inputs.mean, cov=inputs.covariance, names=inputs.names)
 
 
 def _times(rows: Array, root: Array) -> Array:

@@ -180,7 +180,7 @@ def explain(
         net = check_network(net_or_poly)
         if inputs is None:
             raise ValueError("inputs is None; a network needs them, for example Gaussian.from_samples(x).")
-        inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+        inputs = checked_inputs(net, inputs)
         poly = fit(net, inputs, degree)
     one, under = single_output(poly, output), numpy_inputs(inputs)
     if one.degree > _HIGHEST:

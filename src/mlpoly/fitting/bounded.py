@@ -14,7 +14,7 @@ import numpy as np
 from mlpoly.arrays import Array, namespace, promote, rounding_error, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
-from mlpoly.fitting.neuron_equations import NeuronEquations
+from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.networks import Layer, Network
@@ -62,7 +62,7 @@ def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: 
         pooled = parts[0]
     if degree == 0:
         return start
-    equations = NeuronEquations(start, pooled.gate)
+    equations = NeuronEquations(NeuronBasis(start, pooled.gate))
     for weight, own in zip(weights, parts, strict=True):
         t, density = _nodes(net, own, start)
         y = own.shifts + own.scales * t

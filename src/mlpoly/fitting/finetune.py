@@ -12,7 +12,7 @@ from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.tuning.descent import Descent, Plan
 from mlpoly.fitting.tuning.draws import draws
 from mlpoly.fitting.tuning.judge import Bridge, Judge
-from mlpoly.inputs import Inputs
+from mlpoly.inputs import Inputs, in_library
 from mlpoly.networks import Layer, check_network
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
@@ -152,7 +152,7 @@ def finetune(
         values = bridge.apply(best, judge.x)
         gain, error = judge.gain(before, values)
         if gain > _SURE * error:
-            inputs = data.like(poly.prototype) if isinstance(data, Inputs) else None
+            inputs = in_library(data, poly.prototype) if isinstance(data, Inputs) else None
             source = Source(poly.source.activation, f"{poly.source.method or 'unknown start'}, then fine-tuned")
             made, after, step = replace(best, inputs=inputs, source=source), values, run.best_step
     details: dict[str, Any] = {

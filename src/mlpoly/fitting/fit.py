@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from mlpoly.arrays import as_integer
 from mlpoly.fitting.bounded import fit_bounded
-from mlpoly.fitting.methods import Composed, Fitted, Method, Name, Neuronwise, P_co, as_method
+from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuronwise, P_co, as_method
 from mlpoly.inputs import Gaussian, InputsLike, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import (
@@ -17,6 +17,7 @@ from mlpoly.polynomials import (
     Polynomial,
     RidgePolynomial,
 )
+from mlpoly.polynomials.bounded import check_bound
 
 
 @overload
@@ -29,7 +30,7 @@ def fit(
 ) -> Fitted: ...
 @overload
 def fit(
-    net: Network, inputs: InputsLike, degree: int = 2, *, method: Literal["neuronwise"], bound: None = None
+    net: Network, inputs: InputsLike, degree: int = 2, *, method: Literal["neuronwise", "joint"], bound: None = None
 ) -> RidgePolynomial: ...
 @overload
 def fit(
@@ -49,7 +50,7 @@ def fit(
     inputs: InputsLike,
     degree: int = 2,
     *,
-    method: Literal["auto", "neuronwise"] | Neuronwise = "auto",
+    method: Literal["auto", "neuronwise", "joint"] | Neuronwise | Joint = "auto",
     bound: float,
 ) -> BoundedPolynomial: ...
 
@@ -82,15 +83,16 @@ def fit(
         `Samples` of them.
     degree : int or sequence of int
         Any degree >= 0; for "composed" also a list with one for each hidden layer.
-    method : {"auto", "exact", "neuronwise", "expansion", "sampled", "composed"} or an object of `mlpoly.methods`
+    method : str or an object of `mlpoly.methods`
+        "auto", "exact", "neuronwise", "joint", "expansion", "sampled" or "composed".
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
         A name stands for the method with its default options, ``"sampled"`` for ``mlpoly.methods.Sampled()``; options
         belong to the object: ``mlpoly.methods.Sampled(tolerance=0.001)``.
     bound : float, optional
         For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
         mean, such as 3.0, because a polynomial explodes away from its inputs. Polynomials and lines are fitted
-        together, for every neuron by itself, under any inputs. ``.bounded(3.0)`` on a result without it draws lines
-        along the activation instead.
+        together, for every neuron by itself, under any inputs; with "joint" for all neurons together.
+        ``.bounded(3.0)`` on a result without it draws lines along the activation instead.
 
     Returns
     -------
@@ -109,7 +111,10 @@ def fit(
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
     net = check_network(net).at_least_single()
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+    inputs = checked_inputs(net, inputs)
+    if bound is not None and (method == "joint" or isinstance(method, Joint)):
+        joint = Joint() if isinstance(method, str) else method
+        return joint.fit(net, inputs, as_integer("degree", degree, 0), check_bound(bound))
     if bound is not None:
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(

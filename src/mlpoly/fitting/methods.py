@@ -1,11 +1,12 @@
 """Ways to fit: each is a frozen object with its own options, and `mlpoly.fit` takes one or the name of one.
 
-`Exact` and `Neuronwise` are for one hidden layer and for samples; `Expansion` and `Sampled` for a deep network as a
-whole, up to degree 2; `Composed` for a deep network layer by layer.
+`Exact`, `Neuronwise` and `Joint` are for one hidden layer and for samples; `Expansion` and `Sampled` for a deep network
+as a whole, up to degree 2; `Composed` for a deep network layer by layer.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, get_args
@@ -20,10 +21,12 @@ from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
 from mlpoly.fitting.report import UNDER_A_MIXTURE
 from mlpoly.fitting.samples.exact import fit_samples
+from mlpoly.fitting.samples.joint import Coefficients, fit_joint
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import (
+    BoundedPolynomial,
     ChaosPolynomial,
     ComposedPolynomial,
     DensePolynomial,
@@ -35,7 +38,7 @@ from mlpoly.records import replace
 
 P_co = TypeVar("P_co", bound=Polynomial, covariant=True)
 
-Name = Literal["auto", "exact", "neuronwise", "expansion", "sampled", "composed"]
+Name = Literal["auto", "exact", "neuronwise", "joint", "expansion", "sampled", "composed"]
 Fitted = RidgePolynomial | DensePolynomial | ChaosPolynomial
 
 
@@ -52,8 +55,8 @@ class Exact(ConjugateGradients):
 
     Under one Gaussian it is closed form for any degree, and differentiable. Under a mixture, degrees 0 and 1 are closed
     form, degree 2 is solved directly for up to 23 inputs and by conjugate gradients for more, and higher degrees
-    directly for up to about 10^4 monomials. On samples it is least squares for up to 10^4 monomials, and neuron by
-    neuron for more.
+    directly for up to about 10^4 monomials. On samples it is least squares for up to 10^4 monomials, and `Joint` for
+    more.
 
     Parameters
     ----------
@@ -96,6 +99,49 @@ class Neuronwise:
         if isinstance(inputs, GaussianMixture):
             return fit_neuronwise(layer, inputs, degree)
         raise _unknown(inputs)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """All neurons fitted together on samples: for one hidden layer, any degree and size (MATH 13).
+
+    Starts neuron by neuron, and lets one neuron make up for the errors of another. Every fifth sample is held out: it
+    decides what is fitted, and the report states the error on it.
+
+    Parameters
+    ----------
+    coefficients : {"auto", "readout", "free"}
+        "readout" fits the weights from the neurons' polynomials to the outputs; "free" all coefficients of all neurons
+        for each output, which takes one unit for each of them. "auto" is what does best on the held-out samples, and
+        neuron by neuron where neither does clearly better.
+    shrinkage : float or "auto"
+        Weight of the penalty on the distance from the fit neuron by neuron, for functions of variance one; "auto" is
+        what does best on the held-out samples, 0 is plain least squares.
+    """
+
+    coefficients: Coefficients = "auto"
+    shrinkage: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.coefficients not in get_args(Coefficients):
+            names = ", ".join(map(repr, get_args(Coefficients)))
+            raise ValueError(f"coefficients must be one of {names}, got {self.coefficients!r}.")
+        number = isinstance(self.shrinkage, int | float) and not isinstance(self.shrinkage, bool)
+        if self.shrinkage != "auto" and not (number and 0 <= float(self.shrinkage) < math.inf):
+            raise ValueError(f"shrinkage must be a number of at least 0, or 'auto', got {self.shrinkage!r}.")
+
+    def fit(
+        self, net: Network, inputs: Inputs, degree: int, bound: float | None = None
+    ) -> RidgePolynomial | BoundedPolynomial:
+        """Return the best polynomial of the ridge class, with lines beyond a bound if there is one."""
+        layer = _one_layer(net, "joint")
+        if not isinstance(inputs, Samples):
+            raise TypeError(
+                f"method 'joint' needs samples, got {type(inputs).__name__}; pass the data themselves, or "
+                f"mlpoly.Samples(inputs.sample(n))."
+            )
+        shrinkage = None if self.shrinkage == "auto" else float(self.shrinkage)
+        return fit_joint(layer, inputs, degree, bound, self.coefficients, shrinkage)
 
 
 @dataclass(frozen=True)
@@ -191,6 +237,7 @@ class Composed:
 _METHODS: dict[str, Method[Any]] = {
     "exact": Exact(),
     "neuronwise": Neuronwise(),
+    "joint": Joint(),
     "expansion": Expansion(),
     "sampled": Sampled(),
     "composed": Composed(),

@@ -19,33 +19,92 @@ P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 _NUMBERS = 2**24  # values of basis functions held at once
 
 
-class NeuronEquations(Generic[P]):
-    """Normal equations of the neurons of a polynomial, in the basis of its own coefficients.
+class NeuronBasis(Generic[P]):
+    """The functions of x whose sum is a neuron of a polynomial, in the order of its own coefficients.
 
-    The basis of a neuron is he_k(t), and he_k(t) e / spread for gated units, which are orthonormal under a Gaussian.
-    With a bound, t is clipped to it, and the excesses of t below and above the bound follow, alone and times e /
-    spread: polynomial and lines are fitted together.
+    They are he_k(t), and he_k(t) e / spread for gated units, which are orthonormal under a Gaussian. With a bound, t is
+    clipped to it, and the excesses of t below and above the bound follow, alone and times e / spread.
 
     Parameters
     ----------
     start : RidgePolynomial or BoundedPolynomial
-        The closed form; it determines the coordinates, and is the prior.
+        The closed form; it determines the coordinates.
     gate : Gate or None
         Slopes and spreads of the second factors under the inputs, for gated units.
+
+    Attributes
+    ----------
+    known : array (basis, h)
+        Coefficients of the closed form.
     """
 
     def __init__(self, start: P, gate: Gate | None) -> None:
         given: Any = start
         lines = isinstance(start, BoundedPolynomial)
-        self._start = start
-        self._inner: RidgePolynomial = given.inner if lines else given
+        self.start = start
+        self.inner: RidgePolynomial = given.inner if lines else given
         self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # degree 0 has no lines
         self._spreads: Array = None  # (h,), of the second factors given the preactivations
-        if self._inner.series.gated is not None and gate is not None:
+        if self.inner.series.gated is not None and gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
             # Beyond a bound, where t stops, the residual grows by the part of the factor that t explained.
             self._spreads = xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
+        self.known = self._coefficients()
+
+    def values(self, y: Array, z: Array | None) -> Array:
+        """Values (basis, n, h) at n points with linear forms y = w.x and, for gated units, z = v.x, (n, h) each."""
+        inner, bounded, units = self.inner, self._bounded, self.inner.units
+        xp, t = namespace(y=y), units.standardise(y)
+        held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
+        functions = list(hermite(held, inner.degree))
+        lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
+        if z is None or inner.series.gated is None:
+            return xp.stack([*functions, *lines])
+        e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
+        with_gate = [*functions[: inner.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
+        return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
+
+    def _coefficients(self) -> Array:
+        series, bounded = self.inner.series, self._bounded
+        parts = [series.plain, *([] if bounded is None else [bounded.slopes])]
+        second = [] if series.gated is None else [series.gated]
+        if second and bounded is not None and bounded.gate_slopes is not None:
+            second.append(bounded.gate_slopes)
+        rows = [*map(widen, parts), *(widen(part) * self._spreads for part in second)]
+        return namespace(start=series.plain).concat(rows)
+
+    def polynomial(self, coefficients: Array, method: str) -> P:
+        """The polynomial with coefficients (basis, h), bounded if the start was; `method` describes its source."""
+        inner, bounded = self.inner, self._bounded
+        order, lines, like = inner.degree + 1, 0 if bounded is None else 2, inner.series.plain
+        plain, slopes = coefficients[:order, ...], coefficients[order : order + lines, ...]
+        gated = gate_slopes = None
+        if inner.series.gated is not None:
+            second = cast_like(coefficients[order + lines :, ...] * safe_inverse(self._spreads), like)
+            gated, gate_slopes = second[: inner.degree, ...], second[inner.degree :, ...]
+        source = Source(inner.source.activation, method)
+        poly: Any = replace(inner, series=Series(cast_like(plain, like), gated), source=source)
+        if isinstance(self.start, BoundedPolynomial):
+            poly = replace(self.start, inner=poly, source=source)
+        if bounded is not None:
+            poly = replace(poly, slopes=cast_like(slopes, like))
+            poly = poly if bounded.gate_slopes is None else replace(poly, gate_slopes=gate_slopes)
+        answer: P = poly
+        return answer
+
+
+class NeuronEquations(Generic[P]):
+    """Normal equations of every neuron of a polynomial by itself.
+
+    Parameters
+    ----------
+    basis : NeuronBasis
+        With the closed form, which is the prior.
+    """
+
+    def __init__(self, basis: NeuronBasis[P]) -> None:
+        self.basis = basis
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
 
@@ -63,38 +122,15 @@ class NeuronEquations(Generic[P]):
         weights : array (n, 1) or (n, h), optional
             One by default.
         """
-        xp, width = namespace(y=y), self._inner.units.size * (2 * self._inner.degree + 5)
-        for part in chunks(y.shape[0], max(1, _NUMBERS // width)):
+        xp, (size, h) = namespace(y=y), self.basis.known.shape
+        for part in chunks(y.shape[0], max(1, _NUMBERS // (size * h + 1))):
             # Sums of float32 products would be too inaccurate for a solution that depends on small differences.
-            values = widen(self._basis(y[part, ...], None if z is None else z[part, ...]))  # (basis, n, h)
+            values = widen(self.basis.values(y[part, ...], None if z is None else z[part, ...]))  # (basis, n, h)
             weighted = values if weights is None else values * widen(weights[part, ...])
             left, basis = xp.permute_dims(weighted, (2, 0, 1)), xp.permute_dims(values, (2, 1, 0))
             gram, right = left @ basis, left @ widen(target[part, ...]).T[..., None]
             self._gram = gram if self._gram is None else self._gram + gram
             self._right = right if self._right is None else self._right + right
-
-    def _basis(self, y: Array, z: Array | None) -> Array:
-        """Basis functions of each neuron, in the order of `_known`: (basis, n, h)."""
-        inner, bounded, units = self._inner, self._bounded, self._inner.units
-        xp, t = namespace(y=y), units.standardise(y)
-        held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
-        functions = list(hermite(held, inner.degree))
-        lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
-        if z is None or inner.series.gated is None:
-            return xp.stack([*functions, *lines])
-        e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
-        with_gate = [*functions[: inner.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
-        return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
-
-    def _known(self) -> Array:
-        """Coefficients of the closed form (basis, h)."""
-        series, bounded = self._inner.series, self._bounded
-        parts = [series.plain, *([] if bounded is None else [bounded.slopes])]
-        second = [] if series.gated is None else [series.gated]
-        if second and bounded is not None and bounded.gate_slopes is not None:
-            second.append(bounded.gate_slopes)
-        rows = [*map(widen, parts), *(widen(part) * self._spreads for part in second)]
-        return namespace(start=series.plain).concat(rows)
 
     def polynomial(self, prior: float, method: str) -> P:
         """The polynomial of all points so far, bounded if the start was.
@@ -106,7 +142,7 @@ class NeuronEquations(Generic[P]):
         method : str
             Description for the polynomial's source.
         """
-        inner, bounded, known = self._inner, self._bounded, self._known()
+        known = self.basis.known
         xp = namespace(start=known)
         # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right-hand side the
         # closed form. For the lines, the prior acts like that many samples one standard deviation beyond the bound.
@@ -117,21 +153,7 @@ class NeuronEquations(Generic[P]):
         # coefficients are penalised by as much as these errors: a higher degree can then do no harm.
         lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
         noise = float(xp.finfo(gram.dtype).eps)
-        cost = max((4 * rounding_error(inner.series.plain)) ** 2, 10 * known.shape[0] * noise)
+        cost = max((4 * rounding_error(self.basis.inner.series.plain)) ** 2, 10 * known.shape[0] * noise)
         unit = gram / lengths / xp.matrix_transpose(lengths) + cost * eye(known.shape[0], gram)
         solved = (xp.linalg.solve(unit, right / lengths) / lengths)[..., 0].T  # (basis, h)
-        order, lines, like = inner.degree + 1, 0 if bounded is None else 2, inner.series.plain
-        plain, slopes, second = solved[:order, ...], solved[order : order + lines, ...], solved[order + lines :, ...]
-        gated = gate_slopes = None
-        if inner.series.gated is not None:
-            second = cast_like(second * safe_inverse(self._spreads), like)
-            gated, gate_slopes = second[: inner.degree, ...], second[inner.degree :, ...]
-        source = Source(inner.source.activation, method)
-        made: Any = replace(inner, series=Series(cast_like(plain, like), gated), source=source)
-        if isinstance(self._start, BoundedPolynomial):
-            made = replace(self._start, inner=made, source=source)
-        if bounded is not None:
-            made = replace(made, slopes=cast_like(slopes, like))
-            made = made if bounded.gate_slopes is None else replace(made, gate_slopes=gate_slopes)
-        answer: P = made
-        return answer
+        return self.basis.polynomial(solved, method)

@@ -47,7 +47,10 @@ class FitReport(Tabular, Plottable):
         iterations could still remove (NaN if rounding hides it), ``kept`` and ``dropped``, the numbers of input
         directions with and without variance; of a deep network ``components``, their reports. On samples: ``samples``,
         ``terms``, the number of monomials, ``rank``, the number of their combinations that the samples determine,
-        ``kept`` and ``dropped``. Of an expansion: ``explained``, the polynomial's variance, ``variance``, that of the
+        ``kept`` and ``dropped``. Of all neurons together: ``kind``, what was fitted, ``coefficients``, how many for
+        each output, their ``rank`` and ``effective`` number after ``shrinkage``, and ``start``, the fraction of
+        variance unexplained before; `fvu` and ``start`` are of fits to four of five samples, on the fifth. Of an
+        expansion: ``explained``, the polynomial's variance, ``variance``, that of the
         network, and ``standard_error`` of the excess. From Jacobians at samples: ``samples``, and ``seed``, ``chunk``,
         ``chunks``, ``network``, for resuming. Layer by layer: ``degrees``, ``guard``, and ``closure_errors``, for each
         layer the estimated error of its units' means that comes from taking the values that enter it as Gaussian, in

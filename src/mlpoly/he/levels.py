@@ -18,6 +18,7 @@ from mlpoly.measures import degree_spectrum
 from mlpoly.networks import Affine, Layer, Network, check_network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial
 from mlpoly.propagation import Closure, State
+from mlpoly.records import trusted
 from mlpoly.tables import Table, Tabular
 
 
@@ -116,9 +117,9 @@ def plan(
     net, levels = check_network(net), as_integer("levels", levels, 1)
     top = as_integer("max_degree", max_degree, 1)
     radius_for(outside, 1)  # raises before the work if it is no probability
-    given = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+    given = checked_inputs(net, inputs)
     degrees = [2**c for c in range(top.bit_length())]
-    errors, variance = _errors(net, Gaussian.unchecked(given.mean, given.covariance), degrees)
+    errors, variance = _errors(net, trusted(Gaussian, mean=given.mean, cov=given.covariance), degrees)
     choices = _choices(errors, variance, degrees, levels)
     best = choices[-1]
     polynomial = _fitted(net, given, best.degrees, guard, outside)

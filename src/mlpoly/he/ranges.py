@@ -151,7 +151,7 @@ def _tails(forms: Iterable[LinearTerm], inputs: Gaussian | GaussianMixture) -> f
 def forms_under(inputs: Gaussian | GaussianMixture, matrix: np.ndarray) -> list[tuple[float, np.ndarray, np.ndarray]]:
     """Weight of each component, and the means and standard deviations (rows,) of matrix @ (x, 1) under it."""
     found = []
-    wide: Any = inputs.like(np.zeros(1)).to(np.zeros(1))
+    wide: Any = inputs.to(np.zeros(1))
     for weight, part in zip(wide.weights, wide.components, strict=True):
         slopes = matrix[:, :-1]
         variance = np.sum(part.times_covariance(slopes) * slopes, axis=1)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -54,12 +56,29 @@ class Block:
         dtype : torch.dtype, optional
             By default the module's own, without a copy; but float32, and a copy, for 16-bit weights.
         """
-        net = check_layer(convert(unwrapped(self.module), part=True))
+        net = _converted(self.module)
         wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype
         return map_arrays(net, lambda weight: weight.detach().to(wide))
 
     def __repr__(self) -> str:
         return f"Block({self.name!r}, {type(self.module).__name__})"
+
+
+# What was read from each module, and which weights it had then: the conversion tests the module on random inputs.
+_read: WeakKeyDictionary[nn.Module, tuple[Any, Layer]] = WeakKeyDictionary()
+
+
+def _converted(module: nn.Module) -> Layer:
+    """The network of a block in the dtype of its weights, converted once as long as the weights are the same."""
+    try:
+        state = [(w.data_ptr(), w._version, w.shape, w.dtype) for w in (*module.parameters(), *module.buffers())]
+    except (RuntimeError, NotImplementedError):  # weights that cannot be told apart: inside torch.func, for one
+        state = None
+    if state is None or any(w.is_meta for w in module.parameters()):
+        return check_layer(convert(unwrapped(module), part=True))
+    if module not in _read or _read[module][0] != state:
+        _read[module] = state, check_layer(convert(unwrapped(module), part=True))
+    return _read[module][1]
 
 
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:

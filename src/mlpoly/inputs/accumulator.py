@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     readable,
     widen,
 )
+from mlpoly.records import trusted
 
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
@@ -179,7 +180,7 @@ class MomentAccumulator:
             with np.errstate(over="ignore"):
                 mean, cov = astype(mean, self._narrow), astype(cov, self._narrow)
         check_overflow(cov)
-        return Gaussian.unchecked(mean, cov, self._dtype)
+        return trusted(Gaussian, mean=mean, cov=cov, sample_dtype=self._dtype)
 
 
 def check_overflow(squares: Array) -> None:

@@ -113,17 +113,6 @@ class Gaussian(Gaussians):
         names = check_names(names, samples.shape[1])
         return replace(MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage), names=names)
 
-    @classmethod
-    def unchecked(
-        cls, mean: Array, cov: Array | None, sample_dtype: Any = None, names: tuple[str, ...] | None = None
-    ) -> Gaussian:
-        """Gaussian whose covariance is positive semidefinite by construction, or cannot be read (under jit)."""
-        made = object.__new__(cls)
-        static_fields = {"neutral": False, "sample_dtype": sample_dtype, "names": names}
-        for name, value in {"mean": mean, "cov": cov, **static_fields}.items():
-            object.__setattr__(made, name, value)
-        return made
-
     @property
     def weights(self) -> Array:
         """The weight of its only component: one, (1,)."""
@@ -145,12 +134,6 @@ class Gaussian(Gaussians):
         if self.cov is None:
             return self.mean * 0 + 1
         return self.cov if len(self.cov.shape) == 1 else super()._variances()
-
-    def like(self, array: Array) -> Gaussian:
-        """Return a neutral Gaussian in the library of `array`, and any other unchanged."""
-        if not self.neutral:
-            return self
-        return Gaussian.unchecked(constant(np.zeros(self.dim), array), None, names=self.names)
 
     def times_covariance(self, rows: Array) -> Array:
         """Product rows @ cov for rows (m, d), in the wider dtype of the two."""

@@ -149,10 +149,6 @@ class Inputs(Tabular, ABC):
         """The distribution of offset + factor x, for arrays (d,) in the widest precision."""
         raise TypeError(f"{type(self).__name__} cannot be converted to other units.")
 
-    def like(self, array: Array) -> Inputs:
-        """Return inputs that belong to no array library in that of `array`, and any others unchanged."""
-        return self
-
     def to(self: T, like: Array) -> T:
         """The same inputs in the array library, dtype and device of `like`; 16 bits give float32."""
         (like,) = promote(like)

@@ -22,6 +22,7 @@ from mlpoly.arrays import (
     namespace,
     promote,
     readable,
+    rounding_error,
     take_rows,
     to_numpy,
     widen,
@@ -192,7 +193,7 @@ class GaussianMixture(Gaussians):
         """The components as Gaussians."""
         one, count = self.covs is None or self.shared, self.means.shape[0]
         covs = [self.covs if one else self.covs[c] for c in range(count)]
-        return tuple(Gaussian.unchecked(self.means[c, ...], covs[c], names=self.names) for c in range(count))
+        return tuple(trusted(Gaussian, mean=self.means[c, ...], cov=covs[c], names=self.names) for c in range(count))
 
     @property
     def prototype(self) -> Array:
@@ -299,4 +300,4 @@ def _checked_weights(weights: Array) -> Array:
     if abs(total - 1) > max(1e-5, eps):
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
     # Weights that have been divided stay as they are, to the last bit.
-    return weights if abs(total - 1) <= len(values) * eps else weights / total
+    return weights if abs(total - 1) <= len(values) * rounding_error(weights) else weights / total

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from mlpoly.arrays import Array, as_float_array, check_shape, column_names, namespace
+import numpy as np
+
+from mlpoly.arrays import Array, as_float_array, check_shape, column_names, constant, namespace
+from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians, Inputs
 from mlpoly.inputs.samples import Samples
+from mlpoly.records import trusted
 
 InputsLike: TypeAlias = Inputs | Array  # what functions take as `inputs`: a distribution, an array or a data frame
 
@@ -28,15 +32,12 @@ def as_inputs(inputs: InputsLike, name: str = "inputs") -> Inputs:
     return Samples(x, names=names)
 
 
-def checked_inputs(inputs: Any, dim: int, weights: Array, names: Sequence[str] | None = None) -> Any:
-    """Check the inputs of a network that takes `dim` of them, and return them in the array library of its weights.
-
-    `names` are those that the network has for its inputs.
-    """
-    inputs = _of_dim(as_inputs(inputs), dim, "network")
-    check_order(inputs, names)
-    inputs = inputs.like(weights)
-    namespace(net=weights, inputs=inputs.prototype)
+def checked_inputs(function: Any, inputs: InputsLike) -> Any:
+    """Check the inputs of a network or polynomial, and return them in its array library."""
+    inputs = _of_dim(as_inputs(inputs), function.dim_in, "network")
+    check_order(inputs, function.names)
+    inputs = in_library(inputs, function.prototype)
+    namespace(net=function.prototype, inputs=inputs.prototype)
     return inputs
 
 
@@ -58,7 +59,14 @@ def inputs_of(poly: Any, inputs: Any) -> Any:
             "inputs are needed, because this polynomial does not know what it was fitted under; pass "
             "inputs=Gaussian(...), for a block of a language model inputs=moments.gaussian(name)."
         )
-    return _of_dim(as_inputs(inputs), poly.dim_in, "polynomial").like(poly.prototype)
+    return in_library(_of_dim(as_inputs(inputs), poly.dim_in, "polynomial"), poly.prototype)
+
+
+def in_library(inputs: Inputs, like: Array) -> Inputs:
+    """Return `Gaussian.standard(d)`, which belongs to no array library, in that of an array, and others unchanged."""
+    if not isinstance(inputs, Gaussian) or not inputs.neutral:
+        return inputs
+    return trusted(Gaussian, mean=constant(np.zeros(inputs.dim), like), names=inputs.names)
 
 
 def _of_dim(inputs: Inputs, dim: int, function: str) -> Inputs:

@@ -27,7 +27,7 @@ from mlpoly.arrays import (
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Inputs, digest
-from mlpoly.records import record, replace, static
+from mlpoly.records import record, replace, static, trusted
 
 _NUMBERS = 2**22  # numbers held at once in the widest precision
 
@@ -139,7 +139,7 @@ class Samples(Inputs):
 
     def gaussian(self) -> Gaussian:
         """The Gaussian with the mean and covariance of the samples."""
-        return Gaussian.unchecked(self.mean, self.covariance, self.x.dtype, self.names)
+        return trusted(Gaussian, mean=self.mean, cov=self.covariance, sample_dtype=self.x.dtype, names=self.names)
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n of the samples with replacement, (n, d); the same seed draws the same rows on every array library."""

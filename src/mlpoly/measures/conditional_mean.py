@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
-from mlpoly.inputs import Gaussian, Inputs
+from mlpoly.inputs import Gaussian, Inputs, checked_inputs
 from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
 from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine
 from mlpoly.plottable import Plottable
-from mlpoly.records import map_arrays
+from mlpoly.records import map_arrays, trusted
 from mlpoly.units import Units
 
 _NUMBERS = 2**21  # values of hidden units at once
@@ -52,7 +52,7 @@ class ConditionalMean(Plottable):
         self._weights = namespace(mean=inputs.mean).stack([w + widen(inputs.mean)[0] * 0 for w, _ in self._parts])
         self._given = [Given(g, given) for _, g in self._parts]
         # Given x_S only the means of the units change with its values, not their spreads.
-        self._units = [Units.under(self._wide, Gaussian.unchecked(g.center, g.left)) for g in self._given]
+        self._units = [Units.under(self._wide, trusted(Gaussian, mean=g.center, cov=g.left)) for g in self._given]
 
     def __repr__(self) -> str:
         which = ", ".join(self.names or map(str, self.given.tolist()))
@@ -114,4 +114,4 @@ def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMea
     """
     net = check_layer(net)
     gaussians(net, inputs)  # checks them
-    return ConditionalMean(net, inputs.like(net.prototype), input_places("given", given, inputs))
+    return ConditionalMean(net, checked_inputs(net, inputs), input_places("given", given, inputs))

@@ -16,7 +16,7 @@ def gaussians(function: Any, inputs: Any) -> list[tuple[Array, Gaussian]]:
 
     Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
     """
-    inputs = require_gaussians(checked_inputs(inputs, function.dim_in, function.prototype, function.names))
+    inputs = require_gaussians(checked_inputs(function, inputs))
     if not decidable(function.prototype, inputs.mean):
         raise TypeError(
             "closed-form measures choose their route by value; call them outside jax.jit and torch.compile."

@@ -149,7 +149,7 @@ class _Error:
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
     """FVU on samples drawn from the inputs, with the estimate of the closure beside it where there is one."""
-    inputs = checked_inputs(inputs, net.dim_in, net.prototype, net.names)
+    inputs = checked_inputs(net, inputs)
     sums = ErrorSums()
     for number, rows in enumerate(chunks(draws, _ROWS)):
         x = cast_like(inputs.sample(rows.stop - rows.start, [seed, number]), net.prototype)

@@ -18,8 +18,7 @@ from mlpoly.polynomials import Polynomial
 
 def moments_on_samples(net: Network | Polynomial, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""
-    function = net if isinstance(net, Polynomial) else check_network(net)
-    checked_inputs(inputs, function.dim_in, net.prototype, net.names)
+    checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
     f = evaluated("net", net, inputs.x)
     check_finite("net(samples)", f)
     outputs = Samples(f, inputs.weights)
@@ -33,7 +32,7 @@ def degrees_on_samples(net: Any, inputs: Samples, degree: int) -> tuple[Array, .
     One decomposition serves all degrees: the component of the columns of degree k that is orthogonal to all lower
     degrees spans a space, and the outputs' part in that space is the variance at degree k.
     """
-    checked_inputs(inputs, check_network(net).dim_in, net.prototype, net.names)
+    checked_inputs(check_network(net), inputs)
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:

@@ -19,7 +19,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.inputs import Inputs
+from mlpoly.inputs import Inputs, checked_inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.each_gaussian import gaussians
@@ -110,7 +110,8 @@ def shapley(
 
 def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.ndarray]) -> Worth:
     """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x0], (o,)."""
-    net, inputs = check_layer(net), inputs.like(net.prototype)
+    net = check_layer(net)
+    inputs = checked_inputs(net, inputs)
     check_columns("x0", x0, inputs.names)
     x0 = as_float_array("x0", x0, integers=True)
     check_shape("x0", x0, (net.dim_in,), "one point, one number per input")

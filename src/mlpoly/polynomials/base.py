@@ -24,13 +24,13 @@ from mlpoly.arrays import (
     scalar,
     widen,
 )
-from mlpoly.inputs import Gaussian
+from mlpoly.inputs import Gaussian, in_library
 from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.moments import AnyExpansion, Products, inner
 from mlpoly.moments.hermite_products import Ladder
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
-from mlpoly.records import arrays_of, map_arrays, replace
+from mlpoly.records import arrays_of, map_arrays, replace, trusted
 
 if TYPE_CHECKING:
     from mlpoly.features.term_table import Terms
@@ -290,7 +290,7 @@ class Polynomial(ABC):
         own : Ladder
             The products, up to the polynomial's degree at least.
         """
-        expansion = self.hermite(Gaussian.unchecked(widen(center), back @ back.T))
+        expansion = self.hermite(trusted(Gaussian, mean=widen(center), cov=back @ back.T))
         assert not isinstance(expansion, Products)  # that form has its own way
         return expansion.in_products(back, own)
 
@@ -399,7 +399,7 @@ class Polynomial(ABC):
         [[9.0]]
         """
         scale, shift = unit_arrays(scale, shift, self.dim_in, self.prototype)
-        inputs = None if self.inputs is None else self.inputs.like(self.prototype).in_units(scale, shift)
+        inputs = None if self.inputs is None else in_library(self.inputs, self.prototype).in_units(scale, shift)
         made = self._precomposed(1 / scale, -shift / scale)
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 

@@ -17,7 +17,7 @@ from mlpoly.arrays import Array, namespace, readable, safe_inverse, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion, inner
 from mlpoly.networks import Layer
-from mlpoly.records import map_arrays, record
+from mlpoly.records import map_arrays, record, trusted
 
 
 @record
@@ -111,7 +111,7 @@ class Closure:
             new += [(quarter, t + e), (-quarter, t - e)]
         old = carried(state.bends), carried(state.along)
         bends, along = (xp.concat(columns, axis=1) for columns in zip(old, *new, strict=True))
-        return State(Gaussian.unchecked(mean, 0.5 * (cov + cov.T)), state.outer @ slopes.T, bends, along)
+        return State(trusted(Gaussian, mean=mean, cov=0.5 * (cov + cov.T)), state.outer @ slopes.T, bends, along)
 
     def enter(self, state: State) -> State:
         """The same values, which a residual connection will add to their image."""
@@ -125,7 +125,7 @@ class Closure:
         cross = branch.outer[m:, :]
         cov = before.inputs.covariance + branch.inputs.covariance + cross + cross.T
         summed = (xp.concat([a[:m, :], a[m : m + n, :] + a[m + n :, :]]) for a in (branch.bends, branch.along))
-        inputs = Gaussian.unchecked(before.inputs.mean + branch.inputs.mean, cov)
+        inputs = trusted(Gaussian, mean=before.inputs.mean + branch.inputs.mean, cov=cov)
         return State(inputs, before.outer + branch.outer[:m, :], *summed)
 
     def _note_skewness(self, hidden: Expansion, state: State) -> None:

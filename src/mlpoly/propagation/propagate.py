@@ -14,7 +14,7 @@ from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
-from mlpoly.records import record, replace
+from mlpoly.records import record, replace, trusted
 from mlpoly.tables import Table, Tabular
 
 
@@ -164,7 +164,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
 
 def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
     """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    gaussians = require_gaussians(checked_inputs(inputs, net.dim_in, net.prototype, net.names))
+    gaussians = require_gaussians(checked_inputs(net, inputs))
     if not readable(net.prototype, gaussians.mean):
         raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
     return gaussians
@@ -206,4 +206,4 @@ def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
     along = along / math.sqrt(variance)  # covariance of the inputs with t
     cov = inputs.covariance - 0.5 * along[:, None] * along[None, :]
     nodes = ((1 / 6, -math.sqrt(1.5)), (2 / 3, 0.0), (1 / 6, math.sqrt(1.5)))
-    return [(w, Gaussian.unchecked(inputs.mean + constant(s, along) * along, cov)) for w, s in nodes]
+    return [(w, trusted(Gaussian, mean=inputs.mean + constant(s, along) * along, cov=cov)) for w, s in nodes]

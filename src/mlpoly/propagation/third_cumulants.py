@@ -28,6 +28,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion, inner, power_series
 from mlpoly.networks import Affine, Chain, Layer, Network
 from mlpoly.propagation.closure import Closure, State
+from mlpoly.records import trusted
 
 _DEGREE = 6
 
@@ -99,7 +100,7 @@ class ThirdCumulants(Closure):
         own = own + skewness * (fourth[3] - 6 * variances * e[3]) / 6
         own = own + excess * (fourth[4] - 6 * variances * e[4]) / 24
         made = State(
-            Gaussian.unchecked(mean + shift, cov),
+            trusted(Gaussian, mean=mean + shift, cov=cov),
             state.outer,
             xp.concat([d[1][:, None] * bends, one * (d[2] / 2), rest.T], axis=1),
             xp.concat([d[1][:, None] * along, d[1][:, None] * (rho + one), one], axis=1),
@@ -120,7 +121,11 @@ def _image(state: State, weight: Array, bias: Array | None = None) -> State:
     """State of weight @ values + bias."""
     mean = weight @ state.inputs.mean
     return State(
-        Gaussian.unchecked(mean if bias is None else mean + bias, state.inputs.times_covariance(weight) @ weight.T),
+        trusted(
+            Gaussian,
+            mean=mean if bias is None else mean + bias,
+            cov=state.inputs.times_covariance(weight) @ weight.T,
+        ),
         state.outer,
         weight @ state.bends,
         weight @ state.along,

@@ -8,7 +8,7 @@ from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, assert_close, m
 
 import mlpoly as mp
 from mlpoly.features import eigen
-from mlpoly.studies.paper.class_features import align, choose_examples, explain_image, feature_step
+from mlpoly.studies.paper.class_features import align, feature_step
 from mlpoly.studies.paper.results import FeatureStep
 
 D, H, OUT = 12, 9, 4
@@ -147,86 +147,6 @@ def test_align_matches_as_many_ranks_as_there_are():
     assert align([]) == ()
 
 
-# -- explanations ------------------------------------------------------------------------------------------------------
-
-
-def cases():
-    inputs = mp.Gaussian(np.linspace(-1, 1, D), np.eye(D) * 0.5)
-    cubic = mp.fit(network(), inputs, 3)
-    return {"dense": dense(), "ridge": mp.fit(network(), inputs, 2), "truncated cubic": cubic.truncate(2)}
-
-
-@pytest.mark.parametrize("kind", list(cases()))
-@pytest.mark.parametrize("output", [0, OUT - 1])
-def test_the_parts_sum_to_the_logit(rng, kind, output):
-    poly, net = cases()[kind], network()
-    mean, image = rng.normal(size=D), rng.normal(size=D)
-    found = explain_image(net, poly, mp.Gaussian(mean), image, label=2, output=output, k=D)
-    assert_close(found.polynomial, poly(image)[output])
-    assert_close(found.network, net(image)[output])
-    size = max(abs(v) for v in (found.constant, found.linear, found.quadratic))
-    assert abs(found.constant + found.linear + found.quadratic - found.polynomial) <= 1e-13 * size
-    # Each part by its own definition.
-    u = image - mean
-    assert_close(found.constant, poly(mean)[output])
-    assert_close(found.linear, poly.gradient(mean)[output] @ u, 1e-11)
-    assert_close(found.quadratic, u @ poly.coefficients().quadratic[output] @ u, 1e-11)
-    assert_close(sum(c.amount for c in found.top), found.quadratic, 1e-11)
-    for c in found.top:
-        assert_close(c.amount, c.eigenvalue * (c.vector.astype(float) @ u) ** 2, 1e-4)  # the record's float32 vector
-    amounts = [abs(c.amount) for c in found.top]
-    assert amounts == sorted(amounts, reverse=True)
-    assert (found.label, found.output, len(found.top)) == (2, output, D)
-
-
-def test_explanation_names_the_feature_that_is_in_the_image():
-    """An image that differs from the mean along one eigenvector owes everything quadratic to it."""
-    net = squares()
-    poly = mp.fit(net, mp.Gaussian.standard(8), 2)
-    mean = np.linspace(0, 1, 8)
-    found = explain_image(net, poly, mp.Gaussian(mean), mean + 2 * net.W1[1], label=0, output=0, k=2)
-    assert_close(found.top[0].amount, -8.0)  # -2 times 2 squared
-    assert_close(found.top[0].eigenvalue, -2.0)
-    assert_close(found.top[1].amount, 0.0, 1e-12)
-    assert_close(found.polynomial, found.network, 1e-12)
-
-
-@pytest.mark.parametrize("backend", [TORCH64, TORCH32], ids=lambda b: b.name)
-def test_explanations_are_in_double_precision(rng, backend):
-    """Of a float32 polynomial too: its numbers are taken as they are."""
-
-    def build(a):
-        return make(a, backend)
-
-    poly, mean, image = dense(1, build), build(rng.normal(size=D)), build(rng.normal(size=D))
-    found = explain_image(network(build), poly, mp.Gaussian(mean), image, 1, 2)
-    assert abs(found.constant + found.linear + found.quadratic - found.polynomial) <= 1e-12 * abs(found.quadratic)
-    wide = dense(1, lambda a: make(make(a, backend).double().numpy(), NUMPY64))
-    exact = explain_image(network(), wide, mp.Gaussian(mean.double().numpy()), image.double().numpy(), 1, 2)
-    assert_close(found.polynomial, exact.polynomial)
-    assert_close([c.amount for c in found.top], [c.amount for c in exact.top], 1e-11)
-    assert found.image.dtype == found.top[0].vector.dtype == np.float32
-
-
-# -- examples ----------------------------------------------------------------------------------------------------------
-
-READER = mp.MLP(np.eye(3), None, None, None, "identity")  # chooses the largest pixel
-SEEN = np.eye(3)[[2, 0, 1, 0, 0, 2, 0]]
-LABELS = np.array([0, 0, 0, 0, 2, 2, 0])
-
-
-def test_examples_are_the_first_right_and_wrong_of_each_class():
-    assert choose_examples(READER, SEEN, LABELS) == [1, 0, 5, 4]
-    assert choose_examples(READER, SEEN[::-1], LABELS[::-1]) == [0, 4, 1, 2]
-    assert choose_examples(READER, SEEN, list(range(3)) + [0] * 4) == [3, 0, 1, 2]  # none right of 1 and 2
-
-
-@pytest.mark.parametrize("backend", [NUMPY64, TORCH64], ids=lambda b: b.name)
-def test_examples_in_other_libraries(backend):
-    net = mp.MLP(make(np.eye(3), backend), None, None, None, "identity")
-    assert choose_examples(net, make(SEEN, backend), LABELS) == [1, 0, 5, 4]
-
-
 # -- manners -----------------------------------------------------------------------------------------------------------
 
 
@@ -244,42 +164,3 @@ def test_inputs_are_not_mutated(rng):
     before = [s.positive_vectors.copy() for s in steps]
     align(steps)
     assert all(np.array_equal(a, s.positive_vectors) for a, s in zip(before, steps, strict=True))
-    explain_image(network(build), quadratic, mp.Gaussian(build(rng.normal(size=D))), build(rng.normal(size=D)), 0, 0)
-    choose_examples(network(build), build(rng.normal(size=(5, D))), make(np.zeros(5), NUMPY64).astype(int))
-
-
-LINEAR = mp.polynomials.DensePolynomial(np.zeros(D), np.zeros(OUT), np.ones((OUT, D)))
-CUBIC = mp.fit(network(), mp.Gaussian.standard(D), 3)
-X, UNIT = np.zeros(D), mp.Gaussian(np.zeros(D))
-ERRORS = [
-    ("linear's degree", lambda: feature_step(0, dense(), dense()), ValueError, "linear has degree 2.*degree=1"),
-    ("quadratic's degree", lambda: feature_step(0, LINEAR, LINEAR), ValueError, "quadratic has degree 1.*degree=2"),
-    ("no polynomial", lambda: feature_step(0, LINEAR, np.eye(2)), TypeError, "quadratic must be a polynomial"),
-    ("step", lambda: feature_step(-1, LINEAR, dense()), ValueError, "step must be at least 0"),
-    ("k", lambda: feature_step(0, LINEAR, dense(), k=0), ValueError, "k must be at least 1"),
-    (
-        "two networks",
-        lambda: feature_step(0, mp.polynomials.DensePolynomial(X, np.zeros(2), np.ones((2, D))), dense()),
-        ValueError,
-        "linear maps 12 -> 2, but quadratic maps 12 -> 4",
-    ),
-    ("output", lambda: explain_image(network(), dense(), UNIT, X, 0, OUT), ValueError, "output is 4, but .* 0 to 3"),
-    ("image", lambda: explain_image(network(), dense(), UNIT, X[:3], 0, 0), ValueError, "x0 has shape"),
-    ("cubic", lambda: explain_image(network(), CUBIC, UNIT, X, 0, 0), ValueError, "quadratic has degree 3.*degree=2"),
-    ("label range", lambda: choose_examples(READER, SEEN, LABELS + 1), ValueError, "labels run from 1 to 3"),
-    ("label count", lambda: choose_examples(READER, SEEN, LABELS[:2]), ValueError, "labels have shape"),
-    ("label kind", lambda: choose_examples(READER, SEEN, LABELS * 1.0), TypeError, "labels must be integers"),
-    ("images", lambda: choose_examples(READER, SEEN[:, :2], LABELS), ValueError, "images has shape"),
-    (
-        "steps of two networks",
-        lambda: align([step_of(1, [[1, 0, 0]]), replace(step_of(2, []), positive_vectors=np.ones((1, 4)))]),
-        ValueError,
-        "eigenvectors of 3 and of 4 inputs",
-    ),
-]
-
-
-@pytest.mark.parametrize(("label", "call", "error", "message"), ERRORS, ids=[e[0] for e in ERRORS])
-def test_bad_input(label, call, error, message):
-    with pytest.raises(error, match=message):
-        call()

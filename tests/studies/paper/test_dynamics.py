@@ -1,6 +1,5 @@
 """The polynomials of every checkpoint: optimal, measured right, and computed once only."""
 
-import json
 import math
 import shutil
 import signal
@@ -338,78 +337,6 @@ def test_longer_run(small, quick, done, tmp_path, calls):
     assert calls[0] <= 2  # 4, and 2, which says in its header how long its run was
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["truncated", "empty", "no JSON object", "no origin", "a field less", "a field too many", "no rows", "text"],
-)
-def test_damaged_row(small, quick, first, done, calls, how):
-    path = done / "step-0000002.json"
-    text = path.read_text()
-    content = json.loads(text)
-    point = content["points"][0]
-    damaged = {
-        "truncated": text[: len(text) // 2],
-        "empty": "",
-        "no JSON object": "[1, 2]",
-        "no origin": json.dumps({k: v for k, v in content.items() if k != "origin"}),
-        "a field less": json.dumps(content | {"points": [{k: v for k, v in point.items() if k != "fvu_test"}]}),
-        "a field too many": json.dumps(content | {"points": [{**point, "more": 1}]}),
-        "no rows": json.dumps(content | {"spectra": None}),
-        "text": json.dumps(content | {"points": ["text"]}),
-    }
-    path.write_text(damaged[how])
-    points, spectra = dynamics(small, quick, done)
-    assert calls[0] == 1
-    assert without_seconds(points) == without_seconds(first[1])
-    assert spectra == first[2]
-    assert json.loads(path.read_text())["origin"] == content["origin"]
-
-
-@pytest.mark.parametrize("kind", ["linear", "quadratic"])
-@pytest.mark.parametrize("share", [None, 0.5])
-def test_damaged_fit(small, quick, done, calls, kind, share):
-    path = done / f"step-0000002-{kind}.safetensors"
-    if share is None:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    dynamics(small, quick, done)
-    assert calls[0] == 1
-    load_fits(done, 2)
-
-
-@pytest.mark.parametrize("what", ["kind", "degree", "size"])
-def test_fits_of_another_kind(small, quick, done, calls, what):
-    """Whole files of polynomials, but not of the ones that belong there."""
-    linear = done / "step-0000002-linear.safetensors"
-    if what == "kind":
-        net = mp.MLP(np.eye(3, 16), None, np.ones((3, 3)), None, "relu")
-        mp.fit(net, mp.Gaussian.standard(16), 1).save(linear)
-    elif what == "degree":
-        linear.write_bytes((done / "step-0000002-quadratic.safetensors").read_bytes())
-    else:
-        mp.polynomials.DensePolynomial(np.zeros(3), np.zeros(2), np.zeros((2, 3))).save(linear)
-    if what != "size":
-        with pytest.raises(
-            mp.FileFormatError, match=r"linear.safetensors is not a fit of degree 1; run `mlpoly dynamics` again"
-        ):
-            load_fits(done, 2)
-    dynamics(small, quick, done)
-    assert calls[0] == 1
-    load_fits(done, 2)
-
-
-@pytest.mark.parametrize("value", ["0.5", True, [0.5], 10**400])
-def test_a_number_that_is_none_is_computed_again(small, quick, first, done, calls, value):
-    path = done / "step-0000002.json"
-    content = json.loads(path.read_text())
-    content["points"][0]["fvu_test"] = value
-    path.write_text(json.dumps(content))
-    points, _ = dynamics(small, quick, done)
-    assert calls[0] == 1
-    assert all(isinstance(p.fvu_test, float) for p in points)
-
-
 def test_interrupt_keeps_what_is_finished(small, quick, first, tmp_path, monkeypatch):
     counted = [0]
 
@@ -503,11 +430,6 @@ def test_other_warnings_are_passed_on(setting):
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def test_data_of_another_shape(run, tmp_path):
-    with pytest.raises(mp.FileFormatError, match="holds a network 16 -> 3, but the data has 25 pixels and 3 classes"):
-        dynamics(run, Setting(blobs(side=5), QUICK), tmp_path)
 
 
 def test_folder_that_cannot_be_written(run, setting, tmp_path):

@@ -15,7 +15,6 @@ from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_ga
 from mlpoly.studies.paper.figures.eigenvector_pictures import (
     eigenvalue_chart,
     eigenvector_gallery,
-    explanation_waterfall,
     training_gallery,
 )
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
@@ -233,22 +232,6 @@ def test_eigenvalues_of_a_class(results):
     np.testing.assert_array_equal(moves.marks[3].x, STEPS)
 
 
-def test_explanation_adds_up(results):
-    e = results.features.explanations[3]
-    waterfall = explanation_waterfall(e, CLASSES, SHAPE)
-    assert sum(part.amount for part in waterfall.parts) == pytest.approx(e.polynomial, rel=1e-6)
-    assert [value for _, value in waterfall.totals] == [e.polynomial, e.network]
-    names = [part.label for part in waterfall.parts]
-    assert names == ["constant", "linear part", *(f"eigenfeature {i}" for i in range(1, len(e.top) + 1)), names[-1]]
-    strongest = max(e.top, key=lambda term: abs(term.amount))
-    assert waterfall.parts[2].amount == strongest.amount
-    assert waterfall.parts[2].remark == f"eigenvalue {signed(strongest.eigenvalue)}"
-    image = waterfall.parts[2].image
-    np.testing.assert_array_equal(np.abs(image), np.abs(strongest.vector.reshape(SHAPE)))
-    assert image.flat[np.abs(image).argmax()] > 0
-    np.testing.assert_array_equal(waterfall.picture.image, e.image.reshape(SHAPE))
-
-
 # -- attacks -----------------------------------------------------------------------------------------------------------
 
 
@@ -311,7 +294,7 @@ def test_all_figures_are_written_the_same_on_every_writing(results, tmp_path):
     once, again = write_figures(results, tmp_path / "a"), write_figures(results, tmp_path / "b")
     stems = {path.stem for path in once}
     assert stems == {
-        "figure-1-features", "figure-2-fvu", "figure-3-kl", "accuracy", "spectrum", "eigenvalues", "explanation",
+        "figure-1-features", "figure-2-fvu", "figure-3-kl", "accuracy", "spectrum", "eigenvalues",
         *(f"{name}-{step}" for name in ("figure-4-ablated", "figure-5-attack", "steering") for step in (512, 16384)),
     }  # fmt: skip
     assert len(once) == 2 * len(stems)
@@ -329,7 +312,6 @@ def test_nothing_is_cut_off(results, ablations, steering):
         draw(training_gallery(steps, 3, SHAPE)),
         draw(training_gallery(steps, 3, SHAPE, columns=2)),
         draw(eigenvector_gallery(steps, 3, SHAPE), eigenvalue_chart(steps, 3)),
-        draw(explanation_waterfall(results.features.explanations[0], CLASSES, SHAPE)),
         draw(ablation_chart(ablations, 10)),
         draw(attack_gallery(results.attack[0].pictures, CLASSES, SHAPE, 11)),
         draw(steering_chart(of(steering, step=512)), title="Steering"),

@@ -9,34 +9,33 @@ from pathlib import Path
 
 import pytest
 from support.records import assert_equal
-from support.small_studies import blobs, save
+from support.small_studies import blobs, changed, save
 
 import mlpoly
 from mlpoly import cli
+from mlpoly.codec import to_plain
 from mlpoly.errors import FileFormatError
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper import training as training_module
 from mlpoly.studies.paper.approximants import approximants
-from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
-from mlpoly.studies.paper.reproduce import reproduce, study_report, study_training
+from mlpoly.studies.paper.reproduce import reproduce, write_up
 from mlpoly.studies.paper.results import read_results
-from mlpoly.studies.paper.study import Study
 
 TRAIN = TrainConfig(hidden=8, steps=2, batch_size=32, learning_rate=0.0123456789, warmup=8)
 FITS = DynamicsConfig(samples=100, paper_steps=2, max_degree=3)
 FIGURES = (
-    "accuracy", "eigenvalues", "explanation", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
+    "accuracy", "eigenvalues", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
     "figure-5-attack-2", "spectrum", "steering-2",
 )  # fmt: skip
 TABLES = ("ablation", "claims", "dynamics", "spectra", "steering", "training")
 
 
 def content(folder: Path) -> dict:
-    """Everything in results.json but the clock."""
-    found = json.loads((folder / "results.json").read_text())
-    del found["about"]["seconds"]
+    """All results but the clock."""
+    found = to_plain(read_results(folder))
+    del found["about"]["seconds"], found["about"]["command"]
     for p in found["dynamics"]:
         del p["seconds"]
     return found
@@ -63,7 +62,7 @@ def whole(data, tmp_path_factory) -> Path:
 def quick(monkeypatch):
     """Without figures and the page about the network, which take most of the time."""
     monkeypatch.setattr(reproduce_module, "write_figures", lambda *arguments: [])
-    monkeypatch.setattr(reproduce_module, "write_network_page", lambda *arguments, out, **options: out)
+    monkeypatch.setattr(reproduce_module, "write_page", lambda subject, fits, path, title: path)
 
 
 @pytest.fixture
@@ -122,39 +121,64 @@ def test_everything_is_there(whole):
     assert len(results.spectra) == 3 * 2
     assert results.features is not None
     assert [(s.step, s.label) for s in results.features.steps] == [(s, c) for s in (0, 1, 2) for c in range(3)]
-    assert {e.label for e in results.features.explanations} == {0, 1, 2}
     assert [a.step for a in results.attack] == [2]
     assert results.attack[0].pictures.ladder_label == 2  # the last of three classes for the default of 3
     assert "<h1>The network as a polynomial</h1>" in (whole / "network.html").read_text(encoding="utf-8")
-    assert 'href="network.html"' in (whole / "report.html").read_text(encoding="utf-8")
+    report = (whole / "report.html").read_text(encoding="utf-8")
+    assert all(words in report for words in ('href="network.html"', 'id="formula"', 'id="examples"'))
 
 
 def test_what_is_said_about_it(whole, data):
     about = read_results(whole).about
     assert about["version"] == mlpoly.__version__
     assert about["data"] == {
-        "name": str(data), "train": 200, "test": 80, "image_shape": [4, 4], "classes": ["0", "1", "2"]
+        "name": str(data), "folder": None, "train": 200, "test": 80, "image_shape": [4, 4], "classes": ["0", "1", "2"]
     }  # fmt: skip
     assert set(about["seconds"]) == {"training", "dynamics", "features", "attack", "report"}
     assert all(s >= 0 for s in about["seconds"].values())
-    assert {"device", "system", "python", "torch", "numpy", "scipy"} == set(about["machine"])
+    assert {"device", "system", "mlpoly", "python", "torch", "numpy", "scipy"} <= set(about["machine"])
+    assert about["config"]["hidden"] == 8 and about["config"]["samples"] == 100
 
 
-def test_command_to_do_it_again(whole, data, monkeypatch):
-    """The command in the results, typed into a shell, asks for the same to the last digit."""
-    asked, results = {}, read_results(whole)
+def test_command_to_do_it_again(data, tmp_path, quick, monkeypatch):
+    """The command in the results is the one that was typed, and asks for the same to the last digit."""
+    words = ["paper", "--data", str(data), "--out", str(tmp_path / "a b"), "--hidden", "8", "--steps", "1"]
+    words += ["--learning-rate", "0.0123456789", "--warmup", "8", "--samples", "100", "--paper-steps", "2"]
+    assert cli.main([*words, "--until", "training", "--quiet"]) == 0
+    results = read_results(tmp_path / "a b")
+    assert shlex.split(results.about["command"]) == ["mlpoly", *words, "--until", "training", "--quiet"]
+    assert results.about["config"]["learning_rate"] == 0.0123456789
 
-    def stand_in(out, name, **options):
-        asked.update(options, name=name)
-        return results
 
-    monkeypatch.setattr(reproduce_module, "reproduce", stand_in)
-    words = shlex.split(results.about["command"])
-    assert words[0] == "mlpoly"
-    assert cli.main(words[1:]) == 0
-    assert asked["train"] == TRAIN
-    assert asked["fits"] == FITS
-    assert (asked["name"], asked["seeds"], asked["device"]) == (str(data), 1, "cpu")
+def test_stages_one_by_one_are_the_same(whole, data, tmp_path, quick):
+    for until in ("training", "dynamics", "features", "attack", "report"):
+        found = reproduce(tmp_path, str(data), train=TRAIN, fits=FITS, until=until)
+        assert list(found.about["seconds"])[-1] == until
+    assert content(tmp_path) == content(whole)
+    assert_equal(read_results(tmp_path).features, read_results(whole).features)
+
+
+def test_report_alone(data, tmp_path, quick):
+    """A report can be made at any time, of what there is."""
+    reproduce(tmp_path, str(data), train=TRAIN, fits=FITS, until="training")
+    found = write_up(tmp_path)
+    assert found.claims == found.dynamics == () and (tmp_path / "report.html").is_file()
+    assert {p.name for p in (tmp_path / "tables").iterdir()} == {"training.csv"}
+    save(changed(blobs(), "test"), tmp_path / "other.npz")
+    study = json.loads((tmp_path / "study.json").read_text())
+    study["data"]["name"] = str(tmp_path / "other.npz")
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    with pytest.raises(ValueError, match="have changed since the study in"):
+        write_up(tmp_path)
+
+
+def test_damaged_results_are_not_replaced(data, tmp_path, quick):
+    options = {"train": replace(TRAIN, steps=1), "fits": FITS, "until": "training"}
+    reproduce(tmp_path, str(data), **options)
+    path = tmp_path / "results" / "training.json"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(FileFormatError, match=r"training.json is not a readable .*run the study again"):
+        reproduce(tmp_path, str(data), **options)
 
 
 # -- computed once -----------------------------------------------------------------------------------------------------
@@ -198,21 +222,6 @@ def test_longer_and_with_other_fits(data, tmp_path, quick, calls):
     assert found.about["config"]["shrinkage"] == 0.1
 
 
-def test_step_by_step_is_the_same(whole, data, tmp_path, quick, capfd):
-    """The commands one by one leave the same results.json as reproduce."""
-    out = str(tmp_path / "study")
-    words = shlex.split(read_results(whole).about["command"])
-    assert cli.main(["train", "--out", out, *words[2:]]) == 0
-    for command in ("dynamics", "features", "attack", "report"):
-        assert cli.main([command, "--out", out]) == 0
-    assert capfd.readouterr().err == ""
-    assert content(tmp_path / "study") == content(whole)
-    for name in TABLES:
-        first, second = ((folder / "tables" / f"{name}.csv").read_text() for folder in (whole, tmp_path / "study"))
-        assert name == "dynamics" or first == second
-    assert_equal(read_results(tmp_path / "study").features, read_results(whole).features)
-
-
 @pytest.mark.parametrize("stage", ["dynamics", "feature_step", "ablation_curve", "judge_claims", "write_report"])
 def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
     def stopped(*arguments, **options):
@@ -224,28 +233,12 @@ def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
             reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     if stage != "dynamics":
         assert len(read_results(tmp_path).dynamics) == 21  # what was finished is kept
+    else:
+        assert read_results(tmp_path).training and not read_results(tmp_path).dynamics
     if stage in ("ablation_curve", "judge_claims"):  # and can be read
         assert {'id="features"', 'id="fvu"'} <= set(re.findall(r'id="\w+"', (tmp_path / "report.html").read_text()))
     reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     assert content(tmp_path) == content(whole)
-
-
-@pytest.mark.parametrize("name", ["results.json", "results.safetensors"])
-def test_damaged_results_are_not_replaced_and_are_made_again_once_they_are_gone(
-    data, tmp_path, quick, monkeypatch, name
-):
-    reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
-    before = content(tmp_path)
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
-    monkeypatch.setattr(training_module, "_Trainer", None)
-    damaged = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    with pytest.raises(FileFormatError, match=rf"{name} is not a readable .*Move results.json and results.safetensors"):
-        reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, samples=77))
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == damaged
-    for part in ("results.json", "results.safetensors"):
-        (tmp_path / part).unlink()
-    reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=FITS)
-    assert content(tmp_path) == before
 
 
 # -- other networks and other wishes -----------------------------------------------------------------------------------
@@ -253,8 +246,7 @@ def test_damaged_results_are_not_replaced_and_are_made_again_once_they_are_gone(
 
 def test_gated_network(data, tmp_path, quick):
     found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1, gated=True, activation="silu"), fits=FITS)
-    assert "--gated" in found.about["command"]
-    assert "--activation silu" in found.about["command"]
+    assert found.about["config"]["gated"] and found.about["config"]["activation"] == "silu"
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
@@ -281,7 +273,7 @@ def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_pa
         patch.setattr(reproduce_module, "dynamics", stopped)
         with pytest.raises(KeyboardInterrupt):
             reproduce(tmp_path, str(data), train=train, fits=FITS)
-    monkeypatch.setattr(reproduce_module, "write_network_page", lambda *arguments, out, **options: out)
+    monkeypatch.setattr(reproduce_module, "write_page", lambda subject, fits, path, title: path)
     words = ["--data", str(data), "--hidden", "8", "--steps", "1", "--batch-size", "32", "--warmup", "8"]
     words += [
         "--learning-rate",
@@ -293,27 +285,9 @@ def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_pa
         "--max-degree",
         "3",
     ]
-    assert cli.main(["reproduce", "--out", str(tmp_path), *words, "--no-figures"]) == 0
+    assert cli.main(["paper", "--out", str(tmp_path), *words, "--no-figures"]) == 0
     assert (tmp_path / "report.html").is_file() and (tmp_path / "tables").is_dir()
     assert not (tmp_path / "figures").exists()
-
-
-def test_report_without_fits(data, tmp_path, quick):
-    """A report can be made at any time, of what there is."""
-    study = Study(tmp_path, str(data), dynamics=FITS)
-    study_training(study, TRAIN)
-    assert study_report(study) == tmp_path / "report.html"
-    found = read_results(tmp_path)
-    assert found.claims == found.dynamics == ()
-    assert {p.name for p in (tmp_path / "tables").iterdir()} == {"training.csv"}
-
-
-def test_study_is_read_from_its_folder(whole, data):
-    study = Study.open(whole)
-    assert (study.data, study.dynamics, study.data_dir) == (str(data), FITS, None)
-    assert [run.seed for run in study.runs] == [0]
-    assert isinstance(study.runs[0], TrainingRun)
-    assert study.images.shape == (4, 4)
 
 
 # -- with digits, as a user would --------------------------------------------------------------------------------------
@@ -334,10 +308,8 @@ def test_digits(tmp_path, monkeypatch, capfd):
     for step in (0, 64):
         kinds = {(p.inputs, p.degree): p.fvu_mixture for p in results.dynamics if (p.seed, p.step) == (1, step)}
         assert kinds["mixture", 2] < min(v for k, v in kinds.items() if k != ("mixture", 2))
-    out = str(tmp_path / "steps")
-    options = ["--hidden", "16", "--steps", "64", "--seeds", "2", "--samples", "500", "--paper-steps", "5"]
-    assert cli.main(["train", "--out", out, *options]) == 0
-    for command in ("dynamics", "features", "attack", "report"):
-        assert cli.main([command, "--out", out]) == 0
+    options = ["--hidden", "16", "--steps", "64", "--seeds", "2", "--samples", "500", "--paper-steps", "5", "--quiet"]
+    for until in ("training", "dynamics", "features", "attack", "report"):
+        assert cli.main(["paper", "--out", str(tmp_path / "steps"), *options, "--until", until]) == 0
     assert capfd.readouterr().err == ""
     assert content(tmp_path / "steps") == content(tmp_path / "whole")

@@ -37,7 +37,7 @@ from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation import Closure, State
-from mlpoly.records import map_arrays, replace
+from mlpoly.records import map_arrays, replace, trusted
 from mlpoly.units import Series
 
 GUARDS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # among which "auto" chooses
@@ -143,7 +143,7 @@ def _pooled(weights: Array, parts: Sequence[Gaussian]) -> Gaussian | GaussianMix
 
 
 def _wider(inputs: Gaussian, factor: float) -> Gaussian:
-    return Gaussian.unchecked(widen(inputs.mean), factor * widen(inputs.covariance))
+    return trusted(Gaussian, mean=widen(inputs.mean), cov=factor * widen(inputs.covariance))
 
 
 def _closure_error(weights: Array, shifts: Sequence[Array]) -> float:

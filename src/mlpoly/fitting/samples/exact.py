@@ -27,7 +27,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.report import FitReport
-from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
+from mlpoly.fitting.samples.joint import fit_joint
 from mlpoly.inputs import Samples
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.coordinates import rounding_floor
@@ -50,7 +50,7 @@ class Regression(NamedTuple):
 
 
 def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
-    """Optimal polynomial on samples for up to 10^4 monomials, else neuron by neuron; without gradients.
+    """Optimal polynomial on samples for up to 10^4 monomials, else all neurons together; without gradients.
 
     Where the samples do not determine the polynomial, it is the one whose terms, products of orthonormal Hermite
     polynomials of whitened inputs, have the least sum of mean squares on them.
@@ -61,7 +61,7 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree, warn=True)
         if rows is None:
-            return fit_samples_neuronwise(_one_layer(net, degree), inputs, degree)
+            return fit_joint(_one_layer(net, degree), inputs, degree)
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), _used(inputs)

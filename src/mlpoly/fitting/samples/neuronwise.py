@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from mlpoly.arrays import Array, as_float_array, check_finite, chunks, namespace
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.neuron_equations import NeuronEquations
+from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.inputs import Gaussian, Samples
 from mlpoly.networks import Layer, check_layer
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
@@ -76,7 +76,7 @@ class SampleFit(Generic[P]):
         self.count = 0.0
         gated = self._closed.series.gated is not None
         gate = Units.under(net, start.inputs, spreads=True).gate if gated else None
-        self._equations = NeuronEquations(start, gate)
+        self._equations = NeuronEquations(NeuronBasis(start, gate))
 
     def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
         """Add samples (n, d), or (..., d) with leading axes flattened; returns self.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace, take_rows, to_numpy
-from mlpoly.inputs import Inputs, Samples
+from mlpoly.inputs import Inputs, Samples, in_library
 
 Draw = Callable[[int, int], Array]  # (n, seed) -> (n, d)
 
@@ -66,7 +66,7 @@ def _draw(name: str, data: Any, dim: int, like: Array, place: Array) -> Draw:
     if isinstance(data, Inputs) and not isinstance(data, Samples):
         if data.dim != dim:
             raise ValueError(f"{name} has dimension {data.dim}, but the network takes {dim} inputs.")
-        data = data.like(like)
+        data = in_library(data, like)
         namespace(polynomial=like, **{name: data.mean})
         data = data.to(place)
         return lambda n, seed: _checked(f"a sample of {name}", data.sample(n, seed), (n, dim))

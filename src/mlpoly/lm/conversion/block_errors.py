@@ -77,7 +77,7 @@ class HeldOutErrors:
         }
 
 
-def unbounded(poly: Any) -> Polynomial:
+def without_bound(poly: Any) -> Polynomial:
     """Return a polynomial without its bounds, if it has any."""
     made: Polynomial = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly
     return made

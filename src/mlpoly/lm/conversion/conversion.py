@@ -36,11 +36,14 @@ class Conversion(Tabular, Plottable):
         Errors of each of them.
     provenance : dict
         Method, degree and options, model, data and versions, as JSON can hold them.
+    unbounded : mapping of str to Polynomial
+        The polynomials without straight lines beyond a bound, where their errors were measured; not saved.
     """
 
     polynomials: Mapping[str, Polynomial]
     errors: Mapping[str, BlockErrors]
     provenance: dict[str, Any] = field(default_factory=dict)
+    unbounded: Mapping[str, Polynomial] = field(default_factory=dict)
 
     @property
     def degree(self) -> int:

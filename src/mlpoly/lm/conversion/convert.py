@@ -13,12 +13,13 @@ from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
-from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error, unbounded
+from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error, without_bound
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.distributed import exchange, world
-from mlpoly.lm.model.identity import describe_model, versions
+from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.moments.block_moments import Moments
+from mlpoly.machine import versions
 from mlpoly.polynomials import Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress_bars import progress_bar
@@ -134,12 +135,15 @@ def convert(
 
     def plain(block: Block) -> Any:
         """The polynomial without lines: the best one of its degree, or what the samples say within the bound."""
-        made = found[block.name]
-        return closed(block, None) if bound is not None and method != "samples" else unbounded(made)
+        if block.name not in unbounded:
+            fitted = bound is not None and method != "samples"
+            unbounded[block.name] = closed(block, None) if fitted else without_bound(found[block.name])
+        return unbounded[block.name]
 
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | options
     about |= {"batches": None, "held_out": None}
     found: dict[str, Polynomial] = {}
+    unbounded: dict[str, Polynomial] = {}
     errors: dict[str, dict[str, Any]] = {block.name: {} for block in chosen}
     samples: dict[str, SampleFit[Any]] = {}
     if method == "samples":
@@ -165,4 +169,4 @@ def convert(
             for name, error in part.items():
                 errors[name]["closed_form"] = error
     records = {name: BlockErrors(name, found[name].degree, **measures) for name, measures in errors.items()}
-    return Conversion(found, records, about)
+    return Conversion(found, records, about, unbounded)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from mlpoly.charts.chart import Part, Ranking
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.evaluation.baselines import BASELINES, Baseline, baseline_modules
-from mlpoly.lm.model.graft import as_modules, graft
+from mlpoly.lm.model.graft import as_modules, replaced, replacements
 from mlpoly.lm.model.running import Runner, evaluating
-from mlpoly.lm.text.batches import Batch, Reader
+from mlpoly.lm.text.batches import Batch, Reader, check_batches
 from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.scores.classifiers import cross_entropies, divergences
@@ -102,6 +102,7 @@ def evaluate(
     baselines: Sequence[Baseline] = BASELINES,
     calibration: Iterable[Any] | None = None,
     each: bool = False,
+    others: Mapping[str, Any] | None = None,
     next_token: bool = True,
 ) -> Evaluation:
     """Measure what it costs to replace the blocks of a model, beside three simpler replacements.
@@ -126,6 +127,8 @@ def evaluate(
         Batches to estimate means and affine maps from. By default `batches`, which flatters those two.
     each : bool
         Whether to replace each block alone as well, by its polynomial.
+    others : mapping from str to Conversion or mapping, optional
+        More replacements to compare with, as `polys`, by a name for each.
     next_token : bool
         Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
         position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
@@ -150,14 +153,16 @@ def evaluate(
     unknown = [name for name in baselines if name not in BASELINES]
     if unknown:
         raise ValueError(f"baselines must be among {', '.join(map(repr, BASELINES))}, got {unknown[0]!r}.")
-    Reader(batches)  # raises TypeError for a single batch, which is an iterable too
+    check_batches(batches)
     given = list(batches)  # they are read more than once
     modules = as_modules(polys)
     variants: dict[tuple[str, str], Mapping[str, nn.Module]] = {("none", ""): {}, ("all", "polynomial"): modules}
-    others = baseline_modules(model, modules, given if calibration is None else calibration, baselines)
-    variants |= {("all", name): made for name, made in others.items()}
+    simple = baseline_modules(model, modules, given if calibration is None else calibration, baselines)
+    variants |= {("all", name): replacing for name, replacing in simple.items()}
+    variants |= {("all", name): as_modules(replacing) for name, replacing in (others or {}).items()}
     if each:
         variants |= {(name, "polynomial"): {name: module} for name, module in modules.items()}
+    pairs = {key: replacements(model, replacing) for key, replacing in variants.items()}
     sums = {key: [0.0, 0.0, 0.0] for key in variants}  # cross-entropies, divergences and cosines
     tokens = done = targeted = 0
     run = Runner(model)
@@ -165,8 +170,8 @@ def evaluate(
         for batch in Reader(given):  # all variants on it before the next, so that only two sets of logits are held
             labels = given[batch.number].get("labels") if isinstance(given[batch.number], Mapping) else None
             base: Tensor | None = None
-            for key, replaced in variants.items():
-                with graft(model, replaced):
+            for key in variants:
+                with replaced(model, pairs[key]):
                     out = run(batch)
                 found, targets, hidden = _compared(model, out, batch, labels, next_token)
                 base = found if base is None else base

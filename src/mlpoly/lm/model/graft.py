@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +17,6 @@ from mlpoly.lm.model.running import hooked
 from mlpoly.polynomials import Polynomial
 
 _MARK = "_mlpoly_grafts"  # how many grafts a module stands in
-
-# By parent, and name in it, of every block that is grafted on: the block itself, and what the open grafts put over it.
-_stacks: WeakKeyDictionary[nn.Module, dict[str, list[list[nn.Module | None]]]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -63,25 +59,38 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     >>> model[1] is mlp
     True
     """
-    wanted = as_modules(polys)
-    found = grafted(model)  # in the place of a block there may stand the module of an outer graft
-    if not set(wanted) <= set(found):
-        found |= {block.name: block for block in find_blocks(model)}
-    unknown = [name for name in wanted if name not in found]
+    with replaced(model, replacements(model, as_modules(polys))):
+        yield model
+
+
+def replacements(model: nn.Module, modules: Mapping[str, nn.Module]) -> list[tuple[Block, nn.Module]]:
+    """Blocks of a model with the modules that are to replace them, on the blocks' devices."""
+    blocks = grafted(model)  # in the place of a block there may stand the module of an outer graft
+    if not set(modules) <= set(blocks):
+        blocks |= {block.name: block for block in find_blocks(model)}
+    unknown = [name for name in modules if name not in blocks]
     if unknown:
         raise ValueError(
             f"polys names the block {unknown[0]!r}, which {type(model).__name__} does not have; its blocks are "
-            f"{listed(list(found))}."
+            f"{listed(list(blocks))}."
         )
+    pairs = []
+    for name, module in modules.items():
+        old = blocks[name].module
+        there = next((t.device for t in (*old.parameters(), *old.buffers()) if not t.is_meta), None)
+        here = {t.device for t in (*module.parameters(), *module.buffers())}
+        pairs.append((blocks[name], module.to(there) if there is not None and here - {there} else module))
+    return pairs
+
+
+@contextmanager
+def replaced(model: nn.Module, pairs: Sequence[tuple[Block, nn.Module]]) -> Iterator[None]:
+    """Run a model with modules in place of blocks, see `replacements`."""
     with ExitStack() as stack:
-        stack.enter_context(unrolled(model, [found[name].module for name in wanted]))
-        for name, module in wanted.items():
-            old = found[name].module
-            there = next((t.device for t in (*old.parameters(), *old.buffers()) if not t.is_meta), None)
-            here = {t.device for t in (*module.parameters(), *module.buffers())}
-            placed = module.to(there) if there is not None and here - {there} else module
-            stack.enter_context(_in_place(model, found[name], placed))
-        yield model
+        stack.enter_context(unrolled(model, [block.module for block, _ in pairs]))
+        for block, module in pairs:
+            stack.enter_context(_in_place(model, block, module))
+        yield
 
 
 def grafted(model: nn.Module) -> dict[str, Block]:
@@ -126,28 +135,21 @@ def _in_place(model: nn.Module, block: Block, module: nn.Module) -> Iterator[Non
         def remember(x: Tensor) -> None:
             inputs[:] = [x]
 
-        def replaced(x: Tensor | None, output: Any) -> Any:
+        def replacement(x: Tensor | None, output: Any) -> Any:
             if not inputs:
                 raise RuntimeError(f"the exit of the block {block.name!r} was run without its entry.")
             return module(inputs.pop())
 
         # The block computes, and its output is replaced.
-        with hooked([(block.entry, remember)], [(block.exit, replaced)]):
+        with hooked([(block.entry, remember)], [(block.exit, replacement)]):
             yield
         return
     setattr(module, _MARK, getattr(module, _MARK, 0) + 1)
-    entry: list[nn.Module | None] = [module]  # a list of its own, as one module may stand in several grafts
     try:
         for parent, key in places:
-            _stacks.setdefault(parent, {}).setdefault(key, [[parent._modules[key]]]).append(entry)
             parent._modules[key] = module
         yield
     finally:
         for parent, key in places:
-            # Grafts may be closed in another order than they nest: the top of those that are left stays in place.
-            stack = _stacks[parent][key]
-            del stack[next(i for i, other in enumerate(stack) if other is entry)]
-            parent._modules[key] = stack[-1][0]
-            if len(stack) == 1:
-                del _stacks[parent][key]
+            parent._modules[key] = block.module
         setattr(module, _MARK, getattr(module, _MARK) - 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from mlpoly._version import __version__
 
 _SAMPLED = 64  # values of each parameter that enter the fingerprint
 
@@ -47,15 +44,6 @@ def weights_fingerprint(model: nn.Module) -> str:
         step = max(flat.shape[0] // _SAMPLED, 1)
         digest.update(flat[::step][:_SAMPLED].cpu().double().numpy().tobytes())
     return digest.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of this library and of those that computed with it."""
-    transformers = sys.modules.get("transformers")
-    found = {"mlpoly": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
-    if transformers is not None:
-        found["transformers"] = transformers.__version__
-    return found | {"python": platform.python_version()}
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:

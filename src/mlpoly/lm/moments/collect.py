@@ -14,13 +14,14 @@ from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block
 from mlpoly.inputs import MomentAccumulator
 from mlpoly.lm.distributed import exchange, gather, world
-from mlpoly.lm.model.identity import describe_model, versions
+from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.running import check_reached, watching
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
 from mlpoly.lm.moments.groups import Groups, as_grouping
 from mlpoly.lm.moments.row_sums import GroupMoments, Norms, Precision, RowSums, merge_groups
 from mlpoly.lm.text.batches import Batch, Mask, Reader
+from mlpoly.machine import versions
 from mlpoly.progress_bars import progress_bar
 
 

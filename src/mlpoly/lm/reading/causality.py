@@ -17,7 +17,7 @@ from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
 from mlpoly.lm.model.tracing import NO_PATH, FrozenNorm, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
-from mlpoly.lm.reading.steering import steer
+from mlpoly.lm.reading.steering import steered
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
@@ -212,7 +212,7 @@ def _compared(
         # Features that are their own amounts are changed in the output, see `steer`.
         ways["written"] = replace(one, functionals=None, directions=None, reader=one.amounts), 0.0
     for way, (feature, factor) in ways.items():
-        with steer(model, feature, factor):
+        with steered(model, block, feature, factor):
             now = _observed(run, batch, [block.entry, block.exit, _head(model)])
         z = feature.values(x)
         predicted = {"feature": (feature.amounts_of(factor * z) - feature.amounts_of(z)) * feature.writes}

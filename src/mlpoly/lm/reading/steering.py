@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mlpoly.importers.blocks import Block
 from mlpoly.importers.experts import unrolled
 from mlpoly.lm.model.graft import grafted
 from mlpoly.lm.model.running import hooked
@@ -57,18 +58,23 @@ def steer(
     >>> torch.allclose(model(ids).logits, before)
     True
     """
-    replaced = grafted(model)
-    if (
-        isinstance(features, FeatureSet) and features.block in replaced
-    ):  # the polynomial is steered in its block's place
-        block = replaced[features.block]
-    else:
-        block = blocks_of(model, [features])[features.block]
+    blocks = grafted(model)  # a polynomial is steered in its block's place
+    if not isinstance(features, FeatureSet) or features.block not in blocks:
+        blocks = blocks_of(model, [features])
     if isinstance(amount, bool) or not isinstance(amount, Real) or not math.isfinite(float(amount)):
         raise ValueError(f"amount must be a number, such as 0.0 to remove features, got {amount!r}.")
     if how not in ("scale", "add"):
         raise ValueError(f"how must be 'scale' or 'add', got {how!r}.")
-    factor, kept = float(amount), list[Tensor]()
+    with steered(model, blocks[features.block], features, float(amount), how):
+        yield model
+
+
+@contextmanager
+def steered(
+    model: nn.Module, block: Block, features: FeatureSet, factor: float, how: Literal["scale", "add"] = "scale"
+) -> Iterator[None]:
+    """Run a model with features of a block changed, see `steer`."""
+    kept = list[Tensor]()
 
     def check_place(x: Tensor) -> None:
         """Raise where a graft inside this context has taken the block out, and there is nothing to steer."""
@@ -101,4 +107,4 @@ def steer(
     before = [(block.entry, with_input if moved else remember)] if how == "scale" else []
     after = [] if moved else [(block.exit, with_output)]
     with unrolled(model, [block.module]), hooked([(model, check_place), *before], after):
-        yield model
+        yield

@@ -95,6 +95,15 @@ def _places(attended: Tensor, counted: Tensor, ids: Tensor, budget: int | None =
     return {"kept": kept, "positions": positions.flatten()[kept], "tokens": ids.flatten()[kept]}
 
 
+def check_batches(batches: Any) -> None:
+    """Raise for a single batch, which is an iterable too."""
+    if isinstance(batches, (Tensor, np.ndarray, Mapping, str)) or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; put one batch in a list, "
+            f"and make batches of text with mlpoly.lm.token_batches."
+        )
+
+
 class Reader:
     """Reads batches once, counting and hashing: token ids (b, t), or mappings from names to inputs of the model.
 
@@ -105,11 +114,7 @@ class Reader:
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:
-        if isinstance(batches, (Tensor, np.ndarray, Mapping, str)) or not isinstance(batches, Iterable):
-            raise TypeError(
-                f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; put one batch in a "
-                f"list, and make batches of text with mlpoly.lm.token_batches."
-            )
+        check_batches(batches)
         if mask is not None and not callable(mask):
             raise TypeError(
                 f"mask must be a function of token ids (b, t), got {type(mask).__name__}; padding needs none, give it "

@@ -11,7 +11,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mlpoly._version import __version__
 from mlpoly.lm.reading.contexts import Context, FeatureReading, TokenScore
 from mlpoly.pages.toolkit import Page, asset
 from mlpoly.pages.toolkit.embedded import island
@@ -76,7 +75,7 @@ def feature_page(
     wrong = next((type(r).__name__ for r in readings if not isinstance(r, FeatureReading)), None)
     if wrong or not readings:
         raise TypeError(f"readings must be features as read_features returns them, got {wrong or 'none'}.")
-    page = Page(title, footer=f"Made by mlpoly {__version__}. This page loads nothing from a network.")
+    page = Page(title)
     page.style, page.script = dashboard_assets()
     blocks = len({reading.block for reading in readings})
     page.section("features", "Where they are large, and what they do", "Features").add(

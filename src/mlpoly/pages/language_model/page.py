@@ -24,7 +24,7 @@ from mlpoly.pages.toolkit.rerun import rerun_section
 from mlpoly.pages.toolkit.widgets import facts, tiles
 from mlpoly.studies.language_model.results import LmResults
 
-_FILES = ("results.json", "tables/*.csv", "moments/moments.safetensors")
+_FILES = ("results/*.json", "tables/*.csv", "moments/moments.safetensors")
 _METHODS = {
     "gaussian": "least squares under the Gaussian of each block’s inputs",
     "neuronwise": "least squares for each neuron, under the mixture of its components",
@@ -43,10 +43,8 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
         Usually ``report.html`` in the folder of the results; files beside it are linked if they are there by then.
     """
     target, about = Path(path), results.about
-    made = f"mlpoly {about.get('version', '')}".strip()
     name = (about.get("model") or {}).get("model", "A language model")
-    footer = f"Made by {made}. This page loads nothing from a network."
-    page = Page(f"{name} with polynomials in place of its blocks", f"A study by {made}", footer)
+    page = Page(f"{name} with polynomials in place of its blocks", "A study", about.get("version", ""))
     degree = (about.get("config") or {}).get("degree") or max((x.degree for x in results.losses), default=0)
     own = (asset("mlpoly.pages.language_model", file) for file in ("lm.css", "lm.js"))
     page.style, page.script = (a + b for a, b in zip(dashboard_assets(), own, strict=True))

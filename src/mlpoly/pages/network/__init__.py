@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
 from mlpoly.networks.from_layers import Layout
+from mlpoly.progress_bars import progress_bar
 
 __all__ = ["report"]
 
@@ -86,20 +90,27 @@ def report(
     >>> mp.report(net, x, names=["age", "dose"], out=path).name
     'report.html'
     """
-    with explain_missing("mlpoly.report"):
-        from mlpoly.pages.network.page import write_report  # an extra: jinja2 and plotly
-    return write_report(
-        net,
-        x,
-        labels,
-        names,
-        image_shape,
-        out,
-        degree=degree,
-        inputs=inputs,
-        outputs=outputs,
-        examples=examples,
-        title=title,
-        activation=activation,
-        layout=layout,
-    )
+    began = time.perf_counter()
+    with explain_missing("mlpoly.report"):  # an extra: jinja2 and plotly
+        from mlpoly.importers.model_files import read_network
+        from mlpoly.pages.network.fits import fit_degrees
+        from mlpoly.pages.network.page import write_page
+        from mlpoly.pages.network.subject import check_subject
+    examples = as_integer("examples", examples, 0)
+    degree = None if degree is None else as_integer("degree", degree, 1)
+    target = Path(out)
+    if target.is_dir():
+        raise ValueError(f"out is the folder {target}; give the path of a file, such as {target / 'report.html'}.")
+    if isinstance(net, str | PathLike):
+        net = read_network(net, activation, layout)
+    elif activation is not None or layout is not None:
+        raise ValueError("activation and layout are for files of weights; this network knows its own.")
+    subject = check_subject(net, x, labels, names, image_shape, inputs, outputs)
+    with progress_bar("report", None) as update:
+        steps = count()
+
+        def tick(note: str) -> None:
+            update(next(steps), note)
+
+        fits = fit_degrees(subject, degree, tick)
+        return write_page(subject, fits, target, title or "A network as a polynomial", examples, began, tick)

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, on, to_numpy
+from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, to_numpy
 from mlpoly.inputs import Gaussian, Inputs, as_inputs
 from mlpoly.networks import Network
-from mlpoly.records import map_arrays
 
 _TINY = 1e-12  # of the mean: with a standard deviation below that an input counts as constant
 
@@ -130,7 +129,7 @@ def check_subject(
         outputs = outputs[1:] if len(outputs) == 2 and o == 1 else outputs
     outputs = _names("outputs", outputs, o, "outputs")
     like = np.zeros(())
-    under = Gaussian.from_samples(rows) if inputs is None else map_arrays(inputs.like(like), lambda a: on(a, like))
+    under = Gaussian.from_samples(rows) if inputs is None else inputs.to(like)
     if under.dim != d:
         raise ValueError(f"inputs have dimension {under.dim}, but the network takes {d} inputs.")
     code = _code(net, x, image_shape is not None, inputs)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlpoly.pages.paper.explain import explanation, written_out
+from mlpoly.pages.network.example_section import example_section
+from mlpoly.pages.network.fits import Fits
+from mlpoly.pages.network.page import network_style
+from mlpoly.pages.network.subject import Subject
+from mlpoly.pages.network.term_sections import formula_section, strongest_terms
 from mlpoly.pages.paper.fit_table import fit_table
 from mlpoly.pages.paper.opening import opening
 from mlpoly.pages.paper.viewer import banner, feature_viewer
@@ -19,12 +23,13 @@ from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distanc
 from mlpoly.studies.paper.results import Features, Results
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
-_FILES = ("network.html", "results.json", "figures/*.pdf", "tables/*.csv")
+_EXAMPLES = 12  # predictions that are taken apart
+_FILES = ("network.html", "results/*.json", "figures/*.pdf", "tables/*.csv")
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
 _LEGEND = "A click on a name in the legend hides it."
 
 
-def write_report(results: Results, path: Path) -> Path:
+def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | None = None) -> Path:
     """Write the report, one HTML file that opens without a network, and return its path.
 
     Parameters
@@ -32,12 +37,14 @@ def write_report(results: Results, path: Path) -> Path:
     results : Results
         A section for which it holds nothing is left out.
     path : Path
-        Usually ``report.html`` in the folder of the results. The figures, tables and results.json beside it are linked
-        if they are there by then, so write the report last.
+        Usually ``report.html`` in the folder of the results. The figures, tables and results beside it are linked if
+        they are there by then, so write the report last.
+    network : (Subject, Fits), optional
+        A trained network with its polynomials, for the sections that write one of them out and take predictions apart.
     """
-    made = f"mlpoly {results.about.get('version', '')}".strip()
-    page = Page(_TITLE, f"A reproduction by {made}", f"Made by {made}. This page loads nothing from a network.")
-    page.style, page.script = (asset("mlpoly.pages.paper", name) for name in ("paper.css", "viewer.js"))
+    page = Page(_TITLE, "A reproduction", results.about.get("version", ""))
+    page.style = network_style() + asset("mlpoly.pages.paper", "paper.css")
+    page.script = asset("mlpoly.pages.paper", "viewer.js")
     data = results.about.get("data") or {}
     classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
     said, *numbers = opening(results, classes)
@@ -47,6 +54,10 @@ def write_report(results: Results, path: Path) -> Path:
     page.introduce(*numbers)
     if results.features:
         _features(page, results.features, classes, (rows, columns))
+    if network is not None:
+        subject, fits = network
+        formula_section(page, subject, fits, strongest_terms(subject, fits))
+        example_section(page, subject, fits, _EXAMPLES)
     _curves(page, results)
     if results.attack:
         _attack(page, results, classes, (rows, columns))
@@ -69,27 +80,6 @@ def _features(page: Page, features: Features, classes: list[str], shape: tuple[i
             "pixels change along an eigenvector, over one standard deviation. Choose a class, and step through the "
             "training with the slider, its arrow keys, or the film below.",
             figure(feature_viewer(features.steps, classes, shape), caption, "Figure 1"),
-        )
-    if features.explanations:
-        items = [explanation(e, classes, shape) for e in features.explanations]
-        caption = "Each bar begins where the one above it ends. The parts are relative to the mean training image."
-        page.section("explanation", "One image taken apart", "Explanations").add(
-            "The quadratic’s logit is a constant, a linear part, and one term for every eigenvector. They add up to "
-            "it exactly, so one can say what moved it.",
-            figure(panels("explained", "Image", items), caption),
-        )
-    if features.formulas:
-        written = [(classes[f.label], written_out(f, classes, shape)) for f in features.formulas]
-        caption = (
-            "x with its row and column is a pixel minus its mean over the training images. The effect of a term is "
-            "its standard deviation over them, taken as one Gaussian. The best quadratic in a few pixels is exact "
-            "under that Gaussian; the pixels were chosen one by one, each to explain most of what was left."
-        )
-        page.section("formula", "One polynomial written out", "In full").add(
-            "The quadratic of a class is an ordinary polynomial in the pixels, and can be written down. It has too "
-            "many terms to read, which is why the eigenvectors come first; but a few pixels and a few terms already "
-            "say much.",
-            figure(panels("written", "Class", written), caption),
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
 from mlpoly.pages.toolkit.html import element
@@ -49,9 +50,10 @@ class Page:
     Attributes
     ----------
     title : str
-    kicker : str
-        A line above the title: where it comes from.
-    footer : str
+    kind : str
+        What the page is, such as "A report"; the line above the title says which version of the library made it.
+    version : str
+        That version.
     style, script : str
         CSS and JavaScript of this page alone, after those of every page.
 
@@ -64,12 +66,17 @@ class Page:
     """
 
     title: str
-    kicker: str = ""
-    footer: str = ""
+    kind: str = "A report"
+    version: str = __version__
     style: str = ""
     script: str = ""
     lead: list[Markup] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
+
+    @property
+    def maker(self) -> str:
+        """The library and its version."""
+        return f"mlpoly {self.version}".strip()
 
     def introduce(self, *parts: str | Markup) -> Page:
         """Put parts below the title, above the sections; a plain string becomes a paragraph."""

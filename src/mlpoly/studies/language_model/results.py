@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mlpoly.codec import load_results, to_plain
-from mlpoly.errors import FileFormatError
+from mlpoly.codec import to_plain
 from mlpoly.files import make_folder, write_csv
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
@@ -17,54 +15,34 @@ from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.contexts import FeatureReading
+from mlpoly.studies.study import Study
 
 
 @dataclass(frozen=True)
 class LmResults:
     """Results of a study of a language model."""
 
-    about: dict[str, Any]  # "version", "command", "config", "model", "data", "prompt", "machine", "seconds" (by stage)
-    errors: tuple[BlockErrors, ...]  # of every block's polynomial, by degree
-    losses: tuple[Loss, ...]  # of the model on held-out text, with all blocks replaced and with each
+    about: dict[str, Any] = field(default_factory=dict)  # see `mlpoly.studies.study.Study`
+    errors: tuple[BlockErrors, ...] = ()  # of every block's polynomial, by degree
+    losses: tuple[Loss, ...] = ()  # of the model on held-out text, with all blocks replaced and with each
     spectra: tuple[BlockSpectrum, ...] = ()
     features: tuple[FeatureReading, ...] = ()  # of every block, and random directions as controls
     forms: tuple[FormSpectrum, ...] = ()
     attribution: Attribution | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "losses", tuple(sorted(self.losses, key=_order)))
+
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> LmResults:
         """Read the results of a study, finished or not, from its folder."""
-        try:
-            return load_results(Path(folder) / "results.json", cls)
-        except FileFormatError as error:
-            raise FileFormatError(f"{error} Or choose another --out.") from None
+        return Study.open(folder, cls).results
 
-    def check_resumes(self, about: dict[str, Any], folder: Path) -> None:
-        """Raise if the results in the folder are those of another study; warn if another machine made them."""
-        old = {"config": {}, "model": {}, "data": {}, "machine": {}} | self.about
-        options, machine = old["config"], {"mlpoly": old.get("version"), **old["machine"]}
-        changed = [f"{name} {options.get(name)!r}" for name, v in about["config"].items() if options.get(name) != v]
-        # The first that differs: tokens depend on the options, and the prompt, if none is given, on the tokens.
-        differences = {
-            "another model": any(old["model"].get(k) != about["model"][k] for k in ("architecture", "weights")),
-            ", ".join(changed): bool(changed),
-            "another text": old["data"].get("fingerprint") != about["data"]["fingerprint"],
-            "another prompt": old.get("prompt") != about["prompt"],
-        }
-        for what, differs in differences.items():
-            if differs:
-                raise ValueError(
-                    f"{folder} holds a study with {what}; choose another --out, or replace it with --restart "
-                    f"(resume=False)."
-                )
-        here = {"mlpoly": about["version"], **about["machine"]}
-        moved = [f"{name} {machine.get(name)}, now {v}" for name, v in here.items() if machine.get(name) != v]
-        if moved:
-            warnings.warn(
-                f"the results in {folder} are kept although the machine or versions have changed ({'; '.join(moved)}); "
-                f"--restart (resume=False) computes them again.",
-                stacklevel=3,
-            )
+
+def _order(loss: Loss) -> tuple[int, int]:
+    """The original model, baselines, polynomials by degree, single blocks."""
+    order = ("", "removed", "mean", "linear", "unbounded", "polynomial")
+    return (order.index(loss.by) if loss.replaced in ("none", "all") else len(order)), loss.degree
 
 
 def write_tables(results: LmResults, folder: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -14,11 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlpoly._version import __version__
-from mlpoly.codec import to_plain
-from mlpoly.files import make_folder
 from mlpoly.importers import find_blocks
-from mlpoly.importers.devices import check_device, describe_machine
 from mlpoly.lm.conversion.conversion import discard
 from mlpoly.lm.example.language import example_text
 from mlpoly.lm.model.identity import describe_model
@@ -27,8 +23,9 @@ from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
 from mlpoly.lm.text.tokens import prompt_ids, vocabulary
+from mlpoly.machine import check_device
 from mlpoly.pages.language_model.page import write_lm_report
-from mlpoly.studies.language_model.options import LmConfig, command_line, with_options
+from mlpoly.studies.language_model.options import LmConfig
 from mlpoly.studies.language_model.results import LmResults, write_tables
 from mlpoly.studies.language_model.stages import (
     LmStudy,
@@ -37,6 +34,7 @@ from mlpoly.studies.language_model.stages import (
     study_features,
     study_spectra,
 )
+from mlpoly.studies.study import Study
 
 _PROMPT = 48  # tokens of the held-out text that are taken apart, where no prompt is given
 _HELD_OUT = 0.1  # fraction of a text that nothing is fitted to, where no other is given
@@ -65,8 +63,8 @@ def study_lm(
         A string is the text itself, a `pathlib.Path` a file: text, or .npy with token ids (n, t), as models without a
         tokenizer need. None for text in the language of the shipped model, see `example_text`.
     out : path
-        Folder for everything: polynomials in ``<block>/``, moments, tables/*.csv, results.json and report.html. Run
-        again after an interruption, the study resumes: stages that are done are not computed again. A folder with a
+        Folder for everything: polynomials in ``<block>/``, moments, results/*.json, tables/*.csv and report.html.
+        Run again after an interruption, the study resumes: stages that are done are not computed again. A folder with a
         study of another model, text or options is refused.
     config : LmConfig, optional
         Options; each can also be given by name, ``degree=2``.
@@ -85,81 +83,52 @@ def study_lm(
     """
     if model is not None and text is None:
         raise ValueError("text is missing: name a file, of which a few thousand words are enough (--text FILE).")
-    config, device, folder = with_options(config, options), check_device(device), Path(out)
-    command = command_line(model, config, _flags(text, folder, held_out), prompt, device)
+    config, device, folder = (config or LmConfig()).updated(options), check_device(device), Path(out)
     text = example_text() if text is None else text
-    # Results of something else, wrong patterns and prompts are refused here, before the work begins.
-    results = LmResults.load(folder) if (folder / "results.json").is_file() else None
-    make_folder(folder)
-    began = time.perf_counter()
     net, tokenizer = load_model(model, device=device, dtype=config.dtype)
-    find_blocks(net, config.blocks)
+    find_blocks(net, config.blocks)  # wrong patterns are refused before the work begins
     _check_predicts(net)
     length = _length(net, config.length)
     config = replace(config, length=length)
     texts = tokenizer or (vocabulary(model) if model and (Path(model) / "vocab.json").is_file() else None)
     train, judge = _study_batches(tokenizer, text, held_out, length, config)
     ids = prompt_ids(judge[0][0, :_PROMPT] if prompt is None else prompt, texts)
-    loaded = time.perf_counter()
+    path, described = as_path(text), describe_model(net)
     tokens = min(config.tokens, sum(batch.numel() for batch in train))
-    import transformers
-
-    path = as_path(text)
-    about = to_plain(
-        {
-            "version": __version__,
-            "command": command,
-            "config": asdict(config),
-            "model": describe_model(net),
-            "data": {
-                "text": path.name if path is not None else "a text",
-                "tokens": tokens,
-                "held_out": sum(batch.numel() for batch in judge),
-                "fingerprint": _fingerprint([*train, *judge]),
-            },
-            "prompt": ids,
-            "machine": {**describe_machine(device), "transformers": transformers.__version__},
-        }
+    data = {
+        "text": path.name if path is not None else "a text",
+        "tokens": tokens,
+        "held_out": sum(batch.numel() for batch in judge),
+    }
+    sources = {"model": described["weights"], "text": _fingerprint([*train, *judge]), "prompt": str(ids)}
+    store = Study.create(
+        folder, LmResults, asdict(config), sources, device, restart=not resume, model=described, data=data, prompt=ids
     )
-    if not resume:
-        _clear(folder)
-    elif results is not None:
-        results.check_resumes(about, folder)
-    moments = collect(
-        net,
-        train,
-        config.blocks,
-        groups=config.groups,
-        tokens=tokens,
-        save_to=folder / "moments",
-        resume=resume,
-    )
-    if results is None or not resume:
-        about["seconds"] = {"load": loaded - began, "collect": time.perf_counter() - loaded}
-        results = LmResults(about, (), ())
-    study = LmStudy(folder, config, results, net, texts, train, judge, moments)
+    if not resume:  # what another study left may not have all of the blocks and tables
+        discard(folder)
+        for table in folder.glob("tables/*.csv"):
+            table.unlink()
+    with nullcontext() if "moments" in store.parts else store.stage("moments"):  # a file of their own has them
+        moments = collect(
+            net,
+            train,
+            config.blocks,
+            groups=config.groups,
+            tokens=tokens,
+            save_to=folder / "moments",
+            resume=resume,
+        )
+    study = LmStudy(store, config, net, texts, train, judge, moments)
     study_spectra(study)
     chosen = study_degrees(study)
-    if study.results.attribution is None:  # it comes last, so that features may be missing too
-        chosen = chosen or study.polynomials(config.degree)
+    if not {"features", "attribution"} <= set(store.parts):
+        chosen = chosen or study.polynomials(config.degree, bound=config.bound)
         study_features(study, chosen)
         study_attribution(study, chosen, ids)
-    write_tables(study.results, folder / "tables")
-    write_lm_report(study.results, folder / "report.html")
-    return study.results
-
-
-def _flags(text: Source | None, folder: Path, held_out: Source | None) -> dict[str, Any]:
-    """Paths on the command line that repeats a study; text that is not in a file has a name that says so."""
-    path = None if text is None else as_path(text) or "TEXT.txt"
-    return {"text": path, "out": folder, "held-out": None if held_out is None else as_path(held_out)}
-
-
-def _clear(folder: Path) -> None:
-    """Delete what a study left in the folder but its moments: the next one may not have all of its blocks or tables."""
-    for old in (*folder.glob("tables/*.csv"), folder / "results.safetensors", folder / "results.json"):
-        old.unlink(missing_ok=True)
-    discard(folder)
+    results = store.results
+    write_tables(results, folder / "tables")
+    write_lm_report(results, folder / "report.html")
+    return results
 
 
 def _check_predicts(model: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mlpoly.datasets import Images
 from mlpoly.fitting import finetune, fit
 from mlpoly.fitting.methods import Exact
 from mlpoly.inputs import Gaussian, GaussianMixture
@@ -17,7 +18,6 @@ from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, Polynomial
 from mlpoly.polynomials.dense import to_dense
 from mlpoly.studies.paper.checkpoints import TrainingRun
-from mlpoly.studies.paper.images import Images
 from mlpoly.studies.paper.options import DynamicsConfig
 
 
@@ -36,11 +36,10 @@ class Setting:
         self.test_labels = images.test_labels
         judged_on = images.test.tobytes() + images.test_labels.tobytes()
         self.fingerprint = hashlib.sha256(self.mixture.fingerprint.encode() + judged_on).hexdigest()
-        self.dim, self.outputs = images.train.shape[1], images.outputs
 
     def net(self, run: TrainingRun, step: int) -> Layer:
-        """The network at a checkpoint of a run, whose shape must be that of the data."""
-        return run.net(step, self.device, self.dim, self.outputs)
+        """The network at a checkpoint of a run."""
+        return run.net(step, self.device)
 
 
 class Fit(NamedTuple):
@@ -78,7 +77,7 @@ def _papers_route(net: Layer, setting: Setting, seed: int) -> DensePolynomial:
     """
     single = net.prototype.new_zeros((), dtype=torch.float32)
     start = to_dense(fit(net, setting.standard, 2), setting.mixture.mean).to(single)
-    samples_of, steps = setting.mixture.like(start.constant), setting.config.paper_steps
+    samples_of, steps = setting.mixture, setting.config.paper_steps
     tuned = finetune(net.to(single), start, samples_of, steps=steps, seed=seed)
     return tuned.to(net.prototype)
 

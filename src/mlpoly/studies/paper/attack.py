@@ -10,25 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_finite,
-    check_shape,
-    constant,
-    namespace,
-    promote,
-    scalar,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, constant, namespace, promote, scalar, to_numpy, widen
 from mlpoly.features import ablate, singular_directions
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial
 from mlpoly.scores import accuracy_of_outputs, fvu_of_outputs, kl_of_outputs
-from mlpoly.studies.paper.class_features import as_labels, check_fits, decisions, eigenpairs, quadratic_part
+from mlpoly.studies.paper.class_features import decisions, eigenpairs, quadratic_part
 from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
 
 _STRENGTHS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -39,19 +27,8 @@ class AttackCase:
     """A network, its polynomials of degree 1 and 2, and images (n, d) with labels (n,)."""
 
     def __init__(self, net: Layer, linear: Polynomial, quadratic: Polynomial, images: Array, labels: Any) -> None:
-        check_fits(linear, quadratic)
-        if (quadratic.dim_in, quadratic.dim_out) != (net.dim_in, net.dim_out):
-            raise ValueError(
-                f"quadratic maps {quadratic.dim_in} -> {quadratic.dim_out}, but net maps {net.dim_in} -> "
-                f"{net.dim_out}; was it fitted to another network?"
-            )
-        images = as_float_array("images", images)
-        check_shape("images", images, (None, net.dim_in), "images in rows, as many columns as the network has inputs")
-        if images.shape[0] == 0:
-            raise ValueError("images is empty; an accuracy needs at least one image.")
-        check_finite("images", images)
         self.net, self.linear, self.quadratic, self.images = net, linear, quadratic, images
-        self.labels = as_labels(labels, images, net.dim_out)
+        self.labels = to_numpy(labels).astype(np.int64)
         self.base = widen(quadratic(images))  # (n, o), logits of the quadratic before the attack
 
     def accuracies(self, *logits: Array) -> list[float]:
@@ -69,7 +46,6 @@ def ablation_curve(case: AttackCase, covariance: Array, *, seed: int, step: int 
     orthonormal directions that `seed` decides, the mean over `draws` of them, and "pca", principal directions of the
     covariance (d, d) of the training images. Records come in this order; seed and step of the checkpoint go to them.
     """
-    seed, draws = as_integer("seed", seed, 0), as_integer("draws", draws, 1)
     found: list[Ablation] = []
     for name, bases in _bases(case, covariance, seed, draws).items():
         table = [[case.accuracies(case.net(x), case.linear(x), q) for x, q in _ablated(case, b)] for b in bases]
@@ -82,9 +58,6 @@ def _bases(case: AttackCase, covariance: Array, seed: int, draws: int) -> dict[s
     """Orthonormal directions (k, d) of every kind."""
     singular = singular_directions(case.linear).vectors
     count, d = singular.shape
-    covariance = as_float_array("covariance", covariance)
-    check_shape("covariance", covariance, (d, d), "that of the training images")
-    check_finite("covariance", covariance)
     rng = np.random.default_rng([seed, _ABLATION])
     random = [np.linalg.qr(rng.standard_normal((d, count)))[0].T for _ in range(draws)]
     principal = np.linalg.eigh(to_numpy(widen(covariance)))[1]  # by ascending variance, in columns
@@ -111,12 +84,10 @@ def ablation_pictures(case: AttackCase, label: int = 3) -> AttackPictures:
     Every class is shown by the first image that the network gets right, or by its first image if there is none. The
     one of the class `label` loses the directions one by one.
     """
-    net, images, label = case.net, case.images, as_integer("label", label, 0)
+    net, images = case.net, case.images
     # Right ones first, and in the order given among these.
     order = np.argsort(decisions(net, images) != case.labels, kind="stable")
     first = {int(c): int(order[np.argmax(case.labels[order] == c)]) for c in np.unique(case.labels)}
-    if label not in first:
-        raise ValueError(f"label is {label}, but no image has it; choose one of {sorted(first)}.")
     xp, basis = namespace(images=images), singular_directions(case.linear).vectors
     ladder = xp.stack([ablate(images[first[label], :], basis[:k, :]) for k in range(basis.shape[0] + 1)])
     digits = xp.stack([images[i, :] for i in first.values()])
@@ -152,9 +123,6 @@ def steering_curve(
     for all images, each the mean over `draws` of them. Records come in this order; seed and step of the checkpoint go
     to them. `strengths` are lengths in units of the mean distance of the images from their mean.
     """
-    seed, draws, lengths = as_integer("seed", seed, 0), as_integer("draws", draws, 1), tuple(map(float, strengths))
-    if not lengths or not all(0 <= s < np.inf for s in lengths):
-        raise ValueError(f"strengths must be lengths of at least 0, got {lengths}.")
     xp, wide, part = namespace(images=case.images), widen(case.images), quadratic_part(case.quadratic)
     radius = scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))
     strongest = _unit(np.stack([eigenpairs(part, c, 1, inputs)[2][0] for c in range(part.dim_out)]))
@@ -167,8 +135,8 @@ def steering_curve(
     }
     found: list[Steering] = []
     for name, (signs, lines) in attacks.items():
-        table = [[_measured(case, line, sign * s) for s in lengths] for line in lines for sign in signs]
-        for s, (network, first, second, fvu, kl) in zip(lengths, np.mean(table, axis=0).tolist(), strict=True):
+        table = [[_measured(case, line, sign * s) for s in strengths] for line in lines for sign in signs]
+        for s, (network, first, second, fvu, kl) in zip(strengths, np.mean(table, axis=0).tolist(), strict=True):
             found.append(Steering(seed, name, s, network, first, second, fvu, kl, step))
     return found
 

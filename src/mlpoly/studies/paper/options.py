@@ -1,27 +1,39 @@
-"""Options of the experiments, without torch; the comments beside the fields are the help of the command line."""
+"""Options of the experiments, without torch; the text below a field is its help on the command line."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from mlpoly.activations import get
 from mlpoly.arrays import as_integer
+
+Stage = Literal["training", "dynamics", "features", "attack", "report"]
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Options of a training."""
 
-    hidden: int = 256  # Hidden units.
-    activation: str = "relu"  # Any name that `mlpoly.activations` knows.
-    gated: bool = False  # A gated linear unit instead of an MLP.
-    steps: int = 2**14  # Steps of the optimiser, schedule-free AdamW.
-    batch_size: int = 64  # Images in a batch.
-    learning_rate: float = 1e-3  # Learning rate after the warm-up.
-    weight_decay: float = 0.1  # Decoupled weight decay.
-    warmup: int = 1000  # Steps of linear warm-up.
-    seed: int = 0  # Seed of the initial weights and of the order of the images.
+    hidden: int = 256
+    """Hidden units."""
+    activation: str = "relu"
+    """Any name that `mlpoly.activations` knows."""
+    gated: bool = False
+    """A gated linear unit instead of an MLP."""
+    steps: int = 2**14
+    """Steps of the optimiser, schedule-free AdamW."""
+    batch_size: int = 64
+    """Images in a batch."""
+    learning_rate: float = 1e-3
+    """Learning rate after the warm-up."""
+    weight_decay: float = 0.1
+    """Decoupled weight decay."""
+    warmup: int = 1000
+    """Steps of linear warm-up."""
+    seed: int = 0
+    """Seed of the initial weights and of the order of the images."""
 
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("steps", 0), ("batch_size", 1), ("warmup", 0), ("seed", 0)):
@@ -37,13 +49,17 @@ class TrainConfig:
 class DynamicsConfig:
     """Options of fits and measures."""
 
-    # Shrinkage of the class covariances towards a multiple of the identity. Those of MNIST are singular, and without it
-    # the optimum under the mixture has no reason to behave on test images, which leave the range of a class.
     shrinkage: float = 0.01
-    samples: int = 20_000  # Samples of the mixture for the sampled curves, drawn afresh for every checkpoint.
-    tolerance: float = 1e-3  # Tolerance of the mixture solver, see `mlpoly.fit`.
-    max_degree: int = 6  # Highest degree that the spectrum distinguishes.
-    paper_steps: int = 200  # Steps of SGD on the paper's own route to the quadratic under the mixture; 0 leaves it out.
+    """Shrinkage of the class covariances towards a multiple of the identity. Those of MNIST are singular; without it
+    the optimum under the mixture has no reason to behave on test images, which leave the range of a class."""
+    samples: int = 20_000
+    """Samples of the mixture for the sampled curves, drawn afresh for every checkpoint."""
+    tolerance: float = 1e-3
+    """Tolerance of the mixture solver, see `mlpoly.fit`."""
+    max_degree: int = 6
+    """Highest degree that the spectrum distinguishes."""
+    paper_steps: int = 200
+    """Steps of SGD on the paper's own route to the quadratic under the mixture; 0 leaves it out."""
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 2), ("max_degree", 1), ("paper_steps", 0)):

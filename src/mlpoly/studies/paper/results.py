@@ -5,15 +5,13 @@ Every number is a float, so that the records go to CSV and JSON as they are; ima
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from mlpoly.codec import load_results
-from mlpoly.studies.paper.result_checks import check_results
+from mlpoly.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -85,63 +83,11 @@ class FeatureStep:
 
 
 @dataclass(frozen=True)
-class FeatureAmount:
-    """Contribution of one eigenfeature to one logit of one image: value * (vector . x)^2, about the mean image."""
-
-    eigenvalue: float
-    amount: float
-    vector: np.ndarray  # (d,)
-
-
-@dataclass(frozen=True)
-class ImageExplanation:
-    """One image taken apart: constant + linear + all quadratic contributions = the polynomial's logit."""
-
-    image: np.ndarray  # (d,)
-    label: int  # class of the image
-    output: int  # class whose logit is explained
-    network: float  # logits
-    polynomial: float
-    constant: float  # parts of the polynomial's logit, expanded about the mean of the training images
-    linear: float
-    quadratic: float
-    top: tuple[FeatureAmount, ...]  # the quadratic contributions of largest magnitude
-
-    @property
-    def rest(self) -> float:
-        """All quadratic contributions but the top ones."""
-        return self.quadratic - math.fsum(term.amount for term in self.top)
-
-
-@dataclass(frozen=True)
-class PixelTerm:
-    """A monomial of a polynomial in pixels, each minus its mean over the training images."""
-
-    pixels: tuple[int, ...]  # none for the constant, one, or two; the same twice for a square
-    coefficient: float
-    effect: float  # standard deviation of the term over the training images, taken as one Gaussian
-
-
-@dataclass(frozen=True)
-class Formula:
-    """The quadratic of one class at the last checkpoint, written out."""
-
-    label: int
-    count: int  # number of all its terms
-    strongest: tuple[PixelTerm, ...]  # of one pixel and of two, by effect
-    strongest_fvu: float  # fraction of the logit's variance that these leave unexplained
-    small: tuple[PixelTerm, ...]  # every term of the best quadratic in a few pixels
-    small_fvu: float
-
-
-@dataclass(frozen=True)
 class Features:
-    """Figure 1 for every class, a few images explained, and the quadratics at the last checkpoint written out."""
+    """Figure 1 for every class."""
 
     seed: int
     steps: tuple[FeatureStep, ...]
-    explanations: tuple[ImageExplanation, ...]
-    formulas: tuple[Formula, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,20 +158,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Results:
-    """All results, in the order of the pipeline; pictures and labels must be those of the data in `about`."""
+    """All results, in the order of the pipeline; pictures and labels are those of the data in `about`."""
 
-    about: dict[str, Any]  # JSON-ready: version, command, options, data, machine, seconds by stage, see `Study.about`
-    training: tuple[TrainingPoint, ...]
-    dynamics: tuple[Point, ...]
-    spectra: tuple[Spectrum, ...]
+    about: dict[str, Any] = field(default_factory=dict)  # see `mlpoly.studies.study.Study`
+    training: tuple[TrainingPoint, ...] = ()
+    dynamics: tuple[Point, ...] = ()
+    spectra: tuple[Spectrum, ...] = ()
     features: Features | None = None
     attack: tuple[Attack, ...] = ()  # of every seed and attacked checkpoint, the last checkpoint first
     claims: tuple[Claim, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_results(self)
 
-
-def read_results(folder: Path) -> Results:
-    """Read the results of a study from results.json and results.safetensors in its folder."""
-    return load_results(folder / "results.json", Results)
+def read_results(folder: str | PathLike[str]) -> Results:
+    """Read the results of a study, finished or not, from its folder."""
+    return Study.open(folder, Results).results

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from mlpoly.datasets import Images
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
@@ -22,11 +23,9 @@ from mlpoly.studies.paper.checkpoints import (
     TrainingRun,
     build,
     checkpoint_steps,
-    load_checkpoint,
     parameter_shapes,
     save_checkpoint,
 )
-from mlpoly.studies.paper.images import Images
 from mlpoly.studies.paper.options import TrainConfig
 from mlpoly.studies.paper.results import TrainingPoint
 
@@ -50,7 +49,7 @@ def train(
     Parameters
     ----------
     images : Images
-        For example `mlpoly.studies.paper.images.load_images("mnist")`.
+        For example `mlpoly.datasets.load_images("mnist")`.
     folder : path
         Folder of the checkpoints, made if it is missing. A run of other options or data in it is refused.
     config : TrainConfig, optional
@@ -59,12 +58,12 @@ def train(
     """
     config = config or TrainConfig()
     folder = make_folder(folder)
-    check_run(folder, config, images)
     run, wanted = TrainingRun(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
+    _check_run(run)
     if set(wanted) <= set(run.steps):
         return run
     trainer = _Trainer(images, config, device)
-    trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)))
+    trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)), run.data)
     with progress_bar(f"training, seed {config.seed}", config.steps) as update:
         for step in trainer.advance():
             if step in wanted:
@@ -76,53 +75,17 @@ def train(
     return run
 
 
-def check_run(folder: Path, config: TrainConfig, images: Images) -> None:
-    """Raise unless the contents of the folder, if any, are whole, and come from the same options and data."""
-    run = TrainingRun(folder, asdict(config))
-    if run.steps:
-        load_checkpoint(run.path(run.steps[-1]), images.train.shape[1], images.outputs)  # says so if it is damaged
-        found = TrainingRun.open(folder)
-        # A longer run continues a shorter one: the schedule does not depend on the length.
-        changed = {k: v for k, v in run.config.items() if found.config.get(k) != v and k != "steps"}
-        if changed:
-            listed = ", ".join(f"{name} is {new}, there {found.config.get(name)}" for name, new in changed.items())
-            raise FileFormatError(f"{folder} holds a run of other options ({listed}); choose another folder.")
-        if found.data not in ("", images.training_fingerprint):  # runs of older versions do not say
-            raise FileFormatError(
-                f"{folder} holds a run on other training images, which have changed since; put the old ones back, or "
-                f"choose another folder."
-            )
-    state = folder / "state.safetensors"
-    if state.is_file() and not set(checkpoint_steps(config.steps)) <= set(run.steps):  # else it is not needed
-        _read_state(state, config, images)
-
-
-def _read_state(path: Path, config: TrainConfig, images: Images) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-    """Header and arrays of a saved state; None if its options are others."""
-    header, arrays = read_tensors(path)
-    if header is None or header.get("format") != "mlpoly-training":
-        raise FileFormatError(f"{path} is not a state of `mlpoly train`; delete it to begin again.")
-    step, before, group = (header.get(name) for name in ("step", "config", "group"))
-    if not (type(step) is int and step >= 0 and isinstance(before, dict) and isinstance(group, dict)):
-        raise FileFormatError(f"{path} lacks a valid step, config or group; it is damaged, delete it to begin again.")
-    if {**before, "steps": 0} != {**asdict(config), "steps": 0}:
-        return None
-    if header.get("data", "") not in ("", images.training_fingerprint):
-        raise FileFormatError(f"{path} is of a run on other training images; put these back, or delete it.")
-    shapes = parameter_shapes(config.gated, images.train.shape[1], config.hidden, images.outputs)
-    expected = {f"weights.{name}": shape for name, shape in shapes.items()}
-    if step:  # before the first one the optimiser has no moments
-        for i, shape in enumerate(shapes.values()):
-            expected |= {f"optimizer.{i}.z": shape, f"optimizer.{i}.exp_avg_sq": shape}
-    odd = [name for name, shape in expected.items() if name not in arrays or arrays[name].shape != shape]
-    odd += [name for name, a in arrays.items() if name not in expected or not np.isfinite(a).all() or a.dtype != "f4"]
-    known = {"params", *group} == set(_optimizer([torch.zeros(1)], TrainConfig()).param_groups[0])
-    numbers = [v for value in group.values() for v in (value if isinstance(value, list) else [value])]
-    finite = all(v is None or (isinstance(v, (int, float)) and math.isfinite(v)) for v in numbers)
-    if odd or not known or not finite or group["k"] != step:
-        what = f"a missing or odd {odd[0]}" if odd else "odd settings of the optimiser"
-        raise FileFormatError(f"{path} has {what}; it is damaged, or of another version: delete it to begin again.")
-    return header, arrays
+def _check_run(run: TrainingRun) -> None:
+    """Raise if the folder holds a run of other options or data."""
+    if not run.steps:
+        return
+    old = TrainingRun.open(run.folder)
+    # A longer run continues a shorter one: the schedule does not depend on the length.
+    changed = [f"{k} is {v}, there {old.config.get(k)}" for k, v in run.config.items() if old.config.get(k) != v]
+    changed = [words for words in changed if not words.startswith("steps ")]
+    changed += ["the training images have changed"] if old.data != run.data else []
+    if changed:
+        raise FileFormatError(f"{run.folder} holds another run ({', '.join(changed)}); choose another folder.")
 
 
 def _optimizer(weights: list[Tensor], config: TrainConfig) -> Any:
@@ -204,12 +167,17 @@ class _Trainer:
         header = {"format": "mlpoly-training", "step": self.step, "config": asdict(self.config), "group": group}
         write_tensors(path, arrays, header | {"data": data})
 
-    def restore(self, path: Path, first: int) -> None:
-        """Resume from a saved state, if there is one of the same options that is not past the first step wanted."""
-        found = _read_state(path, self.config, self.images) if path.is_file() else None
-        if found is None or found[0]["step"] > first:
+    def restore(self, path: Path, first: int, data: str) -> None:
+        """Resume from a saved state, if there is one of the same run that is not past the first step wanted."""
+        if not path.is_file():
             return
-        header, arrays = found
+        header, arrays = read_tensors(path)
+        same = header is not None and (header["config"] | {"steps": 0}, header["data"]) == (
+            asdict(self.config) | {"steps": 0},
+            data,
+        )
+        if header is None or not same or header["step"] > first:
+            return
         device = self.x.device
         with torch.no_grad():
             for name, w in self.weights.items():
@@ -232,7 +200,7 @@ def training_points(run: TrainingRun, images: Images, device: str = "cpu") -> li
     ]
     points = []
     for step in run.steps:
-        net = run.net(step, device, images.train.shape[1], images.outputs)
+        net = run.net(step, device)
         judged = [(net(x), y) for x, y in sets]
         train_loss, test_loss = (float(cross_entropy(logits, y)) for logits, y in judged)
         train_accuracy, test_accuracy = (float(accuracy_of_outputs(logits, y)) for logits, y in judged)

@@ -1,4 +1,4 @@
-"""What a class reads: eigenvectors of the quadratic over training, their eigenvalues, and single images taken apart."""
+"""What a class reads: eigenvectors of the quadratic over training, and their eigenvalues."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlpoly.arrays import as_integer
-from mlpoly.charts.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Part, Picture, Waterfall
+from mlpoly.charts.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Picture
 from mlpoly.pages.toolkit.numbers import signed
 from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.figures.over_seeds import step_axis
-from mlpoly.studies.paper.results import FeatureStep, ImageExplanation
+from mlpoly.studies.paper.results import FeatureStep
 
 _NOTE = (
     "each image is scaled by its own largest pixel (red positive, blue negative); "
@@ -92,19 +92,3 @@ def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4)
         Panel(moves, step_axis([s.step for s in steps]), over_training, "largest eigenvalues over training"),
     ]
     return Chart(f"Eigenvalues of the quadratic of class {label}", panels)
-
-
-def explanation_waterfall(e: ImageExplanation, classes: Sequence[str], image_shape: tuple[int, int]) -> Waterfall:
-    """Describe one image and how the logit of a class adds up: constant, linear part, strongest eigenfeatures, rest."""
-    parts = [Part("constant", e.constant), Part("linear part", e.linear)]
-    for i, term in enumerate(sorted(e.top, key=lambda term: -abs(term.amount)), 1):
-        image = np.reshape(term.vector * np.sign(term.vector[np.abs(term.vector).argmax()] or 1.0), image_shape)
-        parts.append(Part(f"eigenfeature {i}", term.amount, f"eigenvalue {signed(term.eigenvalue)}", image))
-    parts.append(Part("all other eigenfeatures", e.rest))
-    return Waterfall(
-        parts,
-        (("the quadratic’s logit", e.polynomial), ("the network’s logit", e.network)),
-        Picture(np.reshape(e.image, image_shape), f"an image of class {classes[e.label]}"),
-        f"how the logit of class {classes[e.output]} adds up",
-        "logit",
-    )

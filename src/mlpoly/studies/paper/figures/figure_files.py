@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mlpoly.charts.chart import Chart, Gallery, Waterfall
+from mlpoly.charts.chart import Chart, Gallery
 from mlpoly.charts.matplotlib import draw
 from mlpoly.charts.style import save_figure
 from mlpoly.codec import write_table
@@ -14,7 +14,6 @@ from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_ga
 from mlpoly.studies.paper.figures.eigenvector_pictures import (
     eigenvalue_chart,
     eigenvector_gallery,
-    explanation_waterfall,
     training_gallery,
 )
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
@@ -45,7 +44,7 @@ def write_figures(results: Results, folder: Path, label: int = 3) -> list[Path]:
     make_folder(folder)
     written: list[Path] = []
 
-    def save(name: str, *pictures: Chart | Gallery | Waterfall, title: str = "") -> None:
+    def save(name: str, *pictures: Chart | Gallery, title: str = "") -> None:
         written.extend(save_figure(draw(*pictures, title=title), folder, name))
 
     def first(chart: Chart, count: int) -> Chart:
@@ -60,12 +59,9 @@ def write_figures(results: Results, folder: Path, label: int = 3) -> list[Path]:
         save("accuracy", first(accuracy_chart(results.training, results.dynamics), 2))
         save("spectrum", first(spectrum_chart(results.spectra), 2))
     if results.features is not None:
-        steps, explanations = results.features.steps, results.features.explanations
+        steps = results.features.steps
         save("figure-1-features", training_gallery(steps, label, shape))
         save("eigenvalues", eigenvector_gallery(steps, label, shape), eigenvalue_chart(steps, label))
-        if explanations:
-            chosen = next((e for e in explanations if e.label == label), explanations[0])
-            save("explanation", explanation_waterfall(chosen, classes, shape))
     for step in sorted({a.step for a in results.attack}):
         attacks, title = [a for a in results.attack if a.step == step], f"The network at step {step}"
         ablations = ablation_chart([a for attack in attacks for a in attack.ablations], len(classes))

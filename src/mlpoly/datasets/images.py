@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import math
 import os
+import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from mlpoly.datasets.sources import IDX_FILES, searched_folders
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import explain_missing
-from mlpoly.studies.paper.image_files import FILES, RawArray, find_file, read_folder, read_npz
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
 
+_NPZ = (("x_train", "y_train", "x_test", "y_test"), ("train", "train_labels", "test", "test_labels"))
 _CLOTHES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
+
+class _Array(NamedTuple):
+    """An array as it was read, and its source, for messages."""
+
+    values: np.ndarray
+    source: str
 
 
 class Images(NamedTuple):
@@ -87,48 +98,82 @@ def load_images(
             from sklearn.model_selection import train_test_split
         x, y = load_digits(return_X_y=True)
         parts = train_test_split(x / 16, y, test_size=0.2, random_state=seed, stratify=y)
-        train, test, train_labels, test_labels = (RawArray(part, "scikit-learn's digits") for part in parts)
+        train, test, train_labels, test_labels = (_Array(part, "scikit-learn's digits") for part in parts)
         return _assemble([train, train_labels, test, test_labels], name)
     if isinstance(name, str) and name in DATASETS:
-        return _assemble(read_folder(_find(name, data_dir)), name, _CLOTHES if name == "fashion-mnist" else ())
+        return _assemble(_read_folder(_find(name, data_dir)), name, _CLOTHES if name == "fashion-mnist" else ())
     path = Path(name).expanduser()
     if name and path.is_dir():
-        return _assemble(read_folder(path), path.resolve().name)
+        return _assemble(_read_folder(path), path.resolve().name)
     if path.is_file():
-        return _assemble(read_npz(path), path.stem)
+        return _assemble(_read_npz(path), path.stem)
     known = ", ".join(DATASETS)
     raise ValueError(f"name is {str(name)!r}, which is not a data set ({known}), folder of IDX files, or .npz file.")
-
-
-def cache_dir() -> Path:
-    """Folder for downloaded data: ``mlpoly`` below XDG_CACHE_HOME, or below ~/.cache where that is not set."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "mlpoly"
-
-
-def searched_folders(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Folders in which a named data set is looked for, in this order."""
-    given = [] if data_dir is None else [Path(data_dir).expanduser(), Path(data_dir).expanduser() / name]
-    shared = [Path(os.environ["MLPOLY_DATA"]) / name] if os.environ.get("MLPOLY_DATA") else []
-    return [*given, *shared, cache_dir() / name]
 
 
 def _find(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
     """The first folder that holds all files of a named data set."""
     searched = []
-    for place in searched_folders(name, data_dir):
-        missing = [file for file in FILES if find_file(place, file) is None]
+    for folder in searched_folders(name, data_dir):
+        missing = [file for file in IDX_FILES if _idx_file(folder, file) is None]
         if not missing:
-            return place
+            return folder
         # A folder with some of the files is where the user will look for the mistake.
-        searched.append(f"{place} (without {', '.join(missing)})" if len(missing) < len(FILES) else str(place))
+        partial = len(missing) < len(IDX_FILES)
+        searched.append(f"{folder} (without {', '.join(missing)})" if partial else str(folder))
     raise FileNotFoundError(
         f"no {name} in {', '.join(searched)}; get it with `mlpoly data download {name}`, or name a folder that holds "
         f"the four IDX files with --data-dir, or one that holds {name}/ with MLPOLY_DATA."
     )
 
 
-def _assemble(raws: list[RawArray], name: str, names: tuple[str, ...] = ()) -> Images:
+def _idx_file(folder: Path, name: str) -> Path | None:
+    """The file of this name in a folder, plain or .gz."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def _read_folder(folder: Path) -> list[_Array]:
+    paths = [_idx_file(folder, name) for name in IDX_FILES]
+    if None in paths:
+        missing = IDX_FILES[paths.index(None)]
+        raise FileNotFoundError(
+            f"{folder} holds no {missing} (plain or .gz); all of {', '.join(IDX_FILES)} are needed."
+        )
+    return [_Array(read_idx(path), str(path)) for path in paths if path is not None]
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Read an IDX file of unsigned bytes, plain or .gz.
+
+    Four bytes 0, 0, 8 (bytes) and the number of axes come first, then the sizes of the axes as big-endian integers.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        kind, axes = content[:3], content[3]
+        shape = np.frombuffer(content, ">i4", axes, offset=4)
+        if kind != b"\x00\x00\x08":
+            raise ValueError("it does not begin as a file of unsigned bytes does")
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, zlib.error, ValueError, IndexError) as error:
+        raise FileFormatError(f"{path} is not a whole IDX file of unsigned bytes ({error}); fetch it again.") from error
+
+
+def _read_npz(path: Path) -> list[_Array]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            keys = next((keys for keys in _NPZ if set(keys) <= set(archive.files)), None)
+            if keys is not None:
+                return [_Array(archive[key], f"{key} of {path}") for key in keys]
+            wanted = " or ".join(", ".join(keys) for keys in _NPZ)
+            present = ", ".join(archive.files) or "nothing"
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileFormatError(f"{path} is not a whole .npz file ({error}); write it with numpy.savez.") from error
+    raise FileFormatError(f"{path} holds {present}, but the arrays {wanted} are needed.")
+
+
+def _assemble(raws: list[_Array], name: str, names: tuple[str, ...] = ()) -> Images:
     """Check four arrays against one another and put them together; `names` are those of the labels 0, 1, ..."""
     train, train_labels, test, test_labels = raws
     (rows, shape), (test_rows, test_shape) = _rows(train, train_labels), _rows(test, test_labels)
@@ -147,7 +192,7 @@ def _assemble(raws: list[RawArray], name: str, names: tuple[str, ...] = ()) -> I
     return Images(rows, y, test_rows, test_y, shape, name, classes)
 
 
-def _rows(images: RawArray, labels: RawArray) -> tuple[np.ndarray, tuple[int, int]]:
+def _rows(images: _Array, labels: _Array) -> tuple[np.ndarray, tuple[int, int]]:
     """Images, checked with their labels, as rows (n, d) in double precision, and the shape of one of them."""
     (values, source), given = images, labels.values
     count, shape = len(values) if values.ndim else 0, values.shape

@@ -1,11 +1,9 @@
-"""Download data sets and a small model into the user's cache: checked, from several mirrors, whole or not there."""
+"""Download data sets and a small model into the user's cache, with checksums, from the first mirror that answers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +11,16 @@ import numpy as np
 from mlpoly.extras import library
 from mlpoly.files import make_folder, replacing
 from mlpoly.progress_bars import progress_bar
-from mlpoly.studies.paper.image_files import FILES
-from mlpoly.studies.paper.images import cache_dir
 
+# Training images and labels, then test images and labels.
+IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 _TIMEOUT = 30.0  # seconds without an answer
+_SAMPLE = (144, 256)  # sequences and tokens of the text that stories260K writes
 
 
 class DataSource(NamedTuple):
@@ -27,7 +31,7 @@ class DataSource(NamedTuple):
 
 
 def _idx(*md5: str) -> dict[str, str]:
-    return {f"{file}.gz": f"md5:{checksum}" for file, checksum in zip(FILES, md5, strict=True)}
+    return {f"{file}.gz": f"md5:{checksum}" for file, checksum in zip(IDX_FILES, md5, strict=True)}
 
 
 _SOURCES = {
@@ -63,28 +67,23 @@ _SOURCES = {
         },
     ),
 }
-_SAMPLE = (144, 256)  # sequences and tokens of the text that stories260K writes
 
 
 class DownloadError(RuntimeError):
     """A file could not be downloaded; the message names its addresses and how to do without."""
 
 
-class _PoochBar:
-    """The bar that pooch asks for, drawn by `mlpoly.progress`."""
+def cache_dir() -> Path:
+    """Folder for downloaded data: ``mlpoly`` below XDG_CACHE_HOME, or below ~/.cache where that is not set."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "mlpoly"
 
-    def __init__(self, show: Callable[[int, str], None]) -> None:
-        self.show, self.done, self.total = show, 0, 0  # bytes; pooch sets the total
 
-    def update(self, size: int) -> None:
-        self.done += size
-        self.show(self.done // 1024, f"of {self.total // 1024} KiB")
-
-    def reset(self) -> None:
-        self.done = 0
-
-    def close(self) -> None:
-        pass
+def searched_folders(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Folders in which a named data set is looked for, in this order."""
+    first = [] if data_dir is None else [Path(data_dir).expanduser(), Path(data_dir).expanduser() / name]
+    shared = [Path(os.environ["MLPOLY_DATA"]) / name] if os.environ.get("MLPOLY_DATA") else []
+    return [*first, *shared, cache_dir() / name]
 
 
 def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: bool = False) -> Path:
@@ -92,7 +91,7 @@ def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: b
 
     stories260K is a trained Llama of 260 000 parameters and 1 MB. Beside the files of llama2.c the folder gets what
     `mlpoly.lm.load_model` reads, the texts of the tokens in vocab.json, and in tokens.npy (144, 256) stories that the
-    model tells, for `mlpoly lm`.
+    model writes, for `mlpoly lm`.
 
     Parameters
     ----------
@@ -109,48 +108,42 @@ def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: b
     """
     if name not in _SOURCES:
         hint = "; the digits come with scikit-learn" if name == "digits" else ""
-        *first, last = _SOURCES
-        raise ValueError(f"name is {name!r}, but only {', '.join(first)} and {last} can be downloaded{hint}.")
+        raise ValueError(f"name is {name!r}, but only {', '.join(_SOURCES)} can be downloaded{hint}.")
     pooch = library("pooch", "pooch", "mlpoly data download")
     if name == "stories260K":
         library("transformers", "transformers", "mlpoly data download stories260K")
     pooch.get_logger().setLevel("WARNING")
+    source, folder = _SOURCES[name], (cache_dir() if cache is None else Path(cache).expanduser()) / name
     try:
-        folder = make_folder((cache_dir() if cache is None else Path(cache).expanduser()) / name)
+        make_folder(folder)
     except OSError as error:
         raise DownloadError(f"{error} The cache is below XDG_CACHE_HOME.") from error
-    mirrors, checksums = _SOURCES[name]
-    for file, checksum in checksums.items():
-        kind, known = checksum.split(":")
-        if not force and (folder / file).is_file() and pooch.file_hash(folder / file, alg=kind) == known:
-            continue
-        failures = []
-        for url in (mirror + file for mirror in mirrors):
-            try:
-                # Inside the folder, so that the move to its place is atomic.
-                with TemporaryDirectory(dir=folder) as scratch, progress_bar(f"{name}/{file}", None) as show:
-                    fetch = pooch.HTTPDownloader(progressbar=_PoochBar(show), timeout=_TIMEOUT)
-                    whole = pooch.retrieve(url, checksum, file, scratch, downloader=fetch)
-                    os.replace(whole, folder / file)
-                break
-            except (OSError, ValueError) as error:  # of the network or the disk, or of the checksum
-                failures.append(f"{url} cannot be downloaded ({error})")
-        else:
-            rest = " and run this again."
-            if file.endswith(".gz"):
-                rest = ", or name a folder that holds the four files with --data-dir, or one that holds "
-                rest += f"{name}/ with MLPOLY_DATA."
-            said = f"{'; '.join(failures)}. Try again later, or put the file into {folder} by hand{rest}"
-            raise DownloadError(said)
+    downloader = pooch.HTTPDownloader(timeout=_TIMEOUT)
+    with progress_bar(name, len(source.checksums)) as bar:
+        for number, file in enumerate(source.checksums):
+            bar(number, file)
+            if force:
+                (folder / file).unlink(missing_ok=True)
+            failures = []
+            for mirror in source.mirrors:
+                try:
+                    pooch.create(folder, mirror, registry=source.checksums).fetch(file, downloader=downloader)
+                    break
+                except (OSError, ValueError) as error:  # of the network or the disk, or of the checksum
+                    failures.append(f"{mirror}{file} cannot be downloaded ({error})")
+            else:
+                raise DownloadError(
+                    f"{'; '.join(failures)}. Try again later, or put the file into {folder} by hand and run this "
+                    f"again; images can also be in a folder that --data-dir names, or in {name}/ below MLPOLY_DATA."
+                )
     if name == "stories260K" and (force or not (folder / "tokens.npy").is_file()):
-        _unpack(folder, *checksums)
+        _unpack(folder, *source.checksums)
     return folder
 
 
 def _unpack(folder: Path, checkpoint: str, vocabulary: str) -> None:
     """Write a model of llama2.c for transformers, and text of its own; tokens.npy comes last, when all is there."""
-    from mlpoly.lm.model.llama2c import convert_llama2c
-    from mlpoly.lm.text.generated import generate_tokens
+    from mlpoly.datasets.llama2c import convert_llama2c, generate_tokens
 
     model = convert_llama2c(folder / checkpoint, folder / vocabulary, folder)
     tokens = generate_tokens(model, *_SAMPLE, start=model.config.bos_token_id)

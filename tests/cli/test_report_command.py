@@ -1,4 +1,4 @@
-"""mlpoly explain: from a file of a model and a table of data to a page."""
+"""mlpoly report: from a file of a model and a table of data to a page."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_state_dict_and_a_csv_file(folder, capfd):
     named = "--outputs setosa versicolor virginica --out new/page.html"
-    assert main(f"explain model.pt --data data.csv --activation relu {named}".split()) == 0
+    assert main(f"report model.pt --data data.csv --activation relu {named}".split()) == 0
     out, err = capfd.readouterr()
     assert (out.split(), err) == (["report:", str(folder / "new" / "page.html")], "")
     page = (folder / "new" / "page.html").read_text(encoding="utf-8")
     assert "model.pt as a polynomial" in page and ">a &lt;b&gt;<" in page and "<span>virginica</span>" in page
-    assert f"mlpoly explain model.pt --data data.csv --activation relu {named}" in page
+    assert f"mlpoly report model.pt --data data.csv --activation relu {named}" in page
     state = torch.load("model.pt", weights_only=True)
     net = mp.MLP(*(state[key].double().numpy() for key in ("0.weight", "0.bias", "2.weight", "2.bias")), "relu")
     x = np.load("data.npz")["x"]
@@ -47,12 +47,12 @@ def test_a_state_dict_and_a_csv_file(folder, capfd):
 
 
 def test_options_reach_the_page(folder, capfd):
-    words = "explain model.pt --data data.npz --activation relu --image-shape 2 2 --degree 2 --outputs a b c --json"
+    words = "report model.pt --data data.npz --activation relu --image-shape 2 2 --degree 2 --outputs a b c --json"
     assert main([*words.split(), "--title", "My model", "--examples", "2"]) == 0
     assert json.loads(capfd.readouterr().out) == {"report": "report.html"}
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "<h1>My model</h1>" in page and "pictures of 2 × 2 pixels" in page and "cubic polynomial" not in page
-    assert "--image-shape 2 2 --outputs a b c --degree 2 --title &#39;My model&#39;" in page
+    assert "--image-shape 2 2 --degree 2 --outputs a b c --json --title &#39;My model&#39; --examples 2" in page
     assert page.count("of the data. For") == 2
 
 
@@ -72,7 +72,7 @@ def test_options_reach_the_page(folder, capfd):
 )
 def test_mistakes(folder, capfd, words, message):
     (folder / "model.joblib").write_bytes(b"\x80\x04.")
-    assert main(["explain", *words.split()]) == 1
+    assert main(["report", *words.split()]) == 1
     out, err = capfd.readouterr()
     assert out == "" and err.startswith("mlpoly: error: ") and err.count("\n") == 1
     assert re.search(message, err), err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ import tyro
 
 
 @dataclass(frozen=True)
-class ExplainCommand:
+class ReportCommand:
     """Write a page about a network: its polynomial, how good it is, and what it says."""
 
     model: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
@@ -46,16 +45,16 @@ class ExplainCommand:
     """Draw no progress bar. It is drawn on a terminal only."""
 
     def run(self) -> dict[str, Any]:
-        """Call `mlpoly.pages.network.page.write_report`."""
-        from mlpoly.pages.network.data_files import read_table
-        from mlpoly.pages.network.page import write_report
+        """Call `mlpoly.report`."""
+        from mlpoly.cli.data_files import read_data
+        from mlpoly.pages.network import report
 
-        table = read_table(self.data, self.labels)
-        path = write_report(
+        x, labels, names = read_data(self.data, self.labels)
+        path = report(
             self.model,
-            table.x,
-            table.labels,
-            self.names or table.names,
+            x,
+            labels,
+            self.names or names,
             self.image_shape,
             self.out,
             degree=self.degree,
@@ -64,25 +63,5 @@ class ExplainCommand:
             title=self.title or f"{self.model.name} as a polynomial",
             activation=self.activation[0] if self.activation and len(self.activation) == 1 else self.activation,
             layout=self.layout,
-            command=self._line(),
         )
         return {"report": path}
-
-    def _line(self) -> str:
-        """The command that makes the page again."""
-        words = ["mlpoly", "explain", str(self.model), "--data", str(self.data)]
-        given: dict[str, Any] = {
-            "labels": self.labels,
-            "activation": self.activation,
-            "layout": self.layout,
-            "image-shape": self.image_shape,
-            "names": self.names,
-            "outputs": self.outputs,
-            "degree": self.degree,
-            "title": self.title,
-            "out": None if self.out == Path("report.html") else self.out,
-        }
-        for option, value in given.items():
-            if value is not None:
-                words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
-        return shlex.join(words)

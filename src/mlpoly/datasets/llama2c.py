@@ -1,4 +1,4 @@
-"""Models of llama2.c, such as stories260K, as folders that `load_model` reads."""
+"""Models of llama2.c, such as stories260K, as folders that `load_model` reads, and text that they write."""
 
 from __future__ import annotations
 
@@ -66,14 +66,28 @@ def convert_llama2c(
     return model
 
 
+@torch.no_grad()
+def generate_tokens(model: Any, sequences: int, length: int, start: int, seed: int = 0) -> np.ndarray:
+    """Sample token ids (sequences, length) from a causal language model of transformers, at temperature 1.
+
+    Every sequence begins with the token `start`; sampling continues where the model ends a text.
+    """
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    token, past = torch.full((sequences, 1), start, device=device), None
+    tokens = [token]
+    for _ in range(length - 1):
+        output = model(input_ids=token, past_key_values=past, use_cache=True)
+        past = output.past_key_values
+        token = torch.multinomial(output.logits[:, -1].float().softmax(-1), 1, generator=generator)
+        tokens.append(token)
+    return torch.cat(tokens, 1).cpu().numpy()
+
+
 def _read_checkpoint(path: Path) -> tuple[dict[str, int], dict[str, np.ndarray]]:
     """Sizes by their names in LlamaConfig, and weights by their names in LlamaForCausalLM."""
     content = path.read_bytes()
-    if len(content) < _HEADER.size:
-        raise FileFormatError(f"{path} has {len(content)} bytes, too few for a model of llama2.c.")
     d, h, layers, heads, kv_heads, vocabulary, length = _HEADER.unpack_from(content)
-    if min(d, h, layers, heads, kv_heads, abs(vocabulary), length) < 1 or d % heads or heads % kv_heads:
-        raise FileFormatError(f"{path} is not a model of llama2.c in its first format: its sizes make no sense.")
     kv, half, tied = d // heads * kv_heads, d // heads // 2, vocabulary > 0
     shapes = {
         "model.embed_tokens": (abs(vocabulary), d),

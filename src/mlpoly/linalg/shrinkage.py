@@ -1,0 +1,65 @@
+"""Least squares from second moments, with the coefficients shrunk towards zero (MATH 13)."""
+
+from __future__ import annotations
+
+from mlpoly.arrays import Array, namespace, safe_inverse, scalar
+
+
+class ShrunkLeastSquares:
+    """Targets on features that are scaled to variance one, for every shrinkage by one eigendecomposition.
+
+    Minimises E|y - level - F C|^2 + shrinkage |D C|^2, with D the standard deviations of the features F. Directions in
+    which the features do not vary get no coefficient: without shrinkage D C is of least norm.
+
+    Parameters
+    ----------
+    moments : array (1 + m + o, 1 + m + o)
+        Sums of products of 1, m features and o targets over samples.
+    features : int
+        Their number m.
+    """
+
+    def __init__(self, moments: Array, features: int) -> None:
+        xp, m = namespace(moments=moments), features
+        self.mean = moments[0, 1:] / moments[0, 0]
+        second = moments[1:, 1:] / moments[0, 0]
+        cov = second - self.mean[:, None] * self.mean
+        eps = float(xp.finfo(cov.dtype).eps)
+        squares, variances = xp.linalg.diagonal(second)[:m], xp.linalg.diagonal(cov)[:m]
+        real = variances > 100 * eps * squares  # below that a feature is constant up to rounding of the sums
+        self.inverse = xp.where(real, safe_inverse(xp.sqrt(xp.where(real, variances, 1.0))), 0.0)
+        values, self.vectors = xp.linalg.eigh(self.inverse[:, None] * cov[:m, :m] * self.inverse)
+        self.values = xp.where(values > m * eps * xp.max(values), values, 0.0)  # the rest is rounding of the sums
+        self.right = self.vectors.T @ (self.inverse[:, None] * cov[:m, m:])
+
+    @property
+    def rank(self) -> int:
+        """Number of directions in which the features vary."""
+        return int(scalar(namespace(values=self.values).count_nonzero(self.values)))
+
+    def effective(self, shrinkage: float) -> float:
+        """Effective number of coefficients of each target."""
+        return scalar(namespace(v=self.values).sum(self.values * safe_inverse(self.values + shrinkage)))
+
+    def solve(self, shrinkage: float) -> tuple[Array, Array]:
+        """Coefficients C (m, o) and level (o,)."""
+        change = self.inverse[:, None] * (self.vectors @ self._rotated(shrinkage))
+        return change, self.mean[change.shape[0] :] - self.mean[: change.shape[0]] @ change
+
+    def errors(self, others: Array, shrinkages: list[float]) -> list[float]:
+        """Mean squared errors, summed over targets, on other samples with these moments."""
+        xp, m = namespace(others=others), self.inverse.shape[0]
+        second, other = others[1:, 1:] / others[0, 0], others[0, 1:] / others[0, 0]
+        cross = other[:, None] * self.mean
+        around = second - cross - cross.T + self.mean[:, None] * self.mean  # about the mean of the first samples
+        rotate = self.vectors * self.inverse[:, None]
+        gram, right = rotate.T @ around[:m, :m] @ rotate, rotate.T @ around[:m, m:]
+        start, errors = xp.linalg.trace(around[m:, m:]), []
+        for shrinkage in shrinkages:
+            solved = self._rotated(shrinkage)
+            errors.append(scalar(start + xp.sum(solved * (gram @ solved - 2 * right))))
+        return errors
+
+    def _rotated(self, shrinkage: float) -> Array:
+        """Coefficients (m, o) of the scaled features, in the eigenbasis."""
+        return safe_inverse(self.values + shrinkage * (self.values > 0))[:, None] * self.right
