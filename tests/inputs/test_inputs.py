@@ -315,7 +315,7 @@ def test_moments_of_narrow_data_neither_overflow_nor_vanish(scale, dtype, rng):
     assert torch.all(torch.isfinite(gaussian.sample(5)))
     net = mp.MLP(torch.eye(2).to(dtype) / scale, activation="gelu")
     poly = mp.fit(net, gaussian, degree=2)
-    assert poly.series.plain.dtype == dtype
+    assert poly.series.plain.dtype == torch.float32
     assert mp.fvu(net, poly, samples=x).total < 0.05  # of gelu at unit variance: 0.02
 
 

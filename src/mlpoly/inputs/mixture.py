@@ -22,6 +22,7 @@ from mlpoly.arrays import (
     namespace,
     promote,
     readable,
+    rounding_error,
     take_rows,
     to_numpy,
     widen,
@@ -299,4 +300,4 @@ def _checked_weights(weights: Array) -> Array:
     if abs(total - 1) > max(1e-5, eps):
         raise ValueError(f"weights sum to {total:.6g}, expected 1; divide them by their sum.")
     # Weights that have been divided stay as they are, to the last bit.
-    return weights if abs(total - 1) <= len(values) * eps else weights / total
+    return weights if abs(total - 1) <= len(values) * rounding_error(weights) else weights / total

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, cast_result, constant_index, namespace, to_numpy, widen
+from mlpoly.arrays import Array, as_integer, cast_result, constant_index, namespace, rounding_error, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
 from mlpoly.inputs.conditioning import Given
 from mlpoly.measures.conditional_mean import ConditionalMean
@@ -203,6 +203,9 @@ class _SampledMixture:
         xp = namespace(cov=moments.cov)
         self.variance, self.bound = widen(xp.linalg.diagonal(moments.cov)), widen(xp.linalg.diagonal(moments.bound))
         self.mean = widen(moments.mean)
+        # The means of the components and of the mixture have a few rounding errors each; their gaps are no variance.
+        rounding = 8 * rounding_error(moments.mean) * xp.abs(self.mean)
+        self.variance = xp.where(self.variance > rounding**2, self.variance, 0.0)
         values = (widen(net(self.x)) - self.mean) ** 2
         # The same draws serve the whole variance: what they over- or underestimate there they do for every set.
         self.control = values - self.variance
