@@ -164,7 +164,7 @@ def descent(problem: Problem, n: int, seed: int) -> Answer:
     shapes = ((d,), (OUTPUTS,), (OUTPUTS, d), (OUTPUTS, d, d))
     zero = mp.polynomials.DensePolynomial(*[torch.zeros(shape) for shape in shapes])
     inputs, steps = mp.Gaussian.standard(d, like=single.W1), max(n // BATCH, 1)
-    options = {"batch_size": BATCH, "evaluate_every": steps, "seed": seed}
+    options = {"batch_size": BATCH, "seed": seed}
     found = mp.finetune(single, zero, inputs, steps=steps, **options).coefficients()
     return lambda: [found.tensor(k).numpy().astype(float) for k in range(3)]
 

@@ -77,7 +77,7 @@ def main(folder: Path) -> None:
     mixture = mp.GaussianMixture.from_labels(pixels, digits.target, shrinkage=0.1)
     write("solve", mp.fit(net, mixture, degree=2).report.plot())
     rough = mp.fit(net, mp.Gaussian.standard(64), degree=2)
-    tuned = mp.finetune(net, rough, pixels, steps=300, optimizer="adamw", learning_rate=1e-3)
+    tuned = mp.finetune(net, rough, pixels, steps=300)
     write("finetuning", tuned.report.plot())
 
     rng = np.random.default_rng(0)

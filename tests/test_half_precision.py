@@ -271,7 +271,7 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
 def test_finetuning_never_makes_it_worse(kind, layer, degree):
     (net, gaussian, _, _), _ = case(kind, layer)
     poly = mp.fit(net, mp.Gaussian.standard(D), degree)
-    found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128, validation_size=512)
+    found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128)
     assert found.report.fvu <= found.report.details["fvu_before"]
     for name, array in own_arrays(found).items():
         assert str(array.dtype).endswith("float32"), name

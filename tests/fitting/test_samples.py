@@ -468,8 +468,6 @@ def test_finetune_on_samples(weights):
     assert float(mp.fvu(net, better)) < 0.7 * float(mp.fvu(net, start, inputs))
     if weights is None:
         assert_close(mp.finetune(net, start, rows, steps=40, batch_size=256)(rows), better(rows), 0)
-    again = mp.finetune(net, start, rows, validation=inputs, steps=20, batch_size=256)
-    assert again.report.fvu < again.report.details["fvu_before"]
 
 
 def test_finetune_without_weight_to_hold_out():

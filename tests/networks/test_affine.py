@@ -107,7 +107,7 @@ def test_a_glu_of_the_identity_is_no_affine_map() -> None:
 def test_it_can_be_finetuned_saved_and_moved(tmp_path: Any) -> None:
     net, x = affine(), X
     start = mp.fit(mp.Affine(0.5 * net.W, net.b), GAUSSIAN, 1)
-    options: Any = {"steps": 100, "batch_size": 256, "validation_size": 500}
+    options: Any = {"steps": 100, "batch_size": 256}
     found = mp.finetune(net, start, GAUSSIAN, **options)
     assert found.report.fvu < 0.5 * found.report.details["fvu_before"]
     poly = mp.fit(net, GAUSSIAN, 2)

@@ -421,7 +421,7 @@ def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> N
 def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, o: int | None) -> None:
     net, start = make_net(kind, o=o), polynomial(kind, degree, o=o)
     data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
-    options: Any = {"steps": 40, "batch_size": 256, "validation_size": 1600}
+    options: Any = {"steps": 40, "batch_size": 256}
     found = mp.finetune(net, start, data, **options)
     assert isinstance(found, BoundedPolynomial)
     assert found.report.fvu <= found.report.details["fvu_before"]
@@ -435,7 +435,7 @@ def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, o: 
 @kinds
 def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) -> None:
     """Rewriting in coordinates of the sample changes no value: no step, no difference."""
-    from mlpoly.fitting.tuning.trainable import trainable
+    from mlpoly.fitting.trainable import trainable
 
     poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
     made = trainable(replace(poly, inputs=None), torch.tensor(points(3, 500, seed=2, spread=3.0)), 256)
@@ -454,7 +454,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     net, units = make_net("MLP"), make_net("MLP", o=None)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(make_net("GLU"), inputs_of(), 3)
-    options: Any = {"steps": 20, "batch_size": 256, "validation_size": 500}
+    options: Any = {"steps": 20, "batch_size": 256}
     tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
         with pytest.raises(

@@ -52,7 +52,7 @@ class PolynomialModule(nn.Module):
         plain = replace(polynomial, inputs=None, report=None)  # the inputs it was fitted under are not kept
         names = [name.replace(".", "_") for name in arrays_of(plain)]
         for name, array in zip(names, arrays_of(plain).values(), strict=True):
-            own = array.detach().clone() if isinstance(array, torch.Tensor) else torch.tensor(to_numpy(array))
+            own = array.detach().clone() if isinstance(array, torch.Tensor) else torch.tensor(to_numpy(array).copy())
             self.register_buffer(name, own)
         rest = iter(names)
         self._names = map_arrays(plain, lambda _: next(rest))  # the polynomial, with names of buffers as its arrays

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
-
 from mlpoly.arrays import (
     Array,
     as_float_array,
-    cast_like,
     check_output,
-    check_shape,
     constant,
     eye,
     namespace,
     on,
     promote,
-    readable,
-    scalar,
     widen,
 )
 from mlpoly.inputs import Gaussian, in_library
 from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.moments import AnyExpansion, Products, inner
 from mlpoly.moments.hermite_products import Ladder
+from mlpoly.polynomials.arithmetic import Arithmetic, result_of
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.source import Source
-from mlpoly.records import arrays_of, map_arrays, replace, trusted
+from mlpoly.records import map_arrays, replace, trusted
 
 if TYPE_CHECKING:
     from mlpoly.features.term_table import Terms
@@ -40,12 +35,12 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="Polynomial")
 
 
-class Polynomial(ABC):
+class Polynomial(Arithmetic):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it.
 
-    A form is a record with the fields `inputs`, `source`, `report` and arrays of its own. It implements evaluation,
-    derivatives, truncation, and with `_scaled`, `_shifted`, `_mapped` and `_plus` how its arrays are added and
-    multiplied. Arithmetic, files, torch modules and moves between array libraries follow from these and the fields.
+    A form is a record with the fields `inputs`, `source`, `report` and arrays of its own, which its constructor checks.
+    It implements evaluation, derivatives, truncation, and the hooks of `Arithmetic`. Operators, torch modules and moves
+    between array libraries follow.
 
     Attributes
     ----------
@@ -77,12 +72,7 @@ class Polynomial(ABC):
     2
     """
 
-    inputs: Any
-    source: Source
-    report: Any
-
     closed_form: ClassVar[bool] = True
-    __array_ufunc__ = None  # makes NumPy defer array + polynomial and matrix @ polynomial to the polynomial
 
     def __post_init__(self) -> None:
         """Check what all forms have; each form then checks its arrays."""
@@ -92,34 +82,9 @@ class Polynomial(ABC):
             raise TypeError(f"source must be a Source, got {type(self.source).__name__}.")
 
     @property
-    @abstractmethod
-    def degree(self) -> int:
-        """Total degree."""
-
-    @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the inputs, if those it was fitted under have some."""
         return None if self.inputs is None else self.inputs.names
-
-    @property
-    @abstractmethod
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-
-    @property
-    @abstractmethod
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-
-    @property
-    @abstractmethod
-    def prototype(self) -> Array:
-        """One of the stored arrays: it has the library, dtype and device of the polynomial."""
-
-    @property
-    def piecewise(self) -> bool:
-        """Whether it is only piecewise polynomial, so that it adds only to its own kind."""
-        return False
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:
@@ -403,77 +368,6 @@ class Polynomial(ABC):
         made = self._precomposed(1 / scale, -shift / scale)
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 
-    # -- arithmetic: each form says how its arrays change -------------------------------------------------------------
-
-    @abstractmethod
-    def _scaled(self: P, factor: Any) -> P:
-        """The polynomial times a number."""
-
-    @abstractmethod
-    def _shifted(self: P, by: Array) -> P:
-        """The polynomial plus a constant (o,)."""
-
-    @abstractmethod
-    def _mapped(self: P, matrix: Array) -> P:
-        """Outputs matrix @ p(x), for a matrix (m, o)."""
-
-    @abstractmethod
-    def _precomposed(self: P, factors: Array, offset: Array) -> P:
-        """The polynomial p(factors * x + offset), for arrays (d,) in the widest precision."""
-
-    @abstractmethod
-    def _plus(self: P, other: P) -> P:
-        """Sum with a polynomial of the same form and the same numbers of inputs and outputs."""
-
-    def _absorbed(self, other: Polynomial) -> Polynomial | None:
-        """Sum with a polynomial of another form, or None if this form cannot represent it."""
-        return None
-
-    def __mul__(self: P, factor: Any) -> P:
-        if not _is_number(factor):
-            return NotImplemented
-        return _made(self._scaled(_number(factor, self.prototype)), self.inputs)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self: P, divisor: Any) -> P:
-        return self * (1 / divisor) if _is_number(divisor) else NotImplemented
-
-    def __neg__(self: P) -> P:
-        return self * -1.0
-
-    def __add__(self: P, other: P | float) -> P:
-        """Sum with a polynomial on the same inputs and outputs, a number, or a constant (o,)."""
-        if isinstance(other, Polynomial):
-            return _sum(self, other)
-        if _is_number(other):
-            zeros = constant(np.zeros(self.dim_out), self.prototype)
-            return _made(self._shifted(zeros + _number(other, self.prototype)), self.inputs)
-        if not hasattr(other, "shape"):
-            return NotImplemented
-        namespace(constant=other, polynomial=self.prototype)
-        check_shape("the constant", other, (self.dim_out,), "one number per output")
-        return _made(self._shifted(cast_like(other, self.prototype)), self.inputs)
-
-    __radd__ = __add__
-
-    def __sub__(self: P, other: P | float) -> P:
-        return self + (-other) if _is_term(other) else NotImplemented
-
-    def __rsub__(self: P, other: Any) -> P:
-        return -self + other if _is_term(other) else NotImplemented
-
-    def __rmatmul__(self: P, matrix: Array) -> P:
-        """Linear map of the outputs: a matrix (m, o) gives m outputs, a vector (o,) one."""
-        matrix = as_float_array("the matrix", matrix, integers=True)
-        namespace(matrix=matrix, polynomial=self.prototype)
-        rows = matrix[None, :] if len(matrix.shape) == 1 else matrix
-        check_shape("the matrix", rows, (None, self.dim_out), "as many columns as the polynomial has outputs")
-        return _made(self._mapped(cast_like(rows, self.prototype)), self.inputs)
-
-    def __matmul__(self, matrix: Any) -> Any:
-        raise TypeError("a matrix maps the outputs of a polynomial from the left; use matrix @ poly.")
-
     def output(self: P, output: int | Array) -> P:
         """The polynomial of one output.
 
@@ -495,58 +389,7 @@ class Polynomial(ABC):
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
         index = check_output(output, self.dim_out)
-        return _made(self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :]), self.inputs)
-
-
-def _sum(one: Polynomial, two: Polynomial) -> Any:
-    namespace(left=one.prototype, right=two.prototype)
-    if (one.dim_in, one.dim_out) != (two.dim_in, two.dim_out):
-        raise ValueError(
-            f"polynomials map {one.dim_in} -> {one.dim_out} and {two.dim_in} -> {two.dim_out}; "
-            f"a sum needs the same inputs and outputs."
-        )
-    same = one.inputs is two.inputs
-    if not (same or one.inputs is None or two.inputs is None):
-        known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
-        same = known and one.inputs.fingerprint == two.inputs.fingerprint
-    inputs = one.inputs if same else None
-    if type(one) is type(two):
-        return _made(one._plus(two), inputs)
-    names = f"{type(one).__name__} and a {type(two).__name__}"
-    if one.piecewise or two.piecewise:
-        raise TypeError(
-            f"a {names} have no common form, because one of them is only piecewise polynomial; add their values, "
-            f"lambda x: p(x) + q(x), or the polynomial without its bounds, bounded.polynomial."
-        )
-    found = one._absorbed(two) or two._absorbed(one)
-    if found is None:
-        raise TypeError(f"a {names} have no common form; add their values, lambda x: p(x) + q(x).")
-    return _made(found, inputs)
-
-
-def _made(poly: P, inputs: Any) -> P:
-    """Result of arithmetic, which has no source and no report."""
-    return replace(poly, inputs=inputs, source=Source(), report=None)
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a number or an array without axes, by which a polynomial may be multiplied or shifted."""
-    return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
-
-
-def _is_term(value: Any) -> bool:
-    return isinstance(value, (Polynomial, int, float)) or hasattr(value, "shape")
-
-
-def _number(value: Any, like: Array) -> Any:
-    """A number that does not change the dtype of `like` in arithmetic."""
-    if isinstance(value, (int, float)):
-        return float(value)
-    try:
-        namespace(value=value, like=like)
-    except TypeError:  # of another library or on another device: only its value counts
-        return scalar(value)
-    return cast_like(value, like)
+        return result_of(self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :]), self.inputs)
 
 
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:

@@ -106,7 +106,7 @@ class BoundedPolynomial(NeuronPolynomial):
 
     def __repr__(self) -> str:
         shown = self.bounds.shape[0] and readable(self.bounds)  # not on the meta device
-        bound = f", bound={scalar(namespace(bounds=self.bounds).max(self.bounds)):g}" if shown else ""
+        bound = f", bound={scalar(namespace(bounds=self.bounds).min(self.bounds)):g}" if shown else ""
         return f"BoundedPolynomial({self.polynomial!r}{bound})"
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
@@ -221,6 +221,13 @@ class BoundedPolynomial(NeuronPolynomial):
             xp.concat([self.slopes, other.slopes], axis=1),
             xp.concat(lines, axis=1) if gated else None,
         )
+
+    def _absorbed(self, other: Any) -> BoundedPolynomial | None:
+        """Sum with a ridge polynomial, whose neurons have no bounds."""
+        if not isinstance(other, RidgePolynomial):
+            return None
+        none = namespace(shifts=other.units.shifts).zeros_like(other.units.shifts)
+        return self._plus(BoundedPolynomial(other, none + math.inf, namespace(none=none).stack([none, none])))
 
 
 def check_bound(bound: Any) -> float:

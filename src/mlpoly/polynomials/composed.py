@@ -294,7 +294,9 @@ class ComposedPolynomial(Polynomial):
     def _plus(self, other: ComposedPolynomial) -> ComposedPolynomial:
         raise self._no_sum()
 
-    def _absorbed(self, other: Polynomial) -> Polynomial:
+    def _absorbed(self, other: Polynomial) -> Polynomial | None:
+        if self.piecewise:
+            return None
         if max(self.degree, other.degree) > 2:
             raise self._no_sum()
         return to_dense(self, self._origin)._plus(other)

@@ -13,8 +13,8 @@ from support.backends import assert_close
 from support.small_studies import CONFIG, blobs
 
 import mlpoly as mp
+from mlpoly.fitting import descent
 from mlpoly.fitting.mixture.gram import GramOperator
-from mlpoly.fitting.tuning import descent
 from mlpoly.studies.paper import approximants as approximants_module
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper.approximants import Setting, approximants

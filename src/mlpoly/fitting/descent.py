@@ -1,0 +1,320 @@
+"""Schedule-free gradient descent on the coefficients of a polynomial, which keeps the best iterate (PyTorch)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import schedulefree
+import torch
+
+from mlpoly.arrays import Array, chunks, on, to_numpy
+from mlpoly.fitting.report import FitReport
+from mlpoly.fitting.trainable import Trainable, trainable
+from mlpoly.inputs import Inputs, Samples
+from mlpoly.networks import Network
+from mlpoly.polynomials import Polynomial, Source
+from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials.neurons import NeuronPolynomial
+from mlpoly.progress_bars import progress_bar
+from mlpoly.records import replace
+from mlpoly.scores.classifiers import divergences
+
+Tensor = torch.Tensor
+Draw = Callable[[int, int], Tensor]  # (n, seed) -> (n, d)
+
+_TRAINING, _VALIDATION, _CALIBRATION = 0, 1, 2  # streams of seeds, so that held-out samples are never trained on
+_HELD_OUT = 4096  # samples, but at most one row of data in five
+_SCALES = 4096  # least number of samples for measuring scales
+_ROWS = 4096  # samples evaluated at a time
+_POWERS = 10  # iterations of the power method: a curvature is needed only to a few per cent
+_MOMENTUM = 0.9
+# Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
+# about 12 on; a ridge form is a product of readout and series, whose curvature grows during training.
+_RATE, _RATE_OF_NEURONS = 5.0, 2.0
+_WARMUP = 20  # the learning rate rises from zero during the first 1 / 20 of the steps
+_LOOKS = 20  # evaluations on the held-out samples
+_HOPELESS = 100.0  # an error this many times that of the start, or the variance, counts as divergence
+_ATTEMPTS, _RETREAT = 6, 4.0  # a default learning rate that diverges is divided by four, and tried again
+_SURE = 3.0  # standard errors of a gain: by chance alone the best of some twenty evaluations is ahead by one or two
+_ADVICE = {
+    "diverged": "fine-tuning diverged; lower learning_rate. The best polynomial so far is returned.",
+    "interrupted": "fine-tuning was interrupted; the best polynomial so far is returned.",
+}
+
+
+class Descent:
+    """Descent of one polynomial; options as in `finetune`.
+
+    The network is evaluated in its own array library, because its activation may be a user's function for that library.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        poly: Polynomial,
+        inputs: Inputs,
+        steps: int,
+        batch_size: int,
+        learning_rate: float | None,
+        loss: str,
+        seed: int,
+    ) -> None:
+        self.net, self.poly, self.inputs = net, poly, inputs
+        self.steps, self.batch_size, self.loss, self.seed = steps, batch_size, loss, seed
+        self.place = _place(poly.prototype)
+        self.draw, self.x = _draws(inputs, seed, self.place)
+        self.target = self._values(net, self.x)
+        self.variance = float(self.target.double().var(dim=0, correction=0).sum())
+        if not self.variance > 0:
+            raise ValueError(
+                "the network is constant on the held-out samples, so there is nothing to explain; use inputs on which "
+                "it varies."
+            )
+        self.before = self._values(poly, self.x)
+        # The covariance of a dense form needs several samples per dimension; a ridge form needs only variances.
+        rows = _SCALES if isinstance(poly, NeuronPolynomial) else max(_SCALES, 4 * poly.dim_in)
+        sample = self._batch(max(rows, batch_size), _CALIBRATION, 0)
+        inward = map_polynomial(poly, lambda a: on(a, self.place).detach())
+        self.problem = trainable(inward, sample.double(), batch_size)
+        # Second derivative of the loss in the values; the divergence's is at most 1/2.
+        bend = 0.5 if loss == "kl" else 1 / self._spread
+        coordinates = self.problem.coordinates(sample[:batch_size])
+        curvature = Curvature(self.problem, coordinates, _stream_seed(seed, _CALIBRATION, 1))
+        self.units = [unit / bend for unit in curvature.units()]
+        for p in self.problem.parameters:
+            p.requires_grad_()
+        self.retreats = learning_rate is None
+        default = _RATE if self.problem.separate else _RATE_OF_NEURONS
+        self.rate = default if learning_rate is None else learning_rate
+        # What is known so far; no best parameters stand for the start.
+        self.best: list[Tensor] | None = None
+        self.best_step, self.taken, self.reason = 0, 0, "steps"
+        self.history = [(0, _mean(self._errors(self.before)))]
+
+    def result(self) -> Any:
+        """The best iterate if it is significantly better than the start in the caller's dtype too, else the start."""
+        with torch.enable_grad():
+            self._run()
+        if self.reason in _ADVICE:
+            warnings.warn(f"{_ADVICE[self.reason]} (step {self.taken})", RuntimeWarning, stacklevel=3)
+        poly, after, step, error = self.poly, self.before, 0, 0.0
+        if self.best is not None:
+            tuned = map_polynomial(self.problem.polynomial(self.best), lambda a: on(a, self.poly.prototype))
+            values = self._values(tuned, self.x)
+            gain = self._errors(self.before) - self._errors(values)
+            error = float(gain.std()) / math.sqrt(len(gain))
+            if float(gain.mean()) > _SURE * error:
+                source = Source(poly.source.activation, f"{poly.source.method or 'unknown start'}, then fine-tuned")
+                poly, after, step = replace(tuned, inputs=self.inputs, source=source), values, self.best_step
+        details: dict[str, Any] = {
+            "fvu_before": _mean(self._squares(self.before)),
+            "best_step": step,
+            "reason": self.reason,
+            "standard_error": error if math.isfinite(error) else math.inf,
+            "learning_rate": self.rate,
+        }
+        if self.loss == "kl":
+            details |= {"kl_before": _mean(self._errors(self.before)), "kl": _mean(self._errors(after))}
+        fvu, early = _mean(self._squares(after)), "" if self.reason == "steps" else f", stopped early ({self.reason})"
+        report = FitReport(
+            "fine-tuning",
+            f"FVU {details['fvu_before']:.4g} -> {fvu:.4g}, best at step {step} of {self.taken}{early}",
+            fvu=fvu,
+            converged=self.reason == "steps",
+            iterations=self.taken,
+            history=tuple(self.history),
+            details=details,
+        )
+        return replace(poly, report=report)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Descend; if the default learning rate diverges, resume from the best iterate with a lower one."""
+        start = [p.detach().clone() for p in self.problem.parameters]
+        for _ in range(_ATTEMPTS):
+            self._attempt()
+            if self.reason != "diverged" or not self.retreats:
+                return
+            for p, best in zip(self.problem.parameters, start if self.best is None else self.best, strict=True):
+                p.data.copy_(best)
+            self.rate /= _RETREAT
+
+    def _attempt(self) -> None:
+        """Take the remaining steps; an interrupt keeps the best iterate."""
+        optimizer, self.reason = self._optimizer(), "steps"
+        hopeless, every = _HOPELESS * max(self.history[0][1], 1.0), max(self.steps // _LOOKS, 1)
+        try:
+            with progress_bar("fine-tuning", self.steps) as update:
+                for step in range(self.taken + 1, self.steps + 1):
+                    error, self.taken = self._step(optimizer, self._batch(self.batch_size, _TRAINING, step)), step
+                    diverged = not error < hopeless
+                    if diverged or step % every == 0 or step == self.steps:
+                        self._look(optimizer)
+                    if diverged:
+                        self.reason = "diverged"
+                        return
+                    update(step, f"{'KL' if self.loss == 'kl' else 'FVU'} {self.history[-1][1]:.4g}")
+        except KeyboardInterrupt:
+            self.reason = "interrupted"
+
+    def _optimizer(self) -> Any:
+        # A group without curvature has nothing to learn from these inputs.
+        pairs = zip(self.problem.parameters, self.units, strict=True)
+        groups = [{"params": [p], "lr": self.rate * unit} for p, unit in pairs if unit > 0]
+        warmup = math.ceil(self.steps / _WARMUP)
+        optimizer = schedulefree.SGDScheduleFree(groups, momentum=_MOMENTUM, warmup_steps=warmup)
+        optimizer.train()
+        return optimizer
+
+    def _step(self, optimizer: Any, x: Tensor) -> float:
+        """Take one step on a batch, and return the error there, as a fraction of the variance or in nats."""
+        target = self._values(self.net, x)
+        values = self._trained(x)
+        if self.loss == "kl":
+            unit, loss = 1.0, divergences(target, values).mean()
+        else:  # over the spread, so that gradients do not depend on the units of the outputs
+            unit = self.variance / (2 * self._spread)
+            loss = (values - target).square().sum(1).mean() / (2 * self._spread)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach()) / unit
+
+    def _look(self, optimizer: Any) -> None:
+        """Evaluate the averaged iterate on the held-out samples, and keep it if it is the best."""
+        optimizer.eval()  # schedule-free optimisers take gradients at another point than the average
+        with torch.no_grad():
+            values = torch.cat([self._trained(self.x[rows]) for rows in chunks(len(self.x), _ROWS)])
+        score = _mean(self._errors(values))
+        if score < min(value for _, value in self.history):
+            self.best, self.best_step = [p.detach().clone() for p in self.problem.parameters], self.taken
+        optimizer.train()
+        self.history.append((self.taken, score))
+
+    # -- values and errors ---------------------------------------------------------------------------------------------
+
+    @property
+    def _spread(self) -> float:
+        """Root mean square deviation of an output."""
+        return math.sqrt(self.variance / self.target.shape[1])
+
+    def _batch(self, size: int, stream: int, step: int) -> Tensor:
+        return self.draw(size, _stream_seed(self.seed, stream, step))
+
+    def _trained(self, x: Tensor) -> Tensor:
+        return self.problem.evaluate(self.problem.parameters, self.problem.coordinates(x))
+
+    def _values(self, function: Callable[[Array], Array], x: Tensor) -> Tensor:
+        """Values of the caller's network or polynomial at x (n, d), without a gradient."""
+        with torch.no_grad():
+            parts = [on(x[rows], self.poly.prototype) for rows in chunks(len(x), _ROWS)]
+            return torch.cat([on(function(part), self.place) for part in parts])
+
+    def _errors(self, values: Tensor) -> Tensor:
+        """What is minimised, of each held-out sample (n,): divergence or squared error."""
+        return divergences(self.target, values) if self.loss == "kl" else self._squares(values)
+
+    def _squares(self, values: Tensor) -> Tensor:
+        """Squared error of each held-out sample (n,) over the variance, whose mean is the FVU."""
+        return (values.double() - self.target).square().sum(1) / self.variance
+
+
+class Curvature:
+    """Products with the derivative J of a polynomial's values (n, o) in its parameters, by differentiating twice."""
+
+    def __init__(self, problem: Trainable, coordinates: Tensor, seed: int) -> None:
+        # Outputs with parameters of their own all have the same curvature, so one is enough.
+        chosen = [p[:1] if problem.separate else p for p in problem.parameters]
+        with torch.enable_grad():
+            self.parameters = [p.detach().requires_grad_() for p in chosen]
+            self.values = problem.evaluate(self.parameters, coordinates)
+            self.probe = torch.zeros_like(self.values, requires_grad=True)
+            self.pulled = torch.autograd.grad(self.values, self.parameters, self.probe, create_graph=True)
+        self.rng = np.random.default_rng(seed)
+
+    def units(self) -> list[float]:
+        """1 / curvature for each group of parameters, such that one step of that size in all does not overshoot.
+
+        The largest eigenvalue of J'J / n on a batch bounds the step. If features outnumber the samples of a batch, it
+        exceeds the expected one by just the sampling noise that a step has to tolerate.
+        """
+        groups = range(len(self.parameters))
+        own = [self.largest([float(i == j) for j in groups]) for i in groups]
+        joint = self.largest([v**-0.5 if v > 0 else 0.0 for v in own])
+        return [1 / (v * joint) if v > 0 else 0.0 for v in own]
+
+    def largest(self, scales: Sequence[float]) -> float:
+        """Largest eigenvalue of D J'J D / n, with D = scales on each group, by the power method."""
+        noise = [torch.tensor(self.rng.standard_normal(tuple(p.shape))).to(p) for p in self.parameters]
+        v, value = [s * a for s, a in zip(scales, noise, strict=True)], 0.0
+        for _ in range(_POWERS):
+            size = _norm(v)
+            if not size > 0:
+                return 0.0
+            scaled = [s * a / size for s, a in zip(scales, v, strict=True)]
+            # J'u is linear in u, and its derivative is J.
+            along = torch.autograd.grad(self.pulled, self.probe, scaled, retain_graph=True)[0]
+            image = torch.autograd.grad(self.values, self.parameters, along, retain_graph=True)
+            v = [s * a / len(self.values) for s, a in zip(scales, image, strict=True)]
+            value = _norm(v)
+        return value
+
+
+def _place(like: Array) -> Tensor:
+    """A tensor with the dtype and device of the training for a polynomial over arrays like this one."""
+    native = isinstance(like, Tensor)
+    # Scales are computed in float64, which Apple's GPUs do not have.
+    device = like.device if native and like.device.type != "mps" else torch.device("cpu")
+    dtype = like.dtype if native else getattr(torch, str(like.dtype))
+    return torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32), device=device)
+
+
+def _draws(inputs: Inputs, seed: int, place: Tensor) -> tuple[Draw, Tensor]:
+    """A function that draws training batches, and the held-out samples."""
+    held_out = _stream_seed(seed, _VALIDATION, 0)
+    if not isinstance(inputs, Samples):
+        inputs = inputs.to(place)
+        return inputs.sample, inputs.sample(_HELD_OUT, held_out)
+    x, n = on(inputs.x, place), inputs.count
+    weights = None if inputs.weights is None else to_numpy(inputs.weights).astype(float)
+    count = min(_HELD_OUT, n // 5)
+    if count < 2:
+        raise ValueError(f"inputs hold {n} rows, too few to hold some out; pass 10 or more.")
+    order = np.random.default_rng(held_out).permutation(n)
+
+    def drawn(rows: np.ndarray) -> Draw:
+        """Random rows, each at most once in a batch; with weights they are drawn with replacement."""
+        chances = None if weights is None else weights[rows]
+        if chances is not None and not chances.sum() > 0:
+            raise ValueError("too few samples have a weight above zero to hold some out; pass more of them.")
+
+        def draw(size: int, seed: int) -> Tensor:
+            rng = np.random.default_rng(seed)
+            if chances is None:
+                return x[torch.as_tensor(rng.choice(rows, size=min(size, rows.size), replace=False))]
+            return x[torch.as_tensor(rng.choice(rows, size=size, p=chances / chances.sum()))]
+
+        return draw
+
+    held = x[torch.as_tensor(order[:count])] if weights is None else drawn(order[:count])(count, held_out)
+    return drawn(order[count:]), held
+
+
+def _stream_seed(seed: int, stream: int, step: int) -> int:
+    """A separate seed for every use."""
+    return int(np.random.SeedSequence((seed, stream, step)).generate_state(1)[0])
+
+
+def _norm(parts: Sequence[Tensor]) -> float:
+    return math.sqrt(sum(float(a.square().sum()) for a in parts))
+
+
+def _mean(each: Tensor) -> float:
+    """Mean (n,), infinite if an entry is not finite."""
+    value = float(each.double().mean())
+    return value if math.isfinite(value) else math.inf

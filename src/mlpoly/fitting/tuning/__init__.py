@@ -1,1 +1,0 @@
-"""The parts of fine-tuning: batches, parameters, conversion to torch and back, learning rates, descent."""
