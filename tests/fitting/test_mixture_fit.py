@@ -544,14 +544,14 @@ def test_fits_are_deterministic():
 
 def test_an_interrupt_keeps_the_iterate(monkeypatch):
     @contextmanager
-    def impatient(title, total, show=True):
+    def impatient(title, total):
         def update(done, note):
             if done == 4:
                 raise KeyboardInterrupt
 
         yield update
 
-    monkeypatch.setattr(solver, "progress", impatient)
+    monkeypatch.setattr(solver, "progress_bar", impatient)
     with pytest.warns(UserWarning, match="interrupted"):
         poly = mp.fit(*hard_case(), 2)
     assert poly.report.iterations == 4 and not poly.report.converged
@@ -565,7 +565,7 @@ def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
     calls = []
 
     @contextmanager
-    def impatient(title, total, show=True):
+    def impatient(title, total):
         def update(done, note):
             calls.append(note)
             if len(calls) == 2:
@@ -576,7 +576,7 @@ def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
     monkeypatch.setattr(solver, "_COARSEST", 4)
     whole = mp.fit(*hard_case(), 2)
     assert_close(whole.report.misfit, converged().report.misfit, 5e-3)
-    monkeypatch.setattr(solver, "progress", impatient)
+    monkeypatch.setattr(solver, "progress_bar", impatient)
     with pytest.warns(UserWarning, match="interrupted"):
         poly = mp.fit(*hard_case(), 2)
     assert len(calls) == 2 and not poly.report.converged
@@ -585,13 +585,13 @@ def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
 
 def test_other_exceptions_pass(monkeypatch):
     @contextmanager
-    def broken(title, total, show=True):
+    def broken(title, total):
         def update(done, note):
             raise RuntimeError("disk full")
 
         yield update
 
-    monkeypatch.setattr(solver, "progress", broken)
+    monkeypatch.setattr(solver, "progress_bar", broken)
     with pytest.raises(RuntimeError, match="disk full"):
         mp.fit(*hard_case(), 2)
 
@@ -600,11 +600,11 @@ def test_progress_is_reported(monkeypatch):
     seen = []
 
     @contextmanager
-    def listening(title, total, show=True):
+    def listening(title, total):
         seen.append((title, total))
         yield lambda done, note: seen.append((done, note))
 
-    monkeypatch.setattr(solver, "progress", listening)
+    monkeypatch.setattr(solver, "progress_bar", listening)
     report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=77)).report
     assert seen[0] == ("mixture fit", 77)
     assert [done for done, _ in seen[1:]] == list(range(1, report.iterations + 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mlpoly.fitting.mixture_quadratic import solve as solver
+from mlpoly.fitting.mixture import quadratic as solver
 from support.backends import assert_close
 
 import mlpoly as mp

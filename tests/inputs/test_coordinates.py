@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mlpoly.propagation.expansion import coordinates
+from mlpoly.propagation.first_terms import coordinates
 from support.backends import NUMPY32, NUMPY64, assert_close, make
 
 import mlpoly as mp

@@ -710,7 +710,7 @@ def test_provenance_is_json_and_says_where_from() -> None:
     assert found["model"] == found["architecture"] == "LlamaForCausalLM"
     assert found["dtype"] == "float32" and found["tokens"] == 42 and found["commit"] is None
     assert found["groups"]["labels"] == {"0": "all tokens"}
-    assert {"mlpoly", "torch", "numpy", "transformers", "python"} == set(found["versions"])
+    assert {"mlpoly", "torch", "numpy", "transformers", "python", "scipy"} == set(found["versions"])
     assert len(found["data"]) == len(found["weights"]) == 64
     model.config._name_or_path = "somebody/something"
     assert collect(model, batches).provenance["model"] == "somebody/something"

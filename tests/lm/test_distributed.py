@@ -73,7 +73,7 @@ import json, sys
 from pathlib import Path
 from setting import CASES, CONVERSIONS, batches, model
 from mlpoly.lm import collect, convert
-from mlpoly.lm.convert import convert as converting
+from mlpoly.lm.conversion import convert as converting
 from mlpoly.lm.distributed import exchange, gather, initialise, world
 import torch
 

@@ -204,7 +204,7 @@ def test_a_cubic_that_vanishes_on_all_components_is_left_out():
 def test_the_report():
     net, mix = make_net("MLP", "relu", 3), mixture(3)
     report = mp.fit(net, mix, 3).report
-    assert report.method == "orthogonal transformations"
+    assert report.method == "least squares under a Gaussian mixture"
     assert report.converged and report.iterations == 0 and report.history == ()
     assert report.gradient <= 1e-14 and report.details["gain_left"] == 0
     assert (report.details["kept"], report.details["dropped"]) == (3, 0)

@@ -60,7 +60,7 @@ def make(values, backend: Backend):
     if values is None:
         return None
     if backend.library == "torch":
-        return torch.tensor(np.ascontiguousarray(values), dtype=getattr(torch, backend.dtype))
+        return torch.tensor(np.array(values, order="C"), dtype=getattr(torch, backend.dtype))
     if backend.library == "jax":
         return jnp.asarray(np.asarray(values), dtype=backend.dtype)
     made = np.array(values, dtype=backend.dtype)

@@ -103,9 +103,10 @@ def _onnx(place: Path) -> Network:
 def _safetensors(place: Path) -> dict[str, np.ndarray]:
     header, arrays = read_tensors(place)
     if header is not None:
+        content = header.get("polynomial", header)
+        kind = content.get("kind") or header.get("format") if isinstance(content, dict) else header.get("format")
         raise ValueError(
-            f"{place} was written by mlpoly ({header.get('kind') or header.get('format')}) and holds no network; "
-            f"mlpoly.load reads a polynomial."
+            f"{place} was written by mlpoly ({kind}) and holds no network; mlpoly.load reads a polynomial."
         )
     return {name: a.astype(np.float32) if a.dtype == np.float16 else a for name, a in arrays.items()}
 

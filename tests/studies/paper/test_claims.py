@@ -285,7 +285,7 @@ def features(*linear):
     none, rows = np.zeros(0), np.zeros((0, 2))
     steps = [0, *(64 * 2**i for i in range(len(linear) - 1))]
     made = [FeatureStep(s, 0, none, none, rows, rows, np.array(a), none) for s, a in zip(steps, linear, strict=True)]
-    return Features(0, tuple(made), ())
+    return Features(0, tuple(made))
 
 
 def test_features_are_for_the_eye():
