@@ -174,8 +174,7 @@ REQUESTS = {
     "importlib.import_module('mlpoly.charts.matplotlib')": "plots",
     "importlib.import_module('mlpoly.charts.style')": "plots",
     "importlib.import_module('mlpoly.lm').graft": "torch",
-    "importlib.import_module('mlpoly.lm.model.graft')": "torch",
-    "importlib.import_module('mlpoly.studies.paper.reproduce')": "torch",
+    "importlib.import_module('mlpoly.studies.paper.reproduce')": "plots",
     "mp.GaussianMixture.from_samples(np.random.default_rng(0).normal(size=(50, 2)), 2)": "sklearn",
     **{f"command('{name}', '--help')": "cli" for name in cli._COMMANDS},
     "command('data', 'where')": "cli",
@@ -185,11 +184,11 @@ REQUESTS = {
     "command()": "",
 }
 
-# The same where the command line is installed, and nothing else is.
+# The same where the extra `cli` is installed, which includes `plots` and pandas.
 COMMANDS = {
     "command('lm', '--out', 'lm')": "torch",
     "command('paper', '--out', 'paper')": "torch",
-    "command('report', 'poly.safetensors', '--data', 'rows.csv', '--out', 'page.html')": "plots",
+    "command('report', 'poly.safetensors', '--data', 'rows.csv', '--out', 'page.html')": "",
     "command('data', 'where')": "",
 }
 
@@ -234,12 +233,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What is said to each request by a process in which no optional library, or none but `cli`, can be imported."""
     said: dict[str, str] = {}
     for mode, requests in ("bare", REQUESTS), ("cli", COMMANDS):
-        missing = [name for name, extra in EXTRAS.items() if extra != mode]
+        installed = {"bare": (), "cli": ("cli", "plots")}[mode]
+        missing = [name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")]
+        folder = tmp_path_factory.mktemp(mode)
+        (folder / "rows.csv").write_text("a,b\n1,2\n3,5\n4,4\n")
         run = subprocess.run(
             [sys.executable, "-c", BLOCKED, json.dumps(list(requests)), json.dumps(missing)],
             capture_output=True,
             text=True,
-            cwd=tmp_path_factory.mktemp(mode),
+            cwd=folder,
             check=False,
         )
         assert run.returncode == 0, run.stderr
