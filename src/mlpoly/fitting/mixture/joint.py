@@ -7,7 +7,7 @@ function that these are made of ("free"); their covariances are sums over the co
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def fit_mixture_joint(
         return replace(start, report=FitReport(METHOD, "a constant", details={"kind": "neuronwise"}))
     problem = ShrunkLeastSquares(_moments(net, inputs, each, old), each.dim_out)
     change, level = problem.solve(shrinkage)
-    details = {"kind": coefficients, "coefficients": each.dim_out, "rank": problem.rank}
+    details: dict[str, Any] = {"kind": coefficients, "coefficients": each.dim_out, "rank": problem.rank}
     details |= {"effective": problem.effective(shrinkage), "shrinkage": shrinkage}
     report = FitReport(
         METHOD, f"{coefficients}, {each.dim_out} coefficients an output, rank {problem.rank}", details=details
