@@ -138,13 +138,15 @@ def _beside_data(found: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU
         data = sums.fvu()
     if not far_apart(found, data):
         return found
-    warnings.warn(
-        f"{float(data):.2g} of the variance is unexplained on {rows.shape[0]} rows of the data that the distribution "
-        f"was estimated from, where its closed form says {float(found):.2g}: the data are not like it where the "
-        f"network bends. Use a fit on the data, mlpoly.fit(net, x, degree), and see mlpoly.check(net, inputs, x).",
-        DataWarning,
-        stacklevel=3,
-    )
+    if float(data) > float(found):
+        warnings.warn(
+            f"{float(data):.2g} of the variance is unexplained on {rows.shape[0]} rows of the data that the "
+            f"distribution was estimated from, where its closed form says {float(found):.2g}: the data are not like it "
+            f"where the network bends. Use a fit on the data, mlpoly.fit(net, x, degree), and see "
+            f"mlpoly.check(net, inputs, x).",
+            DataWarning,
+            stacklevel=3,
+        )
     return replace(found, data=data)
 
 
