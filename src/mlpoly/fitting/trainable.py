@@ -88,7 +88,8 @@ def _dense(poly: Any, sample: Tensor, full: bool) -> Parameters:
         start.append(0.5 * (bend + bend.mT) * math.sqrt(2))
 
     def build(theta: Sequence[Tensor]) -> DensePolynomial:
-        constant, linear, bend = [*theta, None, None][:3]
+        terms: list[Any] = [*theta, None, None]
+        constant, linear, bend = terms[:3]
         center, directions, moment = (a.to(theta[0].dtype) for a in (mean, T, second))
         if bend is not None:
             bend = bend * math.sqrt(0.5)
