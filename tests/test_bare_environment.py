@@ -163,12 +163,10 @@ REQUESTS = {
     "mp.finetune(net, poly, np.ones((9, 2)))": "torch",
     "mp.from_torch(None)": "torch",
     "mp.from_onnx('model.onnx')": "onnx",
-    "importlib.import_module('mlpoly.importers.onnx_models')": "onnx",
     "read('model.pt')": "torch",
     "read('model.onnx')": "onnx",
     "mp.he.session(poly.to_he())": "he",
     "mp.from_sklearn(None)": "sklearn",
-    "importlib.import_module('mlpoly.importers.sklearn_models')": "sklearn",
     "importlib.import_module('mlpoly.importers').find_blocks(None)": "torch",
     "importlib.import_module('mlpoly.importers.torch')": "torch",
     "importlib.import_module('mlpoly.charts.matplotlib')": "plots",
@@ -234,7 +232,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     said: dict[str, str] = {}
     for mode, requests in ("bare", REQUESTS), ("cli", COMMANDS):
         installed = {"bare": (), "cli": ("cli", "plots")}[mode]
-        missing = [name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")]
+        missing = [
+            name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")
+        ]
         folder = tmp_path_factory.mktemp(mode)
         (folder / "rows.csv").write_text("a,b\n1,2\n3,5\n4,4\n")
         run = subprocess.run(

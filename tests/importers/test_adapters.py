@@ -19,8 +19,8 @@ from torch import nn
 import mlpoly as mp
 from mlpoly.importers import feedforward_blocks, find_blocks, from_torch
 from mlpoly.importers.advice import is_mixture
-from mlpoly.importers.from_module import convert
 from mlpoly.importers.torch import activation_from_torch, register_adapter
+from mlpoly.importers.torch_modules import convert
 
 D, H, LAYERS = 16, 24, 2
 
@@ -681,6 +681,6 @@ assert [b.name for b in mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()})
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["transformers", "sequential"])
+@pytest.mark.parametrize("module", ["families", "torch_modules"])
 def test_blocks_are_found_whichever_module_was_imported_first(module):
     subprocess.run([sys.executable, "-c", FIRST, f"mlpoly.importers.{module}"], check=True)

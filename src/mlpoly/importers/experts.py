@@ -47,8 +47,8 @@ def _weight(module: nn.Module, names: Iterable[str]) -> Tensor | None:
 class Expert(nn.Module):
     """One expert of a stacked module: the same as giving that module tokens that are all routed to it, with weight 1.
 
-    While an unrolled model calls it, `routed` holds which of the layer's tokens its inputs are (n,), and how many tokens
-    the layer has.
+    While an unrolled model calls it, `routed` holds which of the layer's tokens its inputs are (n,), and how many
+    tokens the layer has.
     """
 
     def __init__(self, stacked: nn.Module, number: int) -> None:
