@@ -112,7 +112,7 @@ def _is_norm(group: Mapping[str, np.ndarray]) -> bool:
 def _needed(activation: Any) -> None:
     if activation is None:
         raise ValueError(
-            "weights do not tell the activation of the hidden layers; name it, activation='relu' or, on the command "
+            "weights do not show the activation of the hidden layers; name it, activation='relu' or, on the command "
             "line, --activation relu."
         )
 
