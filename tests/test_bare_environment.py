@@ -46,7 +46,7 @@ print(json.dumps({
     "extras": [m for m in ("torch", "jax", "sklearn", "matplotlib", "rich") if importlib.util.find_spec(m)],
     "installed": sorted(d.metadata["Name"] for d in importlib.metadata.distributions()),
     "reload": float(abs(mp.load("poly.safetensors")(x) - poly(x)).max()),
-    "explained": float(mp.fvu(net, poly, samples=x).explained),
+    "explained": float(mp.fvu(net, poly, x).explained),
     "mixture": float(abs(mp.fit(net, mixture, 2)(x)).max()),
     "features": mp.eigenfeatures(poly, output=0, k=2).values.shape[0],
 }))
