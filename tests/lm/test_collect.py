@@ -13,25 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import numpy as np
 import pytest
+import torch
+import transformers
+from support.backends import assert_close
+from support.tiny_models import D, bert, gpt2, llama, token_ids, vit, wav2vec2, whisper
+from torch import nn
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support.backends import assert_close  # noqa: E402 - after importorskip
-from support.tiny_models import D, bert, gpt2, llama, token_ids, vit, wav2vec2, whisper  # noqa: E402
-from torch import nn  # noqa: E402
-
-from mlpoly.files import read_tensors, write_tensors  # noqa: E402
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm import Moments, NormOutliers, collect  # noqa: E402
-from mlpoly.lm.model.identity import function_fingerprint  # noqa: E402
-from mlpoly.lm.moments import row_sums  # noqa: E402
-from mlpoly.lm.moments.row_sums import RowSums  # noqa: E402
+from mlpoly.files import read_tensors, write_tensors
+from mlpoly.importers import find_blocks
+from mlpoly.lm import Moments, NormOutliers, collect
+from mlpoly.lm.model.identity import function_fingerprint
+from mlpoly.lm.moments import row_sums
+from mlpoly.lm.moments.row_sums import RowSums
 
 
 def recorded(model: nn.Module, batches: list[Any]) -> dict[str, np.ndarray]:

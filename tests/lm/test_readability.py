@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import numpy as np
 import pytest
+import torch
+from support import tiny_models
+from support.mistakes import assert_explained, mistakes
+from support.tiny_models import VOCABULARY, D, token_ids
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support import tiny_models  # noqa: E402 - after importorskip
-from support.mistakes import assert_explained, mistakes  # noqa: E402
-from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
-
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm import FeatureSet, block_features, read_features, readability, with_scores  # noqa: E402
-from mlpoly.lm.model.identity import weights_fingerprint  # noqa: E402
-from mlpoly.lm.reading.readability import area_under_curve  # noqa: E402
+from mlpoly.importers import find_blocks
+from mlpoly.lm import FeatureSet, block_features, read_features, readability, with_scores
+from mlpoly.lm.model.identity import weights_fingerprint
+from mlpoly.lm.reading.readability import area_under_curve
 
 MODEL = tiny_models.llama(initializer_range=0.3)
 BLOCK = find_blocks(MODEL)[0]

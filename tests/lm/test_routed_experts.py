@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import numpy as np
 import pytest
+import torch
+import transformers
+from support.backends import assert_close
+from support.mixtures_of_experts import MIXTURES, D, mixtral, olmoe, qwen
+from support.tiny_models import token_ids
+from torch import nn
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support.backends import assert_close  # noqa: E402 - after importorskip
-from support.mixtures_of_experts import MIXTURES, D, mixtral, olmoe, qwen  # noqa: E402
-from support.tiny_models import token_ids  # noqa: E402
-from torch import nn  # noqa: E402
-
-import mlpoly as mp  # noqa: E402
-from mlpoly.importers.experts import is_expert  # noqa: E402
-from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer  # noqa: E402
+import mlpoly as mp
+from mlpoly.importers.experts import is_expert
+from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer
 
 
 def routed(model: nn.Module, batches: list[Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -206,7 +202,14 @@ def test_a_study_of_a_mixture(tmp_path: Path) -> None:
     model = qwen()
     model.save_pretrained(tmp_path / "model")
     np.save(tmp_path / "ids.npy", torch.cat(token_ids(20, t=12)).numpy())
-    options = {"tokens": 480, "held_out_tokens": 72, "degrees": (1,), "degree": 2, "length": 12, "features_per_block": 1}
+    options = {
+        "tokens": 480,
+        "held_out_tokens": 72,
+        "degrees": (1,),
+        "degree": 2,
+        "length": 12,
+        "features_per_block": 1,
+    }
     found = study_lm(tmp_path / "model", tmp_path / "ids.npy", tmp_path / "out", **options)
     assert {s.block for s in found.spectra} == {b.name for b in mp.find_blocks(model)}
     assert {f.block for f in found.features} == {"model.layers.0.mlp"} == set(found.attribution.blocks)

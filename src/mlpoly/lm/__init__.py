@@ -8,7 +8,6 @@ from mlpoly.extras import explain_missing
 if TYPE_CHECKING:
     from mlpoly.lm.conversion.conversion import Conversion as Conversion
     from mlpoly.lm.conversion.convert import convert as convert
-    from mlpoly.lm.conversion.skip_connections import skip_initialiser as skip_initialiser
     from mlpoly.lm.evaluation.losses import Evaluation as Evaluation
     from mlpoly.lm.evaluation.losses import evaluate as evaluate
     from mlpoly.lm.example.language import example_text as example_text
@@ -46,7 +45,6 @@ _MODULES = {
     "TokenClusters": "mlpoly.lm.moments.groups",
     "convert": "mlpoly.lm.conversion.convert",
     "Conversion": "mlpoly.lm.conversion.conversion",
-    "skip_initialiser": "mlpoly.lm.conversion.skip_connections",
     "graft": "mlpoly.lm.model.graft",
     "evaluate": "mlpoly.lm.evaluation.losses",
     "Evaluation": "mlpoly.lm.evaluation.losses",

@@ -15,7 +15,7 @@ from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.causality import CausalScore
-from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
+from mlpoly.lm.reading.feature_set import FeatureSet, as_sets, blocks_of, logit_directions
 from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.lm.text.batches import Batch
 from mlpoly.lm.text.tokens import token_text
@@ -276,9 +276,7 @@ def read_features(
     >>> len(found), found[0].squared, len(found[0].positive)  # one context from each of the two sequences
     (3, True, 2)
     """
-    sets = [features] if isinstance(features, FeatureSet) else list(features)
-    if not sets:
-        raise ValueError("features is empty; pass one FeatureSet or several.")
+    sets = as_sets(features)
     blocks = blocks_of(model, sets)
     wiring = trace(model, [0]) if wiring is None else wiring
     unread = next((name for name in blocks if name not in wiring.inputs), None)

@@ -132,21 +132,37 @@ class FeatureSet(Tabular):
         return f"FeatureSet({self.block}, {self.kind}, k={len(self)})"
 
 
+def as_sets(features: FeatureSet | Sequence[FeatureSet]) -> list[FeatureSet]:
+    """One or several sets of features as a list, which must not be empty."""
+    sets = [features] if isinstance(features, FeatureSet) else list(features)
+    if not sets:
+        raise ValueError("features is empty; pass one FeatureSet or several.")
+    for some in sets:
+        if not isinstance(some, FeatureSet):
+            raise TypeError(f"features must be a FeatureSet, see block_features; got {type(some).__name__}.")
+    return sets
+
+
+def blocks_named(model: nn.Module, names: Sequence[str]) -> dict[str, Block]:
+    """Blocks of a model by name; raises if it has not all of them."""
+    blocks = {block.name: block for block in find_blocks(model)}
+    for name in names:
+        if name not in blocks:
+            raise ValueError(f"the model has no block {name!r}; its blocks are {listed(list(blocks))}.")
+    return {name: blocks[name] for name in names}
+
+
 def blocks_of(model: nn.Module, sets: Sequence[FeatureSet]) -> dict[str, Block]:
     """The blocks that features belong to, by name; raises if they are not of this model."""
-    found = {block.name: block for block in find_blocks(model)}
+    blocks = blocks_named(model, [features.block for features in sets])
+    weights = {name: weights_fingerprint(block.module) for name, block in blocks.items()}
     for features in sets:
-        if not isinstance(features, FeatureSet):
-            raise TypeError(f"features must be a FeatureSet, see block_features; got {type(features).__name__}.")
-        block = found.get(features.block)
-        if block is None:
-            raise ValueError(f"the model has no block {features.block!r}; its blocks are {listed(list(found))}.")
-        if weights_fingerprint(block.module) != features.weights:
+        if features.weights != weights[features.block]:
             raise ValueError(
                 f"the features of {features.block!r} belong to a block with other weights than that of this model; "
                 f"make them again with block_features(poly, model, {features.block!r})."
             )
-    return {features.block: found[features.block] for features in sets}
+    return blocks
 
 
 def logit_directions(model: nn.Module, block: str, rows: Tensor, wiring: Trace | None = None) -> Tensor:
@@ -228,10 +244,8 @@ def block_features(
     if kind not in get_args(FeatureKind):
         raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(FeatureKind)))}, got {kind!r}.")
     k = as_integer("k", k, 1)
-    found = {b.name: b for b in find_blocks(model)}
-    if block not in found:
-        raise ValueError(f"the model has no block {block!r}; its blocks are {listed(list(found))}.")
-    net, made = found[block].net(), polynomials_of({block: poly})[block]
+    place = blocks_named(model, [block])[block]
+    net, made = place.net(), polynomials_of({block: poly})[block]
     ridge = made.polynomial if isinstance(made, BoundedPolynomial) else made
     if not isinstance(ridge, RidgePolynomial):
         raise TypeError(f"poly must be the polynomial of one block, see convert; got {type(made).__name__}.")
@@ -248,7 +262,7 @@ def block_features(
     ridge, under = ridge.to(net.prototype), under.to(net.prototype)
     if kind in ("form", "neuron"):
         names, writes, strengths, reader = (_forms if kind == "form" else _neurons)(ridge, net, under, k)
-        fixed = weights_fingerprint(found[block].module)
+        fixed = weights_fingerprint(place.module)
         return FeatureSet(block, kind, names, writes, strengths, under.mean.to(writes), fixed, reader=reader)
     quadratic = ridge.rebase(under).truncate(2)
     vectors, names, writes = None, (), None
@@ -288,7 +302,7 @@ def block_features(
         noise = np.random.default_rng(as_integer("seed", seed, 0)).standard_normal((ridge.dim_in, k))
         vectors = torch.as_tensor(np.linalg.qr(noise)[0].T[:k])
         names = tuple(f"random {r}" for r in range(len(vectors)))
-    fixed = weights_fingerprint(found[block].module)
+    fixed = weights_fingerprint(place.module)
     made_set = _squares(quadratic, under, vectors, writes, block, kind, names, fixed)
     if kind in ("token", "direction", "term", "principal"):  # these have an order of their own
         return made_set
