@@ -17,7 +17,7 @@ import mlpoly as mp
 from mlpoly.importers import find_blocks
 from mlpoly.lm import FeatureSet, block_features, check_features, collect, describe, graft, read_features, steer
 from mlpoly.lm.model.tracing import trace
-from mlpoly.lm.reading.feature_set import logit_directions
+from mlpoly.lm.reading.block_features import logit_directions
 
 BLOCK = "model.layers.1.mlp"
 WORDS = [f"<w{i}>" for i in range(VOCABULARY)]

@@ -16,7 +16,8 @@ from mlpoly.importers.experts import is_expert
 from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
 from mlpoly.lm.model.tracing import NO_PATH, FrozenNorm, Trace, head_of, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
-from mlpoly.lm.reading.feature_set import FeatureSet, as_sets, blocks_of, logit_directions
+from mlpoly.lm.reading.block_features import logit_directions
+from mlpoly.lm.reading.feature_set import FeatureSet, as_sets, blocks_of
 from mlpoly.lm.reading.steering import steered
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.progress_bars import progress_bar

@@ -16,11 +16,13 @@ from mlpoly.lm.evaluation.losses import evaluate
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
+from mlpoly.lm.reading.block_features import block_features
 from mlpoly.lm.reading.block_forms import block_forms
 from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.causality import check_features
-from mlpoly.lm.reading.contexts import read_features, with_scores
-from mlpoly.lm.reading.feature_set import FeatureSet, block_features
+from mlpoly.lm.reading.contexts import read_features
+from mlpoly.lm.reading.feature_reading import with_scores
+from mlpoly.lm.reading.feature_set import FeatureSet
 from mlpoly.lm.reading.readability import readability
 from mlpoly.studies.language_model.options import LmConfig
 from mlpoly.studies.language_model.results import LmResults
