@@ -106,8 +106,9 @@ class Neuronwise:
 class Joint:
     """All neurons fitted together, on samples or under a mixture: one hidden layer, any degree and size (MATH 13).
 
-    Starts neuron by neuron, and lets one neuron make up for the errors of another. On samples every fifth one is held
-    out: it decides what is fitted, and the report states the error on it. Under a mixture the answer is closed form.
+    Starts neuron by neuron, and lets one neuron make up for the errors of another. One sample in five, at random, is
+    held out: it decides what is fitted, and the report states the error on it. Under a mixture the answer is closed
+    form.
 
     Parameters
     ----------
