@@ -14,6 +14,7 @@ import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
 from mlpoly.measures import compare, fvu, kl, second_moment
 from mlpoly.polynomials import to_dense
+from mlpoly.records import arrays_of, replace
 
 OUT = 3
 
@@ -233,6 +234,22 @@ def test_differentiable_in_torch(rng):
     with torch.no_grad():
         slope = (loss(weight + step) - loss(weight - step)) / 2e-5
     assert float(weight.grad[1, 0]) == pytest.approx(float(slope), rel=1e-6)
+
+
+@pytest.mark.parametrize("bound", [None, 1.5])
+@pytest.mark.parametrize("build", [mlp, glu])
+def test_gradients_do_not_move_a_polynomial_with_the_network(build, bound, rng):
+    """Its linear forms and readout are equal to those of the network, and stay where they are when that changes."""
+    net, inputs = build(rng, "tanh", 3, 4, 2), mp.Gaussian(torch.zeros(3).double(), torch.eye(3).double())
+    arrays = {name: torch.tensor(a) for name, a in arrays_of(net).items()}
+    poly = mp.fit(replace(net, **arrays), mp.Gaussian(inputs.mean + 0.5, 1.5 * inputs.cov), degree=3)
+    poly = poly if bound is None else poly.bounded(bound)
+
+    def error(*weights):
+        return mp.fvu(replace(net, **dict(zip(arrays, weights, strict=True))), poly, inputs).total
+
+    weights = [a.clone().requires_grad_() for a in arrays.values()]
+    assert torch.autograd.gradcheck(error, weights, fast_mode=True)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

@@ -73,6 +73,13 @@ def differentiated(a: Array) -> bool:
     return is_tracer(a)
 
 
+def interchangeable(a: Array | None, b: Array | None) -> bool:
+    """Whether two arrays are the same, or equal and without gradients, which would otherwise flow to the wrong one."""
+    if a is b or a is None or b is None:
+        return a is b
+    return a.shape == b.shape and not differentiated(a) and not differentiated(b) and bool((a == b).all())
+
+
 def readable(*arrays: Array) -> bool:
     """Whether values can be looked at now: False under jax.jit, torch.func, torch.compile and on the meta device."""
     for a in arrays:

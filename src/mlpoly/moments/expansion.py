@@ -7,7 +7,7 @@ from copy import copy
 from functools import cached_property
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, eye, namespace, safe_root, widen
+from mlpoly.arrays import Array, eye, interchangeable, namespace, safe_root, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import Ladder, project_units
 from mlpoly.moments.kernels.conditional import unit_moments
@@ -214,7 +214,7 @@ class Expansion:
         one, two = self.series(degree), other.series(degree)
         biases = [b for b in (self.bias, None if other.bias is None else -other.bias) if b is not None]
         bias = sum(biases[1:], start=biases[0]) if biases else None
-        if other.units is self.units and _same(self.readout, other.readout):
+        if other.units is self.units and interchangeable(self.readout, other.readout):
             # Unit by unit: common parts cancel before they are squared.
             gated = None if one.gated is None else one.gated - two.gated
             return Expansion(self.units, self.inputs, self.readout, bias, series=Series(one.plain - two.plain, gated))
@@ -241,8 +241,3 @@ class Expansion:
         made = copy(self)
         made.readout = made.bias = None
         return made
-
-
-def _same(a: Array | None, b: Array | None) -> bool:
-    """Whether two arrays are equal."""
-    return a is b or (a is not None and b is not None and a.shape == b.shape and bool((a == b).all()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from mlpoly.arrays import Array, chunks, constant, namespace, safe_root
+from mlpoly.arrays import Array, chunks, constant, namespace, safe_root, stop_gradient
 from mlpoly.records import map_arrays, record
 from mlpoly.units.units import Units
 
@@ -101,6 +101,6 @@ def _inner(
 
 
 def _within(a: Array, limit: Array) -> Array:
-    """A clipped to [-limit, limit]."""
+    """A clipped to [-limit, limit], which rounding alone exceeds: gradients are those of a."""
     xp = namespace(a=a)
-    return xp.where(xp.abs(a) > limit, xp.sign(a) * limit, a)
+    return a + stop_gradient(xp.where(xp.abs(a) > limit, xp.sign(a) * limit, a) - a)

@@ -21,6 +21,7 @@ from mlpoly.arrays import (
     chunks,
     decidable,
     differentiated,
+    interchangeable,
     namespace,
     no_gradients,
     promote,
@@ -196,13 +197,13 @@ class Units:
         return Forms(self.directions, self.bias, gate.directions, gate.bias)
 
     def sees(self, other: Units) -> bool:
-        """Whether the linear forms are those of other units; these may have gates besides."""
+        """Whether the linear forms are those of other units, also in gradients; these may have gates besides."""
         pairs = [(self.directions, other.directions)]
         if other.gate is not None:
             if self.gate is None:
                 return False
             pairs.append((self.gate.directions, other.gate.directions))
-        return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)
+        return all(interchangeable(a, b) for a, b in pairs)
 
     def beside(self, other: Units) -> Units:
         """The units of both, under the same Gaussian; where only one has gates, the other gets second factors of zero.
