@@ -274,18 +274,9 @@ def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_pa
         with pytest.raises(KeyboardInterrupt):
             reproduce(tmp_path, str(data), train=train, fits=FITS)
     monkeypatch.setattr(reproduce_module, "write_page", lambda subject, fits, path, title: path)
-    words = ["--data", str(data), "--hidden", "8", "--steps", "1", "--batch-size", "32", "--warmup", "8"]
-    words += [
-        "--learning-rate",
-        str(TRAIN.learning_rate),
-        "--samples",
-        "100",
-        "--paper-steps",
-        "2",
-        "--max-degree",
-        "3",
-    ]
-    assert cli.main(["paper", "--out", str(tmp_path), *words, "--no-figures"]) == 0
+    words = f"--hidden 8 --steps 1 --batch-size 32 --warmup 8 --learning-rate {TRAIN.learning_rate} --samples 100"
+    words += " --paper-steps 2 --max-degree 3 --no-figures"
+    assert cli.main(["paper", "--data", str(data), "--out", str(tmp_path), *words.split()]) == 0
     assert (tmp_path / "report.html").is_file() and (tmp_path / "tables").is_dir()
     assert not (tmp_path / "figures").exists()
 

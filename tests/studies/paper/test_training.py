@@ -75,15 +75,7 @@ def test_points_against_plain_numpy(whole):
 
 
 @pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        (0, [0]),
-        (1, [0, 1]),
-        (2, [0, 1, 2]),
-        (3, [0, 1, 2, 3]),
-        (32, [0, 1, 2, 4, 8, 16, 32]),
-        (48, [0, 1, 2, 4, 8, 16, 32, 48]),
-    ],
+    ("steps", "expected"), [(0, [0]), (1, [0, 1]), (3, [0, 1, 2, 3]), (32, [0, 1, 2, 4, 8, 16, 32])]
 )
 def test_checkpoints(tmp_path, steps, expected):
     assert checkpoint_steps(steps) == expected
@@ -96,21 +88,14 @@ def test_checkpoints(tmp_path, steps, expected):
     )
 
 
-def test_same_seed_same_weights(whole, tmp_path):
-    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
-
-
-def test_another_seed(whole, tmp_path):
-    other = train(IMAGES, tmp_path, replace(CONFIG, seed=4))
+def test_seed_and_options_decide_the_weights(whole, tmp_path):
+    assert_same_weights(train(IMAGES, tmp_path / "same", CONFIG), whole)
+    other = train(IMAGES, tmp_path / "seed", replace(CONFIG, seed=4))
     assert other.seed == 4
-    assert differ(other, whole, 0)
-    assert differ(other, whole, 32)
-
-
-def test_another_learning_rate_begins_at_the_same_place(whole, tmp_path):
-    other = train(IMAGES, tmp_path, replace(CONFIG, learning_rate=0.01))
-    assert_same_weights(other, whole, [0])
-    assert differ(other, whole, 32)
+    assert differ(other, whole, 0) and differ(other, whole, 32)
+    faster = train(IMAGES, tmp_path / "rate", replace(CONFIG, learning_rate=0.01))
+    assert_same_weights(faster, whole, [0])
+    assert differ(faster, whole, 32)
 
 
 def test_initial_weights_are_those_of_linear_layers(tmp_path):
@@ -162,21 +147,10 @@ def test_against_a_plain_loop(tmp_path, gated, activation):
     config = replace(CONFIG, gated=gated, activation=activation)
     run = train(IMAGES, tmp_path, config)
     expected = plain_loop(weights(run, 0), config, IMAGES)
+    assert isinstance(run.net(32), mp.GLU if gated else mp.MLP) and run.net(32).activation.name == activation
     assert weights(run, 32).keys() == expected.keys()
     for name, w in weights(run, 32).items():
         np.testing.assert_allclose(w, expected[name], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
-def test_other_networks(tmp_path, gated, activation):
-    run = train(IMAGES, tmp_path, replace(CONFIG, gated=gated, activation=activation))
-    points = training_points(run, IMAGES)
-    assert points[-1].train_loss < 0.85 * points[0].train_loss
-    net = run.net(32)
-    assert isinstance(net, mp.GLU if gated else mp.MLP)
-    assert net.activation.name == activation
-    assert net(torch.zeros(2, 16, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_weights_are_the_average(whole):
@@ -238,16 +212,10 @@ def test_shorter_run(whole, tmp_path):
     assert_same_weights(run, train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=24)), [24])
 
 
-@pytest.mark.parametrize("step", [0, 8, 32])
-def test_deleted_checkpoint_is_made_again(whole, tmp_path, step):
-    run = train(IMAGES, tmp_path, CONFIG)
-    run.path(step).unlink()
-    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
-
-
-def test_deleted_state(whole, tmp_path):
-    run = train(IMAGES, tmp_path, replace(CONFIG, steps=16))
-    (run.folder / "state.safetensors").unlink()
+@pytest.mark.parametrize("name", ["step-0000000", "step-0000008", "step-0000032", "state"])
+def test_deleted_file_is_made_again(whole, tmp_path, name):
+    train(IMAGES, tmp_path, CONFIG if name != "state" else replace(CONFIG, steps=16))
+    (tmp_path / f"{name}.safetensors").unlink()
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
@@ -379,12 +347,6 @@ def test_other_test_images_do_not_matter_to_a_training(whole):
     assert_same_weights(train(changed(IMAGES, "test"), whole.folder, CONFIG), whole)
 
 
-def test_folder_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match=r"cannot be written to .*; choose another"):
-        train(IMAGES, tmp_path / "file" / "below", CONFIG)
-
-
 def test_no_checkpoints(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoints in .*`mlpoly paper`"):
         TrainingRun.open(tmp_path)
@@ -407,9 +369,3 @@ def test_no_checkpoints(tmp_path):
 def test_bad_options(changes, error, message):
     with pytest.raises(error, match=message):
         replace(CONFIG, **changes)
-
-
-def test_quiet_where_nobody_watches(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once
-    train(IMAGES, tmp_path, replace(CONFIG, steps=2))
-    assert capfd.readouterr() == ("", "")
