@@ -5,7 +5,6 @@ import io
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,22 +58,6 @@ def test_page():
     assert "Plotly, Inc." not in page.html()
     with pytest.raises(ValueError, match="'one' already"):
         page.section("one", "Again")
-
-
-def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = Page("First").write(tmp_path / "a" / "page.html")
-    before = path.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", half_of_it)
-        with pytest.raises(OSError, match=r"page.html could not be written \(No space left"):
-            Page("Second").write(path)
-    assert path.read_bytes() == before
-    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
-
-
-def half_of_it(path, text, **options):
-    path.write_bytes(text.encode()[: len(text) // 2])
-    raise OSError(28, "No space left on device")
 
 
 def test_half_of_a_surrogate_pair_does_not_cost_the_page(tmp_path):
