@@ -1,6 +1,5 @@
 """The command line: what it prints, what it refuses, and what is left when it is stopped."""
 
-import importlib
 import json
 import re
 import signal
@@ -15,7 +14,7 @@ from support.small_studies import blobs, changed, save
 
 import mlpoly
 from mlpoly import cli
-from mlpoly.cli import main
+from mlpoly.cli import commands, main
 from mlpoly.codec import to_plain
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper.checkpoints import TrainingRun
@@ -99,8 +98,7 @@ def helped(capsys, arguments) -> str:
 
 
 def command_class(name):
-    module, kind, _ = cli._COMMANDS[name]
-    return getattr(importlib.import_module(f"mlpoly.cli.{module}"), kind)
+    return getattr(commands, cli._COMMANDS[name][0])
 
 
 def options(command):

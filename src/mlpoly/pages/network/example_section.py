@@ -9,10 +9,9 @@ from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Waterfall, shortened
 from mlpoly.charts.predictions import explanation_waterfall
-from mlpoly.features.single_prediction import Explanation, explain
+from mlpoly.features.single_prediction import Explanation, degree_name, explain
 from mlpoly.pages.network.fits import Fits, chosen
 from mlpoly.pages.network.subject import Subject
-from mlpoly.pages.network.summary import degree_name
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import GREY, picture
 from mlpoly.pages.toolkit.grids import waterfall_html
@@ -39,8 +38,7 @@ def chosen_rows(about: Subject, fits: Fits, count: int) -> list[tuple[str, int, 
         answer = deviation.argmax(axis=1)
     found = [("a typical row", int(order[len(order) // 2])), ("largest error", int(order[-1]))]
     if about.task == "classes" and about.targets is not None:
-        every = -(-len(about.x) // len(fits.rows))
-        targets = about.targets[::every]
+        targets = about.targets[:: fits.every]
         right = targets == chosen(about.net, fits.values)
         for label in range(len(about.outputs) if several else 2):
             of_class = np.flatnonzero((targets == label) & right)
@@ -58,7 +56,6 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
         return
     items: list[tuple[object, Markup]] = []
     shape = about.image_shape
-    every = -(-len(about.x) // len(fits.rows))
     for name, row, output in chosen_rows(about, fits, count):
         x = fits.rows[row]
         found = explain(fits.written, x, about.inputs, output=output, k=_TERMS, names=about.names)
@@ -66,7 +63,7 @@ def example_section(page: Page, about: Subject, fits: Fits, count: int) -> None:
         button: object = shortened(name, 24)
         if shape is not None:
             button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)
-        items.append((button, _explained(about, found, value, row * every)))
+        items.append((button, _explained(about, found, value, row * fits.every)))
     caption = (
         "Grey bars: the value of the polynomial and of the network, from that at the mean of the inputs. The others "
         "add up to the polynomial: red raises the output, blue lowers it."
@@ -107,15 +104,8 @@ def _explained(about: Subject, found: Explanation, network: float, row: int) -> 
         pixels = np.asarray(found.point).reshape(about.image_shape)
         limits = (float(pixels.min()), float(pixels.max()))
         return element("div", picture(pixels, f"row {row}", GREY, limits), words, shown, class_="explained")
+    deviations = (found.point - about.mean) / np.where(about.spread > 0, about.spread, np.inf)
     used = sorted({i for term in found.terms for i in term.inputs})
-    s = about.spread
-    rows = [
-        (
-            shortened(about.names[i], 40),
-            float(found.point[i]),
-            (found.point[i] - about.mean[i]) / s[i] if s[i] else 0.0,
-        )
-        for i in used
-    ]
+    rows = [(shortened(about.names[i], 40), float(found.point[i]), float(deviations[i])) for i in used]
     inner = table(("Input", "Value", "Standard deviations from the mean"), rows)
     return element("div", words, shown, element("details", element("summary", "Values of these inputs"), inner))

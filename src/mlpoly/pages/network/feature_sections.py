@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -18,8 +18,8 @@ from mlpoly.pages.toolkit import Page, plot
 from mlpoly.pages.toolkit.embedded import picture
 from mlpoly.pages.toolkit.grids import ranking_html
 from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.pages.toolkit.widgets import figure, picture_row
+from mlpoly.pages.toolkit.numbers import percent, rounded, signed
+from mlpoly.pages.toolkit.widgets import LEGEND, figure, picture_row
 
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out
@@ -33,9 +33,8 @@ def strongest_features(about: Subject, fits: Fits) -> dict[int, EigenFeatures]:
     if fits.quadratic is None:
         return {}
     k = min(_FEATURES, about.net.dim_in)
-    found = {
-        i: eigenfeatures(fits.quadratic, output=i, k=k, metric="whitened", inputs=about.inputs) for i in fits.shown
-    }
+    options: dict[str, Any] = {"k": k, "metric": "whitened", "inputs": about.inputs}
+    found = {i: eigenfeatures(fits.quadratic, output=i, **options) for i in fits.shown}
     largest = max(float(np.abs(features.values).max()) for features in found.values())
     return found if largest > 0 else {}
 
@@ -104,7 +103,7 @@ def response_section(page: Page, about: Subject, fits: Fits, features: dict[int,
         found = response_chart(about.net, [*fits.polynomials.values()], about.inputs, lines, i, points=_POINTS)
         for panel in found.panels:
             curves = [mark for mark in panel.marks if isinstance(mark, Curve)]
-            marks = [replace(curve, x=_rounded(curve.x), y=_rounded(curve.y)) for curve in curves]
+            marks = [replace(curve, x=rounded(curve.x, 5), y=rounded(curve.y, 5)) for curve in curves]
             y = replace(panel.y, title=about.titles[i], name="value")
             panels.append(replace(panel, marks=marks, y=y, choice=(label, panel.title)))
     if not panels:
@@ -117,10 +116,6 @@ def response_section(page: Page, about: Subject, fits: Fits, features: dict[int,
             plot("plot-responses", chart),
             "Steps are standard deviations of the inputs along the direction. The linear part and the eigenfeatures "
             "move inputs together, as they vary together in the data; a single input moves alone, possibly to where "
-            "there are no data. A click on a name in the legend hides it.",
+            f"there are no data. {LEGEND}",
         ),
     )
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.5g}") for value in values]

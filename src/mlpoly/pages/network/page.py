@@ -16,7 +16,8 @@ from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.summary import summary
 from mlpoly.pages.network.term_sections import formula_section, interaction_section, strongest_terms, terms_section
 from mlpoly.pages.toolkit import Page, asset
-from mlpoly.pages.toolkit.rerun import rerun_section
+
+STYLE = asset("mlpoly.pages.network", "network.css")
 
 
 def write_page(
@@ -30,7 +31,7 @@ def write_page(
 ) -> Path:
     """Write the page of `mlpoly.report`; `tick` is told what comes next, and `began` is when the work did."""
     began = time.perf_counter() if began is None else began
-    page = Page(title, style=network_style())
+    page = Page(title, style=STYLE)
     page.introduce(*summary(subject, fits))
     tick("terms")
     terms = strongest_terms(subject, fits)
@@ -54,10 +55,5 @@ def write_page(
         "machine": describe_machine(),
         "seconds": {"reading the network": time.perf_counter() - began},
     }
-    rerun_section(page, about, path.parent, ())
+    page.rerun_section(about, path.parent)
     return page.write(path)
-
-
-def network_style() -> str:
-    """CSS of the sections about a network."""
-    return asset("mlpoly.pages.network", "network.css")

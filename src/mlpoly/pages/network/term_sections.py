@@ -11,10 +11,10 @@ from markupsafe import Markup
 from mlpoly.charts.chart import Part, Ranking, shortened
 from mlpoly.charts.terms import effect_map
 from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.single_prediction import degree_name
 from mlpoly.features.term_table import Terms
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject, distinct
-from mlpoly.pages.network.summary import degree_name
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import picture, ramp
 from mlpoly.pages.toolkit.grids import ranking_html
@@ -118,13 +118,10 @@ def terms_section(page: Page, about: Subject, terms: Mapping[int, Terms]) -> Non
     """The strongest terms of every output as bars."""
     items = []
     for i, found in terms.items():
-        parts = [
-            Part(
-                term.name, term.effect, f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
-            )
-            for term in found
-            if term.effect != 0
-        ]
+        parts = []
+        for term in (term for term in found if term.effect != 0):
+            remark = f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
+            parts.append(Part(term.name, term.effect, remark))
         items.append((i, ranking_html(Ranking(parts)) if parts else element("p", "This output is constant.")))
     caption = (
         "The length of a bar is the effect of a term: its coefficient times its standard deviation under the inputs, "
