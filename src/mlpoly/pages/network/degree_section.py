@@ -82,7 +82,7 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
 
 def _spectrum_chart(about: Subject, spectrum: DegreeSpectrum, shown: Sequence[int]) -> Chart:
     """One bar for each degree of all outputs together, and stacked bars for each output."""
-    count = spectrum.max_degree
+    count = spectrum.degree
     whole = [*map(float, spectrum.overall), float(spectrum.remainder.sum() / spectrum.total.sum())]
     y = Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, None))
     ticks = [*((k, str(k)) for k in range(1, count + 1)), (count + 1, f"> {count}")]
