@@ -7,7 +7,12 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
+import torch
+from sklearn import neural_network as neural
+from sklearn import pipeline
+from sklearn.preprocessing import StandardScaler
 from support.networks import chain, network
 from support.pages import NASTY, assert_harmless, island, sections
 
@@ -224,9 +229,6 @@ def test_images(tmp_path):
 
 
 def test_torch_networks_data_frames_and_integers(tmp_path):
-    import pandas
-    import torch
-
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
     frame = pandas.DataFrame((10 * data(60, 3)).astype(int), columns=["age", "bmi", "dose"])
@@ -238,10 +240,6 @@ def test_torch_networks_data_frames_and_integers(tmp_path):
 
 
 def test_pipelines_of_scikit_learn(tmp_path):
-    from sklearn import neural_network as neural
-    from sklearn import pipeline
-    from sklearn.preprocessing import StandardScaler
-
     x = data(60, 3)
     labels = np.where(x[:, 0] > 0, "up", "down")
     model = pipeline.make_pipeline(
@@ -253,12 +251,6 @@ def test_pipelines_of_scikit_learn(tmp_path):
 
 @pytest.mark.parametrize("kind", ["module and frame", "module and tensor", "pipeline and frame", "network and array"])
 def test_the_code_on_the_page_runs(tmp_path, kind, capsys):
-    import pandas
-    import torch
-    from sklearn import neural_network as neural
-    from sklearn import pipeline
-    from sklearn.preprocessing import StandardScaler
-
     torch.manual_seed(0)
     array = data(60, 3)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))

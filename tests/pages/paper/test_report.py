@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from plotly import graph_objects
 from support.fake_results import CLASSES, COLUMNS, FITS, SHAPE, STEPS, fake_results
 from support.pages import NASTY, assert_harmless, sections
 
@@ -198,8 +199,6 @@ def test_no_results_at_all(tmp_path):
 
 
 def test_plotly_accepts_every_view(parsed):
-    from plotly import graph_objects
-
     for name, island in parsed.islands.items():
         if name.startswith("plot-"):
             spec = json.loads(island)

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 from markupsafe import Markup
+from PIL import Image as image_module
 
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import DIVERGING, pack_images, picture, to_json
@@ -30,8 +31,6 @@ def test_pack_images_survives_bad_images():
 
 
 def test_picture_is_a_png_with_the_right_colours():
-    from PIL import Image as image_module
-
     made = picture(np.array([[-1.0, 0.0, 1.0], [5.0, -5.0, 0.5]]), 'a "b"', limits=(-1, 1))
     assert 'alt="a &#34;b&#34;"' in made
     raw = base64.b64decode(re.search(r"base64,([^\"]+)", made)[1])

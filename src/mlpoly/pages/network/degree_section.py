@@ -20,7 +20,7 @@ from mlpoly.pages.toolkit.widgets import figure, table
 _VISIBLE = 1e-9  # errors below it are rounding, and have no place on a logarithmic axis
 
 
-def degree_section(page: Page, about: Subject, fits: Fits) -> None:
+def degree_section(page: Page, subject: Subject, fits: Fits) -> None:
     """Fractions of the variance by degree as bars, errors as curves, and both in a table with the labels."""
     section = page.section("degrees", "How much lives at each degree", "Degrees")
     section.add(
@@ -33,28 +33,28 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
             "Variance of the network’s outputs under the Gaussian, divided among polynomial degrees: sums over the "
             "weights, no samples. What lies above a degree is what the best polynomial of that degree misses."
         )
-        section.add(figure(plot("plot-spectrum", _spectrum_chart(about, fits.spectrum, fits.shown)), caption))
+        section.add(figure(plot("plot-spectrum", _spectrum_chart(subject, fits.spectrum, fits.shown)), caption))
     sampled = fits.errors[0].under_inputs.standard_error is not None
     sure = "on samples of them" if sampled else "in closed form"
     caption = (
-        f"Line: under {describe_inputs(about.inputs)}, {sure}. Dots: on {number(len(fits.rows), 6)} rows of the data, "
-        "which need not be Gaussian, with a band of two standard errors."
+        f"Line: under {describe_inputs(subject.inputs)}, {sure}. Dots: on {number(len(fits.rows), 6)} rows of the "
+        "data, which need not be Gaussian, with a band of two standard errors."
     )
     section.add(figure(plot("plot-error", _error_chart(fits)), caption))
-    classes, unseen = about.task == "classes", fits.errors[0].on_unseen is not None
+    classes, unseen = subject.task == "classes", fits.errors[0].on_unseen is not None
 
     def judged(value: float | None) -> str:
         return "–" if value is None else percent(value) if classes else number(value)
 
     columns: dict[str, list[str]] = {
         "Polynomial": [degree_name(e.degree) for e in fits.errors],
-        f"FVU under {describe_inputs(about.inputs)}": [missed(float(e.under_inputs)) for e in fits.errors],
+        f"FVU under {describe_inputs(subject.inputs)}": [missed(float(e.under_inputs)) for e in fits.errors],
         "FVU on the data": [missed(float(e.on_data)) for e in fits.errors],
         "± standard error": [missed(e.standard_error) for e in fits.errors],
     }
     if unseen:
         columns["FVU on unseen rows"] = [missed(e.on_unseen or 0.0) for e in fits.errors]
-    if about.task is not None:
+    if subject.task is not None:
         score = "Correct" if classes else "R² with labels"
         columns[score] = [judged(e.score) for e in fits.errors]
         if classes:
@@ -68,11 +68,11 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
             "A polynomial knows only the mean and covariance of the rows, not the network’s outputs on them. For the "
             "column of unseen rows it knew those of one half, and its error was measured on the other."
         )
-    if about.task is not None:
+    if subject.task is not None:
         notes.append("The labels are those that were given, whether or not the network was trained on these rows.")
     section.add(" ".join(notes))
-    if len(about.outputs) > 1:
-        names = distinct(about.outputs[i] for i in fits.shown)
+    if len(subject.outputs) > 1:
+        names = distinct(subject.outputs[i] for i in fits.shown)
         rows = [
             (shortened(name, 60), *(missed(float(e.under_inputs.per_output[i])) for e in fits.errors))
             for name, i in zip(names, fits.shown, strict=True)
@@ -80,7 +80,7 @@ def degree_section(page: Page, about: Subject, fits: Fits) -> None:
         section.add(table(["FVU by output", *(degree_name(e.degree) for e in fits.errors)], rows))
 
 
-def _spectrum_chart(about: Subject, spectrum: DegreeSpectrum, shown: Sequence[int]) -> Chart:
+def _spectrum_chart(subject: Subject, spectrum: DegreeSpectrum, shown: Sequence[int]) -> Chart:
     """One bar for each degree of all outputs together, and stacked bars for each output."""
     count = spectrum.degree
     whole = [*map(float, spectrum.overall), float(spectrum.remainder.sum() / spectrum.total.sum())]
@@ -89,9 +89,9 @@ def _spectrum_chart(about: Subject, spectrum: DegreeSpectrum, shown: Sequence[in
     names = [f"degree {k}" for k in range(1, count + 1)] + [f"above degree {count}"]
     bars = Bars("all outputs", range(1, count + 2), whole, "blue", texts=list(map(missed, whole)), names=names)
     panels = [Panel([bars], Axis("degree", "", ticks=ticks), y, choice=("all outputs",))]
-    if len(about.outputs) > 1:
+    if len(subject.outputs) > 1:
         fractions = np.concatenate([spectrum.variance, spectrum.remainder[None]]) / spectrum.total
-        outputs = distinct(about.outputs[i] for i in shown)
+        outputs = distinct(subject.outputs[i] for i in shown)
         x = Axis("output", "output", ticks=[(i, shortened(name, 12)) for i, name in enumerate(outputs)])
         stacked = degree_bars(fractions[:, list(shown)].T.tolist(), outputs)
         panels.append(Panel(stacked, x, replace(y, limits=(0.0, 1.0)), choice=("each output",)))

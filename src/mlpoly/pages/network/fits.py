@@ -67,32 +67,32 @@ class Fits:
         return self.polynomials.get(2)
 
 
-def fit_degrees(about: Subject, degree: int | None, tick: Callable[[str], None]) -> Fits:
+def fit_degrees(subject: Subject, degree: int | None, tick: Callable[[str], None]) -> Fits:
     """Fit and measure the polynomials of degree 1 to `degree`; `tick` is called with a note on what comes next.
 
     By default the degree is 3 for one hidden layer under one Gaussian and 2 otherwise.
     """
-    net, inputs = check_network(about.net), about.inputs
+    net, inputs = check_network(subject.net), subject.inputs
     exact = isinstance(net, Layer) and isinstance(inputs, Gaussian)
     degree = (3 if exact else 2) if degree is None else degree
     tick("polynomials")
     polynomials = _by_degree(net, inputs, degree)
-    every = -(-len(about.x) // _ROWS)
-    rows, values = about.x[::every], np.asarray(net(about.x[::every]))
-    targets = None if about.targets is None else about.targets[::every]
-    unseen = _on_unseen(net, rows, degree) if about.estimated and len(rows) >= 20 else {}
+    every = -(-len(subject.x) // _ROWS)
+    rows, values = subject.x[::every], np.asarray(net(subject.x[::every]))
+    targets = None if subject.targets is None else subject.targets[::every]
+    unseen = _on_unseen(net, rows, degree) if subject.estimated and len(rows) >= 20 else {}
     errors = []
     for k, poly in polynomials.items():
         tick(f"error of degree {k}")
         found = np.asarray(poly(rows))
-        agreement = float(np.mean(chosen(net, found) == chosen(net, values))) if about.task == "classes" else None
+        agreement = float(np.mean(chosen(net, found) == chosen(net, values))) if subject.task == "classes" else None
         under = fvu(net, poly, inputs)
-        on_data, score = fvu_of_outputs(values, found), _score(about, found, targets)
+        on_data, score = fvu_of_outputs(values, found), _score(subject, found, targets)
         errors.append(DegreeErrors(k, under, on_data, unseen.get(k), score, agreement))
     spectrum = degree_spectrum(net, inputs, max(degree, _SPECTRUM)) if exact else None
     shown = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:_OUTPUTS])
     listed = [k for k in polynomials if k <= 2 or (k <= _TALLEST and math.comb(net.dim_in + k, k) <= _MONOMIALS)]
-    score = _score(about, values, targets)
+    score = _score(subject, values, targets)
     # A network that is a polynomial is written as it is, without terms of a higher degree that only rounding makes.
     whole = [e.degree for e in errors if abs(float(e.under_inputs)) < ROUNDING]
     written = polynomials[min([max(listed), *whole])]
@@ -124,12 +124,12 @@ def _on_unseen(net: Network, rows: np.ndarray, degree: int) -> dict[int, float]:
     return {k: float(np.mean(each)) for k, each in found.items()}
 
 
-def _score(about: Subject, found: np.ndarray, targets: np.ndarray | None) -> float | None:
+def _score(subject: Subject, found: np.ndarray, targets: np.ndarray | None) -> float | None:
     """Accuracy for classes, R² for values."""
     if targets is None:
         return None
-    if about.task == "classes":
-        return float(np.mean(chosen(about.net, found) == targets))
+    if subject.task == "classes":
+        return float(np.mean(chosen(subject.net, found) == targets))
     spread = float(np.sum((targets - targets.mean(axis=0)) ** 2))
     return 1 - float(np.sum((targets - found) ** 2)) / spread if spread > 0 else None
 

@@ -30,13 +30,15 @@ def describe_inputs(inputs: Inputs) -> str:
     return "samples"
 
 
-def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
+def summary(subject: Subject, fits: Fits) -> tuple[str | Markup, ...]:
     """A paragraph, numbers to remember, and what they are of."""
     best, name = fits.errors[-1], degree_name(fits.degree)
     polynomial = f"polynomial of {name}" if name.startswith("degree") else f"{name} polynomial"
     degrees = {1: "1", 2: "1 and 2"}.get(fits.degree, f"1 to {fits.degree}")
-    under = "a Gaussian with the mean and covariance of the data" if about.estimated else describe_inputs(about.inputs)
-    n, d, o = len(about.x), about.net.dim_in, about.net.dim_out
+    under = (
+        "a Gaussian with the mean and covariance of the data" if subject.estimated else describe_inputs(subject.inputs)
+    )
+    n, d, o = len(subject.x), subject.net.dim_in, subject.net.dim_out
     said = (
         f"This page reads a neural network as polynomials. It has {counted(d, 'input')} and {counted(o, 'output')}; "
         f"the data are {counted(n, 'row')}. From its weights, the polynomials of degree "
@@ -61,22 +63,22 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         said += f" The network is a polynomial: of degree {fits.written.degree}, up to rounding."
     items.append((left, f"unexplained by the {polynomial}", "on the data"))
     if fits.score is not None and best.score is not None:
-        show, what = (percent, "correct") if about.task == "classes" else (number, "R² with the labels")
+        show, what = (percent, "correct") if subject.task == "classes" else (number, "R² with the labels")
         items += [(show(fits.score), what, "the network, on the data")]
         items += [(show(best.score), what, f"the {polynomial}, on the data")]
-        if _is_useless(about, fits.score):
+        if _is_useless(subject, fits.score):
             said += (
                 " The network itself is no better than a constant on these data: was it trained on scaled inputs or "
                 "targets? Pass the data as they were in training, or put the scaler into the network (an nn.Linear in "
                 "PyTorch, a Pipeline in scikit-learn)."
             )
-    if about.task == "classes" and best.agreement is not None:
+    if subject.task == "classes" and best.agreement is not None:
         said += f" It gives the network’s answer on {percent(best.agreement)} of them."
-    close = "least squares" if isinstance(check_network(about.net), Layer) else "close to least squares"
-    pictures = ", pictures of {} × {} pixels".format(*about.image_shape) if about.image_shape else ""
-    labels = f"{len(about.outputs) if o > 1 else 2} classes" if about.task == "classes" else about.task or ""
+    close = "least squares" if isinstance(check_network(subject.net), Layer) else "close to least squares"
+    pictures = ", pictures of {} × {} pixels".format(*subject.image_shape) if subject.image_shape else ""
+    labels = f"{len(subject.outputs) if o > 1 else 2} classes" if subject.task == "classes" else subject.task or ""
     kinds = {
-        "Network": repr(about.net),
+        "Network": repr(subject.net),
         "Data": f"{counted(n, 'row')} of {counted(d, 'input')}{pictures}",
         "Polynomials": f"{close} under {under}",
         "Labels": labels,
@@ -85,8 +87,8 @@ def summary(about: Subject, fits: Fits) -> tuple[str | Markup, ...]:
     return said, tiles(items), facts(kinds)
 
 
-def _is_useless(about: Subject, score: float) -> bool:
+def _is_useless(subject: Subject, score: float) -> bool:
     """Whether the mean of the labels, or their most frequent class, does as well as the network."""
-    if about.task != "classes":
+    if subject.task != "classes":
         return score < 0
-    return score < 1 and score <= np.bincount(np.asarray(about.targets)).max() / len(about.x)
+    return score < 1 and score <= np.bincount(np.asarray(subject.targets)).max() / len(subject.x)

@@ -158,6 +158,7 @@ def _layout(panel: Panel) -> dict[str, Any]:
     place |= {"showarrow": False, "font": {"size": 12, "color": "var(--muted)"}}
     words = [{**place, "y": y, "text": plain_text(text)} for y, text in panel.y.guides]
     layout: dict[str, Any] = {"shapes": shapes, "annotations": words, "barmode": "stack", "bargap": 0.25}
+    layout["uniformtext"] = {"mode": "hide", "minsize": 8}  # texts of bars that are too narrow for them
     return layout | {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
 
 
