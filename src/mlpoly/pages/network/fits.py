@@ -139,6 +139,6 @@ def chosen(net: Network, found: np.ndarray) -> np.ndarray:
     if found.shape[1] > 1:
         return found.argmax(axis=1)
     last = net.layers[-1] if isinstance(net, Chain) else net
-    plain = isinstance(last, MLP) and last.W2 is None and last.b2 is None
-    probability = plain and last.activation.name in _PROBABILITIES
+    ends = isinstance(last, MLP) and last.W2 is None and last.b2 is None and last.activation.name
+    probability = ends in _PROBABILITIES
     return (found[:, 0] > (0.5 if probability else 0)).astype(int)

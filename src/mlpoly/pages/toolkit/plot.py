@@ -33,14 +33,14 @@ def plot(name: str, chart: Chart) -> Markup:
 def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Markup:
     """Heat maps in one place, chosen by buttons; the pointer reads the names and the number of a cell."""
     traces, views = [], []
-    look = {
+    look: dict[str, Any] = {
         "type": "heatmap", "showlegend": False, "xgap": 1, "ygap": 1,
         "colorbar": {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 12}, "tickformat": "~g"},
         "colorscale": [[0, "var(--negative)"], [0.5, "var(--card)"], [1, "var(--positive)"]],
     }  # fmt: skip
     plain_edge = {"showgrid": False, "ticks": "", "showline": False, "type": "linear", "title": {"text": ""}}
     for i, (_, shown) in enumerate(maps):
-        trace = {"x": list(range(len(shown.columns))), "y": list(range(len(shown.rows)))}
+        trace: dict[str, Any] = {"x": list(range(len(shown.columns))), "y": list(range(len(shown.rows)))}
         trace |= {"z": [rounded(row) for row in shown.values], "zmin": -shown.scale, "zmax": shown.scale}
         # plots.js makes the names of every cell of these
         trace["names"] = {"rows": list(map(plain_text, shown.rows)), "columns": list(map(plain_text, shown.columns))}
