@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlpoly import activations, polynomials
 from mlpoly._version import __version__
-from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError
+from mlpoly.errors import DataWarning, FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
-from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
+    check,
     compare,
     conditional_mean,
     degree_spectrum,
@@ -33,6 +33,7 @@ from mlpoly.propagation import propagate
 
 if TYPE_CHECKING:
     from mlpoly import he
+    from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 
 __all__ = [  # noqa: RUF022, in the order of the pipeline
     "Gaussian",
@@ -57,6 +58,7 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "polynomials",
     "load",
     "fvu",
+    "check",
     "kl",
     "compare",
     "second_moment",
@@ -76,14 +78,22 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "progress",
     "FileFormatError",
     "TooLargeError",
+    "DataWarning",
     "QuadratureWarning",
     "__version__",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "he":  # nothing else needs it, so that it is imported on demand
-        import importlib
+    """What nothing else needs is imported when it is first used, and so are the libraries that it needs."""
+    import importlib
 
+    if name == "he":
         return importlib.import_module("mlpoly.he")
+    if name in ("from_torch", "from_sklearn", "from_onnx", "find_blocks"):
+        return getattr(importlib.import_module("mlpoly.importers"), name)
     raise AttributeError(f"module 'mlpoly' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

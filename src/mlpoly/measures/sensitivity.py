@@ -171,7 +171,7 @@ class _ClosedForm:
     def __init__(self, net: Any, inputs: Gaussian, places: Sequence[np.ndarray]) -> None:
         self.inputs, self.places = inputs, places
         # Sets that have all groups that vary explain everything, exactly.
-        variances = to_numpy(namespace(cov=inputs.covariance).linalg.diagonal(inputs.covariance))
+        variances = to_numpy(inputs._variances())
         self.varying = {i for i, place in enumerate(places) if variances[place].any()}
         self.function = expansion(net, inputs)
         whole = inner(self.function, self.function)
@@ -182,8 +182,8 @@ class _ClosedForm:
             return self.variance * 0
         if self.varying <= set(chosen):
             return self.variance
-        A = Given(self.inputs, np.concatenate([self.places[i] for i in chosen])).factor
-        return inner(self.function, self.function, lambda rows: (rows @ A) @ A.T).total
+        given = Given(self.inputs, np.concatenate([self.places[i] for i in chosen]))
+        return inner(self.function, self.function, given.explained).total
 
 
 class _SampledMixture:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.contexts import FeatureReading
+from mlpoly.lm.reading.feature_reading import FeatureReading
 from mlpoly.pages.language_model.dashboard import dashboard, score_table, visible
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import island
