@@ -36,7 +36,7 @@ def table(
             shown, kind = (number(value, digits), "number") if _is_number(value) else (value, None)
             cells.append(element("td", shown, class_=kind, data_label=column))
         body.append(element("tr", *cells))
-    title = element("caption", caption) if caption else Markup()
+    title = element("caption", element("span", caption)) if caption else Markup()
     inner = element("table", title, element("thead", head), element("tbody", *body))
     frame = "table stacked" if stacked else "table"
     # Reachable with the keyboard, as whoever has no pointer must be able to scroll it.
