@@ -234,7 +234,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     said: dict[str, str] = {}
     for mode, requests in ("bare", REQUESTS), ("cli", COMMANDS):
         installed = {"bare": (), "cli": ("cli", "plots")}[mode]
-        missing = [name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")]
+        missing = [
+            name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")
+        ]
         folder = tmp_path_factory.mktemp(mode)
         (folder / "rows.csv").write_text("a,b\n1,2\n3,5\n4,4\n")
         run = subprocess.run(

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mlpoly.fitting.mixture import quadratic as solver
 from support.backends import assert_close
 
 import mlpoly as mp
 from mlpoly.datasets import read_idx
+from mlpoly.fitting.mixture import quadratic as solver
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]

@@ -48,9 +48,6 @@ SEED = 20240229
 REACH = 45  # Half width of the unit grid in t, around 0 and around the image of y = 0.
 GRID_LIMIT = 2500  # The unit grid extends to the image of y = 0 if that is not farther than this.
 
-mp.dps = DIGITS
-
-
 # ------------------------------------------------------------------------------------------------------------
 # Activation functions. Each is called as f(y, e) with e = exp(-|y|), which many of them share.
 # ------------------------------------------------------------------------------------------------------------
@@ -491,6 +488,7 @@ def check():
 
 def main():
     """Parse the command line and run."""
+    mp.dps = DIGITS
     parser = argparse.ArgumentParser(description="Write the reference Hermite coefficients, or check them.")
     parser.add_argument("--check", action="store_true", help="verify the existing file instead of writing it")
     if parser.parse_args().check:
