@@ -150,5 +150,3 @@ def test_copies_share_no_memory_and_keep_what_is_shared_inside():
     pair = [net, net]
     first, second = copy.deepcopy(pair)
     assert first is second
-
-
