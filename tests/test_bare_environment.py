@@ -41,7 +41,7 @@ x = rng.normal(size=(50, 3))
 poly = mp.fit(net, mp.Gaussian.from_samples(x), degree=3)
 poly.save("poly.safetensors")
 assert (mp.load("poly.safetensors")(x) == poly(x)).all()
-assert 0.5 < mp.fvu(net, poly, samples=x).explained <= 1
+assert 0.5 < mp.fvu(net, poly, x).explained <= 1
 assert abs(mp.fit(net, mp.GaussianMixture.from_labels(x, (x[:, 0] > 0).astype(int)), 2)(x)).max() > 0
 assert len(mp.eigenfeatures(poly, output=0, k=2).values) == 2
 """

@@ -83,18 +83,18 @@ def test_against_ten_million_samples(pair, inputs):
 def test_sums_agree(pair, inputs):
     """Outputs and degrees add up to the whole, and so do distance and inner products; both directions agree."""
     f, g = two(pair)
-    found = mp.similarity(f, g, inputs, max_degree=3)
+    found = mp.similarity(f, g, inputs, degree=3)
     assert found.per_output.inner.shape == (3,) and found.by_degree.inner.shape == (5,)
     for part in (found.per_output, found.by_degree):
         for name in ("inner", "first", "second", "distance"):
             assert_close(getattr(part, name).sum(), np.asarray(getattr(found, name)), 1e-12)
     assert found.distance == pytest.approx(float(found.first + found.second - 2 * found.inner), rel=1e-13)
     assert found.cosine == pytest.approx(float(found.inner / np.sqrt(found.first * found.second)), rel=1e-14)
-    back = mp.similarity(g, f, inputs, max_degree=3)
+    back = mp.similarity(g, f, inputs, degree=3)
     assert_close(back.by_degree.inner, found.by_degree.inner, 1e-11)
     assert_close(back.by_degree.first, found.by_degree.second, 1e-12)
     assert np.all(np.abs(found.by_degree.cosine) <= 1 + 1e-12)
-    longer = mp.similarity(f, g, inputs, max_degree=6)
+    longer = mp.similarity(f, g, inputs, degree=6)
     assert_close(longer.by_degree.inner[:4], found.by_degree.inner[:4], 1e-12)
     assert_close(longer.inner, found.inner, 1e-12)
 
@@ -201,7 +201,7 @@ def test_two_polynomials_against_quadrature(degrees, inputs):
     """All forms with one another, under a Gaussian of neither: Gauss-Hermite with enough nodes is exact."""
     at = gaussian(8, 4, ridge=0.1)
     p, q = (mp.fit(network("MLP", "gelu", seed=i), g, n) for i, (g, n) in enumerate(zip(inputs, degrees, strict=True)))
-    found = mp.similarity(p, q, at, max_degree=2)
+    found = mp.similarity(p, q, at, degree=2)
     x, w = np.polynomial.hermite_e.hermegauss(5)
     grid = np.stack(np.meshgrid(*[x] * 4, indexing="ij"), -1).reshape(-1, 4)
     weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * 4, indexing="ij"), -1).reshape(-1, 4), axis=1)
@@ -347,7 +347,7 @@ def test_distilling_without_data():
 
 def test_it_prints_a_table():
     f, g = two(PAIRS[0])
-    found = mp.similarity(f, g, G, max_degree=2)
+    found = mp.similarity(f, g, G, degree=2)
     text = str(found)
     for part in ("E[f.g]", "cosine", "degree 2", "above 2", "output 2"):
         assert part in text
@@ -369,7 +369,7 @@ COMPOSED = mp.fit(DEEP, mp.Gaussian.standard(4), 2, method="composed")
         ("deep", lambda: mp.similarity(NET, DEEP, G), TypeError, "hidden layer"),
         ("deep first", lambda: mp.similarity(DEEP, NET, G), TypeError, "hidden layer"),
         ("composed", lambda: mp.similarity(COMPOSED, NET, G), TypeError, "ComposedPolynomial.*Samples"),
-        ("degree", lambda: mp.similarity(NET, NET, G, max_degree=-1), ValueError, "max_degree"),
+        ("degree", lambda: mp.similarity(NET, NET, G, degree=-1), ValueError, "degree"),
         ("function", lambda: mp.similarity(NET, lambda x: x, G), TypeError, "g must be a network or polynomial"),
         ("libraries", lambda: mp.similarity(NET, in_library(NET, TORCH64), G), TypeError, "f|g"),
     ]
@@ -416,7 +416,7 @@ def test_every_kind_and_pair_of_kinds_against_a_grid():
     for f, g in itertools.combinations_with_replacement(functions, 2):
         inner, size = mean(values[f] * values[g]), np.sqrt(sizes[f] * sizes[g])
         for degree in (0, 4, 8):
-            found = mp.similarity(functions[f], functions[g], inputs, max_degree=degree)
+            found = mp.similarity(functions[f], functions[g], inputs, degree=degree)
             slack = tolerance * size + float(found.bound)
             assert np.all(np.abs(found.per_output.inner - inner) <= slack), (f, g, degree)
             assert_close(found.by_degree.inner.sum(), found.inner, 1e-11)

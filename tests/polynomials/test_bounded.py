@@ -314,7 +314,7 @@ def test_fvu_is_that_of_samples(kind: str, activation: str, where: str) -> None:
     d = 5
     net, inputs = make_net(kind, activation, d, h=12), INPUTS[where](d)
     poly = mp.fit(net, inputs_of(d), 3).bounded(2.0)
-    found, drawn = mp.fvu(net, poly, inputs), mp.fvu(net, poly, samples=inputs.sample(200_000, seed=3))
+    found, drawn = mp.fvu(net, poly, inputs), mp.fvu(net, poly, inputs.sample(200_000, seed=3))
     gap = abs(float(found.total) - float(drawn.total))
     assert gap <= float(found.bound) + 5 * float(drawn.standard_error)
     assert float(found.bound) < 1e-3

@@ -224,7 +224,7 @@ def test_thousands_of_monomials_on_singular_components():
     poly = mp.fit(net, mix, 3)
     assert poly.report.gradient <= 1e-12 and np.abs(poly.values).max() < 10
     x = mix.sample(3000)
-    assert mp.fvu(net, poly, samples=x).total < mp.fvu(net, mp.fit(net, mix, 2), samples=x).total
+    assert mp.fvu(net, poly, x).total < mp.fvu(net, mp.fit(net, mix, 2), x).total
 
 
 def test_the_sum_of_a_ridge_and_a_dense_polynomial_of_higher_degree():

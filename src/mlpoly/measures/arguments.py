@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    check_columns,
-    check_finite,
-    check_shape,
-)
+from mlpoly.inputs import Samples, as_inputs, check_order
 
 
 def check_models(**models: Any) -> int | None:
@@ -32,9 +26,8 @@ def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly"
     for name, value in zip(names, (net, poly), strict=True):
         if not _has_sizes(value):
             hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
-            data = (
-                "; on data, with samples=x, any callable works" if callable(value) and name in ("net", "poly") else ""
-            )
+            plain = callable(value) and name in ("net", "poly")
+            data = "; on data (n, d) as inputs any callable works" if plain else ""
             raise TypeError(
                 f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}{data}."
             )
@@ -52,15 +45,19 @@ def _has_sizes(value: Any) -> bool:
     return all(hasattr(value, a) for a in ("dim_in", "dim_out", "names", "__call__"))
 
 
-def checked_samples(samples: Any, minimum: int = 1, **models: Any) -> Array:
-    """Check samples (n, d) of the inputs of models, at least `minimum` of them, and return them as floats."""
-    dim = check_models(**models)
-    for name, model in models.items():  # networks and polynomials know the names of their inputs, other functions not
-        check_columns("samples", samples, model.names if _has_sizes(model) else None, f"{name}.names")
-    samples = as_float_array("samples", samples, integers=True)
-    check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
-    if samples.shape[0] < minimum:
+def checked_data(inputs: Any, minimum: int = 1, **models: Any) -> Samples:
+    """Check data (n, d), or `Samples`, for models that take them; at least `minimum` rows."""
+    dim, data = check_models(**models), as_inputs(inputs)
+    if not isinstance(data, Samples):
+        raise TypeError(
+            f"inputs must be data of shape (n, d), or mlpoly.Samples, got {type(data).__name__}; "
+            f"inputs.sample(n) draws some."
+        )
+    if dim is not None and data.dim != dim:
+        raise ValueError(f"inputs have {data.dim} columns, but the network takes {dim} inputs.")
+    for name, model in models.items():  # networks and polynomials have names of their inputs, other functions do not
+        check_order(data, model.names if _has_sizes(model) else None, name)
+    if data.count < minimum:
         purpose = "a mean" if minimum == 1 else "a variance"
-        raise ValueError(f"samples holds {samples.shape[0]} rows; {purpose} needs at least {minimum}.")
-    check_finite("samples", samples)
-    return samples
+        raise ValueError(f"inputs have {data.count} rows; {purpose} needs at least {minimum}.")
+    return data

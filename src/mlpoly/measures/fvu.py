@@ -9,7 +9,7 @@ from typing import cast
 from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
-from mlpoly.measures.arguments import check_functions
+from mlpoly.measures.arguments import check_functions, checked_data
 from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.outputs import outputs_of
 from mlpoly.moments import Expansion, common, inner
@@ -29,7 +29,6 @@ def fvu(
     poly: Polynomial | Callable[[Array], Array],
     inputs: InputsLike | None = None,
     *,
-    samples: Array | None = None,
     draws: int = 65_536,
     seed: int = 0,
 ) -> FVU:
@@ -46,12 +45,10 @@ def fvu(
         Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
         nor fitted under these inputs.
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
-        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
-        default those that the polynomial was fitted under. For a deep network or a composed polynomial, `draws`
-        samples of the distribution are drawn, and the answer has a standard error; for a polynomial of degree up to 2
-        under one Gaussian the estimate in closed form stands beside it, as `closure`.
-    samples : array (n, d), optional
-        Data instead of `inputs`: population variance, with a standard error.
+        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over the data, with a
+        standard error. By default those that the polynomial was fitted under. For a deep network or a composed
+        polynomial, `draws` samples of the distribution are drawn, and the answer has a standard error; for a polynomial
+        of degree up to 2 under one Gaussian the estimate in closed form stands beside it, as `closure`.
     draws : int
         Number of samples to draw where there is no closed form.
     seed : int
@@ -75,26 +72,24 @@ def fvu(
     >>> round(float(mp.fvu(net, poly).total), 4)
     0.0331
     >>> x = np.random.default_rng(0).standard_normal((1000, 2))
-    >>> bool(mp.fvu(net, poly, samples=x).total < 0.1)
+    >>> bool(mp.fvu(net, poly, x).total < 0.1)
     True
     """
-    if inputs is not None and samples is not None:
-        raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
-    if inputs is None and samples is None:
-        inputs = getattr(poly, "inputs", None)
-    inputs = None if inputs is None else as_inputs(inputs)
-    for name, function in (("net", net), ("poly", poly)) if inputs is not None else ():
-        check_order(inputs, getattr(function, "names", None), name)
-    if isinstance(inputs, Samples):
-        return fvu_of_outputs(*outputs_of(net, poly, inputs.x, minimum=2), inputs.weights)
-    if samples is not None:
-        return fvu_of_outputs(*outputs_of(net, poly, samples, minimum=2))
-    check_functions(net, poly)
+    inputs = getattr(poly, "inputs", None) if inputs is None else inputs
     if inputs is None:
+        check_functions(net, poly)
         raise ValueError(
-            "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, made by arithmetic or "
-            "read from a file of an older version, does not know what it was fitted under."
+            "give inputs, a distribution or data (n, d): this polynomial, made by arithmetic or read from a file, does "
+            "not know what it was fitted under."
         )
+    inputs = as_inputs(inputs)
+    if isinstance(inputs, Samples):
+        x = checked_data(inputs, 2, net=net, poly=poly).x
+        f = outputs_of("net", net, x)
+        return fvu_of_outputs(f, outputs_of("poly", poly, x, f.shape[1]), inputs.weights)
+    check_functions(net, poly)
+    for name, function in ("net", net), ("poly", poly):
+        check_order(inputs, getattr(function, "names", None), name)
     layer, poly = check_network(net), cast(Polynomial, poly)
     if not isinstance(layer, Layer) or not poly.closed_form:
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
@@ -160,7 +155,7 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
         return found
     # f differs from its own best quadratic by its variance beyond degree 2, which is orthogonal to every quadratic.
     best = fit_expansion(net, inputs, poly.degree, pairs=0)
-    outputs = propagate(net, inputs, order=3 if takes_third_cumulants(net) else 2)[-1]
+    outputs = propagate(net, inputs, cumulants=3 if takes_third_cumulants(net) else 2)[-1]
     xp = namespace(mean=outputs.mean)
     center = cast_like(inputs.mean, net.prototype)
     apart = map_polynomial(to_dense(best, center) - to_dense(poly, center), widen)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlpoly.arrays import Array
+from mlpoly.inputs import InputsLike
+from mlpoly.measures.arguments import checked_data
 from mlpoly.measures.outputs import outputs_of
 from mlpoly.scores import Estimate, kl_of_outputs
 
 
-def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples: Array) -> Estimate:
+def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], inputs: InputsLike) -> Estimate:
     """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.
 
     Parameters
@@ -17,7 +19,7 @@ def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples
     net : MLP, GLU, or any callable from (n, d) to (n, o)
         Its outputs f are logits. A single one is that of class 1 against class 0, whose probability is its sigmoid.
     poly : Polynomial, or any callable
-    samples : array (n, d)
+    inputs : data (n, d), or Samples
 
     Returns
     -------
@@ -30,7 +32,9 @@ def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], *, samples
     >>> net = mp.MLP(np.diag([2.0, 0.5]), None, np.array([[1.0, -1.0], [-1.0, 1.0]]), None, "tanh")
     >>> x = mp.Gaussian.standard(2).sample(500, seed=0)
     >>> polys = [mp.fit(net, mp.Gaussian.standard(2), degree) for degree in (1, 3, 5)]
-    >>> [round(float(mp.kl(net, poly, samples=x)), 3) for poly in polys]
+    >>> [round(float(mp.kl(net, poly, x)), 3) for poly in polys]
     [0.03, 0.017, 0.006]
     """
-    return kl_of_outputs(*outputs_of(net, poly, samples))
+    data = checked_data(inputs, net=net, poly=poly)
+    f = outputs_of("net", net, data.x)
+    return kl_of_outputs(f, outputs_of("poly", poly, data.x, f.shape[1]), data.weights)

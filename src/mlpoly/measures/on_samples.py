@@ -10,7 +10,7 @@ from mlpoly.arrays import Array, cast_result, check_finite, namespace, no_gradie
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
 from mlpoly.inputs import Samples, checked_inputs
-from mlpoly.measures.outputs import evaluated
+from mlpoly.measures.outputs import outputs_of
 from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices
 from mlpoly.networks import Network, check_network
 from mlpoly.polynomials import Polynomial
@@ -19,8 +19,8 @@ from mlpoly.polynomials import Polynomial
 def moments_on_samples(net: Network | Polynomial, inputs: Samples) -> tuple[Array, ...]:
     """Fields of a `SecondMoment`: mean (o,), raw and central moments (o, o), and zeros (o, o): nothing is truncated."""
     checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
-    f = evaluated("net", net, inputs.x)
-    check_finite("net(samples)", f)
+    f = outputs_of("net", net, inputs.x)
+    check_finite("net(x)", f)
     outputs = Samples(f, inputs.weights)
     mean, cov = outputs.mean, outputs.covariance
     return tuple(cast_result(a, net.prototype) for a in (mean, cov + mean[:, None] * mean, cov, cov * 0))
@@ -38,7 +38,7 @@ def degrees_on_samples(net: Any, inputs: Samples, degree: int) -> tuple[Array, .
         if rows is None:
             raise TooLargeError(
                 f"polynomials of degree {degree} on these samples have more than {MOST_MONOMIALS} monomials; lower "
-                f"max_degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
+                f"degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
             )
         sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
         terms, factor = int(sizes.sum()), rows.problem.factor
