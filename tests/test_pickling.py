@@ -121,7 +121,7 @@ def _plain(mean, std, degree):
 def test_records_of_an_activation_made_by_hand_pickle():
     made = Activation("by_hand", bump, _plain, kinks=(1.0,))
     back = again(made)
-    assert (back.name, back.function, back.project, back.kinks) == ("by_hand", bump, _plain, (1.0,))
+    assert (back.name, back.function, back.projection, back.kinks) == ("by_hand", bump, _plain, (1.0,))
 
 
 def trainable():

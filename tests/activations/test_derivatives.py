@@ -21,7 +21,7 @@ from support.backends import (
 )
 
 import mlpoly as mp
-from mlpoly.activations.differences import difference_quotient
+from mlpoly.activations.record import difference_quotient
 
 FAR = (1e-8, 0.1, 1.3, 4.7, 15.0, 40.0, 200.0, 1e3)
 GRID = sorted({*np.linspace(-9, 9, 37), *FAR, *(-y for y in FAR)})

@@ -146,22 +146,6 @@ def test_mixture_against_bayes(known):
         assert_close(mine.covariance, cov, 1e-12)
 
 
-@pytest.mark.parametrize("rank", [None, 2])
-def test_log_density(rank):
-    """On the subspace in which x_S varies, in an orthonormal basis of it."""
-    g, known = gaussian(4, 4, rank=rank), [0, 2, 3]
-    given = Given(g, np.array(known))
-    values, vectors = np.linalg.eigh(g.cov[np.ix_(known, known)])
-    kept = values > 1e-12
-    x = (
-        g.mean[known]
-        + np.random.default_rng(0).standard_normal((4, kept.sum())) * np.sqrt(values[kept]) @ vectors.T[kept]
-    )
-    w = (x - g.mean[known]) @ vectors[:, kept] / np.sqrt(values[kept])
-    expected = -0.5 * (w**2).sum(1) - 0.5 * np.log(2 * np.pi * values[kept]).sum()
-    assert_close(given.log_density(x), expected, 1e-11)
-
-
 def test_far_from_all_components():
     """Densities that underflow still have ratios."""
     mix = mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0.0], [1.0, 0.0]]))

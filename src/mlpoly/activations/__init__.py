@@ -1,6 +1,6 @@
 """Activations: one record each, with its function and its Hermite coefficients."""
 
-from mlpoly.activations.hermite import hermite_coefficients, project
+from mlpoly.activations.hermite import hermite_coefficients
 from mlpoly.activations.record import Activation
 from mlpoly.activations.registry import Family, families, get, names, register_activation
 
@@ -11,6 +11,5 @@ __all__ = [
     "get",
     "hermite_coefficients",
     "names",
-    "project",
     "register_activation",
 ]
