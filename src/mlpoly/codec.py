@@ -29,20 +29,8 @@ def from_plain(cls: type[T], value: Any, arrays: Mapping[str, np.ndarray] | None
     """Return the record that `to_plain` made a value from.
 
     Fields that the class does not have are ignored, and fields with a default may be missing, so that files of other
-    versions load. Where a float is expected, null is NaN.
-
-    Parameters
-    ----------
-    cls : type
-        Dataclass, or any type that its fields may have.
-    value : JSON value
-    arrays : mapping from name to array, optional
-        Arrays that ``{"array": name}`` refers to.
-
-    Raises
-    ------
-    FileFormatError
-        If the value does not fit; the message names the first place where it does not.
+    versions load. Where a float is expected, null is NaN, and where an array is, {"array": name} is one of `arrays`.
+    Raises a FileFormatError that names the first place where the value does not fit.
     """
     with explain_missing("reading results"):
         import cattrs
@@ -68,15 +56,7 @@ def save_results(path: str | PathLike[str], record: Any) -> None:
 
 
 def load_results(path: str | PathLike[str], cls: type[T]) -> T:
-    """Read what `save_results` wrote.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    FileFormatError
-        If a file is damaged or of another version.
-    """
+    """Read what `save_results` wrote; raise a FileFormatError if a file is damaged or of another version."""
     path = Path(path)
     tensors = path.with_suffix(".safetensors")
     if not path.is_file():

@@ -5,11 +5,5 @@ from mlpoly.activations.record import Activation
 from mlpoly.activations.registry import Family, families, get, names, register_activation
 
 __all__ = [
-    "Activation",
-    "Family",
-    "families",
-    "get",
-    "hermite_coefficients",
-    "names",
-    "register_activation",
-]
+    "Activation", "Family", "families", "get", "hermite_coefficients", "names", "register_activation",
+]  # fmt: skip
