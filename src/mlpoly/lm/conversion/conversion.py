@@ -16,9 +16,8 @@ from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.conversion.hub import download, upload
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, load
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"

@@ -13,10 +13,9 @@ from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import polynomials_of
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
-from mlpoly.tables import TableList
+from mlpoly.tables import Plottable, TableList
 
 
 @dataclass(frozen=True)
