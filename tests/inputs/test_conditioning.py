@@ -313,7 +313,10 @@ def test_a_diagonal_covariance_stays_diagonal():
         mix.components[0].condition({7: 1.0})
     # The same without all but the first twenty inputs, whose covariance may be a matrix.
     few = mp.MLP(net.W1[:, :20], net.b1, np.eye(3), None, "relu")
-    small = [mp.GaussianMixture(mix.weights, np.zeros((2, 20)), c) for c in (_matrices(variances), variances[:, :20])]
+    small = [
+        mp.GaussianMixture(mix.weights, np.zeros((2, 20)), c)
+        for c in (np.stack([np.diag(v[:20]) for v in variances]), variances[:, :20])
+    ]
     for inputs in small:
         assert_close(mp.conditional_mean(few, inputs, [1, 3, 9])(x), _by_units(few, mix, x), 1e-12)
         assert_close(inputs.condition({1: 0.5, 3: -1.0}).weights, found[1].weights, 1e-12)
@@ -322,10 +325,6 @@ def test_a_diagonal_covariance_stays_diagonal():
     shares = [mp.sensitivity(few, inputs.components[0], groups={"some": [1, 3]}) for inputs in small]
     assert_close(shares[1].first, shares[0].first, 1e-12)
     assert_close(shares[1].total, shares[0].total, 1e-12)
-
-
-def _matrices(variances):
-    return np.stack([np.diag(v[:20]) for v in variances])
 
 
 def _by_units(net, mix, x):
