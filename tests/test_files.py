@@ -96,18 +96,16 @@ def test_file_is_replaced(write, tmp_path):
 # -- what goes wrong leaves nothing behind -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, ValueError])
-@pytest.mark.parametrize("before", [None, "before"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", [{}, {"file": "before"}])
 def test_exception_in_the_middle(tmp_path, error, before):
-    target = tmp_path / "file"
-    if before is not None:
-        target.write_text(before)
-    with pytest.raises(error), replacing(target) as scratch:
+    for name, text in before.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(error), replacing(tmp_path / "file") as scratch:
         scratch.write_text("half of it")
-        assert scratch.parent == target.parent
+        assert scratch.parent == tmp_path
         raise error
-    assert os.listdir(tmp_path) == ([] if before is None else ["file"])
-    assert before is None or target.read_text() == before
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
 def test_full_disk(tmp_path):
@@ -250,13 +248,6 @@ def run_in_threads(act):
 def test_threads_may_write_one_file_and_make_one_folder(write, tmp_path):
     run_in_threads(lambda: write(make_folder(tmp_path / "folder") / "file"))
     assert os.listdir(tmp_path / "folder") == ["file"]
-
-
-def test_umask_is_never_touched(write, tmp_path, monkeypatch):
-    """It belongs to the whole process: while it is another one, files of other threads get other rights."""
-    monkeypatch.setattr(os, "umask", None)
-    write(tmp_path / "file")
-    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")
