@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlpoly import activations, polynomials
 from mlpoly._version import __version__
-from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError
+from mlpoly.errors import DataWarning, FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
+    check,
     compare,
     conditional_mean,
     degree_spectrum,

@@ -200,7 +200,7 @@ class Circuit(Tabular):
         """
         return self.run(x).entries
 
-    def run(self, x: Any) -> Evaluation:
+    def run(self, x: Any) -> CircuitValues:
         """All values at points x (..., d), in float64 and without encryption."""
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         if x.ndim == 0 or x.shape[-1] != self.dim_in:
@@ -220,7 +220,7 @@ class Circuit(Tabular):
                 u, e = total(layer.forms), total(layer.gates)
                 forms.append(u)
                 gates.append(e)
-            return Evaluation(self.layers, tuple(forms), tuple(gates), total(self.outputs))
+            return CircuitValues(self.layers, tuple(forms), tuple(gates), total(self.outputs))
 
     def __repr__(self) -> str:
         degrees = ", ".join(str(layer.degree) for layer in self.layers)
@@ -240,7 +240,7 @@ class Circuit(Tabular):
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class CircuitValues:
     """The values of a circuit at points, without encryption: forms u_l and gates e_l (..., h + 1), outputs (..., o).
 
     Layer 0 is the input with a one appended. Without a gate e_l is zero.
