@@ -39,10 +39,10 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "Gaussian", "GaussianMixture", "Samples", "MomentAccumulator", "activations",
     "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
     "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
-    "fvu", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
+    "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
     "conditional_mean", "sensitivity", "shapley", "explain",
     "eigenfeatures", "principal_forms", "decompose", "singular_directions", "ablate",
-    "report", "he", "progress", "FileFormatError", "TooLargeError", "QuadratureWarning", "__version__",
+    "report", "he", "progress", "FileFormatError", "TooLargeError", "DataWarning", "QuadratureWarning", "__version__",
 ]  # fmt: skip
 
 
