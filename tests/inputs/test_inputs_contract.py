@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import pickle
 
 import array_api_compat as compat
 import jax
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -36,6 +38,7 @@ RANK_ONE = np.outer([1.0, -2.0, 0.5], [1.0, -2.0, 0.5])
 MEANS = np.array([[0.0, 0.0, 1.0], [3.0, -1.0, 0.5], [-1.0, 2.0, 0.0]])
 WEIGHTS = np.array([0.5, 0.3, 0.2])
 COVARIANCES = np.stack([FULL, RANK_ONE, np.zeros((D, D))])  # a singular one too, and a point
+DIRECTIONS = np.array([[1.0, 0.0, 0.0], [0.3, -1.2, 0.7], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
 ROWS = np.random.default_rng(7).gamma(2.0, size=(40, D)) @ np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.2, 0.0, 3.0]])
 COUNTS = np.random.default_rng(8).integers(0, 4, 40).astype(float)
 POINTS = np.zeros((40, D, D))  # the covariances of samples as components
@@ -131,6 +134,66 @@ def test_samples_have_the_moments(kind):
     assert np.all(np.abs(products.mean(axis=0) - covariance) <= 5 * products.std(axis=0) / math.sqrt(n) + 1e-12)
 
 
+@functools.cache
+def reference_moments(kind: str, order: int) -> np.ndarray:
+    """Moments (order + 1, h) of the projections in 40 digits, by the binomial formula and double factorials."""
+    with mpmath.workdps(40):
+        return np.array([[float(m) for m in projected_moments(kind, w, order)] for w in DIRECTIONS]).T
+
+
+def projected_moments(kind: str, direction: np.ndarray, order: int) -> list[mpmath.mpf]:
+    w = [mpmath.mpf(float(a)) for a in direction]
+
+    def dot(a, b):
+        return mpmath.fsum(mpmath.mpf(float(x)) * y for x, y in zip(a, b, strict=True))
+
+    pieces = zip(*KINDS[kind][1:], strict=True)
+    parts = [(mpmath.mpf(float(p)), dot(m, w), dot([dot(row, w) for row in c], w)) for p, m, c in pieces]
+    total = mpmath.fsum(p for p, _, _ in parts)
+    mean = mpmath.fsum(p * m for p, m, _ in parts) / total
+
+    def central(k):
+        return mpmath.fsum(
+            p / total * mpmath.binomial(k, j) * (m - mean) ** (k - j) * v ** (j // 2) * mpmath.fac2(j - 1)
+            for p, m, v in parts
+            for j in range(0, k + 1, 2)
+        )
+
+    variance = central(2)
+    if variance < mpmath.mpf(10) ** -30:
+        return [mpmath.mpf(1)] + [mpmath.mpf(0)] * order
+    return [central(k) / mpmath.sqrt(variance) ** k for k in range(order + 1)]
+
+
+@kinds
+@libraries
+def test_projection_moments_against_many_digits(kind, backend):
+    order = 6
+    found = inputs_of(kind, backend).projection_moments(make(DIRECTIONS, backend), order)
+    assert tuple(found.shape) == (order + 1, len(DIRECTIONS))
+    assert_close(found, reference_moments(kind, order), 20 * backend.tolerance)
+    assert_close(found[1:, 3], [0.0] * order, 0)  # a projection that does not vary
+    if backend == NUMPY64:
+        assert_close(inputs_of(kind).projection_moments(1e-60 * DIRECTIONS, order), found, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("directions", "order", "error", "words"),
+    [
+        (np.ones((2, D + 1)), 2, ValueError, "directions has shape"),
+        (np.ones(D), 2, ValueError, "directions has shape"),
+        (np.full((1, D), np.nan), 2, ValueError, "directions holds 3 NaN"),
+        (np.ones((1, D)), -1, ValueError, "order must be at least 0"),
+        (np.ones((1, D)), 1.5, TypeError, "order must be an integer"),
+        (make(np.ones((1, D)), TORCH64), 2, TypeError, "different array libraries"),
+    ],
+)
+def test_projection_moments_of_bad_arguments(directions, order, error, words):
+    for kind in ("full", "samples"):
+        with pytest.raises(error, match=words):
+            inputs_of(kind).projection_moments(directions, order)
+
+
 @kinds
 @backends(NUMPY32, TORCH64, TORCH32, JAX64)
 def test_they_move(kind, backend):
@@ -165,8 +228,10 @@ def test_they_are_pytrees(kind, backend):
     inputs = inputs_of(kind, backend)
     leaves, tree = jax.tree_util.tree_flatten(inputs)
     assert jax.tree_util.tree_unflatten(tree, leaves).fingerprint == inputs.fingerprint
-    traced = jax.jit(lambda p: (p.mean, p.covariance))(inputs)
-    for a, b in zip(traced, (inputs.mean, inputs.covariance), strict=True):
+    directions = make(DIRECTIONS[:2], backend)
+    traced = jax.jit(lambda p: (p.mean, p.covariance, p.projection_moments(directions, 3)))(inputs)
+    plain = (inputs.mean, inputs.covariance, inputs.projection_moments(directions, 3))
+    for a, b in zip(traced, plain, strict=True):
         assert_close(a, b, 1e-12)
 
 

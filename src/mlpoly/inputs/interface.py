@@ -13,9 +13,11 @@ import numpy as np
 from mlpoly.arrays import (
     Array,
     as_float_array,
+    as_integer,
     cast_like,
     check_finite,
     check_shape,
+    namespace,
     namespace_of,
     on,
     promote,
@@ -110,6 +112,31 @@ class Inputs(Tabular, ABC):
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
 
+    def projection_moments(self, directions: Array, order: int) -> Array:
+        """Moments E[((w.x - E w.x) / s)^k] of one-dimensional projections, s the standard deviation of w.x.
+
+        Parameters
+        ----------
+        directions : array (h, d)
+            One w in each row.
+        order : int
+            Highest k.
+
+        Returns
+        -------
+        array (order + 1, h)
+            For k = 0, ..., order; zero from k = 1 on where w.x does not vary.
+        """
+        directions = as_float_array("directions", directions)
+        namespace(directions=directions, inputs=self.prototype)
+        check_shape("directions", directions, (None, self.dim), "directions in rows, over the inputs")
+        check_finite("directions", directions)
+        return cast_like(self._moments(widen(directions), as_integer("order", order, 0)), self.mean)
+
+    @abstractmethod
+    def _moments(self, directions: Array, order: int) -> Array:
+        """`projection_moments` of checked directions (h, d), in the widest precision."""
+
     def in_units(self: T, scale: Any, shift: Any = 0.0) -> T:
         """The distribution of shift + scale x: the inputs in other units.
 
@@ -159,6 +186,18 @@ class Gaussians(Inputs):
     @abstractmethod
     def components(self) -> tuple[Gaussian, ...]:
         """The c Gaussians."""
+
+    def _moments(self, directions: Array, order: int) -> Array:
+        xp, weights = namespace_of(directions), widen(self.weights)
+        gaps = xp.stack([directions @ (widen(g.mean) - widen(self.mean)) for g in self.components])  # (c, h)
+        spreads = [xp.vecdot(widen(g.times_covariance(directions)), directions) for g in self.components]
+        variances = xp.clip(xp.stack(spreads), 0, None)
+        inverse = safe_inverse(xp.sqrt(weights @ (gaps**2 + variances)))
+        gaps, variances = gaps * inverse, variances * inverse**2
+        powers = [xp.ones_like(gaps), gaps]
+        for k in range(2, order + 1):
+            powers.append(gaps * powers[k - 1] + (k - 1) * variances * powers[k - 2])  # of N(gap, variance), by parts
+        return xp.stack([weights @ power for power in powers[: order + 1]])
 
 
 def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, Array]:

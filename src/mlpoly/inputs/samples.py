@@ -19,6 +19,7 @@ from mlpoly.arrays import (
     namespace,
     namespace_of,
     readable,
+    safe_inverse,
     scalar,
     take_rows,
     to_numpy,
@@ -150,6 +151,16 @@ class Samples(Inputs):
 
     def _rescaled(self, factor: Array, offset: Array) -> Samples:
         return replace(self, x=offset + factor * widen(self.x))
+
+    def _moments(self, directions: Array, order: int) -> Array:
+        xp = namespace_of(directions)
+        size = max(1, _NUMBERS // max(directions.shape))
+
+        def projected(scale: Array) -> Iterator[tuple[Array, Array]]:
+            return (((widen(x) - self.mean) @ directions.T * scale, w) for x, w in self.chunks(size))  # (m, h)
+
+        inverse = safe_inverse(xp.sqrt(sum(xp.sum(w * t**2, axis=0) for t, w in projected(1.0))))
+        return sum(xp.stack([xp.sum(w * t**k, axis=0) for k in range(order + 1)]) for t, w in projected(inverse))
 
     @cached_property
     def fingerprint(self) -> str:
