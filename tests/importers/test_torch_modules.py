@@ -816,12 +816,3 @@ def test_the_advice_on_convolutions_is_code_that_works():
     chain = mp.Chain([relu, from_torch(module[4:])])
     x = torch.randn(5, 2, 6, 6)
     torch.testing.assert_close(chain(x.flatten(1)), module(x), rtol=1e-4, atol=1e-5)
-
-
-def test_the_advice_on_functions_is_code_that_works():
-    module = Net(lambda m, x: m.c(m.b[0](m.a(x).relu()).relu()), a=nn.Linear(4, 6),
-                 b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3))  # fmt: skip
-    with pytest.raises(TypeError) as caught:
-        from_torch(prepared(module))
-    code = str(caught.value).split("as a module: ")[1].split(". Or export")[0].replace("act", "torch.nn.ReLU()")
-    assert_same(eval(code, {"mlpoly": mp, "torch": torch, "m": module}), module)
