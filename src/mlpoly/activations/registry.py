@@ -48,12 +48,12 @@ def _sixth(y: Array) -> Array:
 def _hardtanh(name: str, low: float, high: float) -> Activation:
     if not low < high:
         raise ValueError(f"hardtanh needs low < high, got low={low}, high={high}.")
-    pieces = [[low, 0], [0, 1], [high, 0]]
+    pieces = [[low, 0.0], [0.0, 1.0], [high, 0.0]]
     return piecewise(name, "clip(y, low, high)", lambda y: _clip(y, low, high), [low, high], pieces)
 
 
 def _leaky_relu(name: str, slope: float) -> Activation:
-    pieces = [[0, slope], [0, 1]]
+    pieces = [[0.0, slope], [0.0, 1.0]]
     return piecewise(name, "y if y > 0 else slope y", lambda y: _above(y, 0, y, slope * y), [0], pieces)
 
 
@@ -65,7 +65,7 @@ def _threshold(name: str, threshold: float, value: float, formula: str = "value"
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-_HARDSWISH = [[0], [0, 0.5, 1 / 6], [0, 1]]
+_HARDSWISH = [[0.0], [0.0, 0.5, 1 / 6], [0.0, 1.0]]
 _ALIASES = {
     "identity": ("linear", "none"),
     "leaky_relu": ("leakyrelu",),

@@ -40,5 +40,5 @@ def layers_of(net: Network) -> list[Layer]:
     """All layers of a network, those within residual connections included, in the order of the data."""
     if isinstance(net, Layer):
         return [net]
-    parts = net.layers if isinstance(net, Chain) else (net.net,)
+    parts = net.parts if isinstance(net, Chain | Residual) else ()
     return [layer for part in parts for layer in layers_of(part)]
