@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from support import tiny_models
 from support.backends import assert_close
 from support.tiny_models import D, bert, gpt2, llama, token_ids, vit, wav2vec2, whisper
 from torch import nn
@@ -31,22 +32,8 @@ from mlpoly.lm.moments.row_sums import RowSums
 
 
 def recorded(model: nn.Module, batches: list[Any]) -> dict[str, np.ndarray]:
-    """Inputs of every block (batches b t, d), with hooks of our own on the whole model."""
-    seen: dict[str, list[np.ndarray]] = {}
-
-    def keep(name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            seen.setdefault(name, []).append(args[0].detach().double().numpy().reshape(-1, args[0].shape[-1]).copy())
-
-        return hook
-
-    handles = [block.entry.register_forward_pre_hook(keep(block.name)) for block in find_blocks(model)]
-    with torch.no_grad():
-        for batch in batches:
-            model(**batch) if isinstance(batch, dict) else model(batch)
-    for handle in handles:
-        handle.remove()
-    return {name: np.concatenate(parts) for name, parts in seen.items()}
+    """Inputs (n, d) of every block."""
+    return {name: x.double().numpy() for name, x in tiny_models.recorded(model, batches).items()}
 
 
 def assert_moments(gaussian: mp.Gaussian, rows: np.ndarray, tolerance: float = 1e-12) -> None:
@@ -574,21 +561,12 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
     decoder_mask[2, 2:] = 0
     batch = {"input_ids": ids, "attention_mask": mask}
     batch |= {"decoder_input_ids": decoder_ids, "decoder_attention_mask": decoder_mask}
-    seen: dict[str, torch.Tensor] = {}
-    blocks = find_blocks(model)
-    handles = [
-        b.entry.register_forward_pre_hook(lambda m, args, name=b.name: seen.update({name: args[0].detach()}))
-        for b in blocks
-    ]
-    with torch.no_grad():
-        model(**batch)
-    for handle in handles:
-        handle.remove()
+    blocks, seen = find_blocks(model), tiny_models.recorded(model, [batch])
     moments = collect(model, [batch])
     by_token = collect(model, [batch], groups=lambda x, positions, tokens: tokens)
     assert len(blocks) == 2
     for block, own_ids, own_mask in zip(blocks, (ids, decoder_ids), (mask, decoder_mask), strict=True):
-        rows = seen[block.name][own_mask != 0].double()
+        rows = seen[block.name][own_mask.flatten() != 0].double()
         torch.testing.assert_close(moments.gaussian(block.name).mean, rows.mean(0))
         torch.testing.assert_close(moments.gaussian(block.name).cov, torch.cov(rows.T, correction=0))
         assert set(by_token.groups(block.name)) == set(own_ids[own_mask != 0].tolist())
@@ -963,23 +941,3 @@ def test_damaged_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "partial-0-of-1.safetensors").write_bytes(b"not a tensor")
     with pytest.raises(mp.FileFormatError, match=r"partial-0-of-1.safetensors"):
         collect(gpt2(), token_ids(1), save_to=tmp_path)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The accumulator that it all ends in
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_an_accumulator_continues_from_moments(backend: Any, rng: np.random.Generator) -> None:
-    from support.backends import make
-
-    rows = rng.normal(size=(50, 3)) + 4
-    first = mp.MomentAccumulator(3).update(make(rows[:20], backend))
-    again = mp.MomentAccumulator.from_moments(first.count, first.mean, first.scatter)
-    merged = again.merge(mp.MomentAccumulator(3).update(make(rows[20:], backend))).gaussian()
-    assert_close(merged.mean, rows.mean(0), backend.tolerance)
-    assert_close(merged.cov, np.cov(rows, rowvar=False, bias=True), backend.tolerance)
-    with pytest.raises(ValueError, match="scatter has shape"):
-        mp.MomentAccumulator.from_moments(2, first.mean, first.mean)
-    with pytest.raises(ValueError, match="count must be at least 1"):
-        mp.MomentAccumulator.from_moments(0, first.mean, first.scatter)

@@ -8,6 +8,8 @@ import torch
 import transformers
 from torch import nn
 
+from mlpoly.importers import find_blocks
+
 D, VOCABULARY = 16, 32
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": D, "intermediate_size": 24, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 2, "max_position_embeddings": 64}
@@ -80,3 +82,35 @@ def token_ids(n: int, b: int = 3, t: int = 7, seed: int = 0) -> list[torch.Tenso
     """Batches (b, t), n of them; 0, which pads, is not among the ids."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(1, VOCABULARY, (b, t), generator=generator) for _ in range(n)]
+
+
+def recorded(
+    model: nn.Module, batches: list[Any], modules: dict[str, nn.Module] | None = None, outputs: bool = False
+) -> dict[str, torch.Tensor]:
+    """What enters modules, by default the blocks, or leaves them (n, d), seen by plain hooks on the whole model."""
+    seen: dict[str, list[torch.Tensor]] = {}
+
+    def keep(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, result: Any) -> None:
+            value = result if outputs else args
+            value = value[0] if isinstance(value, tuple) else value
+            seen.setdefault(name, []).append(value.detach().flatten(0, -2).clone())
+
+        return hook
+
+    modules = {block.name: block.entry for block in find_blocks(model)} if modules is None else modules
+    handles = [module.register_forward_hook(keep(name)) for name, module in modules.items()]
+    with torch.no_grad():
+        for batch in batches:
+            model(**batch) if isinstance(batch, dict) else model(batch)
+    for handle in handles:
+        handle.remove()
+    return {name: torch.cat(parts) for name, parts in seen.items()}
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """In double precision, with norms that do more than nothing."""
+    for name, parameter in model.named_parameters():
+        if "norm" in name or ".ln_" in name:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.double()
