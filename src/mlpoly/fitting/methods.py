@@ -105,8 +105,8 @@ class Neuronwise:
 class Joint:
     """All neurons fitted together on samples: for one hidden layer, any degree and size (MATH 13).
 
-    Starts neuron by neuron, and lets one neuron make up for the errors of another. Every fifth sample is held out: it
-    decides what is fitted, and the report states the error on it.
+    Starts neuron by neuron, and lets one neuron make up for the errors of another. One sample in five, at random, is
+    held out: it decides what is fitted, and the report states the error on it.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ in nothing else.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, widen
@@ -17,6 +18,13 @@ from mlpoly.units import Gate, Series
 P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 
 _NUMBERS = 2**24  # values of basis functions held at once
+
+
+def with_neurons(poly: Any, **fields: Any) -> Any:
+    """A ridge polynomial, or the one within a bounded polynomial, with other fields."""
+    if isinstance(poly, BoundedPolynomial):
+        return replace(poly, inner=replace(poly.inner, **fields))
+    return replace(poly, **fields)
 
 
 class NeuronBasis(Generic[P]):
@@ -39,18 +47,22 @@ class NeuronBasis(Generic[P]):
     """
 
     def __init__(self, start: P, gate: Gate | None) -> None:
-        given: Any = start
-        lines = isinstance(start, BoundedPolynomial)
         self.start = start
-        self.inner: RidgePolynomial = given.inner if lines else given
-        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # degree 0 has no lines
+        self.inner: RidgePolynomial = start.inner if isinstance(start, BoundedPolynomial) else start
+        lines = isinstance(start, BoundedPolynomial) and start.degree > 0
+        bounded: Any = start if lines else None
         self._spreads: Array = None  # (h,), of the second factors given the preactivations
-        if self.inner.series.gated is not None and gate is not None:
+        self._bounded, series = bounded, self.inner.series
+        if series.gated is not None and gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
             # Beyond a bound, where t stops, the residual grows by the part of the factor that t explained.
-            self._spreads = xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
-        self.known = self._coefficients()
+            self._spreads = xp.where(real, gate.spreads, along * 0 if bounded is None else xp.abs(along))
+        # Series, lines, and the same times the second factor: in this order everywhere, where there are any.
+        slopes, gate_slopes = (None, None) if bounded is None else (bounded.slopes, bounded.gate_slopes)
+        self._blocks = (series.plain, slopes, series.gated, None if series.gated is None else gate_slopes)
+        rows = [widen(b) if i < 2 else widen(b) * self._spreads for i, b in enumerate(self._blocks) if b is not None]
+        self.known = namespace(start=series.plain).concat(rows)
 
     def values(self, y: Array, z: Array | None) -> Array:
         """Values (basis, n, h) at n points with linear forms y = w.x and, for gated units, z = v.x, (n, h) each."""
@@ -62,46 +74,29 @@ class NeuronBasis(Generic[P]):
         if z is None or inner.series.gated is None:
             return xp.stack([*functions, *lines])
         e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
-        with_gate = [*functions[: inner.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
+        with_gate = [*functions[: inner.degree], *(lines if self._blocks[3] is not None else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
-
-    def _coefficients(self) -> Array:
-        series, bounded = self.inner.series, self._bounded
-        parts = [series.plain, *([] if bounded is None else [bounded.slopes])]
-        second = [] if series.gated is None else [series.gated]
-        if second and bounded is not None and bounded.gate_slopes is not None:
-            second.append(bounded.gate_slopes)
-        rows = [*map(widen, parts), *(widen(part) * self._spreads for part in second)]
-        return namespace(start=series.plain).concat(rows)
 
     def polynomial(self, coefficients: Array, method: str) -> P:
         """The polynomial with coefficients (basis, h), bounded if the start was; `method` describes its source."""
-        inner, bounded = self.inner, self._bounded
-        order, lines, like = inner.degree + 1, 0 if bounded is None else 2, inner.series.plain
-        plain, slopes = coefficients[:order, ...], coefficients[order : order + lines, ...]
-        gated = gate_slopes = None
-        if inner.series.gated is not None:
-            second = cast_like(coefficients[order + lines :, ...] * safe_inverse(self._spreads), like)
-            gated, gate_slopes = second[: inner.degree, ...], second[inner.degree :, ...]
-        source = Source(inner.source.activation, method)
-        poly: Any = replace(inner, series=Series(cast_like(plain, like), gated), source=source)
-        if isinstance(self.start, BoundedPolynomial):
-            poly = replace(self.start, inner=poly, source=source)
-        if bounded is not None:
-            poly = replace(poly, slopes=cast_like(slopes, like))
-            poly = poly if bounded.gate_slopes is None else replace(poly, gate_slopes=gate_slopes)
-        answer: P = poly
+        sizes = [0 if block is None else int(block.shape[0]) for block in self._blocks]
+        parts: list[Array] = []
+        for i, (block, end) in enumerate(zip(self._blocks, accumulate(sizes), strict=True)):
+            part = coefficients[end - sizes[i] : end, ...]
+            if i >= 2 and block is not None:
+                part = part * safe_inverse(self._spreads)
+            parts.append(None if block is None else cast_like(part, block))
+        plain, slopes, gated, gate_slopes = parts
+        source = Source(self.inner.source.activation, method)
+        poly = with_neurons(self.start, series=Series(plain, gated), source=source)
+        if slopes is not None:
+            poly = replace(poly, slopes=slopes, gate_slopes=gate_slopes)
+        answer: P = replace(poly, source=source)
         return answer
 
 
 class NeuronEquations(Generic[P]):
-    """Normal equations of every neuron of a polynomial by itself.
-
-    Parameters
-    ----------
-    basis : NeuronBasis
-        With the closed form, which is the prior.
-    """
+    """Normal equations of every neuron of a polynomial by itself; the closed form of the basis is the prior."""
 
     def __init__(self, basis: NeuronBasis[P]) -> None:
         self.basis = basis
@@ -109,18 +104,9 @@ class NeuronEquations(Generic[P]):
         self._right: Array = None  # (h, basis, 1)
 
     def add(self, y: Array, z: Array | None, target: Array, weights: Array | None = None) -> None:
-        """Add n points of every neuron.
+        """Add n points of every neuron: forms y = w.x and z = v.x and values of the network's units, (n, h) each.
 
-        Parameters
-        ----------
-        y : array (n, h)
-            Linear forms w.x.
-        z : array (n, h) or None
-            Second linear forms v.x, for gated units.
-        target : array (n, h)
-            Values of the network's units.
-        weights : array (n, 1) or (n, h), optional
-            One by default.
+        Weights (n, 1) or (n, h) are one by default.
         """
         xp, (size, h) = namespace(y=y), self.basis.known.shape
         for part in chunks(y.shape[0], max(1, _NUMBERS // (size * h + 1))):
@@ -133,14 +119,10 @@ class NeuronEquations(Generic[P]):
             self._right = right if self._right is None else self._right + right
 
     def polynomial(self, prior: float, method: str) -> P:
-        """The polynomial of all points so far, bounded if the start was.
+        """The polynomial of all points so far, bounded if the start was; `method` describes its source.
 
-        Parameters
-        ----------
-        prior : float
-            Weight of the closed form, on the scale of those of the points; above 0. It decides where they do not.
-        method : str
-            Description for the polynomial's source.
+        The prior is the weight of the closed form, on the scale of those of the points; above 0. It decides where they
+        do not.
         """
         known = self.basis.known
         xp = namespace(start=known)
