@@ -12,7 +12,7 @@ from support.networks import glu, mlp, network
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
-from mlpoly.measures import compare, fvu, kl, second_moment
+from mlpoly.measures import fvu, kl, second_moment
 from mlpoly.polynomials import to_dense
 
 OUT = 3
@@ -292,21 +292,6 @@ def test_kl_survives_any_logits():
     net = mp.MLP(np.eye(2) * 1e4, None, None, None, "identity")
     other = mp.fit(mp.MLP(np.eye(2)[::-1] * 1e4, None, None, None, "identity"), mp.Gaussian.standard(2), degree=1)
     assert float(kl(net, other, samples=np.array([[1.0, 0.0]]))) == pytest.approx(1e4, rel=1e-9)
-
-
-def test_bad_data(rng):
-    net, inputs = mlp(rng, "relu"), gaussian(rng)
-    poly, x = mp.fit(net, inputs, degree=1), inputs.sample(10)
-    with pytest.raises(ValueError, match="one label per sample"):
-        compare(net, poly, x, np.zeros(9, dtype=int))
-    with pytest.raises(TypeError, match="labels must be integers"):
-        compare(net, poly, x, np.zeros(10))
-    with pytest.raises(ValueError, match="expected"):
-        kl(net, poly, samples=x[:, :2])
-    with pytest.raises(ValueError, match="samples holds 0 rows; a mean needs at least 1"):
-        kl(net, poly, samples=x[:0])
-    with pytest.raises(ValueError, match="was the polynomial fitted to another network"):
-        kl(net, mp.fit(mlp(rng, "relu", o=2), inputs, degree=1), samples=x)
 
 
 def test_second_moment_of_a_wide_layer_needs_no_square_of_it(monkeypatch, rng):

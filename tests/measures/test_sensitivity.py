@@ -12,6 +12,7 @@ from support.networks import chain, network
 from support.quadrature import explained_variance, normal_mean
 
 import mlpoly as mp
+from mlpoly.measures import sensitivity
 from mlpoly.measures.games import shapley_values
 from mlpoly.measures.sensitivity import _ClosedForm
 from mlpoly.polynomials import RidgePolynomial
@@ -30,10 +31,6 @@ def effects_by_hand(worth, count):
         for place, i in enumerate(order):
             total[i] += (worth(order[: place + 1]) - worth(order[:place])) / len(orders)
     return np.stack(total)
-
-
-def sensitivity(*args, **options):
-    return mp.sensitivity(*args, **options)
 
 
 # -- one Gaussian ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ in nothing else.
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, widen
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
@@ -39,13 +39,12 @@ class NeuronBasis(Generic[P]):
     """
 
     def __init__(self, start: P, gate: Gate | None) -> None:
-        given: Any = start
-        lines = isinstance(start, BoundedPolynomial)
         self.start = start
-        self.inner: RidgePolynomial = given.inner if lines else given
-        self._bounded: BoundedPolynomial | None = given if lines and start.degree else None  # degree 0 has no lines
+        self._bounded: BoundedPolynomial | None = None
+        if isinstance(start, BoundedPolynomial) and start.degree:  # degree 0 has no lines
+            self._bounded = start
         self._spreads: Array = None  # (h,), of the second factors given the preactivations
-        if self.inner.series.gated is not None and gate is not None:
+        if start.series.gated is not None and gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
             # Beyond a bound, where t stops, the residual grows by the part of the factor that t explained.
@@ -54,19 +53,19 @@ class NeuronBasis(Generic[P]):
 
     def values(self, y: Array, z: Array | None) -> Array:
         """Values (basis, n, h) at n points with linear forms y = w.x and, for gated units, z = v.x, (n, h) each."""
-        inner, bounded, units = self.inner, self._bounded, self.inner.units
+        start, bounded, units = self.start, self._bounded, self.start.units
         xp, t = namespace(y=y), units.standardise(y)
         held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
-        functions = list(hermite(held, inner.degree))
+        functions = list(hermite(held, start.degree))
         lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
-        if z is None or inner.series.gated is None:
+        if z is None or start.series.gated is None:
             return xp.stack([*functions, *lines])
         e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
-        with_gate = [*functions[: inner.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
+        with_gate = [*functions[: start.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
 
     def _coefficients(self) -> Array:
-        series, bounded = self.inner.series, self._bounded
+        series, bounded = self.start.series, self._bounded
         parts = [series.plain, *([] if bounded is None else [bounded.slopes])]
         second = [] if series.gated is None else [series.gated]
         if second and bounded is not None and bounded.gate_slopes is not None:
@@ -76,22 +75,19 @@ class NeuronBasis(Generic[P]):
 
     def polynomial(self, coefficients: Array, method: str) -> P:
         """The polynomial with coefficients (basis, h), bounded if the start was; `method` describes its source."""
-        inner, bounded = self.inner, self._bounded
-        order, lines, like = inner.degree + 1, 0 if bounded is None else 2, inner.series.plain
+        start, bounded = self.start, self._bounded
+        order, lines, like = start.degree + 1, 0 if bounded is None else 2, start.series.plain
         plain, slopes = coefficients[:order, ...], coefficients[order : order + lines, ...]
         gated = gate_slopes = None
-        if inner.series.gated is not None:
+        if start.series.gated is not None:
             second = cast_like(coefficients[order + lines :, ...] * safe_inverse(self._spreads), like)
-            gated, gate_slopes = second[: inner.degree, ...], second[inner.degree :, ...]
-        source = Source(inner.source.activation, method)
-        poly: Any = replace(inner, series=Series(cast_like(plain, like), gated), source=source)
-        if isinstance(self.start, BoundedPolynomial):
-            poly = replace(self.start, inner=poly, source=source)
+            gated, gate_slopes = second[: start.degree, ...], second[start.degree :, ...]
+        source = Source(start.source.activation, method)
+        poly = replace(start, series=Series(cast_like(plain, like), gated), source=source)
         if bounded is not None:
             poly = replace(poly, slopes=cast_like(slopes, like))
             poly = poly if bounded.gate_slopes is None else replace(poly, gate_slopes=gate_slopes)
-        answer: P = poly
-        return answer
+        return poly
 
 
 class NeuronEquations(Generic[P]):
@@ -153,7 +149,7 @@ class NeuronEquations(Generic[P]):
         # coefficients are penalised by as much as these errors: a higher degree can then do no harm.
         lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
         noise = float(xp.finfo(gram.dtype).eps)
-        cost = max((4 * rounding_error(self.basis.inner.series.plain)) ** 2, 10 * known.shape[0] * noise)
+        cost = max((4 * rounding_error(self.basis.start.series.plain)) ** 2, 10 * known.shape[0] * noise)
         unit = gram / lengths / xp.matrix_transpose(lengths) + cost * eye(known.shape[0], gram)
         solved = (xp.linalg.solve(unit, right / lengths) / lengths)[..., 0].T  # (basis, h)
         return self.basis.polynomial(solved, method)

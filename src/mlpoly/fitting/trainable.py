@@ -158,7 +158,7 @@ def _neurons(poly: Any, sample: Tensor) -> Trainable:
         if "series" in at:
             plain = at["series"] / gain if p.readout is None else torch.cat([plain[:1], at["series"] / gain])
         series = Series(plain, at["gate"] / gated if "gate" in at else None)
-        inner = _with_neurons(p, series=series, readout=at.get("readout"), bias=at.get("bias", p.bias))
+        inner = replace(p, series=series, readout=at.get("readout"), bias=at.get("bias", p.bias))
         if "slopes" not in at:
             return inner
         lines = at["gate_slopes"] / gated if "gate_slopes" in at else p.gate_slopes
@@ -172,13 +172,6 @@ def _neurons(poly: Any, sample: Tensor) -> Trainable:
         lambda theta: rebuilt(wide, gain, gated, [a.double() for a in theta]),
         False,
     )
-
-
-def _with_neurons(poly: Any, **fields: Any) -> Any:
-    """A ridge polynomial, or the one within a bounded polynomial, with other fields."""
-    if isinstance(poly, BoundedPolynomial):
-        return replace(poly, inner=replace(poly.inner, **fields))
-    return replace(poly, **fields)
 
 
 def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
@@ -208,7 +201,7 @@ def _balanced(p: Any, sample: Tensor) -> Any:
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
     # The activation no longer describes the rescaled neurons.
     fields = {"readout": p.readout * size, "bias": bias, "activation": None}
-    made = _with_neurons(p, series=map_arrays(series, lambda a: a / size), **fields)
+    made = replace(p, series=map_arrays(series, lambda a: a / size), **fields)
     if not isinstance(p, BoundedPolynomial):
         return made
     return replace(made, slopes=p.slopes / size, gate_slopes=None if p.gate_slopes is None else p.gate_slopes / size)

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
+from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
-from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.each_gaussian import gaussians
-from mlpoly.measures.outputs import outputs_of
+from mlpoly.measures.outputs import check_functions, outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
-from mlpoly.polynomials.base import map_polynomial
 from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import FVU, ErrorSums, fvu_of_outputs
@@ -163,15 +161,8 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     outputs = propagate(net, inputs, order=3 if takes_third_cumulants(net) else 2)[-1]
     xp = namespace(mean=outputs.mean)
     center = cast_like(inputs.mean, net.prototype)
-    apart = map_polynomial(to_dense(best, center) - to_dense(poly, center), widen)
-    level, square = apart.constant, xp.sum(apart.constant) * 0
-    if apart.quadratic is not None:
-        spread = apart.quadratic @ widen(inputs.covariance)
-        level = level + xp.linalg.trace(spread)
-        square = 2 * xp.sum(spread * xp.matrix_transpose(spread))
-    if apart.linear is not None:
-        square = square + xp.sum(widen(inputs.times_covariance(apart.linear)) * apart.linear)
+    level, spread = (to_dense(best, center) - to_dense(poly, center)).moments(inputs)
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
     beyond = xp.clip(1 - best.report.details["explained"] / variance, 0, None)
-    missed = beyond + (square + xp.sum(level**2)) / variance
+    missed = beyond + xp.sum(spread + level**2) / variance
     return replace(found, closure=cast_result(missed, net.prototype))

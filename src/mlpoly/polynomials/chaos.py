@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -36,8 +35,7 @@ from mlpoly.moments.hermite_products import (
 )
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.dense import DensePolynomial
-from mlpoly.polynomials.shapes import check_shapes, store_floats
-from mlpoly.polynomials.source import Source
+from mlpoly.polynomials.fields import Source, check_shapes, store_floats
 from mlpoly.records import record, replace, static
 from mlpoly.units import Units
 
@@ -154,8 +152,7 @@ class ChaosPolynomial(Polynomial):
         """Second derivatives (..., o, d, d) at points x (..., d)."""
         return 2 * self._tensor_at(self._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
 
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
+    def _tensor(self, k: int) -> Array:
         return self._tensor_at(-(self.whitener @ self.center), k)
 
     def _tensor_at(self, at: Array, k: int) -> Array:
@@ -194,11 +191,6 @@ class ChaosPolynomial(Polynomial):
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of the tensor in input and in whitened coordinates."""
         return self.dim_out * (self.dim_in**k + int(self.whitener.shape[0]) ** k)
-
-    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        form = namespace(values=self.values).tensordot(direction, self.coefficients().quadratic, axes=1)
-        return lambda block: form @ block
 
     # -- second moments -----------------------------------------------------------------------------------------------
 

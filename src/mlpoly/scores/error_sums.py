@@ -181,13 +181,7 @@ def _moved(gram: Array, step: Array) -> Array:
 
 
 def unexplained(mean: Array, variance: Array, missed: Array, squares: Array) -> FVU:
-    """FVU, without an error, from moments (o,) each: E[f] up to a constant, Var[f], E[f - p] and E[(f - p)^2].
-
-    Raises
-    ------
-    ValueError
-        If an output has no variance.
-    """
+    """FVU, without an error, from moments (o,) each: E[f] up to a constant, Var[f], E[f - p] and E[(f - p)^2]."""
     xp = namespace(variance=variance)
     flat = [i for i, v in enumerate(to_numpy(variance)) if not v > 0] if readable(variance) else []
     if flat:

@@ -164,9 +164,9 @@ class _Neurons:
         learning, everything = NeuronEquations(self.basis), NeuronEquations(self.basis)
         learned = 0.0
         for x, weights, held in data.chunks(self.basis.known.shape[0] * self.basis.known.shape[1]):
-            forms, hidden = self.basis.inner.forms_at(x), net.hidden(x)
-            learning.add(*forms, hidden, weights * (1 - held))
-            everything.add(*forms, hidden, weights)
+            (y, z), hidden = self.basis.start.forms_at(x), net.hidden(x)
+            learning.add(y, z, hidden, weights * (1 - held))
+            everything.add(y, z, hidden, weights)
             learned += scalar(namespace(w=weights).sum(weights * (1 - held)))
         if not learned > 0:
             raise ValueError("all samples that are not held out have weight zero; leave rows of weight zero out.")
@@ -187,7 +187,7 @@ class _Neurons:
             return ("readout", "free") if 0 < self.free <= _FREE else ("readout",)
         if coefficients == "free" and self.free > _MOST:
             raise TooLargeError(
-                f"free coefficients of degree {self.basis.inner.degree} have {self.free} features, whose Gram matrix "
+                f"free coefficients of degree {self.basis.start.degree} have {self.free} features, whose Gram matrix "
                 f"takes {8 * self.free**2 / 2**30:.0f} GiB; the limit is {_MOST}. Use coefficients='readout'."
             )
         return (coefficients,)
@@ -195,23 +195,22 @@ class _Neurons:
     def features(self, kind: str) -> Callable[[Array], Array]:
         """Function from points (n, d) to features (n, m)."""
         if kind == "readout":
-            each = _with_inner(self.start, replace(_inner(self.start), readout=None, bias=None))
-            constants = widen(_inner(each).series.plain[0, :])
+            each = replace(self.start, readout=None, bias=None)
+            constants = widen(each.series.plain[0, :])
             return lambda x: widen(each(x)) - constants
         basis, xp = self.basis, namespace(known=self.basis.known)
 
         def functions(x: Array) -> Array:
-            values = widen(basis.values(*basis.inner.forms_at(x)))[1:, ...]  # the constant is in the bias
+            values = widen(basis.values(*basis.start.forms_at(x)))[1:, ...]  # the constant is in the bias
             return xp.reshape(xp.permute_dims(values, (1, 0, 2)), (x.shape[0], self.free))
 
         return functions
 
     def with_readout(self, change: Array, level: Array) -> Any:
         """The start with `change` (h, o) more of every neuron, less its constant, and `level` (o,) more bias."""
-        inner = _inner(self.start)
-        readout, bias = self._readout(inner)
-        bias = bias + level - widen(inner.series.plain[0, :]) @ change
-        return _read_by(self.start, inner, readout + change.T, bias)
+        readout, bias = self._readout()
+        bias = bias + level - widen(self.start.series.plain[0, :]) @ change
+        return _read_by(self.start, readout + change.T, bias)
 
     def with_coefficients(self, change: Array, level: Array) -> Any:
         """The start with `change` (m, o) more of every function: one unit for each, with a readout of its own."""
@@ -220,26 +219,23 @@ class _Neurons:
         def repeated(axis: int) -> Callable[[Array], Array]:
             return lambda a: xp.concat([a] * (size - 1), axis=axis)
 
-        given, inner = self.basis.start, self.basis.inner
-        units, series = map_arrays(inner.units, repeated(0)), map_arrays(inner.series, repeated(1))
-        units_of: Any = replace(inner, units=units, series=series)
-        if isinstance(given, BoundedPolynomial):
-            slopes, gate_slopes = map_arrays((given.slopes, given.gate_slopes), repeated(1))
-            units_of = replace(
-                given, inner=units_of, bounds=repeated(0)(given.bounds), slopes=slopes, gate_slopes=gate_slopes
-            )
+        one: Any = self.basis.start
+        several = replace(one, units=map_arrays(one.units, repeated(0)), series=map_arrays(one.series, repeated(1)))
+        if isinstance(one, BoundedPolynomial):
+            slopes, gate_slopes = map_arrays((one.slopes, one.gate_slopes), repeated(1))
+            several = replace(several, bounds=repeated(0)(one.bounds), slopes=slopes, gate_slopes=gate_slopes)
         one_each = constant(np.kron(np.eye(size)[:, 1:], np.ones((1, h))), change)
-        poly = NeuronBasis(units_of, map_arrays(self.gate, repeated(0))).polynomial(one_each, METHOD)
+        poly = NeuronBasis(several, map_arrays(self.gate, repeated(0))).polynomial(one_each, METHOD)
         known = NeuronBasis(self.start, self.gate).known
-        readout, bias = self._readout(_inner(self.start))
+        readout, bias = self._readout()
         start = xp.concat([readout * known[k, :] for k in range(1, size)], axis=1)
-        return _read_by(poly, _inner(poly), start + change.T, bias + level + readout @ known[0, :])
+        return _read_by(poly, start + change.T, bias + level + readout @ known[0, :])
 
-    def _readout(self, inner: RidgePolynomial) -> tuple[Array, Array]:
-        """Readout (o, h) and bias (o,)."""
-        like = self.basis.known
-        readout = eye(self.net.dim_hidden, like) if inner.readout is None else widen(inner.readout)
-        return readout, readout[:, 0] * 0 if inner.bias is None else widen(inner.bias)
+    def _readout(self) -> tuple[Array, Array]:
+        """Readout (o, h) and bias (o,) of the start."""
+        readout, bias = self.start.readout, self.start.bias
+        readout = eye(self.net.dim_hidden, self.basis.known) if readout is None else widen(readout)
+        return readout, readout[:, 0] * 0 if bias is None else widen(bias)
 
 
 class _Fit:
@@ -276,17 +272,7 @@ class _Fit:
         return build(*problem.solve(self.shrinkage))
 
 
-def _inner(poly: Any) -> RidgePolynomial:
-    inner: RidgePolynomial = poly.inner if isinstance(poly, BoundedPolynomial) else poly
-    return inner
-
-
-def _with_inner(poly: Any, inner: RidgePolynomial) -> Any:
-    return replace(poly, inner=inner, source=inner.source) if isinstance(poly, BoundedPolynomial) else inner
-
-
-def _read_by(poly: Any, inner: RidgePolynomial, readout: Array, bias: Array) -> Any:
+def _read_by(poly: Any, readout: Array, bias: Array) -> Any:
     """The polynomial with another readout and bias."""
-    like, source = inner.series.plain, replace(inner.source, method=METHOD)
-    inner = replace(inner, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)
-    return _with_inner(poly, inner)
+    like, source = poly.series.plain, replace(poly.source, method=METHOD)
+    return replace(poly, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)
