@@ -224,7 +224,7 @@ def random_networks(layers: int, width: int, networks: int, samples: int) -> dic
             for _ in range(samples // _ROWS)
         ) / (samples // _ROWS)
         for order in ORDERS:
-            mean = mp.propagate(net, inputs, order=order)[-1].mean
+            mean = mp.propagate(net, inputs, cumulants=order)[-1].mean
             errors.setdefault(f"order {order}", []).append(float((mean - truth).square().mean()))
     return {name: sum(values) / len(values) for name, values in errors.items()}
 

@@ -208,7 +208,7 @@ def distilled(digits: Digits, seconds: float = SECONDS) -> Figure:
     def exact(module: nn.Sequential) -> torch.Tensor:
         first, _, last = module
         net = mp.MLP(first.weight, first.bias, last.weight, last.bias, "relu")
-        return mp.similarity(wide, net, inputs, max_degree=1).distance / variance
+        return mp.similarity(wide, net, inputs, degree=1).distance / variance
 
     def on(x: torch.Tensor) -> Callable[[nn.Sequential], torch.Tensor]:
         target = teacher(x)

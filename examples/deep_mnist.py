@@ -82,7 +82,7 @@ def main() -> None:
         poly = found[label] = work()
         took = time.perf_counter() - began
         hits = float(accuracy_of_outputs(poly(test), labels))
-        unexplained = [float(mp.fvu(net, poly, samples=x).total) for x in (samples, test)]
+        unexplained = [float(mp.fvu(net, poly, x).total) for x in (samples, test)]
         print(f"{label:32s} {unexplained[0]:13.4f} {unexplained[1]:10.4f} {hits:9.1%} {took:8.2f}")
     print(found["quadratic"].report, found["quadratic, sampled"].report, sep="\n")
 

@@ -73,7 +73,7 @@ def main() -> None:
         poly = mp.fit(net, inputs, degree)
         took = time.perf_counter() - began
         hits = (poly(test).argmax(1) == torch.tensor(images.test_labels)).double().mean()
-        unexplained = [float(mp.fvu(net, poly, samples=s).total) for s in (samples, test)]
+        unexplained = [float(mp.fvu(net, poly, s).total) for s in (samples, test)]
         print(f"{label:34s} {unexplained[0]:12.4f} {unexplained[1]:12.4f} {hits:9.1%} {took:8.2f}")
     print(poly.report)
 

@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
     write("eigenfeatures", mp.eigenfeatures(poly, output=0, metric="whitened").plot())
     write("spectrum", mp.degree_spectrum(net, inputs, 5).plot())
     write("sensitivity", mp.sensitivity(net, inputs).plot())
-    write("shapley", mp.shapley(net, inputs, x.iloc[0]).plot())
+    write("shapley", mp.shapley(net, x.iloc[0], inputs).plot())
     write("dependence", mp.conditional_mean(net, inputs, ["bmi", "hdl"]).plot())
 
     digits = load_digits()

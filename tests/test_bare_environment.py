@@ -46,7 +46,7 @@ print(json.dumps({
     "extras": [m for m in ("torch", "jax", "sklearn", "matplotlib", "rich") if importlib.util.find_spec(m)],
     "installed": sorted(d.metadata["Name"] for d in importlib.metadata.distributions()),
     "reload": float(abs(mp.load("poly.safetensors")(x) - poly(x)).max()),
-    "explained": float(mp.fvu(net, poly, samples=x).explained),
+    "explained": float(mp.fvu(net, poly, x).explained),
     "mixture": float(abs(mp.fit(net, mixture, 2)(x)).max()),
     "features": mp.eigenfeatures(poly, output=0, k=2).values.shape[0],
 }))
@@ -234,7 +234,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     said: dict[str, str] = {}
     for mode, requests in ("bare", REQUESTS), ("cli", COMMANDS):
         installed = {"bare": (), "cli": ("cli", "plots")}[mode]
-        missing = [name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")]
+        missing = [
+            name for name, extra in EXTRAS.items() if extra not in installed and (mode, name) != ("cli", "pandas")
+        ]
         folder = tmp_path_factory.mktemp(mode)
         (folder / "rows.csv").write_text("a,b\n1,2\n3,5\n4,4\n")
         run = subprocess.run(

@@ -197,11 +197,11 @@ def measures_of(poly, net, inputs, x):
     """Everything that is measured, by name."""
     labels = np.arange(N) % OUT
     together = mp.compare(net, poly, x, labels)
-    moment, spectrum = mp.second_moment(net, inputs), mp.degree_spectrum(net, inputs, max_degree=3)
+    moment, spectrum = mp.second_moment(net, inputs), mp.degree_spectrum(net, inputs, degree=3)
     made = {
-        "fvu on samples": mp.fvu(net, poly, samples=x).per_output,
-        "its error": mp.fvu(net, poly, samples=x).standard_error,
-        "kl": mp.kl(net, poly, samples=x).mean,
+        "fvu on samples": mp.fvu(net, poly, x).per_output,
+        "its error": mp.fvu(net, poly, x).standard_error,
+        "kl": mp.kl(net, poly, x).mean,
         "compare agreement": together.agreement.mean,
         "compare": together.fvu.total,
         "compare kl": together.kl.mean,

@@ -109,7 +109,7 @@ def test_similarity(rng, place):
     under = some.inputs(rng, int(rng.integers(1, 4)))
     (one, f, size), (two, g, other) = function(rng, under, o, place), function(rng, under, o, place)
     own = in_library(under, place)
-    found, back = mp.similarity(one, two, own, max_degree=n), mp.similarity(two, one, own, max_degree=n + 2)
+    found, back = mp.similarity(one, two, own, degree=n), mp.similarity(two, one, own, degree=n + 2)
     centred, itself = mp.similarity(one, two, own, centred=True), mp.similarity(one, one, own)
 
     def wanted(q):
@@ -299,7 +299,7 @@ def test_sensitivity(rng, place):
     variance = fine[whole]
     if np.any(variance <= 1e-6 * size**2):
         return
-    found = mp.sensitivity(one, in_library(under, place), groups, order=2)
+    found = mp.sensitivity(one, in_library(under, place), groups, interactions=True)
     worst = np.max([np.abs(fine[s] - coarse[s]) for s in sets], axis=0)
     allowed = 4 * (worst + tolerance(place) * size**2) / variance + 2 * to_numpy(found.bound)
     near("variance", found.variance, variance, allowed * variance)
@@ -381,7 +381,7 @@ def test_conditional_mean(rng, place):
         size = np.max([size for _, size in worth.values()], axis=0)
         wanted = shapley_by_orders({s: value for s, (value, _) in worth.items()}, d)
         allowed = 1e3 * tolerance(place) * size + 10 * np.abs(value - coarse)
-        near("Shapley values", mp.shapley(net, own, make(point, place)).values, wanted, allowed)
+        near("Shapley values", mp.shapley(net, make(point, place), own).values, wanted, allowed)
 
 
 # -- forms of a polynomial ---------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def test_units(rng, place):
 
 def numbers(f, g, under):
     """Measures of two functions that have no units."""
-    two = mp.similarity(f, g, under, max_degree=3)
+    two = mp.similarity(f, g, under, degree=3)
     out = {"cosine": two.cosine, "cosines": two.per_output.cosine, "distance": two.distance / (two.first + two.second)}
     if isinstance(f, Layer) and isinstance(g, mp.Polynomial):
         out["FVU"] = mp.fvu(f, g, under).per_output

@@ -32,7 +32,7 @@ reveal_type(poly)
 reveal_type(mixed)
 reveal_type(mixed.truncate(1).gradient(np.zeros(2)))
 reveal_type(mp.finetune(by_name, poly, np.eye(2)))
-reveal_type(mp.fvu(lambda x: x, poly, samples=np.eye(2)))
+reveal_type(mp.fvu(lambda x: x, poly, np.eye(2)))
 reveal_type(poly / 2 + 1)
 mp.MLP(np.eye(2), activation=3)
 """

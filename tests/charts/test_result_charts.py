@@ -66,7 +66,7 @@ def results(net, inputs, poly):
         "finetune": FitReport("fine-tuning", "", history=((0, 0.2), (10, 0.1), (20, 0.12)), details={"best_step": 10}),
         "similarity": mp.similarity(net, poly, inputs),
         "sensitivity": mp.sensitivity(net, inputs),
-        "shapley": mp.shapley(net, inputs, x[0, :]),
+        "shapley": mp.shapley(net, x[0, :], inputs),
         "dependence": mp.conditional_mean(net, inputs, 0),
     }  # fmt: skip
 
@@ -222,12 +222,12 @@ def test_sensitivity():
 
 
 def test_shapley_values_add_up():
-    found = mp.shapley(NET, INPUTS, POINT)
+    found = mp.shapley(NET, POINT, INPUTS)
     chart = found.chart(output=2, k=2)
     assert [part.label for part in chart.parts][::3] == ["mean", "2 others"]
     assert sum(part.amount for part in chart.parts) == pytest.approx(chart.totals[0][1], rel=1e-12)
     assert chart.totals == [("prediction", found.prediction[2])] and found.chart(output=-1).totals == chart.totals
-    sampled = mp.shapley(NET, INPUTS, POINT, permutations=4)
+    sampled = mp.shapley(NET, POINT, INPUTS, permutations=4)
     assert all(part.remark.startswith("±") for part in sampled.chart().parts[1:])
 
 
@@ -314,7 +314,7 @@ def line(direction):
     ("span", lambda: MEAN.plot(span=0), ValueError, "span must be a positive number"),
     ("no spread", lambda: mp.conditional_mean(NET, STILL, 1).plot(), ValueError, "input x1 does not vary"),
     ("output of a sensitivity", lambda: mp.sensitivity(NET, INPUTS).plot(output=7), ValueError, "output is 7"),
-    ("output of values", lambda: mp.shapley(NET, INPUTS, POINT).plot(output=3), ValueError, "output is 3"),
+    ("output of values", lambda: mp.shapley(NET, POINT, INPUTS).plot(output=3), ValueError, "output is 3"),
     ("bars of a similarity", lambda: ALIKE.plot(by="layers"), ValueError, "by must be 'degrees'"),
     ("degrees on samples", lambda: ALIKE.plot(by="degrees"), ValueError, "has no degrees; take by='outputs'"),
     ("interactions of a line", lambda: interaction_map(POLY.truncate(1)), ValueError, "degree 1 and no quadratic part"),

@@ -43,7 +43,7 @@ def test_a_state_dict_and_a_csv_file(folder, capfd):
     net = mp.MLP(*(state[key].double().numpy() for key in ("0.weight", "0.bias", "2.weight", "2.bias")), "relu")
     x = np.load("data.npz")["x"]
     linear = mp.fit(net, mp.Gaussian.from_samples(x), 1)
-    assert percent(float(mp.fvu(net, linear, samples=x)), None) in page
+    assert percent(float(mp.fvu(net, linear, x)), None) in page
 
 
 def test_options_reach_the_page(folder, capfd):

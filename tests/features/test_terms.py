@@ -118,19 +118,19 @@ def test_columns_in_another_order_are_refused():
     inputs = mp.Gaussian.from_samples(FRAME)
     poly, given = mp.fit(net, inputs, 2), mp.conditional_mean(net, inputs, ["age", "bmi"])
     for name, code, act in (
-        ("samples", "poly.names", lambda: mp.fvu(net, poly, samples=other)),
-        ("samples", "poly.names", lambda: mp.kl(net, poly, samples=other)),
-        ("samples", "poly.names", lambda: mp.compare(net, poly, other)),
         ("x", "inputs.names", lambda: mp.explain(net, other.iloc[0], inputs)),
         ("x", "inputs.names", lambda: mp.explain(poly, other.iloc[0])),
-        ("x0", "inputs.names", lambda: mp.shapley(net, inputs, other.iloc[0])),
+        ("x", "inputs.names", lambda: mp.shapley(net, other.iloc[0], inputs)),
         ("center", "inputs.names", lambda: poly.terms(center=other.mean())),
         ("x", "mean.names", lambda: given(other[["bmi", "age"]])),
     ):
         with pytest.raises(ValueError, match=rf"^{name} has '.*' at place 0, but .* {name}\[list\({code}\)\], or"):
             act()
+    for measure in (mp.fvu, mp.kl, mp.compare):
+        with pytest.raises(ValueError, match=r"^inputs have '.*' at place 0, but .* x\[list\(poly.names\)\], or"):
+            measure(net, poly, other)
     ours = list(poly.inputs.names)
-    assert float(mp.fvu(net, poly, samples=other[ours])) == float(mp.fvu(net, poly, samples=FRAME))
+    assert float(mp.fvu(net, poly, other[ours])) == float(mp.fvu(net, poly, FRAME))
     assert mp.explain(poly, other.iloc[0][ours]).polynomial == mp.explain(poly, FRAME.iloc[0]).polynomial
 
 
@@ -138,9 +138,9 @@ def test_frames_are_data_everywhere():
     net = network("MLP", "gelu", 3, 6, 2)
     poly = mp.fit(net, mp.Samples(FRAME), 2)
     np.testing.assert_array_equal(poly(FRAME), poly(FRAME.to_numpy()))
-    assert float(mp.fvu(net, poly, samples=FRAME)) == float(mp.fvu(net, poly, samples=FRAME.to_numpy()))
+    assert float(mp.fvu(net, poly, FRAME)) == float(mp.fvu(net, poly, FRAME.to_numpy()))
     np.testing.assert_array_equal(poly(FRAME.iloc[3]), poly(FRAME.to_numpy()[3]))
-    assert float(mp.fvu(net, poly, samples=FRAME.rename(columns={"age": "years"}))) < 1  # another name for an input
+    assert float(mp.fvu(net, poly, FRAME.rename(columns={"age": "years"}))) < 1  # another name for an input
     assert mp.explain(poly, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))

@@ -149,9 +149,9 @@ def test_better_than_lines_along_the_activation(kind, activation):
     """On samples of the mixture, against the fit that knows nothing of its lines; and as good as the fit to samples."""
     net, mix = make_net(kind, activation, 3, o=2), make_mixture(3)
     x = mix.sample(20_000, seed=3)
-    joint = mp.fvu(net, mp.fit(net, mix, 3, bound=1.5), samples=x).total
-    drawn = mp.fvu(net, mp.fit(net, mix, 3, method="neuronwise").bounded(1.5), samples=x).total
-    fitted = mp.fvu(net, mp.fit(net, mp.Samples(x), 3, bound=1.5), samples=x).total
+    joint = mp.fvu(net, mp.fit(net, mix, 3, bound=1.5), x).total
+    drawn = mp.fvu(net, mp.fit(net, mix, 3, method="neuronwise").bounded(1.5), x).total
+    fitted = mp.fvu(net, mp.fit(net, mp.Samples(x), 3, bound=1.5), x).total
     assert joint < 0.7 * drawn
     assert abs(joint - fitted) < 0.1 * joint
 

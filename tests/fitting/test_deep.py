@@ -78,7 +78,7 @@ def test_close_to_the_optimum(activation: str, inputs: mp.Gaussian) -> None:
     for degree, limit in ((1, 1.02), (2, 1.12)):
         terms = monomials((x - inputs.mean) / x.std(0), degree)
         best = terms @ np.linalg.lstsq(terms, f, rcond=None)[0]
-        found = float(mp.fvu(net, mp.fit(net, inputs, degree), samples=x))
+        found = float(mp.fvu(net, mp.fit(net, inputs, degree), x))
         least = float(((f - best) ** 2).sum() / ((f - f.mean(0)) ** 2).sum())
         assert least < found < limit * least
 
@@ -114,14 +114,14 @@ def test_error_by_draws_and_by_the_closure() -> None:
     net, inputs = chain("relu", (12, 48, 48, 4)), gaussian(d=12)
     for degree in (1, 2):
         poly = mp.fit(net, inputs, degree)
-        found, want = mp.fvu(net, poly), mp.fvu(net, poly, samples=inputs.sample(50_000, seed=9))
+        found, want = mp.fvu(net, poly), mp.fvu(net, poly, inputs.sample(50_000, seed=9))
         assert abs(float(found) - float(want)) < 5 * (float(found.standard_error) + float(want.standard_error))
         assert abs(float(found.closure) - float(want)) < 0.05  # of the variance, which the closure knows no better
         assert abs(poly.report.fvu - float(want)) < 0.1 * float(want)  # on 1024 samples
         least = float(mp.fvu(net, mp.fit(net, inputs, degree, method=mp.methods.Sampled(1e-3)), inputs))
         assert abs(poly.report.excess / poly.report.misfit - (float(found) / least - 1)) < 0.03
         off = mp.fvu(net, poly + 0.1, inputs)
-        shift = 4 * 0.01 / np.trace(mp.propagate(net, inputs, order=3)[-1].cov)
+        shift = 4 * 0.01 / np.trace(mp.propagate(net, inputs, cumulants=3)[-1].cov)
         assert abs(float(off.closure) - float(found.closure) - shift) < 1e-9
     assert mp.fvu(net, mp.fit(net, mixture(12), 1)).closure is None
     again = mp.fvu(net, poly, inputs, draws=1000, seed=1)

@@ -57,7 +57,7 @@ def in_torch(poly):
 
 
 def fvu(net, poly, inputs, n=20000):
-    return float(mp.fvu(net, poly, samples=inputs.sample(n, seed=987)).total)
+    return float(mp.fvu(net, poly, inputs.sample(n, seed=987)).total)
 
 
 kinds = pytest.mark.parametrize("kind", ["ridge", "dense", "chaos"])
@@ -158,7 +158,7 @@ def test_divergence_as_loss():
     report, x = found.report, inputs.sample(20000, seed=5)
     assert report.details["kl"] < 0.6 * report.details["kl_before"]
     assert report.history[0][1] == report.details["kl_before"]
-    assert float(mp.measures.kl(net, found, samples=x).mean) < 0.6 * float(mp.measures.kl(net, start, samples=x).mean)
+    assert float(mp.measures.kl(net, found, x).mean) < 0.6 * float(mp.measures.kl(net, start, x).mean)
     assert finetune(net, start, inputs, **SHORT).report.details.get("kl") is None
 
 

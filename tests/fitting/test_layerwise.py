@@ -179,7 +179,7 @@ def test_deeper_polynomials_come_closer_with_their_degree():
         errors = []
         for degree in (1, 2, 3, 5, 7):
             p = mp.fit(net, inputs, degree, method=mp.methods.Composed(None)).bounded(3.0)
-            errors.append(float(mp.fvu(net, p, samples=inputs.sample(4000, seed=2))))
+            errors.append(float(mp.fvu(net, p, inputs.sample(4000, seed=2))))
         assert errors == sorted(errors, reverse=True)
         assert errors[2] < 0.06 and errors[-1] < 0.02
 
@@ -217,7 +217,7 @@ def test_a_guard_keeps_deep_polynomials_from_exploding():
     x = g.sample(40_000, seed=5)
 
     def error(p):
-        return float(mp.fvu(net, p, samples=x))
+        return float(mp.fvu(net, p, x))
 
     for degree in (5, 7):
         plain, chosen = mp.fit(net, g, degree, method=mp.methods.Composed(0)), mp.fit(net, g, degree, method="composed")

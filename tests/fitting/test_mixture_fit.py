@@ -531,7 +531,7 @@ def test_the_best_so_far_is_worth_having():
     misfits = [mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=k)).report.misfit for k in (1, 2, 3, 6)]
     assert all(b < a for a, b in itertools.pairwise(misfits))
     x = mix.sample(2000)
-    assert mp.fvu(net, mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=6)), samples=x).total < 0.5
+    assert mp.fvu(net, mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=6)), x).total < 0.5
 
 
 def test_fits_are_deterministic():

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mlpoly.fitting.mixture import quadratic as solver
 from support.backends import assert_close
 
 import mlpoly as mp
 from mlpoly.datasets import read_idx
+from mlpoly.fitting.mixture import quadratic as solver
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
@@ -133,7 +133,7 @@ def test_below_every_other_closed_form(net, mix, poly, best):
     x = mix.sample(20_000, seed=1)
 
     def fvu(p):
-        return float(mp.fvu(net, p, samples=x).total)
+        return float(mp.fvu(net, p, x).total)
 
     pooled = mp.Gaussian(mix.mean, mix.covariance)
     found = {
@@ -168,8 +168,8 @@ def test_the_gradient_vanishes_in_standard_errors(net, mix, best):
 def test_better_on_real_digits_too(net, poly):
     """Held-out digits are no samples of the mixture, but nearer to it than to N(0, I)."""
     x, _ = digits("t10k", 5000)
-    quadratic = mp.fvu(net, poly, samples=x).total
-    assert quadratic < 0.2 * mp.fvu(net, mp.fit(net, mp.Gaussian.standard(196), 2), samples=x).total
+    quadratic = mp.fvu(net, poly, x).total
+    assert quadratic < 0.2 * mp.fvu(net, mp.fit(net, mp.Gaussian.standard(196), 2), x).total
     assert np.mean(np.argmax(net(x), axis=1) == np.argmax(poly(x), axis=1)) > 0.8
 
 
@@ -198,4 +198,4 @@ def test_single_precision_throughout(net, mix, poly):
     quick = mp.fit(narrow, rounded, 2, method=mp.methods.Exact(tolerance=1e-3))
     assert quick.quadratic.dtype == np.float32 and quick.report.converged
     x = mix.sample(5000, seed=3)
-    assert mp.fvu(net, quick, samples=x).total <= 1.01 * mp.fvu(net, poly, samples=x).total + 1e-4
+    assert mp.fvu(net, quick, x).total <= 1.01 * mp.fvu(net, poly, x).total + 1e-4

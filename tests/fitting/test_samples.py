@@ -337,7 +337,7 @@ def test_uniform_inputs_reach_plain_least_squares(degree):
     solved, _ = plain_least_squares(x, y, degree)
     plain = ((y - monomials(x, degree) @ solved) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum()
     found = float(mp.fvu(net, mp.fit(net, mp.Samples(x), degree)))
-    gaussian = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), degree), samples=x))
+    gaussian = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), degree), x))
     print(f"degree {degree}: FVU {found:.3g}, plain {plain:.3g}, under a Gaussian {gaussian:.3g}")
     assert abs(found / plain - 1) <= 1e-9
     assert gaussian > {3: 1.3, 5: 2.0, 7: 4.0}[degree] * found
@@ -394,9 +394,7 @@ def test_fvu_on_samples(weights):
     assert_close(mp.fvu(net, poly, inputs).total, found.total, 0)
     assert_close(mp.fvu(lambda x: net(x), lambda x: poly(x), inputs).total, found.total, 0)
     if weights is None:
-        assert_close(mp.fvu(net, poly, samples=x_).standard_error, found.standard_error, 1e-12)
-    with pytest.raises(ValueError, match="not both"):
-        mp.fvu(net, poly, inputs, samples=x_)
+        assert_close(mp.fvu(net, poly, x_).standard_error, found.standard_error, 1e-12)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
@@ -436,14 +434,14 @@ def test_degree_spectrum_is_that_of_nested_fits(name, weighted):
 @pytest.mark.parametrize("name", ["one sample", "all equal"])
 def test_degree_spectrum_without_variance(name):
     found = mp.degree_spectrum(make_net(), mp.Samples(DATA[name]), 3)
-    assert to_numpy(found.total).max() <= 1e-28 and found.max_degree == 3
+    assert to_numpy(found.total).max() <= 1e-28 and found.degree == 3
 
 
 def test_degree_spectrum_of_too_many_monomials():
     x = np.random.default_rng(6).standard_normal((800, 40))
-    with pytest.raises(mp.TooLargeError, match=r"lower max_degree, or use .*from_samples"):
+    with pytest.raises(mp.TooLargeError, match=r"lower degree, or use .*from_samples"):
         mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 3)
-    assert mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 2).max_degree == 2
+    assert mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 2).degree == 2
 
 
 def test_eigenfeatures_in_the_metric_of_the_samples():

@@ -237,7 +237,7 @@ def test_from_fit_to_polynomial():
     model = fitted(make_pipeline(StandardScaler(), regressor(activation="relu")))
     net = mp.from_sklearn(model)
     poly = mp.fit(net, mp.Gaussian.from_samples(X), degree=2)
-    assert mp.fvu(net, poly, samples=X).explained > 0.5
+    assert mp.fvu(net, poly, X).explained > 0.5
 
 
 class Squared(StandardScaler):

@@ -319,6 +319,7 @@ def test_a_diagonal_covariance_stays_diagonal():
     tracemalloc.start()
     found = [inputs.condition({1: 0.5, 3: -1.0}) for inputs in (mix.components[0], mix)]
     means = [mp.conditional_mean(net, inputs, [1, 3, 9])(x) for inputs in (mix.components[0], mix)]
+    mp.sensitivity(net, mix.components[0], groups={"some": [1, 3, 9]})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 * 8 * d
@@ -333,6 +334,10 @@ def test_a_diagonal_covariance_stays_diagonal():
         assert_close(mp.conditional_mean(few, inputs, [1, 3, 9])(x), _by_units(few, mix, x), 1e-12)
         assert_close(inputs.condition({1: 0.5, 3: -1.0}).weights, found[1].weights, 1e-12)
     assert means[1].shape == (2, 3)
+    few = mp.MLP(30 * few.W1, net.b1, np.eye(3), None, "relu")  # units that are sometimes on
+    shares = [mp.sensitivity(few, inputs.components[0], groups={"some": [1, 3]}) for inputs in small]
+    assert_close(shares[1].first, shares[0].first, 1e-12)
+    assert_close(shares[1].total, shares[0].total, 1e-12)
 
 
 def _matrices(variances):

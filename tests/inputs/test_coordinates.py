@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mlpoly.propagation.first_terms import coordinates
 from support.backends import NUMPY32, NUMPY64, assert_close, make
 
 import mlpoly as mp
 from mlpoly.inputs.conditioning import Given
 from mlpoly.inputs.coordinates import Coordinates, rounding_floor
+from mlpoly.propagation.first_terms import coordinates
 
 D = 4
 UNITS = np.array([1e-100, 1e100, 1.0, 1e7])

@@ -316,7 +316,7 @@ def test_moments_of_narrow_data_neither_overflow_nor_vanish(scale, dtype, rng):
     net = mp.MLP(torch.eye(2).to(dtype) / scale, activation="gelu")
     poly = mp.fit(net, gaussian, degree=2)
     assert poly.series.plain.dtype == torch.float32
-    assert mp.fvu(net, poly, samples=x).total < 0.05  # of gelu at unit variance: 0.02
+    assert mp.fvu(net, poly, x).total < 0.05  # of gelu at unit variance: 0.02
 
 
 def test_samples_whose_squares_overflow_float64_are_refused():
@@ -346,7 +346,7 @@ def test_moments_of_single_precision_data_keep_small_variances(library, rng):
         net, data = mp.MLP(make(W, kind), None, make(W2, kind), None, "gelu"), make(x, kind)
         poly = mp.fit(net, mp.Gaussian.from_samples(data), degree=3)
         assert_same_kind(poly.series.plain, net.W1)
-        return float(mp.fvu(net, poly, samples=data).total)
+        return float(mp.fvu(net, poly, data).total)
 
     assert error("float32") == pytest.approx(error("float64"), rel=1e-3)  # the data, at 1000, are rounded by 3e-5
 

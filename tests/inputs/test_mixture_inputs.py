@@ -209,8 +209,8 @@ def test_directions_that_hardly_vary_do_no_harm(noise, rng):
     net = mp.MLP(rng.standard_normal((12, 4)) / 10, None, rng.standard_normal((2, 12)), None, "gelu")
     mix = mp.GaussianMixture.from_labels(x, np.arange(2000) % 3)
     tight = mp.methods.Exact(tolerance=1e-6)
-    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, method=tight), samples=x).total) for degree in (1, 2, 3)]
-    one = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), 2), samples=x).total)
+    errors = [float(mp.fvu(net, mp.fit(net, mix, degree, method=tight), x).total) for degree in (1, 2, 3)]
+    one = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), 2), x).total)
     assert errors[2] <= 1.1 * errors[1] <= 1.2 * one  # the classes are alike, so one Gaussian does as well
     assert errors[1] < 0.5 * errors[0]
 
@@ -225,7 +225,7 @@ def test_rounding_of_single_precision_data_is_no_direction_of_their_variance(deg
     def error(dtype):
         net = mp.MLP(*(a.astype(dtype) for a in (W, -W @ x.mean(axis=0), W2)), None, "gelu")
         poly = mp.fit(net, mp.GaussianMixture.from_labels(x, y), degree)
-        return float(mp.fvu(net, poly, samples=x.astype(np.float64)).total)
+        return float(mp.fvu(net, poly, x.astype(np.float64)).total)
 
     assert error(np.float32) == pytest.approx(error(np.float64), rel=1e-2)
 

@@ -198,7 +198,7 @@ def test_fit_takes_the_gaussian() -> None:
     poly = mp.fit(block.net(), moments.gaussian(block.name), degree=2)
     assert poly.readout.dtype == torch.float32
     x = torch.tensor(recorded(model, batches)[block.name], dtype=torch.float32)
-    assert mp.fvu(block.net(), poly, samples=x).total < 0.01
+    assert mp.fvu(block.net(), poly, x).total < 0.01
     weight = block.module.gate_proj.weight.bfloat16()
     assert moments.gaussian(block.name, like=weight).cov.dtype == torch.float32
     assert moments.mixture(block.name, like=weight).means.dtype == torch.float32

@@ -71,7 +71,7 @@ def test_the_held_out_error_is_that_of_fvu() -> None:
     poly, samples = found.polynomials[block.name], torch.cat(rows)
     assert isinstance(poly, BoundedPolynomial)
     for error, judged in ((errors.held_out, poly), (errors.held_out_unbounded, best.polynomials[block.name])):
-        assert error == pytest.approx(float(mp.fvu(block.net(), judged, samples=samples).total), rel=1e-4)
+        assert error == pytest.approx(float(mp.fvu(block.net(), judged, samples).total), rel=1e-4)
     assert errors.held_out != errors.held_out_unbounded
     assert best.bound is None and found.bound == 1.0
     assert errors.closed_form is None

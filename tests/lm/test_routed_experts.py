@@ -206,7 +206,14 @@ def test_a_study_of_a_mixture(tmp_path: Path) -> None:
     model = qwen()
     model.save_pretrained(tmp_path / "model")
     np.save(tmp_path / "ids.npy", torch.cat(token_ids(20, t=12)).numpy())
-    options = {"tokens": 480, "held_out_tokens": 72, "degrees": (1,), "degree": 2, "length": 12, "features_per_block": 1}
+    options = {
+        "tokens": 480,
+        "held_out_tokens": 72,
+        "degrees": (1,),
+        "degree": 2,
+        "length": 12,
+        "features_per_block": 1,
+    }
     found = study_lm(tmp_path / "model", tmp_path / "ids.npy", tmp_path / "out", **options)
     assert {s.block for s in found.spectra} == {b.name for b in mp.find_blocks(model)}
     assert {f.block for f in found.features} == {"model.layers.0.mlp"} == set(found.attribution.blocks)

@@ -99,7 +99,7 @@ def test_the_closed_form_by_clusters_is_closer_than_one_gaussian() -> None:
     for groups, method in (("none", "gaussian"), ("clusters", "neuronwise")):
         made = convert(model, collect(model, ids, groups=groups), 3, method=method, bound=3.0, closed_form=False)
         with torch.no_grad():
-            errors[groups] = float(mp.fvu(net, made.polynomials["mlp"], samples=table).total)
+            errors[groups] = float(mp.fvu(net, made.polynomials["mlp"], table).total)
     assert errors["clusters"] < 0.5 * errors["none"]
 
 

@@ -10,7 +10,7 @@ from support.networks import network
 
 import mlpoly as mp
 from mlpoly.measures import Comparison, compare
-from mlpoly.scores import accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs
+from mlpoly.scores import accuracy_of_outputs, agreement_of_outputs
 
 D, H, OUT, N = 6, 9, 3, 400
 
@@ -41,8 +41,8 @@ def assert_same(a, b):
 def test_the_same_as_one_by_one(backend, kind, n):
     net, poly, x, labels = case(backend, kind, n)
     found = compare(net, poly, x, labels)
-    assert_same(found.fvu, mp.fvu(net, poly, samples=x))
-    assert_same(found.kl, mp.kl(net, poly, samples=x))
+    assert_same(found.fvu, mp.fvu(net, poly, x))
+    assert_same(found.kl, mp.kl(net, poly, x))
     assert_same(found.agreement, agreement_of_outputs(net(x), poly(x)))
     assert_same(found.accuracy, accuracy_of_outputs(poly(x), labels))
     assert_same(found.network_accuracy, accuracy_of_outputs(net(x), labels))
@@ -54,14 +54,28 @@ def test_the_same_as_one_by_one(backend, kind, n):
 
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @backends(NUMPY64, TORCH32)
-def test_outputs_that_are_known(backend, kind):
+def test_several_polynomials_take_one_evaluation_of_the_network(backend, kind):
     net, poly, x, labels = case(backend, kind)
-    assert_same(compare(net, poly, x, labels, outputs=net(x)), compare(net, poly, x, labels))
-    itself = compare(net, poly, x, labels, outputs=poly(x))  # these are taken, and not computed again
-    assert float(itself.fvu.total) == float(itself.kl.mean) == 0
-    assert float(itself.agreement) == 1
-    assert_same(itself.accuracy, itself.network_accuracy)
-    assert_same(itself.fvu, fvu_of_outputs(poly(x), poly(x)))
+    calls = []
+
+    def counted(x):
+        calls.append(len(x))
+        return net(x)
+
+    together = compare(counted, {"poly": poly, "itself": net}, x, labels)
+    assert calls == [N] and list(together) == ["poly", "itself"]
+    for name, model in (("poly", poly), ("itself", net)):
+        assert_same(together[name], compare(net, model, x, labels))
+    assert float(together["itself"].fvu.total) == float(together["itself"].kl.mean) == 0
+    assert "itself" in str(together) and "network_accuracy" in str(together)
+
+
+def test_weights_count_rows():
+    net, poly, x, labels = case()
+    rows = np.repeat(np.arange(len(x)), np.arange(len(x)) % 3)
+    weighted = compare(net, poly, mp.Samples(x, weights=np.arange(len(x)) % 3), labels).measures()
+    for name, value in compare(net, poly, x[rows], labels[rows]).measures().items():
+        assert float(weighted[name]) == pytest.approx(float(value), rel=1e-12)
 
 
 def test_labels_are_optional_and_of_any_library():
@@ -78,18 +92,17 @@ def test_labels_are_optional_and_of_any_library():
 def test_inputs_are_left_alone():
     net, poly, x, labels = case()  # NumPy arrays of `make` are read-only
     labels.flags.writeable = False
-    outputs = net(x)
-    outputs.flags.writeable = False
-    compare(net, poly, x, labels, outputs)
+    assert compare(net, poly, x, labels).accuracy is not None
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"samples": np.zeros((5, D + 1))}, ValueError, "samples has shape .*5, 7"),
-        ({"samples": np.zeros(D)}, ValueError, "samples has shape"),
-        ({"samples": np.zeros((1, D))}, ValueError, "samples holds 1 rows; a variance needs at least 2"),
-        ({"samples": np.full((5, D), np.nan)}, ValueError, "samples .*NaN"),
+        ({"inputs": np.zeros((5, D + 1))}, ValueError, "inputs have 7 columns"),
+        ({"inputs": np.zeros(D)}, ValueError, "inputs has shape"),
+        ({"inputs": np.zeros((1, D))}, ValueError, "inputs have 1 rows; a variance needs at least 2"),
+        ({"inputs": np.full((5, D), np.nan)}, ValueError, "x holds NaN"),
+        ({"inputs": mp.Gaussian.standard(D)}, TypeError, r"inputs must be data .*inputs\.sample"),
         ({"labels": np.zeros(N)}, TypeError, "labels must be integers, got dtype float64"),
         (
             {"labels": ["a"] * N},
@@ -97,24 +110,23 @@ def test_inputs_are_left_alone():
             r"labels must be integers, .*use numpy.unique\(labels, .*order of the sorted",
         ),
         ({"labels": np.zeros(N - 1, int)}, ValueError, "labels have shape .399,., expected .400,"),
-        ({"outputs": np.zeros((N, OUT + 1))}, ValueError, "outputs has shape"),
-        ({"outputs": np.zeros((N - 1, OUT))}, ValueError, "outputs has shape"),
-        ({"net": lambda x: x}, ValueError, r"^poly\(samples\) has shape \(400, 3\), expected \(400, 6\)"),
-        ({"poly": lambda x: x}, ValueError, r"^poly\(samples\) has shape \(400, 6\), expected \(400, 3\)"),
+        ({"poly": {}}, ValueError, "poly is an empty mapping"),
+        ({"net": lambda x: x}, ValueError, r"^poly\(x\) has shape \(400, 3\), expected \(400, 6\)"),
+        ({"poly": lambda x: x}, ValueError, r"^poly\(x\) has shape \(400, 6\), expected \(400, 3\)"),
         ({"net": "net"}, TypeError, "^net must be .*callable"),
         ({"poly": "poly"}, TypeError, "^poly must be .*callable"),
-        ({"poly": lambda x: x[:, 0]}, ValueError, r"^poly\(samples\) has shape \(400,\).*outputs in columns"),
-        ({"poly": lambda x: x.tolist()[0]}, ValueError, r"^poly\(samples\) has shape"),
+        ({"poly": lambda x: x[:, 0]}, ValueError, r"^poly\(x\) has shape \(400,\).*as many columns"),
+        ({"poly": lambda x: x.tolist()[0]}, ValueError, r"^poly\(x\) has shape"),
         ({"poly": mp.polynomials.DensePolynomial(np.zeros(D), np.zeros(OUT + 1))}, ValueError, "6 -> 4"),
         ({"net": lambda x: np.zeros((len(x), OUT))}, ValueError, "no variance"),
     ],
 )
 def test_errors(changes, error, message):
     net, poly, x, labels = case()
-    given = {"net": net, "poly": poly, "samples": x, "labels": labels} | changes
+    given = {"net": net, "poly": poly, "inputs": x, "labels": labels} | changes
     with pytest.raises(error, match=message):
         compare(**given)
-    if changes.keys() <= {"net", "poly"} and "no variance" not in message:
+    if changes.keys() <= {"net", "poly"} and "no variance" not in message and "mapping" not in message:
         with pytest.raises(error, match=message):
             mp.kl(given["net"], given["poly"], x)
 
@@ -137,8 +149,8 @@ def test_any_callable_can_be_judged_on_data(backend):
     net, poly, x, labels = case(backend, n=20_000)
     for f, p in ((lambda x: net(x), poly), (net, lambda x: poly(x)), (lambda x: net(x), lambda x: poly(x))):
         assert_same(compare(f, p, x, labels), compare(net, poly, x, labels))
-        assert_same(mp.fvu(f, p, samples=x), mp.fvu(net, poly, samples=x))
-        assert_same(mp.kl(f, p, samples=x), mp.kl(net, poly, samples=x))
+        assert_same(mp.fvu(f, p, x), mp.fvu(net, poly, x))
+        assert_same(mp.kl(f, p, x), mp.kl(net, poly, x))
 
 
 def test_a_deep_module_is_judged_as_it_is():
@@ -149,7 +161,7 @@ def test_a_deep_module_is_judged_as_it_is():
     _, poly, x, _ = case(TORCH64)
     f, p = to_numpy(deep(x)), to_numpy(poly(x))
     expected = ((f - p) ** 2).sum() / ((f - f.mean(0)) ** 2).sum()
-    assert float(mp.fvu(deep, poly, samples=x)) == pytest.approx(expected, rel=1e-12)
+    assert float(mp.fvu(deep, poly, x)) == pytest.approx(expected, rel=1e-12)
     assert float(compare(deep, poly, x).fvu) == pytest.approx(expected, rel=1e-12)
 
 
@@ -157,8 +169,8 @@ def test_integers_are_data():
     net, poly, x, labels = case()
     whole = np.round(3 * x).astype(int)
     assert_same(compare(net, poly, whole, labels), compare(net, poly, whole.astype(float), labels))
-    assert_same(mp.fvu(net, poly, samples=whole), mp.fvu(net, poly, samples=whole.astype(float)))
-    assert_same(mp.kl(net, poly, samples=whole), mp.kl(net, poly, samples=whole.astype(float)))
+    assert_same(mp.fvu(net, poly, whole), mp.fvu(net, poly, whole.astype(float)))
+    assert_same(mp.kl(net, poly, whole), mp.kl(net, poly, whole.astype(float)))
 
 
 def test_measures_stand_for_their_number():

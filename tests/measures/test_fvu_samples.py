@@ -31,7 +31,7 @@ def test_against_plain_numpy():
     net = network()
     poly = fitted(net)
     f, p = net(X), poly(X)
-    got = fvu(net, poly, samples=X)
+    got = fvu(net, poly, X)
     np.testing.assert_allclose(got.per_output, np.mean((f - p) ** 2, axis=0) / f.var(axis=0), rtol=1e-12)
     total = np.sum((f - p) ** 2) / np.sum((f - f.mean(axis=0)) ** 2)
     np.testing.assert_allclose(got.total, total, rtol=1e-12)
@@ -42,21 +42,21 @@ def test_against_plain_numpy():
 
 def test_known_values():
     net = network(activation="square")
-    assert fvu(net, fitted(net, 2), samples=X).total < 1e-24
+    assert fvu(net, fitted(net, 2), X).total < 1e-24
     # The least-squares constant on the data is the mean: nothing is explained.
     mean = mp.Gaussian.from_samples(X)
     line = network(activation="identity")
-    assert fvu(line, mp.fit(line, mean, degree=0), samples=X).total == pytest.approx(1, abs=1e-12)
+    assert fvu(line, mp.fit(line, mean, degree=0), X).total == pytest.approx(1, abs=1e-12)
     # A constant error counts.
     shifted = network(activation="identity", b2=B2 + 10)
-    assert fvu(line, mp.fit(shifted, mean, degree=1), samples=X).total > 1
+    assert fvu(line, mp.fit(shifted, mean, degree=1), X).total > 1
 
 
 def test_blocks_do_not_change_the_result(monkeypatch):
     net = network()
-    whole = fvu(net, fitted(net), samples=X)
+    whole = fvu(net, fitted(net), X)
     monkeypatch.setattr(mlpoly.measures.outputs, "_ROWS", 7)
-    np.testing.assert_allclose(fvu(net, fitted(net), samples=X).per_output, whole.per_output, rtol=1e-12)
+    np.testing.assert_allclose(fvu(net, fitted(net), X).per_output, whole.per_output, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -64,8 +64,8 @@ def test_torch(dtype):
     weights = [torch.tensor(a, dtype=getattr(torch, dtype)) for a in (W1, B1, W2, B2)]
     net = mp.MLP(*weights)
     x = torch.tensor(X, dtype=getattr(torch, dtype))
-    got = fvu(net, fitted(net), samples=x)
-    expected = fvu(network(), fitted(network()), samples=X)
+    got = fvu(net, fitted(net), x)
+    expected = fvu(network(), fitted(network()), X)
     assert got.total.dtype == got.per_output.dtype == x.dtype
     assert got.total.shape == ()
     np.testing.assert_allclose(got.per_output.numpy(), expected.per_output, rtol=1e-4 if dtype == "float32" else 1e-10)
@@ -76,9 +76,9 @@ def test_jax_jit():
     net = mp.MLP(*arrays)
     poly = fitted(net)
     x = jax.numpy.asarray(X)
-    got = jax.jit(lambda net, poly, x: fvu(net, poly, samples=x))(net, poly, x)
+    got = jax.jit(lambda net, poly, x: fvu(net, poly, x))(net, poly, x)
     assert isinstance(got, FVU)
-    expected = fvu(network(), fitted(network()), samples=X).total
+    expected = fvu(network(), fitted(network()), X).total
     np.testing.assert_allclose(np.asarray(got.total), expected, rtol=1e-3)
 
 
@@ -88,42 +88,40 @@ def test_constant_output_is_an_error(dead):
     weight[dead] = 0
     net = network(W2=weight)
     with pytest.raises(ValueError, match=f"FVU is undefined.*{', '.join(map(str, dead))}"):
-        fvu(net, fitted(net), samples=X)
+        fvu(net, fitted(net), X)
 
 
 @pytest.mark.parametrize(
     ("samples", "error", "message"),
     [
-        (X[:, :3], ValueError, r"samples has shape \(500, 3\), expected \(any, 4\)"),
-        (X[0], ValueError, "samples has shape"),
-        (X[None], ValueError, "samples has shape"),
+        (X[:, :3], ValueError, "inputs have 3 columns, but the network takes 4"),
+        (X[0], ValueError, "inputs has shape"),
+        (X[None], ValueError, "inputs has shape"),
         (X[:1], ValueError, "at least 2"),
-        (X[:0], ValueError, "at least 2"),
-        (np.where(X > 2, np.nan, X), ValueError, "samples holds"),
+        (X[:0], ValueError, "at least one sample"),
+        (np.where(X > 2, np.nan, X), ValueError, "x holds NaN"),
         (np.ones((5, 4), dtype=bool), TypeError, "floating"),
-        ("digits", TypeError, "samples must be an array"),
+        ("digits", TypeError, "inputs must be a Gaussian"),
     ],
     ids=["columns", "vector", "three axes", "one row", "no row", "nan", "truth values", "string"],
 )
 def test_sample_errors(samples, error, message):
     net = network()
     with pytest.raises(error, match=message):
-        fvu(net, fitted(net), samples=samples)
+        fvu(net, fitted(net), samples)
 
 
 def test_other_errors():
     net, poly = network(), fitted(network())
     with pytest.raises(ValueError, match="give inputs"):
         fvu(net, replace(poly, inputs=None))
-    with pytest.raises(ValueError, match="not both"):
-        fvu(net, poly, mp.Gaussian.standard(4), samples=X)
     with pytest.raises(ValueError, match="4 -> 6"):
-        fvu(network(W2=None, b2=None), poly, samples=X)
+        fvu(network(W2=None, b2=None), poly, X)
     with pytest.raises(TypeError, match="poly must be"):
-        fvu(net, "poly", samples=X)
-    with pytest.raises(TypeError, match=r"net must be a network .*got function; on data, with samples=x, any callable"):
+        fvu(net, "poly", X)
+    with pytest.raises(TypeError, match=r"net must be a network .*got function; on data .* any callable"):
         fvu(lambda x: x, poly)
     with pytest.raises(TypeError, match="from_torch"):
         fvu(torch.nn.Linear(4, 3), poly)
     with pytest.raises(TypeError, match="different array libraries"):
-        fvu(net, poly, samples=torch.tensor(X))
+        fvu(net, poly, torch.tensor(X))

@@ -52,7 +52,7 @@ def test_against_nested_quadrature(kind, name):
     explained = _ClosedForm(net, G, [np.array([i]) for i in range(3)])
     for s, expected in by_hand.items():
         assert_close(explained(s), expected, tolerance[len(s)])
-    found = sensitivity(net, G, order=2)
+    found = sensitivity(net, G, interactions=True)
     variance = np.diagonal(mp.second_moment(net, G).cov)
     assert_close(found.variance, variance, 1e-12)
     by_hand |= {(): variance * 0, (0, 1, 2): variance}
@@ -130,7 +130,7 @@ def test_independent_groups_of_an_additive_network(kind, name):
     for part in parts:
         cov[np.ix_(part, part)] = gaussian(4, len(part), ridge=0.1).cov
     g = mp.Gaussian(np.linspace(-1, 1, 5), cov)
-    found = sensitivity(net, g, groups=parts, order=2)
+    found = sensitivity(net, g, groups=parts, interactions=True)
     assert_close(found.first.sum(0), np.ones(2), 1e-12)
     assert_close(found.total, found.first, 1e-12)
     assert_close(found.shapley, found.first, 1e-12)
@@ -144,7 +144,7 @@ def test_independent_groups_of_an_additive_network(kind, name):
 def test_sobol_indices_of_a_product():
     """x0 x1 with independent inputs of means a, b and variances s, t: b^2 s, a^2 t and s t of the variance."""
     net = mp.GLU(np.array([[1.0, 0.0]]), None, np.array([[0.0, 1.0]]), None, activation="identity")
-    found = sensitivity(net, mp.Gaussian(np.array([2.0, -1.0]), np.array([3.0, 0.5])), order=2)
+    found = sensitivity(net, mp.Gaussian(np.array([2.0, -1.0]), np.array([3.0, 0.5])), interactions=True)
     parts = np.array([3.0, 2.0, 1.5])
     assert_close(found.variance, np.array([6.5]), 1e-13)
     assert_close(found.first[:, 0], parts[:2] / 6.5, 1e-13)
@@ -344,7 +344,7 @@ def test_libraries_and_precisions(inputs, backend):
     mean = mp.conditional_mean(there, g, [0, 2])(make(x, backend))
     assert_same_kind(mean, there.W_gate)
     assert_close(mean, mp.conditional_mean(net, inputs, [0, 2])(x), 50 * backend.tolerance)
-    found, expected = sensitivity(there, g, order=2), sensitivity(net, inputs, order=2)
+    found, expected = sensitivity(there, g, interactions=True), sensitivity(net, inputs, interactions=True)
     for name in ("first", "total", "shapley", "variance", "pairs", "bound"):
         assert_same_kind(getattr(found, name), there.W_gate)
     if inputs is G:
@@ -408,7 +408,6 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("no groups", lambda: sensitivity(NET, G, groups=[]), ValueError, "groups is empty", "leave it out"),
         ("a number", lambda: sensitivity(NET, G, groups=3), TypeError, "groups"),
         ("name", lambda: sensitivity(NET, G, groups=["a"]), ValueError, "groups has 'a'", "use indices"),
-        ("order", lambda: sensitivity(NET, G, order=3), ValueError, "order must be 1 or 2, got 3"),
         ("odd", lambda: sensitivity(NET, G, permutations=3), ValueError, "permutations must be even"),
         ("one pair", lambda: sensitivity(NET, G, permutations=2), ValueError, "at least 4 for a standard error; got 2"),
         ("name of the rest", lambda: sensitivity(NET, G, groups={"others": [0]}), ValueError,
@@ -420,8 +419,8 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
         ("composed", lambda: sensitivity(mp.fit(DEEP, G, 2, method="composed"), G), TypeError, "ComposedPolynomial"),
         ("polynomial under a mixture", lambda: sensitivity(mp.fit(NET, G), mixture(3)), TypeError, "needs a Gaussian"),
-        ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "given has the index 3"),
-        ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "given has input 1 more than once"),
+        ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "known has the index 3"),
+        ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "known has input 1 more than once"),
         ("given deep", lambda: mp.conditional_mean(DEEP, G, 0), TypeError, "hidden layer"),
         ("impossible", lambda: mp.conditional_mean(NET, LINE, [0, 1])(np.eye(2)), ValueError, "x has values", "occur"),
         ("columns", lambda: mp.conditional_mean(NET, G, 0)(np.zeros((4, 2))), ValueError, "x has shape", "known input"),

@@ -36,7 +36,7 @@ def in_support(g):
 def test_values_are_the_same(kind, activation, inputs):
     net = network(kind, activation, d=5, o=2)
     x0 = in_support(inputs.components[0])
-    ours = mp.shapley(net, inputs, x0)
+    ours = mp.shapley(net, x0, inputs)
     for output in range(2):
         game = Prediction(net, inputs, x0, output)
         theirs = shapiq.ExactComputer(game, n_players=5)("SV").get_n_order_values(1)

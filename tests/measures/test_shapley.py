@@ -12,6 +12,7 @@ from support.networks import chain, network
 from support.quadrature import normal_mean
 
 import mlpoly as mp
+from mlpoly.measures import shapley
 from mlpoly.measures.games import input_groups
 from mlpoly.measures.shapley import prediction_worth
 
@@ -41,7 +42,7 @@ def worth_by_hand(net, inputs, x0, known):
 def test_against_all_orders(kind, name, inputs):
     """Four inputs: 24 orders, 16 sets, each worth by quadrature."""
     net = network(kind, name, 4, 5, 2)
-    found = mp.shapley(net, inputs, X0)
+    found = shapley(net, X0, inputs)
     worth = {s: worth_by_hand(net, inputs, X0, s) for k in range(5) for s in itertools.combinations(range(4), k)}
     expected = np.zeros((4, 2))
     for order in itertools.permutations(range(4)):
@@ -51,7 +52,7 @@ def test_against_all_orders(kind, name, inputs):
     assert_close(found.values, expected, 1e-10)
     assert_close(found.mean, mp.second_moment(net, inputs).mean, 1e-12)
     assert_close(found.prediction, net(X0), 1e-14)
-    game = prediction_worth(net, inputs, X0, [np.array([i]) for i in range(4)])
+    game = prediction_worth(net, X0, inputs, [np.array([i]) for i in range(4)])
     for s, value in worth.items():
         assert_close(game(s), value, 1e-11)
 
@@ -62,7 +63,7 @@ def test_against_all_orders(kind, name, inputs):
 def test_values_add_up(kind, name, inputs):
     net = network(kind, name, 4, 6, 3)
     for options in ({}, {"permutations": 6}, {"groups": [[0, 3], [1]]}, {"groups": {"a": [2], "b": [0, 1, 3]}}):
-        found = mp.shapley(net, inputs, X0, **options)
+        found = shapley(net, X0, inputs, **options)
         gap = found.values.sum(0) - (net(X0) - mp.second_moment(net, inputs).mean)
         assert np.all(np.abs(gap) <= 1e-12 * np.maximum(np.abs(found.values).sum(0), np.abs(found.prediction)))
 
@@ -73,7 +74,7 @@ def test_additive_functions_of_independent_inputs():
     W = np.diag(rng.standard_normal(4))
     net = mp.MLP(W, rng.standard_normal(4), rng.standard_normal((2, 4)), np.ones(2), "relu")
     g = mp.Gaussian(rng.standard_normal(4), np.array([1.0, 2.0, 0.5, 3.0]))
-    found = mp.shapley(net, g, X0)
+    found = shapley(net, X0, g)
     units = mp.MLP(net.W1, net.b1, None, None, "relu")
     parts = units(X0) - mp.second_moment(units, g).mean
     assert_close(found.values, (net.W2 * parts).T, 1e-12)
@@ -83,14 +84,14 @@ def test_linear_network_with_correlated_inputs():
     """x0 + x1 with correlation r at (1, 0): (1 + r)/2 + (1 - r)... by hand, and an unused input has its share."""
     r = 0.6
     g = mp.Gaussian(np.zeros(2), np.array([[1, r], [r, 1]]))
-    found = mp.shapley(mp.Affine(np.array([[1.0, 0.0]])), g, np.array([1.0, -1.0]))
+    found = shapley(mp.Affine(np.array([[1.0, 0.0]])), np.array([1.0, -1.0]), g)
     # v(0) = 1, v(1) = -r, v(01) = 1
     assert_close(found.values[:, 0], np.array([(1 + (1 + r)) / 2, (-r + 0) / 2]), 1e-14)
 
 
 def test_drawn_orders_are_within_their_standard_error():
     net, g, x0 = network("MLP", "gelu", 7, 12, 3), gaussian(2, 7, ridge=0.1), gaussian(2, 7).sample(1, seed=3)[0]
-    exact, drawn = mp.shapley(net, g, x0), mp.shapley(net, g, x0, permutations=40)
+    exact, drawn = shapley(net, x0, g), shapley(net, x0, g, permutations=40)
     z = (drawn.values - exact.values) / drawn.standard_error
     assert exact.standard_error is None
     assert np.max(np.abs(z)) <= 3 and 0.3 <= np.mean(z**2) <= 2.5
@@ -101,7 +102,7 @@ def test_singular_covariance():
     """Inputs that determine one another share what they tell; the point must be one that can occur."""
     A = np.random.default_rng(0).standard_normal((4, 1))
     g, net = mp.Gaussian(np.zeros(4), A @ A.T), network("MLP", "gelu", 4, 6, 2)
-    found = mp.shapley(net, g, 0.7 * A[:, 0])
+    found = shapley(net, 0.7 * A[:, 0], g)
     assert_close(found.values, np.tile((net(0.7 * A[:, 0]) - found.mean) / 4, (4, 1)), 1e-11)
 
 
@@ -110,7 +111,7 @@ def test_singular_covariance():
 def test_libraries_and_precisions(backend, inputs):
     net = network("GLU", "gelu", 4, 5, 2)
     there = in_library(net, backend)
-    found, expected = mp.shapley(there, in_library(inputs, backend), make(X0, backend)), mp.shapley(net, inputs, X0)
+    found, expected = shapley(there, make(X0, backend), in_library(inputs, backend)), shapley(net, X0, inputs)
     for name in ("values", "mean", "prediction"):
         assert_same_kind(getattr(found, name), there.W_gate)
         assert_close(getattr(found, name), getattr(expected, name), 200 * backend.tolerance)
@@ -118,7 +119,7 @@ def test_libraries_and_precisions(backend, inputs):
 
 def test_it_prints_a_table():
     g = mp.Gaussian(G.mean, G.cov, names=("age", "bmi", "s1", "s2"))
-    found = mp.shapley(network("MLP", "relu", 4, 5, 2), g, X0, groups={"body": ["bmi", "s1"], "age": "age"})
+    found = shapley(network("MLP", "relu", 4, 5, 2), X0, g, groups={"body": ["bmi", "s1"], "age": "age"})
     assert found.groups == ("body", "age", "others") and repr(found) == "Shapley(groups=3, outputs=2)"
     frame = found.to_pandas()
     assert list(frame["inputs"]) == ["mean", "body", "age", "others", "prediction"]
@@ -133,26 +134,26 @@ NET = network("MLP", "relu", 4, 5, 2)
 
 @mistakes(
     [
-        ("shape", lambda: mp.shapley(NET, G, X0[:3]), ValueError, "x0 has shape", "one number per input"),
-        ("rows", lambda: mp.shapley(NET, G, X0[None, :]), ValueError, "x0 has shape"),
-        ("NaN", lambda: mp.shapley(NET, G, X0 * np.nan), ValueError, "x0"),
-        ("deep", lambda: mp.shapley(chain(), G, X0), TypeError, "hidden layer"),
-        ("polynomial", lambda: mp.shapley(mp.fit(NET, G), G, X0), TypeError, "net must be"),
-        ("overlap", lambda: mp.shapley(NET, G, X0, groups=[[0, 1], [1, 2]]), ValueError, "both have input 1"),
-        ("index", lambda: mp.shapley(NET, G, X0, groups=[[7]]), ValueError, "groups has the index 7"),
-        ("odd", lambda: mp.shapley(NET, G, X0, permutations=5), ValueError, "permutations must be even"),
-        ("samples", lambda: mp.shapley(NET, mp.Samples(G.sample(9)), X0), TypeError, "Gaussian or a GaussianMixture"),
-        ("sizes", lambda: mp.shapley(NET, gaussian(1, 3), X0), ValueError, "inputs"),
+        ("shape", lambda: shapley(NET, X0[:3], G), ValueError, "x has shape", "one number per input"),
+        ("rows", lambda: shapley(NET, X0[None, :], G), ValueError, "x has shape"),
+        ("NaN", lambda: shapley(NET, X0 * np.nan, G), ValueError, "x holds|x has"),
+        ("deep", lambda: shapley(chain(), X0, G), TypeError, "hidden layer"),
+        ("polynomial", lambda: shapley(mp.fit(NET, G), X0, G), TypeError, "net must be"),
+        ("overlap", lambda: shapley(NET, X0, G, groups=[[0, 1], [1, 2]]), ValueError, "both have input 1"),
+        ("index", lambda: shapley(NET, X0, G, groups=[[7]]), ValueError, "groups has the index 7"),
+        ("odd", lambda: shapley(NET, X0, G, permutations=5), ValueError, "permutations must be even"),
+        ("samples", lambda: shapley(NET, X0, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
+        ("sizes", lambda: shapley(NET, X0, gaussian(1, 3)), ValueError, "inputs"),
         (
             "impossible",
-            lambda: mp.shapley(NET, mp.Gaussian(np.zeros(4), np.ones((4, 4))), X0),
+            lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.ones((4, 4)))),
             ValueError,
-            "x0",
+            "x has",
             "cannot occur",
         ),
         (
             "does not vary",
-            lambda: mp.shapley(NET, mp.Gaussian(np.zeros(4), np.array([1.0, 0, 1, 1])), X0),
+            lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.array([1.0, 0, 1, 1]))),
             ValueError,
             "input 1 does not vary",
         ),
@@ -169,5 +170,5 @@ def test_sets_share_checks_and_wide_copies(monkeypatch):
     monkeypatch.setattr(module, "gaussians", lambda *a: calls.append(a) or real(*a))
     rng = np.random.default_rng(0)
     net = mp.MLP(rng.standard_normal((5, 4)), None, rng.standard_normal((1, 5)), None, "tanh")
-    mp.shapley(net, mp.Gaussian.standard(4), np.ones(4))
+    mp.shapley(net, np.ones(4), mp.Gaussian.standard(4))
     assert len(calls) == 1

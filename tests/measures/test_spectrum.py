@@ -23,6 +23,7 @@ from support.networks import glu, mlp
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
 from mlpoly.measures import degree_spectrum, fvu, second_moment
+from mlpoly.records import replace
 
 D, H, OUT = 4, 9, 3
 
@@ -36,7 +37,7 @@ NETS = [(mlp, "relu"), (mlp, "hardtanh"), (mlp, "gelu"), (mlp, "silu"), (glu, "s
 @pytest.mark.parametrize(("kind", "activation"), NETS)
 def test_sums_to_the_total(kind, activation, rng):
     net, inputs = kind(rng, activation), gaussian(rng)
-    s = degree_spectrum(net, inputs, max_degree=6)
+    s = degree_spectrum(net, inputs, degree=6)
     assert s.variance.shape == (6, OUT)
     np.testing.assert_allclose(s.variance.sum(0) + s.remainder, s.total, rtol=1e-13)
     np.testing.assert_allclose(s.total, np.diag(second_moment(net, inputs).cov), rtol=1e-11)
@@ -48,7 +49,7 @@ def test_sums_to_the_total(kind, activation, rng):
 @pytest.mark.parametrize(("kind", "activation"), NETS)
 def test_unexplained_is_the_fvu_of_the_best_polynomials(kind, activation, rng):
     net, inputs = kind(rng, activation), gaussian(rng)
-    s = degree_spectrum(net, inputs, max_degree=4)
+    s = degree_spectrum(net, inputs, degree=4)
     for n in range(1, 5):
         closed = fvu(net, mp.fit(net, inputs, degree=n), inputs)
         assert closed.total == pytest.approx(s.unexplained[n - 1], rel=1e-9, abs=1e-13)
@@ -57,7 +58,7 @@ def test_unexplained_is_the_fvu_of_the_best_polynomials(kind, activation, rng):
 def test_longer_spectrum_has_the_same_start(rng):
     for kind, activation in ((mlp, "relu"), (glu, "silu")):
         net, inputs = kind(rng, activation), gaussian(rng)
-        short, long = (degree_spectrum(net, inputs, max_degree=n) for n in (2, 40))
+        short, long = (degree_spectrum(net, inputs, degree=n) for n in (2, 40))
         np.testing.assert_allclose(short.variance, long.variance[:2], rtol=1e-12)
         np.testing.assert_allclose(short.remainder, long.variance[2:].sum(0) + long.remainder, rtol=1e-10)
 
@@ -67,7 +68,7 @@ def test_longer_spectrum_has_the_same_start(rng):
 )
 def test_a_polynomial_network_has_nothing_above_its_degree(kind, activation, highest, rng):
     net, inputs = kind(rng, activation), gaussian(rng)
-    s = degree_spectrum(net, inputs, max_degree=6)
+    s = degree_spectrum(net, inputs, degree=6)
     assert np.all(s.variance[:highest] > 0)
     assert np.all(s.variance[highest:] <= 1e-24 * s.total)
     assert np.all(s.remainder <= 1e-12 * s.total)
@@ -78,7 +79,7 @@ def test_a_polynomial_network_has_nothing_above_its_degree(kind, activation, hig
 
 def test_one_relu():
     """Half-normal: variance 1/2 - 1/(2 pi), of which 1/4 is linear and 1/(4 pi) quadratic."""
-    s = degree_spectrum(mp.MLP(np.eye(1), None, None, None, "relu"), mp.Gaussian.standard(1), max_degree=3)
+    s = degree_spectrum(mp.MLP(np.eye(1), None, None, None, "relu"), mp.Gaussian.standard(1), degree=3)
     np.testing.assert_allclose(s.total, [0.5 - 0.5 / math.pi], rtol=1e-13)
     np.testing.assert_allclose(s.variance[:, 0], [0.25, 0.25 / math.pi, 0], atol=1e-15)
 
@@ -92,10 +93,10 @@ def test_orthogonal_change_of_inputs(kind, activation, rng):
     net, inputs = kind(rng, activation), gaussian(rng)
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
     turned = mp.Gaussian(Q @ inputs.mean, Q @ inputs.cov @ Q.T)
-    if isinstance(net, mp.MLP):
-        moved = mp.MLP(net.W1 @ Q.T, net.b1, net.W2, net.b2, activation)
-    else:
-        moved = mp.GLU(net.W_gate @ Q.T, net.b_gate, net.W_up @ Q.T, net.b_up, net.W_down, net.b_down, activation)
+    rows = {"directions": net.forms.directions @ Q.T}
+    if kind is glu:
+        rows["gate_directions"] = net.forms.gate_directions @ Q.T
+    moved = net.with_parts(replace(net.forms, **rows), net.readout, net.bias)
     a, b = degree_spectrum(net, inputs), degree_spectrum(moved, turned)
     scale = a.total.max()
     for name in ("variance", "total", "remainder"):
@@ -141,14 +142,12 @@ def test_units_without_variance_are_constants(activation, rng):
 def test_hidden_units_as_outputs(rng):
     for net in (mlp(rng, "relu"), glu(rng, "silu")):
         inputs = gaussian(rng)
-        if isinstance(net, mp.MLP):
-            bare = mp.MLP(net.W1, net.b1, None, None, "relu")
-        else:
-            bare = mp.GLU(net.W_gate, net.b_gate, net.W_up, net.b_up, None, None, "silu")
-        s, m = degree_spectrum(bare, inputs, max_degree=5), second_moment(bare, inputs)
+        bare = net.with_parts(net.forms, None, None)
+        s, m = degree_spectrum(bare, inputs, degree=5), second_moment(bare, inputs)
         np.testing.assert_allclose(s.total, np.diag(m.cov), rtol=1e-11)
-        readout = net.W2 if isinstance(net, mp.MLP) else net.W_down
-        np.testing.assert_allclose(readout @ m.cov @ readout.T, second_moment(net, inputs).cov, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(
+            net.readout @ m.cov @ net.readout.T, second_moment(net, inputs).cov, rtol=1e-11, atol=1e-12
+        )
 
 
 # -- second moments ----------------------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ def test_mixture_is_within_plus_between(rng):
     each = [second_moment(net, g) for g in parts]
     got = second_moment(net, mixture)
     np.testing.assert_allclose(got.raw, sum(w * m.raw for w, m in zip(weights, each, strict=True)), rtol=1e-12)
-    s = degree_spectrum(net, mixture, max_degree=3)
+    s = degree_spectrum(net, mixture, degree=3)
     np.testing.assert_allclose(s.total, np.diag(got.cov), rtol=1e-12)
     np.testing.assert_allclose(s.variance.sum(0) + s.remainder + s.between, s.total, rtol=1e-12)
     assert np.all(s.between > 0)
@@ -196,10 +195,10 @@ def test_backends(kind, backend, rng):
     """One code path for all libraries; a float32 network is measured in float64 and rounded at the end."""
     net = kind(rng, "relu", d=2, h=3, o=2)
     moved = in_library(net, backend)
-    got = degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=2)
+    got = degree_spectrum(moved, mp.Gaussian.standard(2), degree=2)
     assert_same_kind(got.variance, moved.prototype)
     rounded = in_library(moved, NUMPY64)
-    want = degree_spectrum(rounded, mp.Gaussian.standard(2), max_degree=2)
+    want = degree_spectrum(rounded, mp.Gaussian.standard(2), degree=2)
     tolerance = 1e-4 if backend.name == "jax-float32" else max(backend.tolerance, 1e-11)
     assert_close(got.variance, want.variance, tolerance)
     assert_close(got.remainder, want.remainder, tolerance * 10)
@@ -212,7 +211,7 @@ def test_jumps_in_jax_float32(activation):
     want = second_moment(mp.MLP(W, None, V, None, activation), mp.Gaussian.standard(2)).cov
     moved = mp.MLP(jax.numpy.asarray(W), None, jax.numpy.asarray(V), None, activation)
     assert_close(second_moment(moved, mp.Gaussian.standard(2)).cov, want, 1e-5)
-    assert_close(degree_spectrum(moved, mp.Gaussian.standard(2), max_degree=1).total, want[0], 1e-5)
+    assert_close(degree_spectrum(moved, mp.Gaussian.standard(2), degree=1).total, want[0], 1e-5)
 
 
 def test_traced_weights_are_refused(rng):
@@ -236,7 +235,7 @@ def pyplot(monkeypatch):
 @pytest.mark.parametrize(("backend", "still_open"), [("inline", False), ("agg", True)])
 def test_plot_is_shown_once_in_a_notebook(rng, pyplot, monkeypatch, backend, still_open):
     """What a cell has drawn as its value, pyplot no longer has when the notebook asks it at the end of the cell."""
-    figure = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4).plot()
+    figure = degree_spectrum(mlp(rng), gaussian(rng), degree=4).plot()
     monkeypatch.setattr("matplotlib.get_backend", lambda: backend)
     with pytest.raises(NotImplementedError):  # IPython then draws it like any other figure
         figure._ipython_display_()
@@ -248,15 +247,15 @@ def test_plot_without_a_display(rng, pyplot, monkeypatch, tmp_path):
         raise ImportError("Cannot load backend 'TkAgg' which requires the 'tk' interactive framework")
 
     monkeypatch.setattr(pyplot, "figure", no_backend)
-    figure = degree_spectrum(mlp(rng), gaussian(rng), max_degree=4).plot()
+    figure = degree_spectrum(mlp(rng), gaussian(rng), degree=4).plot()
     figure.savefig(tmp_path / "spectrum.png")
     assert (tmp_path / "spectrum.png").stat().st_size > 0
 
 
 def test_repr(rng):
-    spectrum = degree_spectrum(mlp(rng), gaussian(rng), max_degree=2)
+    spectrum = degree_spectrum(mlp(rng), gaussian(rng), degree=2)
     first, second = spectrum.overall
-    assert repr(spectrum) == f"DegreeSpectrum(outputs=3, max_degree=2, overall=[{first:.3g}, {second:.3g}])"
+    assert repr(spectrum) == f"DegreeSpectrum(outputs=3, degree=2, overall=[{first:.3g}, {second:.3g}])"
     assert "outputs=3" in repr(second_moment(mlp(rng), gaussian(rng)))
 
 
@@ -269,7 +268,7 @@ def test_bad_input(rng):
     with pytest.raises(TypeError, match="net must be"):
         second_moment(np.sin, mp.Gaussian.standard(4))
     with pytest.raises(ValueError, match="at least 1"):
-        degree_spectrum(net, mp.Gaussian.standard(4), max_degree=0)
+        degree_spectrum(net, mp.Gaussian.standard(4), degree=0)
     still = degree_spectrum(net, mp.Gaussian(np.zeros(4), np.zeros(4)))
     assert still.total.tolist() == [0.0] * 3
     with pytest.raises(ValueError, match="no variance"):

@@ -72,7 +72,7 @@ def test_nothing_is_unexplained(with_bias: bool, inputs: Any) -> None:
 @biases
 def test_all_variance_is_of_degree_one(with_bias: bool) -> None:
     net, inputs = affine(with_bias), GAUSSIAN
-    spectrum = mp.degree_spectrum(net, inputs, max_degree=4)
+    spectrum = mp.degree_spectrum(net, inputs, degree=4)
     want = np.zeros(np.asarray(spectrum.variance).shape)
     want[1 if want.shape[0] == 5 else 0] = np.diag(W @ inputs.cov @ W.T)
     assert_close(spectrum.variance, want, 1e-12)

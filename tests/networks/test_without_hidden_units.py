@@ -33,7 +33,7 @@ def test_measures_of_a_constant(kind: str, inputs: Any) -> None:
     assert_close(mp.second_moment(net, inputs).raw, np.outer(VALUE, VALUE), 1e-12)
     assert not mp.degree_spectrum(net, inputs, 3).variance.any()
     assert_close(mp.conditional_mean(net, inputs, 0)(X[:, :1]), np.tile(VALUE, (20, 1)), 1e-12)
-    assert_close(mp.shapley(net, inputs, X[0]).values, np.zeros((D, 2)), 1e-12)
+    assert_close(mp.shapley(net, X[0], inputs).values, np.zeros((D, 2)), 1e-12)
     layer = mp.propagate(net, inputs)[0]
     assert_close(layer.mean, VALUE, 1e-12)
     assert float(layer.excess) == 0

@@ -55,33 +55,27 @@ def standardised(poly: Any, x: np.ndarray) -> np.ndarray:
 
 
 def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
-    """The definition, neuron by neuron: polynomials in powers of t."""
+    """The definition: polynomials in powers of t."""
     units = poly.units
-    hidden = np.zeros((x.shape[0], units.size))
-    he = [lambda t: t**0, lambda t: t, lambda t: (t**2 - 1) / 2**0.5, lambda t: (t**3 - 3 * t) / 6**0.5]
-    for i in range(hidden.shape[1]):
-        t, b = (x @ units.directions[i] - units.shifts[i]) / units.scales[i], poly.bounds[i]
-        held, low, high = np.clip(t, -b, b), np.minimum(t + b, 0), np.maximum(t - b, 0)
+    t, b = standardised(poly, x), poly.bounds
+    held, low, high = np.clip(t, -b, b), np.minimum(t + b, 0), np.maximum(t - b, 0)
+    he = [held**0, held, (held**2 - 1) / 2**0.5, (held**3 - 3 * held) / 6**0.5]
 
-        def series(
-            c: np.ndarray, slopes: np.ndarray | None, i: int = i, held: Any = held, low: Any = low, high: Any = high
-        ) -> Any:
-            line = 0 if slopes is None else slopes[0, i] * low + slopes[1, i] * high
-            return sum(a * he[k](held) for k, a in enumerate(c[:, i])) + line
+    def series(c: np.ndarray, slopes: np.ndarray | None) -> Any:
+        line = 0 if slopes is None else slopes[0] * low + slopes[1] * high
+        return sum(a * he[k] for k, a in enumerate(c)) + line
 
-        hidden[:, i] = series(poly.series.plain, poly.slopes)
-        if poly.series.gated is not None:
-            gate = units.gate
-            e = x @ gate.directions[i] - gate.shifts[i] - gate.slopes[i] * held
-            hidden[:, i] += e * series(poly.series.gated, poly.gate_slopes)
+    hidden = series(poly.series.plain, poly.slopes)
+    if poly.series.gated is not None:
+        gate = units.gate
+        e = x @ gate.directions.T - gate.shifts - gate.slopes * held
+        hidden = hidden + e * series(poly.series.gated, poly.gate_slopes)
     if poly.readout is not None:
         hidden = hidden @ poly.readout.T
     return hidden if poly.bias is None else hidden + poly.bias
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Values
-# ---------------------------------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
@@ -173,9 +167,7 @@ def test_a_constant_unit_has_no_lines_to_follow() -> None:
     assert_close(poly.gradient(x)[:, 0], np.zeros((20, 2)), 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Derivatives
-# ---------------------------------------------------------------------------------------------------------------------
+# -- derivatives -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
@@ -200,9 +192,7 @@ def test_derivatives_are_those_of_finite_differences(kind: str, o: int | None, d
     assert_close(hessian, np.swapaxes(hessian, -1, -2), 1e-13)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Arithmetic and truncation
-# ---------------------------------------------------------------------------------------------------------------------
+# -- arithmetic and truncation -----------------------------------------------------------------------------------------
 
 NAMES = ["MLP", "GLU", "MLP units", "GLU units"]
 
@@ -245,9 +235,7 @@ def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> Non
         assert made.gate_slopes is None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Closed-form error
-# ---------------------------------------------------------------------------------------------------------------------
+# -- closed-form error -------------------------------------------------------------------------------------------------
 
 
 def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -305,7 +293,7 @@ def test_fvu_is_that_of_samples(kind: str, activation: str, where: str) -> None:
     d = 5
     net, inputs = make_net(kind, activation, d, h=12), INPUTS[where](d)
     poly = mp.fit(net, inputs_of(d), 3).bounded(2.0)
-    found, drawn = mp.fvu(net, poly, inputs), mp.fvu(net, poly, samples=inputs.sample(200_000, seed=3))
+    found, drawn = mp.fvu(net, poly, inputs), mp.fvu(net, poly, inputs.sample(200_000, seed=3))
     gap = abs(float(found.total) - float(drawn.total))
     assert gap <= float(found.bound) + 5 * float(drawn.standard_error)
     assert float(found.bound) < 1e-3
@@ -347,9 +335,7 @@ def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
         assert float(found.bound) < 1e-3
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Files and modules
-# ---------------------------------------------------------------------------------------------------------------------
+# -- files and modules -------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -366,9 +352,7 @@ def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> N
     assert_close(gradient[:, 0], (shifted[0] - shifted[1]) / (2 * step), 1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Fits to samples, and descent
-# ---------------------------------------------------------------------------------------------------------------------
+# -- fits to samples, and descent --------------------------------------------------------------------------------------
 
 
 def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> None:
@@ -412,9 +396,7 @@ def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) 
     assert_close(made.polynomial(made.parameters)(x), poly(x), 1e-12)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is refused
-# ---------------------------------------------------------------------------------------------------------------------
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:

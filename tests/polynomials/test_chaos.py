@@ -31,9 +31,7 @@ make_net = partial(network, o=2)
 X = points(D, 7)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The polynomial
-# ---------------------------------------------------------------------------------------------------------------------
+# -- the polynomial ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variables", range(4))
@@ -82,9 +80,7 @@ def test_truncation_of_one_gaussian_is_the_optimum():
     assert lower.source.method == "" and lower.report is None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The normal equations
-# ---------------------------------------------------------------------------------------------------------------------
+# -- the normal equations ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", [None, 1, 0])
@@ -138,7 +134,7 @@ def test_thousands_of_monomials_on_singular_components():
     poly = mp.fit(net, mix, 3)
     assert poly.report.gradient <= 1e-12 and np.abs(poly.values).max() < 10
     x = mix.sample(3000)
-    assert mp.fvu(net, poly, samples=x).total < mp.fvu(net, mp.fit(net, mix, 2), samples=x).total
+    assert mp.fvu(net, poly, x).total < mp.fvu(net, mp.fit(net, mix, 2), x).total
 
 
 @pytest.mark.parametrize("unit", [2.0**-150, 2.0**-20, 1.0, 2.0**100])

@@ -222,13 +222,6 @@ def test_a_damaged_file_is_refused_or_holds_a_polynomial(kind, damage, tmp_path)
     assert damage is not truncated or not read
 
 
-def with_one(a, value):
-    """A copy with another first entry."""
-    a = np.array(a)
-    a.reshape(-1)[0] = value
-    return a
-
-
 # What is wrong -> polynomial, tensors in place of others, and what the error says.
 CRAFTED = {
     "no series": ("ridge", {"series.plain": None}, "tensor 'series.plain' is missing"),
@@ -236,18 +229,11 @@ CRAFTED = {
     "linear too wide": ("dense", {"linear": np.zeros((OUT, D + 1))}, r"linear has shape .*expected .*outputs, inputs"),
     "not symmetric": ("dense", {"quadratic": np.triu(np.ones((OUT, D, D)))}, "quadratic has forms that are not sym"),
     "an exponent of a billion": ("chaos", {"exponents": np.full((35, D), 10**9)}, "exponents must .*up to 1000000000"),
-    "negative exponents": ("chaos", {"exponents": np.full((35, D), -1)}, "exponents must be"),
-    "no terms": ("chaos", {"exponents": np.zeros((0, D), dtype=int), "values": np.zeros((OUT, 0))}, "exponents must"),
-    "fractional exponents": ("chaos", {"exponents": np.zeros((35, D))}, "exponents must be integers"),
     "NaN": ("ridge", {"series.plain": np.full((4, 6), np.nan)}, "series.plain holds 24 NaN or infinite"),
-    "NaN inputs": ("dense", {"inputs.means": np.full((2, D), np.nan)}, "means holds 8 NaN"),
     "weights of other sum": ("dense", {"inputs.weights": np.array([0.5, 1.5])}, "weights sum to 2"),
-    "no covariance": ("dense", {"inputs.covs": -np.stack([np.eye(D)] * 2)}, "not positive semidefinite"),
     "negative scales": ("ridge", {"units.scales": np.full(6, -1.0)}, "units.scales has negative"),
-    "bound is NaN": ("bounded", {"bounds": np.full(6, np.nan)}, "bounds has entries that are not positive"),
     "bound is zero": ("bounded", {"bounds": np.zeros(6)}, "bounds has entries that are not positive"),
     "a guard of another size": ("composed", {"guarded.1.plain": np.zeros((3, 7))}, r"guarded\[1\] must be"),
-    "a stage in single precision": ("composed", {"float32": "stages.1"}, r"stages\[1\] is float32"),
 }  # fmt: skip
 
 
@@ -257,11 +243,7 @@ def test_crafted_files_are_refused_and_the_error_names_what_is_wrong(label, tmp_
     path = tmp_path / "poly"
     FITS[kind]().save(path)
     mp.load(path)  # as it was, it is fine
-    arrays = load_file(path)
-    if single := tensors.get("float32"):
-        arrays |= {name: a.astype(np.float32) for name, a in arrays.items() if name.startswith(single)}
-    else:
-        arrays |= tensors
+    arrays = load_file(path) | tensors
     rewritten(path, header_of(path), {name: a for name, a in arrays.items() if a is not None})
     with pytest.raises(mp.FileFormatError, match=message) as caught:
         mp.load(path)

@@ -34,7 +34,7 @@ def random_network(widths: tuple[int, ...], seed: int = 0, bias: float = 0.0) ->
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_one_hidden_layer_is_exact(activation: str) -> None:
     net, inputs = network("MLP", activation), gaussian()
-    behind, want = mp.propagate(net, inputs, order=3)[0], mp.second_moment(net, inputs)
+    behind, want = mp.propagate(net, inputs, cumulants=3)[0], mp.second_moment(net, inputs)
     assert_close(behind.mean, want.mean, 1e-12)
     assert_close(behind.cov, want.cov, 1e-12)
     assert float(behind.excess) == 0
@@ -102,7 +102,7 @@ def test_random_networks_against_samples() -> None:
         total, squares, cov = total + both.sum(0), squares + (both**2).sum(0), cov + np.cov(y.T) / 20
     mean = total / pairs
     noise = np.mean(squares / pairs - mean**2) / pairs
-    two, three = (mp.propagate(net, inputs, order=order)[-1] for order in (2, 3))
+    two, three = (mp.propagate(net, inputs, cumulants=order)[-1] for order in (2, 3))
     errors = [np.mean((p.mean - mean) ** 2) for p in (two, three)]
     assert errors[0] > 100 * noise
     assert errors[1] - noise < errors[0] / 10
@@ -124,7 +124,7 @@ def test_linear_layers_between() -> None:
         mp.Chain([mp.MLP(w1, b1), mp.Affine(w2, b2), mp.MLP(w3)]),
         mp.Chain([mp.MLP(w1, b1), mp.MLP(w3 @ w2, w3 @ b2)]),
     ]
-    first, *others = (mp.propagate(net, inputs, order=3)[-1] for net in nets)
+    first, *others = (mp.propagate(net, inputs, cumulants=3)[-1] for net in nets)
     for other in others:
         assert_close(other.mean, first.mean, 1e-11)
         assert_close(other.cov, first.cov, 1e-11)
@@ -137,7 +137,7 @@ def test_order_and_scale_of_hidden_units() -> None:
     turn, scale = rng.permutation(6), rng.uniform(0.1, 10, 6)
     net = mp.Chain([mp.MLP(w1, b1), mp.MLP(w2)])
     same = mp.Chain([mp.MLP((scale[:, None] * w1)[turn], (scale * b1)[turn]), mp.MLP((w2 / scale)[:, turn])])
-    one, two = (mp.propagate(n, inputs, order=3)[-1] for n in (net, same))
+    one, two = (mp.propagate(n, inputs, cumulants=3)[-1] for n in (net, same))
     assert_close(two.mean, one.mean, 1e-11)
     assert_close(two.cov, one.cov, 1e-11)
 
@@ -163,7 +163,7 @@ def test_rarely_active_units_keep_a_covariance() -> None:
     rng = np.random.default_rng(6)
     biases = ((12, 3, -1), (12, 12, -6), (2, 12, 0))
     net = mp.Chain([mp.MLP(rng.standard_normal((o, n)), np.full(o, float(b))) for o, n, b in biases])
-    for layer in mp.propagate(net, mp.Gaussian.standard(3), order=3):
+    for layer in mp.propagate(net, mp.Gaussian.standard(3), cumulants=3):
         values = np.linalg.eigvalsh(layer.cov)
         assert values[0] > -1e-12 * values[-1]
 
@@ -171,9 +171,9 @@ def test_rarely_active_units_keep_a_covariance() -> None:
 @backends(TORCH64, slow=(JAX64,))
 def test_every_library(backend: Backend) -> None:
     net, inputs = random_network((4, 6, 5, 3), bias=1.0), mixture(4)
-    want = mp.propagate(net, inputs, order=3)
+    want = mp.propagate(net, inputs, cumulants=3)
     with backend.active():
-        found = mp.propagate(in_library(net, backend), in_library(inputs, backend), order=3)
+        found = mp.propagate(in_library(net, backend), in_library(inputs, backend), cumulants=3)
         for one, other in zip(found, want, strict=True):
             assert_close(one.mean, other.mean, 1e-11)
             assert_close(one.cov, other.cov, 1e-11)
@@ -188,7 +188,7 @@ def test_gradients() -> None:
     def value(first: torch.Tensor) -> torch.Tensor:
         layers = [mp.MLP(w, b) for w, b in zip([first, *weights[1:]], biases, strict=True)]
         like = in_library(inputs, TORCH64)
-        behind = mp.propagate(mp.Chain(layers), like, order=3)[-1]
+        behind = mp.propagate(mp.Chain(layers), like, cumulants=3)[-1]
         return behind.mean.sum() + behind.cov.sum()
 
     first = weights[0].clone().requires_grad_()
@@ -202,11 +202,11 @@ def test_gradients() -> None:
 def test_bad_input() -> None:
     inputs = mp.Gaussian.standard(4)
     for net in (network("GLU"), mp.Residual(network(o=4)), mp.Chain([network(), network("GLU", d=3)])):
-        with pytest.raises(ValueError, match=r"order=2 takes"):
-            mp.propagate(net, inputs, order=3)
+        with pytest.raises(ValueError, match=r"cumulants=2 takes"):
+            mp.propagate(net, inputs, cumulants=3)
     for order in (1, 4, "3"):
-        with pytest.raises(ValueError, match=r"order must be 2 .* or 3"):
-            mp.propagate(network(), inputs, order=order)
+        with pytest.raises(ValueError, match=r"cumulants must be 2 .* or 3"):
+            mp.propagate(network(), inputs, cumulants=order)
 
 
 def test_it_says_where_its_series_does_not_converge() -> None:
@@ -214,4 +214,4 @@ def test_it_says_where_its_series_does_not_converge() -> None:
     rng = np.random.default_rng(2)
     first = mp.MLP(np.repeat(rng.normal(size=(2, 3)), 3, 0))
     last = mp.MLP(np.repeat(rng.normal(size=(1, 6)), 5, 0), None, rng.normal(size=(2, 5)), None, "silu")
-    assert float(mp.propagate(mp.Chain([first, last]), mp.Gaussian.standard(3), order=3)[1].excess) > 1
+    assert float(mp.propagate(mp.Chain([first, last]), mp.Gaussian.standard(3), cumulants=3)[1].excess) > 1

@@ -93,6 +93,14 @@ class Given:
         u = widen(known) / size - self.middle / size
         return u * self.whitener if self.diagonal else u @ self.whitener.T
 
+    def explained(self, rows: Array) -> Array:
+        """Products (m, d) of rows (m, d) with P_S, the covariance of E[x | x_S]."""
+        if not self.diagonal:
+            return (rows @ self.factor) @ self.factor.T
+        known = np.zeros(self._count)
+        known[self.places] = 1.0
+        return rows * (self.covariance * constant(known, self.center))
+
     def mean(self, known: Array) -> Array:
         """E[x | x_S] (n, d) of values x_S (n, s)."""
         if not self.diagonal:

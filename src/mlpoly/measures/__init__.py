@@ -1,6 +1,6 @@
 """Measures: how far a polynomial is from its network, and how the network's variance is spread over degrees."""
 
-from mlpoly.measures.compare import Comparison, compare, kl
+from mlpoly.measures.compare import Comparison, Comparisons, compare, kl
 from mlpoly.measures.conditional_mean import ConditionalMean, conditional_mean
 from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum
 from mlpoly.measures.fvu import fvu
@@ -11,6 +11,7 @@ from mlpoly.measures.similarity import Overlap, Similarity, similarity
 
 __all__ = [
     "Comparison",
+    "Comparisons",
     "ConditionalMean",
     "DegreeSpectrum",
     "Overlap",

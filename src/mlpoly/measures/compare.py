@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, overload
 
 from mlpoly.arrays import Array, scalar
-from mlpoly.measures.outputs import outputs_of
+from mlpoly.inputs import InputsLike
+from mlpoly.measures.outputs import checked_data, outputs_of
 from mlpoly.plottable import Plottable
 from mlpoly.records import record
 from mlpoly.scores import FVU, Estimate, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Cell, Table, Tabular
 
 
 @record
@@ -52,51 +53,88 @@ class Comparison(Tabular, Plottable):
         return f"Comparison({', '.join(f'{name}={value}' for name, value in self.measures().items())})"
 
 
+@dataclass(frozen=True)
+class Comparisons(Tabular, Mapping[str, Comparison]):
+    """Several polynomials compared with one network: a mapping from their names; prints as a table."""
+
+    comparisons: dict[str, Comparison]
+
+    def __getitem__(self, name: str) -> Comparison:
+        return self.comparisons[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.comparisons)
+
+    def __len__(self) -> int:
+        return len(self.comparisons)
+
+    def _table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = [(name, *map(float, c.measures().values())) for name, c in self.items()]
+        return Table(("polynomial", *next(iter(self.values())).measures()), tuple(rows))
+
+
+@overload
+def compare(
+    net: Callable[[Array], Array], poly: Callable[[Array], Array], inputs: InputsLike, labels: Any = None
+) -> Comparison: ...
+@overload
 def compare(
     net: Callable[[Array], Array],
-    poly: Callable[[Array], Array],
-    samples: Array,
+    poly: Mapping[str, Callable[[Array], Array]],
+    inputs: InputsLike,
     labels: Any = None,
-    outputs: Array | None = None,
-) -> Comparison:
-    """Return `fvu`, `kl`, `agreement` and `accuracy` together, at the cost of one of them.
+) -> Comparisons: ...
+def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels: Any = None) -> Any:
+    """Return `fvu`, `kl`, agreement and accuracy on data together, with one evaluation of the network.
 
     Parameters
     ----------
     net : MLP, GLU, or any callable from (n, d) to (n, o)
-    poly : Polynomial, or any callable
-    samples : array (n, d)
+    poly : Polynomial, or any callable; or a mapping from names to several of them
+    inputs : data (n, d), or Samples
     labels : integers (n,), optional
         0 and 1 for a network with one output.
-    outputs : array (n, o), optional
-        ``net(samples)``, if already known, for example when several polynomials are compared.
 
     Returns
     -------
-    Comparison
-        Prints as a table; ``.plot()``.
+    Comparison or Comparisons
+        Prints as a table. Of one polynomial with ``.plot()``, of several a mapping from their names.
 
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.diag([2.0, 0.5]), None, np.array([[1.0, -1.0], [-1.0, 1.0]]), None, "tanh")
-    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=3)
+    >>> polys = {f"degree {k}": mp.fit(net, mp.Gaussian.standard(2), k) for k in (1, 3)}
     >>> x = mp.Gaussian.standard(2).sample(500, seed=0)
-    >>> found = mp.compare(net, poly, x, labels=(x[:, 1] > 3 * x[:, 0]).astype(int))
-    >>> {name: round(float(value), 2) for name, value in found.measures().items()}
+    >>> found = mp.compare(net, polys, x, labels=(x[:, 1] > 3 * x[:, 0]).astype(int))
+    >>> {name: round(float(value), 2) for name, value in found["degree 3"].measures().items()}
     {'fvu': 0.07, 'kl': 0.02, 'agreement': 0.95, 'accuracy': 0.97, 'network_accuracy': 0.98}
     """
-    f, p = outputs_of(net, poly, samples, minimum=2, known=outputs)
-    return Comparison(
-        fvu_of_outputs(f, p),
-        kl_of_outputs(f, p),
-        agreement_of_outputs(f, p),
-        None if labels is None else accuracy_of_outputs(p, labels),
-        None if labels is None else accuracy_of_outputs(f, labels),
-    )
+    several = isinstance(poly, Mapping)
+    models = dict(poly) if several else {"poly": poly}
+    if not models:
+        raise ValueError("poly is an empty mapping; give at least one polynomial.")
+    for model in models.values():
+        data = checked_data(inputs, 2, net=net, poly=model)
+    f, weights = outputs_of("net", net, data.x), data.weights
+    network = None if labels is None else accuracy_of_outputs(f, labels, weights)
+
+    def compared(name: str, model: Callable[[Array], Array]) -> Comparison:
+        p = outputs_of(name, model, data.x, f.shape[1])
+        accuracy = None if labels is None else accuracy_of_outputs(p, labels, weights)
+        return Comparison(
+            fvu_of_outputs(f, p, weights),
+            kl_of_outputs(f, p, weights),
+            agreement_of_outputs(f, p, weights),
+            accuracy,
+            network,
+        )
+
+    found = {str(name): compared(str(name), model) for name, model in models.items()}
+    return Comparisons(found) if several else found["poly"]
 
 
-def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: Array) -> Estimate:
+def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], inputs: InputsLike) -> Estimate:
     """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.
 
     Parameters
@@ -104,7 +142,7 @@ def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: A
     net : MLP, GLU, or any callable from (n, d) to (n, o)
         Its outputs f are logits. A single one is that of class 1 against class 0, whose probability is its sigmoid.
     poly : Polynomial, or any callable
-    samples : array (n, d)
+    inputs : data (n, d), or Samples
 
     Returns
     -------
@@ -117,7 +155,9 @@ def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], samples: A
     >>> net = mp.MLP(np.diag([2.0, 0.5]), None, np.array([[1.0, -1.0], [-1.0, 1.0]]), None, "tanh")
     >>> x = mp.Gaussian.standard(2).sample(500, seed=0)
     >>> polys = [mp.fit(net, mp.Gaussian.standard(2), degree) for degree in (1, 3, 5)]
-    >>> [round(float(mp.kl(net, poly, samples=x)), 3) for poly in polys]
+    >>> [round(float(mp.kl(net, poly, x)), 3) for poly in polys]
     [0.03, 0.017, 0.006]
     """
-    return kl_of_outputs(*outputs_of(net, poly, samples))
+    data = checked_data(inputs, net=net, poly=poly)
+    f = outputs_of("net", net, data.x)
+    return kl_of_outputs(f, outputs_of("poly", poly, data.x, f.shape[1]), data.weights)

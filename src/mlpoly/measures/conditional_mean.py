@@ -92,7 +92,7 @@ class ConditionalMean(Plottable):
         return affine(hidden, net.readout, net.bias)
 
 
-def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMean:
+def conditional_mean(net: Network, inputs: Inputs, known: Any) -> ConditionalMean:
     """The mean of a network's outputs given some of its inputs, as a function of their values, in closed form.
 
     Unlike a partial dependence plot it knows that inputs are correlated: the others follow those that are known. Of a
@@ -102,7 +102,7 @@ def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMea
     ----------
     net : network with one hidden layer
     inputs : Gaussian or GaussianMixture
-    given : index, name, or sequence of them
+    known : index, name, or sequence of them
         The inputs that are known.
 
     Examples
@@ -115,4 +115,4 @@ def conditional_mean(net: Network, inputs: Inputs, given: Any) -> ConditionalMea
     """
     net = check_layer(net)
     gaussians(net, inputs)  # checks them
-    return ConditionalMean(net, checked_inputs(net, inputs), input_places("given", given, inputs))
+    return ConditionalMean(net, checked_inputs(net, inputs), input_places("known", known, inputs))

@@ -56,7 +56,7 @@ class DegreeSpectrum(Tabular, Plottable):
     bound: Array
 
     @property
-    def max_degree(self) -> int:
+    def degree(self) -> int:
         """Highest degree n that is listed separately."""
         return int(self.variance.shape[0])
 
@@ -82,14 +82,14 @@ class DegreeSpectrum(Tabular, Plottable):
     def __repr__(self) -> str:
         if not readable(self.total) or not bool((self.total > 0).any()):
             return f"DegreeSpectrum(outputs={self.total.shape[0]})"
-        fractions = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.max_degree > 4 else "")
-        return f"DegreeSpectrum(outputs={self.total.shape[0]}, max_degree={self.max_degree}, overall=[{fractions}])"
+        fractions = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.degree > 4 else "")
+        return f"DegreeSpectrum(outputs={self.total.shape[0]}, degree={self.degree}, overall=[{fractions}])"
 
     def _table(self) -> Table:
         head, rest, between, total = (
             to_numpy(a).astype(float).sum(-1) for a in (self.variance, self.remainder, self.between, self.total)
         )
-        places = [*map(str, range(1, self.max_degree + 1)), f"above {self.max_degree}"]
+        places = [*map(str, range(1, self.degree + 1)), f"above {self.degree}"]
         amounts = [*head.tolist(), float(rest)]
         if between > 0:
             places, amounts = [*places, "between components"], [*amounts, float(between)]
@@ -97,8 +97,8 @@ class DegreeSpectrum(Tabular, Plottable):
         return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
 
 
-def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, max_degree: int = 8) -> DegreeSpectrum:
-    """Variance of a network at polynomial degree 1, 2, ..., `max_degree`, and above.
+def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int = 8) -> DegreeSpectrum:
+    """Variance of a network at polynomial degree 1, 2, ..., `degree`, and above.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, max_degree: i
     inputs : Gaussian, GaussianMixture, Samples or data (n, d)
         On samples, degree k gets the variance that least squares of degree k explains beyond that of degree k - 1, for
         up to 10^4 monomials. Under a distribution nothing is sampled.
-    max_degree : int
+    degree : int
         At least 1.
 
     Returns
@@ -118,10 +118,10 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, max_degree: i
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.eye(1), None, None, None, "relu")
-    >>> [round(float(s), 4) for s in degree_spectrum(net, mp.Gaussian.standard(1), max_degree=2).overall]
+    >>> [round(float(s), 4) for s in degree_spectrum(net, mp.Gaussian.standard(1), degree=2).overall]
     [0.7335, 0.2335]
     """
-    n = as_integer("max_degree", max_degree, 1)
+    n = as_integer("degree", degree, 1)
     if isinstance(inputs := as_inputs(inputs), Samples):
         return _on_samples(net, inputs, n)
     parts = [(w, f.mean, inner(f, f, degree=n)) for w, f in expansions(net, inputs)]
@@ -146,7 +146,7 @@ def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
         if rows is None:
             raise TooLargeError(
                 f"polynomials of degree {degree} on these samples have more than {MOST_MONOMIALS} monomials; lower "
-                f"max_degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
+                f"degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
             )
         sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
         terms, factor = int(sizes.sum()), rows.problem.factor

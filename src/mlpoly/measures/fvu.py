@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
 from mlpoly.measures.each_gaussian import gaussians
-from mlpoly.measures.outputs import check_functions, outputs_of
+from mlpoly.measures.outputs import check_functions, checked_data, outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
@@ -27,7 +26,6 @@ def fvu(
     poly: Polynomial | Callable[[Array], Array],
     inputs: InputsLike | None = None,
     *,
-    samples: Array | None = None,
     draws: int = 65_536,
     seed: int = 0,
 ) -> FVU:
@@ -44,12 +42,10 @@ def fvu(
         Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
         nor fitted under these inputs.
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
-        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over weighted samples. By
-        default those that the polynomial was fitted under. For a deep network or a composed polynomial, `draws`
-        samples of the distribution are drawn, and the answer has a standard error; for a polynomial of degree up to 2
-        under one Gaussian the estimate in closed form stands beside it, as `closure`.
-    samples : array (n, d), optional
-        Data instead of `inputs`: population variance, with a standard error.
+        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over the data, with a
+        standard error. By default those that the polynomial was fitted under. For a deep network or a composed
+        polynomial, `draws` samples of the distribution are drawn, and the answer has a standard error; for a polynomial
+        of degree up to 2 under one Gaussian the estimate in closed form stands beside it, as `closure`.
     draws : int
         Number of samples to draw where there is no closed form.
     seed : int
@@ -73,77 +69,73 @@ def fvu(
     >>> round(float(mp.fvu(net, poly).total), 4)
     0.0331
     >>> x = np.random.default_rng(0).standard_normal((1000, 2))
-    >>> bool(mp.fvu(net, poly, samples=x).total < 0.1)
+    >>> bool(mp.fvu(net, poly, x).total < 0.1)
     True
     """
-    if inputs is not None and samples is not None:
-        raise ValueError("give either inputs (a distribution) or samples=x (data of shape (n, d)), and not both.")
-    if inputs is None and samples is None:
-        inputs = getattr(poly, "inputs", None)
-    inputs = None if inputs is None else as_inputs(inputs)
-    for name, function in (("net", net), ("poly", poly)) if inputs is not None else ():
-        check_order(inputs, getattr(function, "names", None), name)
-    if isinstance(inputs, Samples):
-        return fvu_of_outputs(*outputs_of(net, poly, inputs.x, minimum=2), inputs.weights)
-    if samples is not None:
-        return fvu_of_outputs(*outputs_of(net, poly, samples, minimum=2))
-    check_functions(net, poly)
+    inputs = getattr(poly, "inputs", None) if inputs is None else inputs
     if inputs is None:
+        check_functions(net, poly)
         raise ValueError(
-            "give inputs (a distribution) or samples=x (data of shape (n, d)): this polynomial, made by arithmetic or "
-            "read from a file of an older version, does not know what it was fitted under."
+            "give inputs, a distribution or data (n, d): this polynomial, made by arithmetic or read from a file, does "
+            "not know what it was fitted under."
         )
+    inputs = as_inputs(inputs)
+    if isinstance(inputs, Samples):
+        x = checked_data(inputs, 2, net=net, poly=poly).x
+        f = outputs_of("net", net, x)
+        return fvu_of_outputs(f, outputs_of("poly", poly, x, f.shape[1]), inputs.weights)
+    check_functions(net, poly)
+    for name, function in ("net", net), ("poly", poly):
+        check_order(inputs, getattr(function, "names", None), name)
     layer, poly = check_network(net), cast(Polynomial, poly)
     if not isinstance(layer, Layer) or not poly.closed_form:
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, _Error.under(layer, poly, g)) for w, g in gaussians(layer, inputs)]
-    mean = sum(w * e.mean for w, e in parts)
-    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them
+    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs)]
+    whole = _Gap(*[sum(w * gap[i] for w, gap in parts) for i in range(len(_Gap._fields))])
+    mean, missed, squares, bound = whole.mean, whole.missed, whole.squares, whole.bound
+    variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
     xp = namespace(variance=variance)
-    variance = xp.where(variance > sum(w * e.rounding for w, e in parts), variance, 0.0)
-    missed, squares = sum(w * e.miss_mean for w, e in parts), sum(w * e.miss for w, e in parts)
-    bound = sum(w * e.bound for w, e in parts)
+    variance = xp.where(variance > whole.rounding, variance, 0.0)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
     return map_arrays(found, lambda a: cast_result(a, layer.prototype))
 
 
-@dataclass(frozen=True)
-class _Error:
-    """Moments under one Gaussian, (o,) each; those of a mixture are their weighted means."""
+class _Gap(NamedTuple):
+    """Moments under one Gaussian of a network f and of its difference from a polynomial p, (o,) each."""
 
     mean: Array  # E[f]
     variance: Array  # Var[f]
-    miss_mean: Array  # E[f - p]
-    miss: Array  # E[(f - p)^2]
-    bound: Array  # on the truncation error of `variance` and `miss`
+    missed: Array  # E[f - p]
+    squares: Array  # E[(f - p)^2]
+    bound: Array  # on the truncation error of `variance` and `squares`
     rounding: Array  # a variance below this is zero
 
-    @classmethod
-    def under(cls, net: Layer, poly: Polynomial, inputs: Gaussian) -> _Error:
-        """Moments of a network and of its difference from any polynomial.
 
-        The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
-        difference is orthogonal to every polynomial of the degree: E|f - p|^2 = E|f - f_n|^2 + E|f_n - p|^2.
-        """
-        f = Expansion.of(net, inputs)
-        p = poly.hermite(inputs, f.units)
-        n = p.degree
-        spread = inner(f, f, degree=n)
-        best, own = common(f.best(n), p)
-        apart = best.minus(own)
-        miss = spread.tail + inner(apart, apart).total + apart.mean**2
-        # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
-        xp = namespace(tail=spread.tail)
-        eps = 100 * float(xp.finfo(miss.dtype).eps)
-        spreads, values = xp.sqrt(f.variances), xp.abs(f.centres)
-        if f.readout is not None:
-            spreads, values = xp.abs(f.readout) @ spreads, xp.abs(f.readout) @ values
-        values = xp.maximum(values, xp.abs(f.mean))  # which has the bias too
-        rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
-        if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
-            beyond = inner(p, p, degree=n).bound
-            bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
-        return cls(f.mean, spread.total, apart.mean, miss, bound, rounding)
+def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
+    """Moments of a network and of its difference from any polynomial.
+
+    The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
+    difference is orthogonal to every polynomial of the degree: E|f - p|^2 = E|f - f_n|^2 + E|f_n - p|^2.
+    """
+    f = Expansion.of(net, inputs)
+    p = poly.hermite(inputs, f.units)
+    n = p.degree
+    spread = inner(f, f, degree=n)
+    best, own = common(f.best(n), p)
+    apart = best.minus(own)
+    miss = spread.tail + inner(apart, apart).total + apart.mean**2
+    # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
+    xp = namespace(tail=spread.tail)
+    eps = 100 * float(xp.finfo(miss.dtype).eps)
+    spreads, values = xp.sqrt(f.variances), xp.abs(f.centres)
+    if f.readout is not None:
+        spreads, values = xp.abs(f.readout) @ spreads, xp.abs(f.readout) @ values
+    values = xp.maximum(values, xp.abs(f.mean))  # which has the bias too
+    rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
+    if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
+        beyond = inner(p, p, degree=n).bound
+        bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
+    return _Gap(f.mean, spread.total, apart.mean, miss, bound, rounding)
 
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
@@ -158,7 +150,7 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
         return found
     # f differs from its own best quadratic by its variance beyond degree 2, which is orthogonal to every quadratic.
     best = fit_expansion(net, inputs, poly.degree, pairs=0)
-    outputs = propagate(net, inputs, order=3 if takes_third_cumulants(net) else 2)[-1]
+    outputs = propagate(net, inputs, cumulants=3 if takes_third_cumulants(net) else 2)[-1]
     xp = namespace(mean=outputs.mean)
     center = cast_like(inputs.mean, net.prototype)
     level, spread = (to_dense(best, center) - to_dense(poly, center)).moments(inputs)

@@ -48,10 +48,10 @@ def drawn_orders(count: int, permutations: int | None) -> int:
     return number
 
 
-def sets_needed(count: int, order: int, permutations: int | None) -> int:
+def sets_needed(count: int, permutations: int | None, pairs: bool = False) -> int:
     """About how many sets are evaluated."""
     drawn = drawn_orders(count, permutations)
-    return 2**count if not drawn else min(2**count, drawn * (count - 1) + 2 * count + (order - 1) * count**2 // 2)
+    return 2**count if not drawn else min(2**count, drawn * (count - 1) + 2 * count + pairs * count**2 // 2)
 
 
 def shapley_values(worth: Callable[[Sequence[int]], Array], count: int, permutations: int | None, seed: int) -> Any:

@@ -1,50 +1,50 @@
-"""Models that measures compare, and their outputs on samples; each message names the argument and what to do."""
+"""Models that measures compare, and their outputs on data; each message names the argument and what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from mlpoly.arrays import Array, as_float_array, check_columns, check_finite, check_shape, chunks, namespace
+from mlpoly.arrays import Array, as_float_array, check_shape, chunks, namespace
+from mlpoly.inputs import Samples, as_inputs, check_order
 
 _ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
 
 
-def outputs_of(
-    net: Callable[[Array], Array],
-    poly: Callable[[Array], Array],
-    samples: Any,
-    *,
-    minimum: int = 1,
-    known: Array | None = None,
-) -> tuple[Array, Array]:
-    """Outputs (n, o) of two models on at least `minimum` samples (n, d); those of `net` may already be known."""
-    models: dict[str, Any] = {"net": net, "poly": poly}
-    dim = _common_dim(models)
-    for name, model in models.items():  # functions that are not of this library have no names for their inputs
-        check_columns("samples", samples, model.names if _has_sizes(model) else None, f"{name}.names")
-    samples = as_float_array("samples", samples, integers=True)
-    check_shape("samples", samples, (None, dim), "n samples in rows, as many columns as the network has inputs")
-    if samples.shape[0] < minimum:
-        purpose = "a mean" if minimum == 1 else "a variance"
-        raise ValueError(f"samples holds {samples.shape[0]} rows; {purpose} needs at least {minimum}.")
-    check_finite("samples", samples)
-    if known is not None:
-        shape = (samples.shape[0], getattr(net, "dim_out", None))
-        check_shape("outputs", known, shape, "outputs of the network on the samples")
-    f = evaluated("net", net, samples) if known is None else known
-    p = evaluated("poly", poly, samples)
-    check_shape("poly(samples)", p, tuple(f.shape), "one row per sample, as many columns as the network has outputs")
-    return f, p
-
-
-def evaluated(name: str, model: Callable[[Array], Array], samples: Array) -> Array:
-    """Outputs (n, o) of one model on checked samples (n, d), chunk by chunk."""
-    name = f"{name}(samples)"
-    values = [as_float_array(name, model(samples[rows, ...])) for rows in chunks(samples.shape[0], _ROWS)]
-    outputs = namespace(samples=samples).concat(values)
-    check_shape(name, outputs, (samples.shape[0], None), "one row per sample, outputs in columns")
+def outputs_of(name: str, model: Callable[[Array], Array], x: Array, columns: int | None = None) -> Array:
+    """Outputs (n, o) of a model on checked data (n, d), chunk by chunk; o may be prescribed."""
+    name = f"{name}(x)"
+    parts = [as_float_array(name, model(x[rows, ...])) for rows in chunks(x.shape[0], _ROWS)]
+    outputs = namespace(x=x).concat(parts)
+    check_shape(name, outputs, (x.shape[0], columns), "one row per sample, as many columns as there are outputs")
     return outputs
+
+
+def checked_data(inputs: Any, minimum: int = 1, **models: Any) -> Samples:
+    """Check data (n, d), or `Samples`, for callables that take them; at least `minimum` rows."""
+    for name, model in models.items():
+        if not callable(model):
+            raise TypeError(
+                f"{name} must be a network, a polynomial or any callable from (n, d) to (n, o), got "
+                f"{type(model).__name__}."
+            )
+    sized = {name: model for name, model in models.items() if _has_sizes(model)}
+    if len(sized) == 2:
+        check_functions(*sized.values())
+    data = as_inputs(inputs)
+    if not isinstance(data, Samples):
+        raise TypeError(
+            f"inputs must be data of shape (n, d), or mlpoly.Samples, got {type(data).__name__}; "
+            f"inputs.sample(n) draws some."
+        )
+    for name, model in sized.items():
+        if data.dim != model.dim_in:
+            raise ValueError(f"inputs have {data.dim} columns, but the network takes {model.dim_in} inputs.")
+        check_order(data, model.names, name)
+    if data.count < minimum:
+        purpose = "a mean" if minimum == 1 else "a variance"
+        raise ValueError(f"inputs have {data.count} rows; {purpose} needs at least {minimum}.")
+    return data
 
 
 def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly")) -> None:
@@ -53,7 +53,7 @@ def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly"
         if not _has_sizes(value):
             hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
             if callable(value) and name in ("net", "poly"):
-                hint += "; on data, with samples=x, any callable works"
+                hint += "; on data (n, d) as inputs any callable works"
             raise TypeError(
                 f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}."
             )
@@ -65,20 +65,6 @@ def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly"
             f"{names[0]} maps {net.dim_in} -> {net.dim_out}, but {names[1]} maps {poly.dim_in} -> {poly.dim_out}; "
             f"{remedy}"
         )
-
-
-def _common_dim(models: dict[str, Any]) -> int | None:
-    """Number of inputs of models that must all be callable, if it is known."""
-    for name, model in models.items():
-        if not callable(model):
-            raise TypeError(
-                f"{name} must be a network, a polynomial or any callable from (n, d) to (n, o), got "
-                f"{type(model).__name__}."
-            )
-    sized = [model for model in models.values() if _has_sizes(model)]
-    if len(sized) == 2:
-        check_functions(*sized)
-    return sized[0].dim_in if sized else None
 
 
 def _has_sizes(value: Any) -> bool:

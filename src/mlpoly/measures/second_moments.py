@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.measures.each_gaussian import expansions
-from mlpoly.measures.outputs import evaluated
+from mlpoly.measures.outputs import outputs_of
 from mlpoly.moments import inner
 from mlpoly.networks import Network, check_network
 from mlpoly.plottable import Plottable
@@ -71,8 +71,8 @@ def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment
     """
     if isinstance(inputs := as_inputs(inputs), Samples):
         checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
-        values = evaluated("net", net, inputs.x)
-        check_finite("net(samples)", values)
+        values = outputs_of("net", net, inputs.x)
+        check_finite("net(x)", values)
         outputs = Samples(values, inputs.weights)
         mean, cov, bound = outputs.mean, outputs.covariance, outputs.covariance * 0
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, cast_result, constant_index, namespace, rounding_error, to_numpy, widen
+from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, to_numpy, widen
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
 from mlpoly.inputs.conditioning import Given
 from mlpoly.measures.conditional_mean import ConditionalMean
@@ -44,8 +44,8 @@ class Sensitivity(Tabular, Plottable):
     variance : array (o,)
         Variance of the outputs.
     pairs : array (g, g, o) or None
-        What two groups explain together beyond what each explains alone, for ``order=2``; negative where they tell the
-        same. For independent inputs, Sobol's second-order index.
+        What two groups explain together beyond what each explains alone, with ``interactions=True``; negative where
+        they are redundant. For independent inputs, Sobol's second-order index.
     standard_error : array (g, o) or None
         Standard errors of `shapley` where orders were drawn; under a mixture also the largest one of an explained
         fraction.
@@ -85,7 +85,7 @@ def sensitivity(
     net: Network | Polynomial,
     inputs: Inputs,
     groups: Any = None,
-    order: int = 1,
+    interactions: bool = False,
     permutations: int | None = None,
     seed: int = 0,
 ) -> Sensitivity:
@@ -103,8 +103,8 @@ def sensitivity(
     groups : sequence of inputs or of sequences of inputs, or mapping from name to inputs, optional
         Inputs by index or name, each in one group at most; inputs in none form one more, "others". By default every
         input is a group.
-    order : {1, 2}
-        2 adds the interactions of all pairs of groups.
+    interactions : bool
+        Add what all pairs of groups explain together, `Sensitivity.pairs`.
     permutations : int, optional
         Number of orders that are drawn for the Shapley effects, an even number from 4. By default all subsets are
         used for up to 12 groups, and 64 orders for more.
@@ -122,9 +122,6 @@ def sensitivity(
     >>> mp.sensitivity(net, mp.Gaussian.standard(2)).first[:, 0].round(12).tolist()
     [0.2, 0.8]
     """
-    order = as_integer("order", order, 1)
-    if order > 2:
-        raise ValueError(f"order must be 1 or 2, got {order}.")
     net = net if isinstance(net, Polynomial) else check_layer(net)
     parts = gaussians(net, inputs)
     names, places = input_groups(groups, inputs)
@@ -136,13 +133,13 @@ def sensitivity(
     variance, xp = explained.variance, namespace(variance=explained.variance)
     if not bool(xp.all(variance > 0)):
         raise ValueError("an output has no variance under these inputs, so that there is nothing to explain.")
-    with progress_bar("sets of inputs", sets_needed(count, order, permutations)) as update:
+    with progress_bar("sets of inputs", sets_needed(count, permutations, interactions)) as update:
         known = Counted(explained, update)
         first = xp.stack([known((i,)) for i in whole]) / variance
         total = 1 - xp.stack([known(whole[:i] + whole[i + 1 :]) for i in whole]) / variance
         effects, error = shapley_values(known, count, permutations, seed)
         pairs = None
-        if order == 2:  # what two groups explain together beyond what each explains alone
+        if interactions:  # what two groups explain together beyond what each explains alone
             none = known(())
             table = [[none if i == j else known((i, j)) - known((i,)) - known((j,)) for j in whole] for i in whole]
             pairs = xp.stack([xp.stack(row) for row in table]) / variance
@@ -168,7 +165,7 @@ class _ClosedForm:
     def __init__(self, net: Any, inputs: Gaussian, places: Sequence[np.ndarray]) -> None:
         self.inputs, self.places = inputs, places
         # Sets that have all groups that vary explain everything, exactly.
-        variances = to_numpy(namespace(cov=inputs.covariance).linalg.diagonal(inputs.covariance))
+        variances = to_numpy(inputs._variances())
         self.varying = {i for i, place in enumerate(places) if variances[place].any()}
         self.function = expansion(net, inputs)
         whole = inner(self.function, self.function)
@@ -179,8 +176,8 @@ class _ClosedForm:
             return self.variance * 0
         if self.varying <= set(chosen):
             return self.variance
-        A = Given(self.inputs, np.concatenate([self.places[i] for i in chosen])).factor
-        return inner(self.function, self.function, lambda rows: (rows @ A) @ A.T).total
+        given = Given(self.inputs, np.concatenate([self.places[i] for i in chosen]))
+        return inner(self.function, self.function, given.explained).total
 
 
 class _SampledMixture:

@@ -41,7 +41,7 @@ class Shapley(Tabular, Plottable):
     mean : array (o,)
         E[f].
     prediction : array (o,)
-        f(x0).
+        f(x).
     standard_error : array (g, o) or None
         Where orders were drawn instead of enumerated.
     groups : tuple of str
@@ -67,21 +67,21 @@ class Shapley(Tabular, Plottable):
 
 def shapley(
     net: Network,
+    x: Array,
     inputs: Inputs,
-    x0: Array,
     groups: Any = None,
     permutations: int | None = None,
     seed: int = 0,
 ) -> Shapley:
     """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
 
-    The worth of a set of inputs is E[f | x_S = x0_S], in closed form; the values add up to f(x0) - E[f].
+    The worth of a set of inputs is E[f | these inputs of x], in closed form; the values add up to f(x) - E[f].
 
     Parameters
     ----------
     net : network with one hidden layer
+    x : array (d,)
     inputs : Gaussian or GaussianMixture
-    x0 : array (d,)
     groups, permutations, seed
         As in `sensitivity`.
 
@@ -93,31 +93,31 @@ def shapley(
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, 2.0]]), None, "identity")  # x0 + 2 x1
-    >>> mp.shapley(net, mp.Gaussian.standard(2), np.array([1.0, 1.0])).values[:, 0].round(12).tolist()
+    >>> mp.shapley(net, np.array([1.0, 1.0]), mp.Gaussian.standard(2)).values[:, 0].round(12).tolist()
     [1.0, 2.0]
     """
     net = check_layer(net)
     gaussians(net, inputs)
     names, places = input_groups(groups, inputs)
-    worth = prediction_worth(net, inputs, x0, places)
-    with progress_bar("sets of inputs", sets_needed(len(names), 1, permutations)) as update:
+    worth = prediction_worth(net, x, inputs, places)
+    with progress_bar("sets of inputs", sets_needed(len(names), permutations)) as update:
         values, error = shapley_values(Counted(worth, update), len(names), permutations, seed)
     mean, prediction = worth(()), worth(tuple(range(len(names))))
     made = Shapley(values, mean, prediction, error, names)
     return map_arrays(made, lambda a: cast_result(a, net.prototype))
 
 
-def prediction_worth(net: Network, inputs: Any, x0: Array, places: Sequence[np.ndarray]) -> Worth:
-    """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x0], (o,)."""
+def prediction_worth(net: Network, x: Array, inputs: Any, places: Sequence[np.ndarray]) -> Worth:
+    """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x], (o,)."""
     net = check_layer(net)
     inputs = checked_inputs(net, inputs)
-    check_columns("x0", x0, inputs.names)
-    x0 = as_float_array("x0", x0, integers=True)
-    check_shape("x0", x0, (net.dim_in,), "one point, one number per input")
-    check_finite("x0", x0)
-    point = to_numpy(widen(x0)).astype(np.float64)
+    check_columns("x", x, inputs.names)
+    x = as_float_array("x", x, integers=True)
+    check_shape("x", x, (net.dim_in,), "one point, one number per input")
+    check_finite("x", x)
+    point = to_numpy(widen(x)).astype(np.float64)
     whole = [Given(g, np.arange(net.dim_in)) for g in inputs.components]
-    check_possible("x0", whole, constant(point[None, :], widen(net.prototype)))
+    check_possible("x", whole, constant(point[None, :], widen(net.prototype)))
     mean = ConditionalMean(net, inputs, np.zeros(0, dtype=np.int64))
 
     def worth(chosen: tuple[int, ...]) -> Array:

@@ -95,7 +95,7 @@ class Similarity(Overlap, Tabular, Plottable):
 
 
 def similarity(
-    f: Network | Polynomial, g: Network | Polynomial, inputs: InputsLike, centred: bool = False, max_degree: int = 4
+    f: Network | Polynomial, g: Network | Polynomial, inputs: InputsLike, centred: bool = False, degree: int = 4
 ) -> Similarity:
     """Inner product, distance and cosine of two networks or polynomials under the same inputs.
 
@@ -111,7 +111,7 @@ def similarity(
     inputs : Gaussian, GaussianMixture, Samples or data (n, d)
     centred : bool
         Compare f - E[f] with g - E[g]; the cosine is then a correlation.
-    max_degree : int
+    degree : int
         Highest degree that is listed separately.
 
     Examples
@@ -121,7 +121,7 @@ def similarity(
     >>> round(float(mp.similarity(relu, line, mp.Gaussian.standard(1)).inner), 6)  # E[x relu(x)]
     0.5
     """
-    n = as_integer("max_degree", max_degree, 0)
+    n = as_integer("degree", degree, 0)
     check_functions(f, g, ("f", "g"))
     inputs = as_inputs(inputs)
     check_order(inputs, f.names, "f")

@@ -29,11 +29,11 @@ class LayerMoments(Tabular, Plottable):
         float64 where the library has it.
     skewness : array (c, h), or (c, 2 h) for gated units
         Estimated skewness of the preactivations that enter the layer, for each component; of a residual connection
-        those that enter its first layer. At order 2 the closure takes it as zero.
+        those that enter its first layer. With two cumulants the closure takes it as zero.
     excess : array ()
-        Estimated error of the units' means, in standard deviations of the units, root mean square: at order 2 what
-        the skewness would move them by, at order 3 a term with its square; of a residual connection the largest of
-        its layers. Zero for the first hidden layer, whose moments are exact; above about 0.05 do not trust the
+        Estimated error of the units' means, in standard deviations of the units, root mean square: with two cumulants
+        what the skewness would move them by, with three a term with its square; of a residual connection the largest
+        of its layers. Zero for the first hidden layer, whose moments are exact; above about 0.05 do not trust the
         moments behind it without a check on samples. It speaks of means; covariances may be further off.
     """
 
@@ -96,7 +96,7 @@ class Propagation(Tabular, Plottable):
         return "\n".join(["Propagation", *(f"  {i}: {layer!r}" for i, layer in enumerate(self.layers))])
 
 
-def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2, 3] = 2) -> Propagation:
+def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Literal[2, 3] = 2) -> Propagation:
     """Mean and covariance behind every layer of a network, without sampling (MATH 9).
 
     Every component of the inputs goes through the network by itself. Behind the first hidden layer its moments are
@@ -112,7 +112,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
         Number of layers, from the first, before which every component is split in three along the direction in which
         the layer bends most. The moments of the components up to order five stay the same. Each split triples the
         cost, and brings the values closer to Gaussian.
-    order : {2, 3}
+    cumulants : {2, 3}
         Highest cumulants that are carried along. With 3 the values that enter a layer may be skewed, and their
         variances may fluctuate together (fourth cumulants of pairs): on random networks of width 256 the mean square
         error of the means is about sixty times smaller, at twice the cost. Not where `excess` stays above 0.05, as it
@@ -137,11 +137,11 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
     """
     check_network(net)
     inputs, split = checked_gaussians(net, inputs), as_integer("split", split, 0)
-    if order not in (2, 3):
-        raise ValueError(f"order must be 2 (mean and covariance) or 3 (third cumulants as well), got {order!r}.")
-    if order == 3 and not takes_third_cumulants(net):
+    if cumulants not in (2, 3):
+        raise ValueError(f"cumulants must be 2 (mean and covariance) or 3 (the third as well), got {cumulants!r}.")
+    if cumulants == 3 and not takes_third_cumulants(net):
         raise ValueError(
-            f"order=3 takes a chain of layers without gates or residual connections; order=2 takes {net!r}."
+            f"cumulants=3 takes a chain of layers without gates or residual connections; cumulants=2 takes {net!r}."
         )
     parts = [check_network(part) for part in (net.layers if isinstance(net, Chain) else (net,))]
     weights = widen(inputs.weights)
@@ -154,7 +154,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, order: Literal[2,
                 current = [(w * v, replace(s, inputs=g)) for w, s in current for v, g in _split(part, s.inputs)]
             passed, closures = [], []
             for weight, state in current:
-                closure = Closure() if order == 2 else ThirdCumulants()
+                closure = Closure() if cumulants == 2 else ThirdCumulants()
                 passed.append((weight, walk(part, closure, state)))
                 closures.append(closure)
             behind.append(_moments(passed, closures))

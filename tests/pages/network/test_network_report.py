@@ -61,7 +61,7 @@ def test_degrees_and_errors_are_those_of_the_library(tmp_path):
     lines = {trace["name"]: trace["y"] for trace in island(page, "plot-error-data")["traces"] if "name" in trace}
     assert lines["under the inputs of the fit"] == pytest.approx(spectrum.unexplained, rel=1e-9)
     polys = [mp.fit(net, inputs, k) for k in (1, 2, 3)]
-    assert lines["on the data"] == pytest.approx([float(mp.fvu(net, p, samples=x)) for p in polys], rel=1e-9)
+    assert lines["on the data"] == pytest.approx([float(mp.fvu(net, p, x)) for p in polys], rel=1e-9)
     cells = words(section(page, "degrees"))
     for poly in polys:
         assert percent(float(mp.fvu(net, poly)), None) in cells
@@ -75,7 +75,7 @@ def test_unseen_rows_are_unseen():
     for errors in fits.errors:
         halves = ((x[0::2], x[1::2]), (x[1::2], x[0::2]))
         by_hand = [
-            float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(known), errors.degree), samples=new))
+            float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(known), errors.degree), new))
             for known, new in halves
         ]
         assert errors.on_unseen == pytest.approx(np.mean(by_hand), rel=1e-9)
@@ -291,7 +291,7 @@ def test_deep_networks_say_that_they_are_not_exact(tmp_path):
     assert "Not exact: this network has several hidden layers" in page and "plot-spectrum-data" not in page
     lines = {t["name"]: t["y"] for t in island(page, "plot-error-data")["traces"] if "name" in t}
     polys = [mp.fit(net, mp.Gaussian.from_samples(x), k) for k in (1, 2)]
-    assert lines["on the data"] == pytest.approx([float(mp.fvu(net, p, samples=x)) for p in polys])
+    assert lines["on the data"] == pytest.approx([float(mp.fvu(net, p, x)) for p in polys])
     first, second = (float(mp.fvu(net, p)) for p in polys)
     assert f"{percent(1 - first, None)} is linear, {percent(first - second, None)} is quadratic" in page
 
@@ -323,7 +323,7 @@ def test_a_page_for(tmp_path, net, x, options):
     assert {"formula", "degrees", "terms", "method", "rerun"} <= set(found)
     assert ">nan" not in page.lower().split("<script>")[0] and "NaN" not in island(page, "plot-error-data")
     inputs = options.get("inputs") or mp.Gaussian.from_samples(x)
-    linear = float(mp.fvu(net, mp.fit(net, inputs, 1), samples=x))
+    linear = float(mp.fvu(net, mp.fit(net, inputs, 1), x))
     shown = percent(linear if linear > 1e-10 else 0.0, None)
     assert shown in words(section(page, "degrees"))
 

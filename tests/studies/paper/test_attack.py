@@ -175,7 +175,7 @@ def test_eigenvector_steering_is_plain_evaluation_on_moved_images():
             v = mp.eigenfeatures(quadratic, output=c, k=1).vectors[0]
             for sign in (1, -1):
                 moved = x + sign * s.strength * radius * v
-                gaps = [float(mp.fvu(net, quadratic, samples=moved).total), float(mp.kl(net, quadratic, samples=moved))]
+                gaps = [float(mp.fvu(net, quadratic, moved).total), float(mp.kl(net, quadratic, moved))]
                 rows.append(shares((net, linear, quadratic), moved, labels) + gaps)
         mean = np.mean(rows, axis=0)
         assert_close([s.network, s.linear, s.quadratic], mean[:3])
@@ -196,9 +196,9 @@ def test_controls_are_plain_evaluation_on_moved_images(monkeypatch):
         for line in group:
             assert_close(np.linalg.norm(line.move, axis=-1), np.full(line.move.shape[:-1], radius))
         moved = [x + 0.7 * line.move for line in group]
-        gaps = [float(mp.fvu(net, quadratic, samples=m).total) for m in moved]
+        gaps = [float(mp.fvu(net, quadratic, m).total) for m in moved]
         assert_close([s.fvu], [np.mean(gaps)], 1e-10)
-        assert_close([s.kl], [np.mean([float(mp.kl(net, quadratic, samples=m)) for m in moved])], 1e-10)
+        assert_close([s.kl], [np.mean([float(mp.kl(net, quadratic, m)) for m in moved])], 1e-10)
         assert_close(
             [s.network, s.linear, s.quadratic],
             np.mean([shares((net, linear, quadratic), m, labels) for m in moved], axis=0),
@@ -213,8 +213,8 @@ def test_no_move_is_plain_accuracy():
     net, linear, quadratic, x, labels = data()
     for s in steering_curve(AttackCase(net, linear, quadratic, x, labels), seed=0, strengths=[0]):
         assert_close([s.network, s.linear, s.quadratic], shares((net, linear, quadratic), x, labels))
-        assert_close([s.fvu], [float(mp.fvu(net, quadratic, samples=x).total)], 1e-10)
-        assert_close([s.kl], [float(mp.kl(net, quadratic, samples=x))], 1e-10)
+        assert_close([s.fvu], [float(mp.fvu(net, quadratic, x).total)], 1e-10)
+        assert_close([s.kl], [float(mp.kl(net, quadratic, x))], 1e-10)
 
 
 def test_a_known_outcome(rng):

@@ -56,7 +56,7 @@ class SampleFit(Generic[P]):
     >>> x = rng.standard_t(3, (5000, 3))  # heavy tails
     >>> closed = mp.fit(net, mp.Gaussian.from_samples(x), 4)
     >>> fitted = SampleFit(net, closed).update(x).polynomial()
-    >>> bool(mp.fvu(net, fitted, samples=x).total < 0.1 * mp.fvu(net, closed, samples=x).total)
+    >>> bool(mp.fvu(net, fitted, x).total < 0.1 * mp.fvu(net, closed, x).total)
     True
     """
 

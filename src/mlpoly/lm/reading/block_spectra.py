@@ -53,7 +53,7 @@ class BlockSpectra(Plottable, TableList):
 def block_spectra(
     model: nn.Module,
     moments: Moments,
-    max_degree: int = 6,
+    degree: int = 6,
     *,
     shrinkage: float | str = 0.0,
 ) -> BlockSpectra:
@@ -67,7 +67,7 @@ def block_spectra(
     model : nn.Module
     moments : Moments
         Moments of the inputs of its blocks, see `collect`.
-    max_degree : int
+    degree : int
         Highest degree that is listed by itself.
     shrinkage : float or "oas"
         Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
@@ -83,7 +83,7 @@ def block_spectra(
     >>> from mlpoly.lm import block_spectra, collect
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
-    >>> found = block_spectra(model, collect(model, [torch.arange(10).reshape(2, 5)]), max_degree=3)
+    >>> found = block_spectra(model, collect(model, [torch.arange(10).reshape(2, 5)]), degree=3)
     >>> found[0].block, len(found[0].fractions), round(sum(found[0].fractions) + found[0].rest, 3)
     ('1', 3, 1.0)
     """
@@ -92,7 +92,7 @@ def block_spectra(
     with progress_bar("spectra", len(blocks)) as bar:
         for i, block in enumerate(blocks):
             net = block.net()
-            found = degree_spectrum(net, moments.gaussian(block.name, shrinkage, like=net.prototype), max_degree)
+            found = degree_spectrum(net, moments.gaussian(block.name, shrinkage, like=net.prototype), degree)
             fractions = tuple(float(fraction) for fraction in found.overall)
             spectra.append(BlockSpectrum(block.name, fractions, float(found.unexplained[-1])))
             bar(i + 1, block.name)

@@ -82,7 +82,7 @@ def _spectrum_chart(about: Subject, fits: Fits) -> Chart:
     spectrum = fits.spectrum
     assert spectrum is not None
     fractions = np.concatenate([spectrum.variance, spectrum.remainder[None]]) / spectrum.total
-    count = spectrum.max_degree
+    count = spectrum.degree
     names = [*(f"degree {k}" for k in range(1, count + 1)), f"above degree {count}"]
     colours = [*(degree_colour(k) for k in range(1, count + 1)), "area-rest"]
     whole = [*(float(v) for v in spectrum.overall), float(spectrum.remainder.sum() / spectrum.total.sum())]

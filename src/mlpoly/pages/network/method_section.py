@@ -54,7 +54,7 @@ def method_section(page: Page, about: Subject, fits: Fits) -> None:
         *about.code,
         f"poly = mp.fit(net, inputs, degree={fits.written.degree})",
         'print(poly.terms(output=0, center="mean"))',
-        "print(mp.fvu(net, poly), mp.fvu(net, poly, samples=rows))",
+        "print(mp.fvu(net, poly), mp.fvu(net, poly, rows))",
         "print(mp.explain(poly, rows[0]))",
     ]
     section = page.section("method", "What is exact and what is not", "What is exact")
