@@ -146,8 +146,8 @@ class PolynomialContract:
 
     @pytest.mark.parametrize(("narrow", "wide"), [(NUMPY32, NUMPY64), (TORCH32, TORCH64)], ids=["numpy", "torch"])
     def test_points_of_higher_precision_are_taken(self, narrow, wide):
-        p, x = placed(made(type(self)), narrow), make(X, wide)
-        for found, want in ((p(x), made(type(self))(X)), (p.gradient(x), made(type(self)).gradient(X))):
+        p, q, x = placed(made(type(self)), narrow), made(type(self)), make(X, wide)
+        for found, want in ((p(x), q(X)), (p.gradient(x), q.gradient(X)), (p.hessian(x), q.hessian(X))):
             assert found.dtype == x.dtype
             assert_close(found, want, 1e-4)
 

@@ -108,7 +108,8 @@ class Polynomial(Arithmetic):
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
         bends = self.hessian(x)
         xp, shape = namespace(x=bends), tuple(bends.shape)
-        flat = directions @ xp.reshape(bends, (*shape[:-2], shape[-1] ** 2))
+        directions, flat = promote(directions, xp.reshape(bends, (*shape[:-2], shape[-1] ** 2)))
+        flat = directions @ flat
         return xp.reshape(flat, (*flat.shape[:-1], *shape[-2:]))
 
     @abstractmethod

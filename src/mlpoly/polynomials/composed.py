@@ -187,7 +187,7 @@ class ComposedPolynomial(Polynomial):
         for stage, point, slope, J in reversed(list(zip(stages, points, slopes, before, strict=True))):
             term = stage.hessian_along(point, directions)
             total = total + (term if J is None else xp.matrix_transpose(J)[..., None, :, :] @ term @ J[..., None, :, :])
-            directions = directions @ slope
+            directions = promote(directions, slope)[0] @ slope
         return total
 
     def _path(self, x: Array) -> tuple[list[Array], list[Array]]:

@@ -133,7 +133,7 @@ class DensePolynomial(Polynomial):
         """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
         x = check_points(x, self.dim_in, polynomial=self.center)
         shape = (*x.shape[:-1], self.dim_out, self.dim_in, self.dim_in)
-        return namespace(x=x).broadcast_to(self.tensor(2) * 2, shape) + 0
+        return namespace(x=x).broadcast_to(promote(self.tensor(2) * 2, x)[0], shape) + 0
 
     def _tensor(self, k: int) -> Array:
         zero = self.center * 0

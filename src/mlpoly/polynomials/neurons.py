@@ -146,7 +146,7 @@ class NeuronPolynomial(Polynomial):
             """Sum over neurons of readout[o, i] weights[..., i] forms[i]: (..., o, d)."""
             if self.readout is None:
                 return weights[..., :, None] * forms
-            return (weights[..., None, :] * self.readout) @ forms
+            return (weights[..., None, :] * self.readout) @ promote(weights, forms)[1]
 
         total = spread(slopes.along * units.inverse_scales, units.directions)
         if slopes.factor is None or units.gate is None:
@@ -159,7 +159,10 @@ class NeuronPolynomial(Polynomial):
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return self._hessian(x, directions if self.readout is None else directions @ self.readout)
+        if self.readout is not None:
+            directions, readout = promote(directions, self.readout)
+            directions = directions @ readout
+        return self._hessian(x, directions)
 
     def _hessian(self, x: Array, readout: Array | None) -> Array:
         bends, units = self.derivatives(*self.forms_at(x)), self.units
@@ -170,7 +173,7 @@ class NeuronPolynomial(Polynomial):
             if readout is None:
                 return weights[..., :, None, None] * left[:, :, None] * right[:, None, :]
             rows = [readout[..., i, :] for i in range(readout.shape[-2])]
-            forms = [((row * weights)[..., None, :] * left.T) @ right for row in rows]
+            forms = [((row * weights)[..., None, :] * left.T) @ promote(weights, right)[1] for row in rows]
             return xp.stack(forms, axis=-3)
 
         total = sandwich(bends.bend * inverse * inverse, units.directions, units.directions)
